@@ -1,0 +1,53 @@
+"""The engine's errors.
+
+EngineError
+├── CheckpointError        a checkpoint cannot be served: missing, broken or unsupported (at start)
+├── RequestError           this request cannot be served; the sentence goes to the user
+│   ├── PromptTooLong      prompt + max_tokens exceed the context or the KV memory
+│   └── TemplateError      the chat template refused the messages
+├── QueueFull              the queue bound is reached: try again later
+├── EngineUnavailable      no engine process answers: starting, dead or hung
+└── PageShortage           no free page and nothing evictable (inside the engine only)
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Base of everything that the engine raises on purpose."""
+
+
+class CheckpointError(EngineError):
+    """A checkpoint that cannot be served; the message is one sentence with the path and the remedy."""
+
+
+class RequestError(EngineError):
+    """A request that can never be served; `param` names the API field at fault, when there is one."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class PromptTooLong(RequestError):
+    """The prompt, or prompt + max_tokens, exceeds the model's context or the whole KV memory."""
+
+
+class TemplateError(RequestError):
+    """The chat template refused these messages."""
+
+
+class QueueFull(EngineError):
+    """The waiting queue is at its bound."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineUnavailable(EngineError):
+    """The engine's process is starting, dead or hung."""
+
+
+class PageShortage(EngineError):
+    """No free page and nothing evictable: the sequence waits or is preempted."""

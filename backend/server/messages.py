@@ -1,0 +1,87 @@
+"""Messages between the gateway and an engine process: msgpack maps with a type tag, never pickle.
+
+A frame is a 4-byte big-endian length followed by that many bytes. One `Outputs` frame per step and client.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from backend.types import Request, StepOutput
+
+
+class Submit(msgspec.Struct, tag="submit", frozen=True):
+    """Gateway → engine: generate these sequences (n > 1 choices arrive together)."""
+
+    requests: list[Request]
+
+
+class Cancel(msgspec.Struct, tag="cancel", frozen=True):
+    """Gateway → engine: forget these requests; their pages are free at the next step. No answer follows."""
+
+    request_ids: list[str]
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True):
+    """Engine → gateway, first frame on a connection: what this process serves."""
+
+    model: str
+    checkpoint: str
+    revision: str  # content hash of the weights' headers and config
+    max_model_tokens: int
+    vocab_size: int
+    num_pages: int
+    device: str
+    dtype: str
+
+
+class Outputs(msgspec.Struct, tag="outputs", frozen=True):
+    """Engine → gateway: everything that a step produced for this client."""
+
+    outputs: list[StepOutput]
+
+
+class Rejected(msgspec.Struct, tag="rejected", frozen=True):
+    """Engine → gateway: this request was not admitted."""
+
+    request_id: str
+    kind: str  # "queue_full" | "prompt_too_long" | "invalid"
+    message: str
+    retry_after_s: float = 0.0
+    param: str | None = None
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A snapshot for metrics; counters only grow while the process lives."""
+
+    num_waiting: int = 0
+    num_running: int = 0
+    free_pages: int = 0  # free or evictable
+    total_pages: int = 0
+    cached_pages: int = 0  # held by the prefix tree, evictable
+    steps_total: int = 0
+    prompt_tokens_total: int = 0  # computed, without prefix hits
+    prefix_hit_tokens_total: int = 0
+    generated_tokens_total: int = 0
+    preemptions_total: int = 0
+    requests_total: dict[str, int] = {}  # by finish reason
+    # Histograms as cumulative bucket counts; bounds are in backend.server.stats.
+    step_time_s: list[int] = []
+    step_time_sum_s: float = 0.0
+    step_tokens: list[int] = []
+    step_tokens_sum: float = 0.0
+    ttft_s: list[int] = []
+    ttft_sum_s: float = 0.0
+    inter_token_s: list[int] = []
+    inter_token_sum_s: float = 0.0
+
+
+class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
+    """Engine → gateway: sent by the step loop itself (busy: at most every 0.5 s; idle: every 0.5 s)."""
+
+    step: int
+    stats: EngineStats
+
+
+ToEngine = Submit | Cancel
+FromEngine = Hello | Outputs | Rejected | Heartbeat

@@ -1,0 +1,153 @@
+"""The engine's nouns: what is asked (Request), what is tracked (Sequence), what a step gives (StepOutput).
+
+Plain Python without torch. Request and StepOutput cross the process border as msgpack.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+PAGE_TOKENS = 16
+"""Tokens in one page of KV memory."""
+
+
+class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How the next token of one sequence is drawn. The gateway has checked every range.
+
+    Stop *strings* are not here: text belongs to the gateway, which cancels the request on a match.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0  # over prompt and output, as in transformers
+    presence_penalty: float = 0.0  # over output only, as in OpenAI's API
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None  # None: the engine draws one
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    logprobs: int | None = None  # None: off; n: the sampled token's and the n best
+    prompt_logprobs: int | None = None  # same, for each prompt token but the first
+
+    @property
+    def is_greedy(self) -> bool:
+        """Temperature 0: the most likely token, no draw."""
+        return self.temperature == 0.0
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One sequence to generate. A chat request with n > 1 is n of these."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    tenant_salt: str = ""  # part of every page's identity: tenants never share KV
+    adapter: str = ""  # content hash of the LoRA weights; "" is the base model
+    traceparent: str = ""  # W3C; "" when the request is not traced
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural-log probabilities at one position, of the distribution before temperature and filters."""
+
+    token_id: int
+    logprob: float
+    top: list[tuple[int, float]]  # (token id, logprob), best first
+    rank: int = 0  # 1: the most likely token
+
+
+class StepOutput(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What one step produced for one request."""
+
+    request_id: str
+    token_ids: list[int] = []
+    logprobs: list[TokenLogprobs] | None = None  # one per token id, when asked for
+    prompt_logprobs: list[TokenLogprobs | None] | None = None  # with the first token; [0] is None
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None  # the EOS or stop token that ended it; not in token_ids
+    error: str = ""  # a sentence for the user, with finish_reason "error"
+    num_cached_tokens: int = 0  # prompt tokens found in the prefix tree; valid from the first output on
+
+
+class SequenceStatus(enum.Enum):
+    """Where a sequence stands."""
+
+    WAITING = "waiting"  # in the queue; new, or preempted
+    RUNNING = "running"  # owns a row and pages
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request on its way through the engine. Owned by the scheduler; compared by identity.
+
+    `tokens` is prompt + output. `num_computed_tokens` counts those whose keys and values lie in `pages`;
+    a decode step has exactly one token left to compute, a fresh or preempted sequence has many.
+    """
+
+    request: Request
+    tokens: list[int]
+    num_prompt_tokens: int
+    status: SequenceStatus = SequenceStatus.WAITING
+    num_computed_tokens: int = 0
+    num_cached_tokens: int = 0  # prefix hit when first admitted
+    pages: list[int] = field(default_factory=list)
+    row: int = -1  # in the state table; for as long as it runs
+    seed: int = 0  # set by the engine when the request gives none
+    num_preemptions: int = 0
+    # Times are time.monotonic() of the engine's process; -1: not yet.
+    arrival_s: float = -1.0
+    scheduled_s: float = -1.0
+    first_token_s: float = -1.0
+    finish_reason: FinishReason | None = None
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated so far."""
+        return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Tokens known but not yet in KV memory."""
+        return len(self.tokens) - self.num_computed_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledChunk:
+    """`num_tokens` of one sequence to compute in this step, from position `start` on."""
+
+    sequence: Sequence
+    start: int
+    num_tokens: int
+
+    @property
+    def end(self) -> int:
+        """Position after the chunk's last token: the context length that attention sees."""
+        return self.start + self.num_tokens
+
+    @property
+    def samples(self) -> bool:
+        """True when the chunk reaches the sequence's last token, so that its logits give the next one."""
+        return self.end == len(self.sequence.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The scheduler's one word to the runner: decodes first, then prefill chunks."""
+
+    chunks: list[ScheduledChunk]
+    preempted: list[Sequence] = field(default_factory=list)  # lost their row and pages in this step
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in the step."""
+        return sum(chunk.num_tokens for chunk in self.chunks)

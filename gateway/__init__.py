@@ -1,0 +1,1 @@
+"""The HTTP process: the only package that knows the others."""

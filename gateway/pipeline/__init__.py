@@ -1,0 +1,1 @@
+"""The stages that every request passes, and the one object that travels through them."""

@@ -1,0 +1,80 @@
+"""The seam between the pipeline and whatever answers: one protocol, two kinds of answer.
+
+A provider that makes text itself (our engine, the scripted fake) gives `Generated`: deltas that `gateway.openai`
+turns into OpenAI's shapes. A provider that already speaks OpenAI's wire format gives `Relayed`: bytes to pass on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from gateway.pipeline.exchange import Exchange
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(slots=True)
+class TokenInfo:
+    """One generated (or echoed) token with its log-probability, for `logprobs` in the answer."""
+
+    token: str  # as text; an incomplete UTF-8 sequence shows as U+FFFD
+    token_bytes: bytes
+    logprob: float | None  # None: the first prompt token has none
+    top: list[tuple[str, bytes, float]] = field(default_factory=list)  # best first
+    text_offset: int = 0  # characters from the start of the text; used by /v1/completions
+
+
+@dataclass(slots=True)
+class Delta:
+    """A piece of one choice. `text` never ends inside a UTF-8 character nor holds a part of a stop string."""
+
+    index: int
+    text: str = ""
+    tokens: list[TokenInfo] = field(default_factory=list)  # only when logprobs were asked for
+    finish_reason: FinishReason | None = None  # on the choice's last delta only
+
+
+@dataclass(slots=True)
+class Usage:
+    """Tokens of one request, over all choices; complete when the deltas have ended."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Generated:
+    """Text that we generated: consume `deltas` to the end, or `aclose()` it to cancel and free memory."""
+
+    deltas: AsyncIterator[Delta]
+    usage: Usage
+
+
+@dataclass(slots=True)
+class Relayed:
+    """An answer already in OpenAI's wire format: bytes when whole, an iterator of SSE bytes when streamed."""
+
+    body: bytes | AsyncIterator[bytes]
+    usage: Usage
+    media_type: str = "application/json"
+
+
+class Provider(Protocol):
+    """What can answer. Raises `gateway.errors.ApiError` (never a bare exception) when it cannot."""
+
+    async def chat(self, exchange: Exchange) -> Generated | Relayed:
+        """Answer /v1/chat/completions."""
+        ...
+
+    async def complete(self, exchange: Exchange) -> Generated | Relayed:
+        """Answer /v1/completions."""
+        ...
+
+    async def embed(self, exchange: Exchange) -> Relayed:
+        """Answer /v1/embeddings."""
+        ...

@@ -1,0 +1,1 @@
+"""The policy documents: which models exist, which routes choose among them."""
