@@ -1,0 +1,63 @@
+"""API keys: who asks. Keys are kept as SHA-256 digests and compared in constant time."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from gateway.errors import Unauthorized
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks, and on whose account. `tenant_salt` keeps one tenant's KV pages from another's."""
+
+    tenant: str
+    key_id: str  # first 8 hex digits of the key's digest: safe to log
+    tenant_salt: str = ""
+
+
+ANONYMOUS = Principal(tenant="default", key_id="")
+"""Everybody, when no key is configured."""
+
+
+class KeyRing:
+    """The configured keys. Without any, everybody is `ANONYMOUS` (the CLI then binds loopback only)."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        entries = []
+        for key in dict.fromkeys(keys):
+            digest = sha256(key.encode()).digest()
+            key_id = digest.hex()[:8]
+            principal = Principal(tenant=f"key-{key_id}", key_id=key_id, tenant_salt=digest.hex())
+            entries.append((digest, principal))
+        self._entries = tuple(entries)
+
+    @property
+    def is_open(self) -> bool:
+        """True when no key is configured."""
+        return not self._entries
+
+    def identify(self, authorization: str) -> Principal:
+        """The principal behind an `Authorization` header; raises Unauthorized."""
+        if not self._entries:
+            return ANONYMOUS
+        scheme, _, key = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not key:
+            raise Unauthorized(
+                "No API key given: send it as 'Authorization: Bearer <key>'.",
+                headers={"www-authenticate": "Bearer"},
+            )
+        digest = sha256(key.strip().encode("utf-8", "surrogatepass")).digest()
+        found = None
+        for known, principal in self._entries:  # no early exit: the time must not tell which key came close
+            if hmac.compare_digest(known, digest):
+                found = principal
+        if found is None:
+            raise Unauthorized(
+                "Incorrect API key provided. Check the key against those that this gateway was started with.",
+                headers={"www-authenticate": "Bearer"},
+            )
+        return found

@@ -1,0 +1,1 @@
+"""OpenAI's public surface: translation only, no decisions."""

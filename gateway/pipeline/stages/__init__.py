@@ -1,0 +1,1 @@
+"""One stage, one file, one function."""
