@@ -1,0 +1,35 @@
+"""What one forward pass computes: a ragged batch of sequences over paged KV memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """T tokens of B sequences, concatenated in the order of Plan.chunks: decodes first, then prefill chunks.
+
+    Tensors lie on the model's device. Sequence b owns `query_lens[b]` consecutive tokens, the last of which
+    has position `context_lens[b] - 1`.
+    """
+
+    token_ids: Tensor  # [T] int64
+    positions: Tensor  # [T] int64, from 0 within the sequence
+    slots: Tensor  # [T] int64: page * PAGE_TOKENS + offset, where the token's key and value go
+    query_lens: list[int]  # [B] tokens computed in this step
+    context_lens: list[int]  # [B] tokens in KV memory after this step
+    page_table: Tensor  # [B, P] int64, padded with 0
+
+    def __post_init__(self) -> None:
+        num_tokens = sum(self.query_lens)
+        assert len(self.query_lens) == len(self.context_lens) == self.page_table.shape[0]
+        assert self.token_ids.shape == self.positions.shape == self.slots.shape == (num_tokens,)
+        assert self.token_ids.dtype == self.slots.dtype == self.page_table.dtype == torch.int64
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return int(self.token_ids.shape[0])
