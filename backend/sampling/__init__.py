@@ -1,0 +1,1 @@
+"""From logits to the next token, and from text to the place where it stops."""
