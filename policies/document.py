@@ -1,7 +1,7 @@
 """What a policy folder says, as frozen records: models, routes, and the version that names this exact set.
 
-The YAML reader (`load.py`) and the JSON Schema (`schema.py`) are both derived from these types, so a field that
-is added here is accepted, checked and published at once.
+The YAML reader (`load.py`) and the JSON Schema (`schema.py`) are both derived from these types: a field
+that is added here is accepted, checked and published at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Meta
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
 """A model or route name, as clients send it."""
 Positive = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
 RemoteName = Annotated[str, Meta(min_length=1, description="Its name there; left out: the name it has here.")]
 EnvironmentName = Annotated[
     str,
@@ -32,8 +32,8 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         str,
         Meta(
             min_length=1,
-            description="Folder in Hugging Face format (config.json, tokenizer, safetensors); a relative path "
-            "starts at this file's folder. `builtin:NAME` is a model that ships with Penstock.",
+            description="Folder in Hugging Face format (config.json, tokenizer, safetensors); a relative "
+            "path starts at this file's folder. `builtin:NAME` is a model that ships with Penstock.",
         ),
     ]
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -54,7 +54,7 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     base_url: Annotated[
         str,
         Meta(
-            pattern=r"^https?://[^\s/?#]+[^\s?#]*$",
+            pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
             description="Up to and without /chat/completions, e.g. https://host/v1.",
         ),
     ]

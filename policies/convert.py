@@ -1,0 +1,210 @@
+"""Nodes → plain values that fit a record type, collecting every problem with its line on the way.
+
+Driven by `msgspec.inspect`, so the records in `document.py` are the only place that says what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import yaml
+from msgspec import inspect
+
+from policies.errors import Place, Problem
+from policies.nodes import place_of
+
+_PLAIN_TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+_UNSHOWN = {"api_key_env", "base_url"}
+"""Fields into which people paste keys and passwords: their value is never repeated in a message."""
+
+Path = tuple[str, ...]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for the known name closest to this one, or the list of known ones."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(names)}" if names else ""
+
+
+class Converter:
+    """Converts the documents of one file. `places` says where each key was written, by its path."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.problems: list[Problem] = []
+        self.places: dict[Path, Place] = {}
+
+    def report(self, node: yaml.Node, message: str) -> None:
+        """Add a problem at the node's line."""
+        self.problems.append(Problem(place_of(node, self.file), message))
+
+    def convert(self, node: yaml.Node, kind: inspect.Type, path: Path) -> Any:  # noqa: ANN401 - any YAML value
+        """Return the node's value as `kind`, or None after reporting why it is not one."""
+        if isinstance(kind, inspect.Metadata):
+            return self.convert(node, kind.type, path)
+        if isinstance(kind, inspect.UnionType):
+            if _scalar(node) is None:  # written null: the field's default
+                return None
+            return self.convert(
+                node, next(t for t in kind.types if not isinstance(t, inspect.NoneType)), path
+            )
+        if isinstance(kind, inspect.StructType):
+            return self._struct(node, kind, path)
+        if isinstance(kind, inspect.DictType):
+            return self._names(node, kind, path)
+        return self._leaf(node, kind, path)
+
+    def _struct(self, node: yaml.Node, kind: inspect.StructType, path: Path) -> dict[str, Any] | None:
+        fields = {field.name: field for field in kind.fields}
+        values: dict[str, Any] = {}
+        seen: set[str] = set()
+        for key, value in self._pairs(node, path):
+            seen.add(key.value)
+            if key.value not in fields:
+                where = f" in {'.'.join(path)}" if path else ""
+                self.report(key, f"unknown key {key.value!r}{where}{nearest(key.value, fields)}")
+                continue
+            converted = self.convert(value, fields[key.value].type, (*path, key.value))
+            if converted is not None:
+                values[key.value] = converted
+        for name in sorted(name for name, field in fields.items() if field.required and name not in seen):
+            if isinstance(node, yaml.MappingNode):
+                self.report(node, f"{'.'.join(path)} needs the key {name!r}")
+        return values if isinstance(node, yaml.MappingNode) else None
+
+    def _names(self, node: yaml.Node, kind: inspect.DictType, path: Path) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key, value in self._pairs(node, path):
+            wrong = _wrong_string(key.value, kind.key_type)
+            if wrong:
+                self.report(key, f"{'.'.join(path)} has the name {key.value!r}, expected {wrong}")
+            converted = self.convert(value, kind.value_type, (*path, key.value))
+            values[key.value] = converted
+        return values
+
+    def _pairs(self, node: yaml.Node, path: Path) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+        """Yield a mapping's keys and values with `<<` resolved; reports duplicates and non-mappings."""
+        if not isinstance(node, yaml.MappingNode):
+            if _scalar(node) is not None or not path:
+                what = ".".join(path) or "a policy document"
+                self.report(node, f"{what} must be a mapping of keys to values, not {_describe(node)}")
+            elif len(path) > 1:
+                self.report(node, f"{'.'.join(path)} is empty: give it its keys, or remove it")
+            return
+        seen: dict[str, Place] = {}
+        merged: list[tuple[yaml.ScalarNode, yaml.Node]] = []
+        for key, value in node.value:
+            if key.tag == _MERGE_TAG:
+                merged += self._merged(value)
+            elif not isinstance(key, yaml.ScalarNode) or not key.value:
+                self.report(key, f"a key in {'.'.join(path) or 'a policy document'} must be a plain word")
+            elif key.value in seen:
+                self.report(key, f"key {key.value!r} is already set at {seen[key.value]}; remove one")
+            else:
+                seen[key.value] = self.places[(*path, key.value)] = place_of(key, self.file)
+                yield key, value
+        for key, value in merged:
+            if key.value not in seen:
+                seen[key.value] = self.places[(*path, key.value)] = place_of(key, self.file)
+                yield key, value
+
+    def _merged(self, node: yaml.Node) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        pairs: list[tuple[yaml.ScalarNode, yaml.Node]] = []
+        for source in sources:
+            if not isinstance(source, yaml.MappingNode):
+                self.report(source, f"'<<' merges mappings, not {_describe(source)}")
+                continue
+            for key, value in source.value:
+                if key.tag == _MERGE_TAG:
+                    pairs += self._merged(value)
+                elif isinstance(key, yaml.ScalarNode):
+                    pairs.append((key, value))
+        return pairs
+
+    def _leaf(self, node: yaml.Node, kind: inspect.Type, path: Path) -> Any:  # noqa: ANN401 - any YAML scalar
+        wanted = _wrong_value(_scalar(node), kind)
+        if not wanted:
+            return _scalar(node)
+        got = "" if path[-1] in _UNSHOWN else f", not {_describe(node)}"
+        hint = ""
+        if isinstance(kind, inspect.LiteralType) and isinstance(node, yaml.ScalarNode):
+            hint = nearest(node.value, [str(v) for v in kind.values])
+        elif isinstance(kind, inspect.StrType) and isinstance(_scalar(node), (int, float)):
+            hint = '; write it in "quotes"'
+        self.report(node, f"{'.'.join(path)} must be {wanted}{got}{hint if '; known' not in hint else ''}")
+        return None
+
+
+def _scalar(node: yaml.Node) -> Any:  # noqa: ANN401 - any YAML scalar
+    """Return the value of a plain scalar; the node itself when it is something else."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in _PLAIN_TAGS:
+        return node
+    try:
+        return yaml.constructor.SafeConstructor().construct_object(node)
+    except ValueError:  # tagged !!int by hand, but no number
+        return node
+
+
+def _describe(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    if node.tag not in _PLAIN_TAGS:
+        return f"a value tagged {node.tag!r}"
+    text = node.value if len(node.value) <= 80 else node.value[:77] + "..."
+    return {"str": repr(text), "null": "null"}.get(_PLAIN_TAGS[node.tag], str(text))
+
+
+def _wrong_value(value: object, kind: inspect.Type) -> str:
+    """Return what was expected when the value is not of this kind, "" when it is."""
+    if isinstance(kind, inspect.StrType):
+        return _wrong_string(value, kind)
+    if isinstance(kind, inspect.BoolType):
+        return "" if isinstance(value, bool) else "true or false"
+    if isinstance(kind, inspect.LiteralType):
+        return "" if value in kind.values else "one of " + ", ".join(map(str, kind.values))
+    if isinstance(kind, (inspect.IntType, inspect.FloatType)):
+        return _wrong_number(value, kind)
+    raise AssertionError(f"policies.convert has no rule for {kind!r}")
+
+
+def _wrong_string(value: object, kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.Metadata):
+        return _wrong_string(value, kind.type)
+    assert isinstance(kind, inspect.StrType)
+    if not isinstance(value, str):
+        return "a string"
+    if kind.min_length and len(value) < kind.min_length:
+        return "a string that is not empty"
+    if kind.max_length and len(value) > kind.max_length:
+        return f"at most {kind.max_length} characters"
+    if kind.pattern and not re.search(kind.pattern, value):
+        return f"a string of the form {kind.pattern}"
+    return ""
+
+
+def _wrong_number(value: object, kind: inspect.IntType | inspect.FloatType) -> str:
+    whole = isinstance(kind, inspect.IntType)
+    noun = "a whole number" if whole else "a number"
+    bounds = [(">", kind.gt), (">=", kind.ge), ("<", kind.lt), ("<=", kind.le)]
+    expected = " ".join(
+        [noun, " and ".join(f"{op} {bound:g}" for op, bound in bounds if bound is not None)]
+    ).strip()
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        return expected
+    inside = (
+        (kind.gt is None or value > kind.gt)
+        and (kind.ge is None or value >= kind.ge)
+        and (kind.lt is None or value < kind.lt)
+        and (kind.le is None or value <= kind.le)
+    )
+    return "" if inside else expected

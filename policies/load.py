@@ -1,0 +1,141 @@
+"""A folder of YAML documents → `Policies`. Documents are merged; a name that two of them define is an error.
+
+Every problem of a folder is reported at once, each with its file and line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from policies.convert import Converter, nearest
+from policies.document import Document, ModelEntry, Policies
+from policies.errors import Place, PolicyError, Problem
+from policies.nodes import read_documents
+
+_SECTIONS = {field.name: field.type for field in inspect.type_info(Document).fields}  # type: ignore[attr-defined]
+_KINDS = ("engine", "upstream", "encoder")
+
+
+def load_policies(folder: Path) -> Policies:
+    """Read `*.yaml` and `*.yml` of the folder (or the one file given). Raises PolicyError.
+
+    Top-level keys that begin with `x-` are ignored: a place for anchors.
+    """
+    merge = _Merge()
+    for path in _files(folder):
+        merge.add_file(path)
+    merge.check_references()
+    if merge.problems:
+        raise PolicyError(sorted(merge.problems, key=lambda p: (p.place.file, p.place.line)))
+    return merge.policies()
+
+
+def _files(folder: Path) -> list[Path]:
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise PolicyError([Problem(Place(str(folder)), "is neither a folder of YAML files nor a file")])
+    files = sorted(
+        p for p in folder.iterdir() if p.suffix in {".yaml", ".yml"} and not p.name.startswith(".")
+    )
+    if not files:
+        raise PolicyError([Problem(Place(str(folder)), "holds no *.yaml file; put models.yaml there")])
+    return files
+
+
+class _Merge:
+    """What the documents read so far say together, and what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
+        self.places: dict[tuple[str, ...], Place] = {}
+
+    def add_file(self, path: Path) -> None:
+        try:
+            documents = read_documents(path)
+        except PolicyError as error:
+            self.problems += error.problems
+            return
+        for document in documents:
+            self.add_document(path, document)
+
+    def add_document(self, path: Path, root: yaml.Node) -> None:
+        converter = Converter(str(path))
+        if isinstance(root, yaml.MappingNode):
+            root.value = [(k, v) for k, v in root.value if not str(k.value).startswith("x-")]
+            kind = inspect.type_info(Document)
+            for section, names in converter.convert(root, kind, ()).items():
+                self._add_names(section, names, converter.places, path)
+        elif root.value != "":  # an empty document is fine
+            converter.report(root, f"a policy document must be a mapping with {', '.join(_SECTIONS)}")
+        self.problems += converter.problems
+
+    def _add_names(
+        self, section: str, names: dict[str, Any], places: dict[tuple[str, ...], Place], path: Path
+    ) -> None:
+        for name, value in names.items():
+            key = (section, name)
+            if name in self.sections[section]:
+                message = f"{section}.{name} is already defined at {self.places[key]}; remove one"
+                self.problems.append(Problem(places[key], message))
+                continue
+            self.sections[section][name] = _with_absolute_checkpoint(value, path.parent)
+            self.places.update({p: place for p, place in places.items() if p[:2] == key})
+
+    def check_references(self) -> None:
+        """Report models without exactly one section, and routes that lead nowhere."""
+        models = self.sections["models"]
+        for name, entry in models.items():
+            given = [kind for kind in _KINDS if entry is not None and ("models", name, kind) in self.places]
+            if entry is not None and len(given) != 1:
+                what = " and ".join(given) if given else "none"
+                message = f"models.{name} needs exactly one of {', '.join(_KINDS)}, has {what}"
+                self.problems.append(Problem(self.places[("models", name)], message))
+        for name, route in self.sections["routes"].items():
+            self._check_route(name, (route or {}).get("model"), models)
+
+    def _check_route(self, name: str, target: str | None, models: dict[str, Any]) -> None:
+        if name in models:
+            where = self.places[("models", name)]
+            message = f"route {name!r} has the name of a model, defined at {where}; rename one"
+            self.problems.append(Problem(self.places[("routes", name)], message))
+        if target is None:
+            return
+        place = self.places[("routes", name, "model")]
+        if target not in models:
+            message = f"route {name!r} leads to the unknown model {target!r}{nearest(target, models)}"
+            self.problems.append(Problem(place, message))
+        elif ("models", target, "encoder") in self.places:
+            message = f"route {name!r} leads to {target!r}, an encoder, which cannot chat"
+            self.problems.append(Problem(place, message))
+
+    def policies(self) -> Policies:
+        """Return the merged, checked result."""
+        content = msgspec.json.encode(self.sections, order="deterministic")
+        version = hashlib.sha256(content).hexdigest()[:12]
+        return msgspec.convert({**self.sections, "version": version}, type=Policies)
+
+
+def _with_absolute_checkpoint(entry: Any, folder: Path) -> Any:  # noqa: ANN401 - a raw ModelEntry or Route
+    """Make a relative checkpoint path start at the folder of the file that names it."""
+    for kind in ("engine", "encoder"):
+        section = (entry or {}).get(kind) or {}
+        checkpoint = section.get("checkpoint", "builtin:")
+        if not checkpoint.startswith("builtin:"):
+            section["checkpoint"] = str((folder / Path(checkpoint).expanduser()).resolve())
+    return entry
+
+
+def merge_models(policies: Policies, models: dict[str, ModelEntry]) -> Policies:
+    """Return the policies with these models added or replaced, under a version of their own."""
+    merged = {**policies.models, **models}
+    content = msgspec.json.encode([merged, policies.routes], order="deterministic")
+    version = hashlib.sha256(content).hexdigest()[:12]
+    return Policies(models=merged, routes=policies.routes, version=version)

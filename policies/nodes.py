@@ -1,0 +1,101 @@
+"""YAML text → nodes that know their line. Nothing is constructed: no tag can run code or make an object.
+
+Size, depth and node count are bounded before and while the text is read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from policies.errors import Place, PolicyError, Problem
+
+MAX_FILE_BYTES = 512 * 1024
+MAX_DEPTH = 24
+MAX_NODES = 100_000
+"""Nodes of one file with aliases written out: what an anchor costs each time it is used."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's composer, with a bound on nesting (its own recursion has none)."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+
+def read_documents(path: Path) -> list[yaml.Node]:
+    """Return the root nodes of every document in the file; raises PolicyError."""
+    file = str(path)
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            message = f"{size} bytes is more than the {MAX_FILE_BYTES} a policy file may have; split it"
+            raise PolicyError([Problem(Place(file), message)])
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise PolicyError([Problem(Place(file), f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise PolicyError([Problem(Place(file, line), "is not UTF-8 text")]) from error
+    return _compose(text, file)
+
+
+def _compose(text: str, file: str) -> list[yaml.Node]:
+    try:
+        loader = _Loader(text)
+        documents = []
+        while loader.check_node():
+            node = loader.get_node()
+            if node is not None:
+                documents.append(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        context = f"{error.context}: " if error.context else ""
+        message = f"is not valid YAML: {context}{error.problem}"
+        raise PolicyError([Problem(Place(file, mark.line + 1 if mark else 0), message)]) from error
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        message = f"holds the character {error.character!r}, which YAML does not allow"
+        raise PolicyError([Problem(Place(file, line), message)]) from error
+    _check_expanded_size(documents, file)
+    return documents
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _check_expanded_size(documents: list[yaml.Node], file: str) -> None:
+    """Refuse aliases that contain themselves, and aliases of aliases that grow without bound."""
+    sizes: dict[int, int] = {}
+
+    def size_of(node: yaml.Node, above: frozenset[int]) -> int:
+        if id(node) in above:
+            place = Place(file, node.start_mark.line + 1)
+            raise PolicyError([Problem(place, "an anchor contains its own alias")])
+        if id(node) not in sizes:
+            inside = above | {id(node)}
+            sizes[id(node)] = 1 + sum(size_of(child, inside) for child in _children(node))
+        return sizes[id(node)]
+
+    for document in documents:
+        if size_of(document, frozenset()) > MAX_NODES:
+            message = f"is more than {MAX_NODES} values once its aliases are written out; use fewer"
+            raise PolicyError([Problem(Place(file), message)])
+
+
+def place_of(node: yaml.Node, file: str) -> Place:
+    """Return where the node begins."""
+    return Place(file, node.start_mark.line + 1)

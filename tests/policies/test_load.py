@@ -1,0 +1,232 @@
+"""Every error names file and line and what to do; a good folder gives its records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policies.document import EngineModel, ModelEntry, Policies
+from policies.errors import PolicyError
+from policies.load import load_policies, merge_models
+
+DEFAULT = Path(__file__).parents[2] / "policies" / "default"
+
+GOOD = """\
+models:
+  small:
+    engine:
+      checkpoint: builtin:pico-small
+routes:
+  auto:
+    model: small
+"""
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+def problems(folder: Path) -> list[tuple[str, int, str]]:
+    with pytest.raises(PolicyError) as caught:
+        load_policies(folder)
+    return [(Path(p.place.file).stem, p.place.line, p.message) for p in caught.value.problems]
+
+
+def test_default_folder_loads() -> None:
+    policies = load_policies(DEFAULT)
+    assert policies.models["pico-small"].kind == "engine"
+    assert policies.models["all-minilm-l6-v2"].kind == "encoder"
+    assert policies.routes["auto"].model == "pico-small"
+    assert len(policies.version) == 12
+
+
+def test_documents_of_files_and_streams_are_merged(tmp_path: Path) -> None:
+    more = "models:\n  b: {upstream: {base_url: 'http://h/v1'}}\n---\nmodels:\n  c: {upstream: {base_url: 'https://h'}}\n"
+    policies = load_policies(write(tmp_path, a=GOOD, b=more, empty="# nothing yet\n"))
+    assert sorted(policies.models) == ["b", "c", "small"]
+    upstream = policies.models["b"].upstream
+    assert upstream is not None and upstream.connect_timeout_s == 5.0
+
+
+def test_anchors_and_merge_keys(tmp_path: Path) -> None:
+    text = """\
+x-limits: &limits
+  checkpoint: builtin:pico-small
+  max_running: 4
+  max_queue: 8
+models:
+  a: {engine: {<<: *limits, max_queue: 2}}
+  b: {engine: *limits}
+"""
+    models = load_policies(write(tmp_path, a=text)).models
+    assert models["a"].engine == EngineModel(checkpoint="builtin:pico-small", max_running=4, max_queue=2)
+    assert models["b"].engine == EngineModel(checkpoint="builtin:pico-small", max_running=4, max_queue=8)
+
+
+def test_relative_checkpoint_starts_at_the_file(tmp_path: Path) -> None:
+    write(tmp_path, a=GOOD.replace("builtin:pico-small", "weights/mine"))
+    engine = load_policies(tmp_path).models["small"].engine
+    assert engine is not None and engine.checkpoint == str(tmp_path / "weights" / "mine")
+
+
+def test_version_follows_content_not_layout(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    models, routes = GOOD.split("routes:")
+    one = load_policies(write(tmp_path / "one", all=GOOD))
+    two = load_policies(write(tmp_path / "two", z=models, a="# comment\nroutes:" + routes))
+    assert one.version == two.version
+    changed = load_policies(write(tmp_path / "two", z=models.replace("pico-small", "pico-large")))
+    assert changed.version != one.version
+
+
+CASES = {
+    "unknown top key": ("modls: {}\n" + GOOD, [(1, "unknown key 'modls'; did you mean 'models'?")]),
+    "unknown field": (
+        GOOD.replace("checkpoint:", "max_runing: 3\n      checkpoint:"),
+        [(4, "unknown key 'max_runing' in models.small.engine; did you mean 'max_running'?")],
+    ),
+    "key instead of its variable": (
+        "models:\n  u:\n    upstream:\n      base_url: http://h/v1\n      api_key: sk-canary\n",
+        [(5, "unknown key 'api_key' in models.u.upstream; did you mean 'api_key_env'?")],
+    ),
+    "missing field": (
+        "models:\n  u:\n    upstream:\n      model: x\n",
+        [(4, "models.u.upstream needs the key 'base_url'")],
+    ),
+    "two sections": (
+        GOOD.replace("    engine:", "    encoder: {checkpoint: x}\n    engine:"),
+        [
+            (2, "models.small needs exactly one of engine, upstream, encoder, has engine and encoder"),
+            (8, "route 'auto' leads to 'small', an encoder, which cannot chat"),
+        ],
+    ),
+    "no section": (
+        "models:\n  a:\n    description: x\n",
+        [(2, "models.a needs exactly one of engine, upstream, encoder, has none")],
+    ),
+    "empty model": ("models:\n  a:\n", [(2, "models.a is empty: give it its keys, or remove it")]),
+    "unknown model": (
+        GOOD.replace("model: small", "model: smal"),
+        [(7, "route 'auto' leads to the unknown model 'smal'; did you mean 'small'?")],
+    ),
+    "unknown model, nothing near": (
+        GOOD.replace("model: small", "model: xyz"),
+        [(7, "route 'auto' leads to the unknown model 'xyz'; known: small")],
+    ),
+    "route named as a model": (
+        GOOD.replace("  auto:", "  small:"),
+        [(6, "route 'small' has the name of a model, defined at FILE:2; rename one")],
+    ),
+    "duplicate key": (
+        GOOD.replace("routes:", "      checkpoint: other\nroutes:"),
+        [(5, "key 'checkpoint' is already set at FILE:4; remove one")],
+    ),
+    "duplicate section": (
+        GOOD + "routes: {}\n",
+        [(8, "key 'routes' is already set at FILE:5; remove one")],
+    ),
+    "wrong type": (
+        GOOD.replace("checkpoint: builtin:pico-small", "checkpoint: 7\n      max_running: many"),
+        [
+            (4, 'models.small.engine.checkpoint must be a string, not 7; write it in "quotes"'),
+            (5, "models.small.engine.max_running must be a whole number >= 1, not 'many'"),
+        ],
+    ),
+    "boolean is no number": (
+        GOOD.replace("pico-small", "pico-small\n      max_queue: yes"),
+        [(5, "models.small.engine.max_queue must be a whole number >= 1, not yes")],
+    ),
+    "out of range": (
+        GOOD.replace("pico-small", "pico-small\n      max_queue: 0"),
+        [(5, "models.small.engine.max_queue must be a whole number >= 1, not 0")],
+    ),
+    "wrong choice": (
+        GOOD.replace("pico-small", "pico-small\n      dtype: bfloat"),
+        [
+            (
+                5,
+                "models.small.engine.dtype must be one of auto, bfloat16, float32, not 'bfloat'; "
+                "did you mean 'bfloat16'?",
+            )
+        ],
+    ),
+    "list for mapping": ("models: [a, b]\n", [(1, "models must be a mapping of keys to values, not a list")]),
+    "scalar document": ("hello\n", [(1, "a policy document must be a mapping with models, routes")]),
+    "bad name": (
+        GOOD.replace("  small:", "  my model:"),
+        [
+            (
+                2,
+                "models has the name 'my model', expected a string of the form ^[A-Za-z0-9]",
+            ),
+            (7, "route 'auto' leads to the unknown model 'small'; known: my model"),
+        ],
+    ),
+    "not YAML": (
+        "models:\n  a: [1\n  b: 2\n",
+        [(3, "is not valid YAML: while parsing a flow sequence: expected")],
+    ),
+    "tab": ("models:\n\ta: 1\n", [(2, "is not valid YAML: while scanning for the next token")]),
+    "unknown alias": ("models: *nothing\n", [(1, "is not valid YAML: found undefined alias 'nothing'")]),
+    "python object": (
+        "models: !!python/object/apply:os.system ['true']\n",
+        [(1, "models must be a mapping of keys to values, not a list")],
+    ),
+    "control character": ("models: {}\n#\x00\n", [(2, "holds the character 0, which YAML does not allow")]),
+    "too deep": ("models: " + "[" * 5000, [(1, "is not valid YAML: nested deeper than 24 levels")]),
+    "contains itself": ("x-a: &a [*a]\n", [(1, "an anchor contains its own alias")]),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES.keys())
+def test_problem_has_line_and_remedy(tmp_path: Path, text: str, expected: list[tuple[int, str]]) -> None:
+    found = problems(write(tmp_path, policy=text))
+    file = str(tmp_path / "policy.yaml")
+    assert [(line, name) for name, line, _ in found] == [(line, "policy") for line, _ in expected]
+    for (_, _, message), (_, wanted) in zip(found, expected, strict=True):
+        assert message.startswith(wanted.replace("FILE", file))
+
+
+def test_duplicate_across_files_names_both_places(tmp_path: Path) -> None:
+    found = problems(write(tmp_path, a=GOOD, b="\n\nmodels:\n  small: {upstream: {base_url: 'http://h'}}\n"))
+    assert found == [("b", 4, f"models.small is already defined at {tmp_path / 'a.yaml'}:2; remove one")]
+
+
+def test_problems_of_several_files_come_together(tmp_path: Path) -> None:
+    found = problems(write(tmp_path, a="modles: {}\n", b="models:\n  x: 3\n", c="{"))
+    assert [(name, line) for name, line, _ in found] == [("a", 1), ("b", 2), ("c", 1)]
+
+
+@pytest.mark.parametrize("field", ["api_key_env: sk-canary", "base_url: http://me:canary@host/v1"])
+def test_a_pasted_secret_is_not_repeated(tmp_path: Path, field: str) -> None:
+    other = "base_url: http://h" if field.startswith("api") else "model: m"
+    found = problems(write(tmp_path, a=f"models:\n  u:\n    upstream:\n      {other}\n      {field}\n"))
+    assert [line for _, line, _ in found] == [5]
+    assert "canary" not in found[0][2]
+
+
+def test_billion_laughs_is_refused(tmp_path: Path) -> None:
+    lines = ["x-0: &l0 [a, a, a, a, a, a, a, a, a, a]"]
+    lines += [f"x-{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 12)]
+    found = problems(write(tmp_path, a="\n".join(lines)))
+    assert found[0][:2] == ("a", 0) and "aliases" in found[0][2]
+
+
+def test_file_level_problems(tmp_path: Path) -> None:
+    assert "holds no *.yaml file" in problems(tmp_path)[0][2]
+    assert "neither a folder" in problems(tmp_path / "missing")[0][2]
+    (tmp_path / "a.yaml").write_bytes(b"models: {}\n# \xff\n")
+    assert problems(tmp_path) == [("a", 2, "is not UTF-8 text")]
+    (tmp_path / "a.yaml").write_text("#" * 600_000)
+    assert "split it" in problems(tmp_path)[0][2]
+
+
+def test_merge_models_replaces_and_renews_the_version() -> None:
+    base = load_policies(DEFAULT)
+    merged = merge_models(base, {"mine": ModelEntry(engine=EngineModel(checkpoint="/x"))})
+    assert isinstance(merged, Policies) and set(merged.models) == {*base.models, "mine"}
+    assert merged.version != base.version and merged.routes == base.routes
