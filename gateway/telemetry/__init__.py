@@ -1,0 +1,1 @@
+"""What the gateway tells about itself: OTLP traces, Prometheus metrics; never prompt text, never secrets."""

@@ -1,0 +1,137 @@
+"""The engines' own statistics as Prometheus families, from the snapshot in each engine's newest heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from backend.server.stats import INTER_TOKEN_BOUNDS_S, STEP_TIME_BOUNDS_S, STEP_TOKENS_BOUNDS, TTFT_BOUNDS_S
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from backend.server.messages import EngineStats
+
+
+class EngineSource(Protocol):
+    """What metrics need of an engine client."""
+
+    @property
+    def ready(self) -> bool:
+        """True when the engine answers: hello seen, heartbeat young."""
+        ...
+
+    @property
+    def heartbeat_age_s(self) -> float:
+        """Seconds since the last heartbeat; infinite before the first."""
+        ...
+
+    @property
+    def stats(self) -> EngineStats | None:
+        """The newest snapshot."""
+        ...
+
+
+GAUGES: Final = {
+    "num_waiting": ("penstock_engine_queue_requests", "Sequences waiting."),
+    "num_running": ("penstock_engine_running_requests", "Sequences running."),
+    "free_pages": ("penstock_engine_free_pages", "KV pages free or evictable."),
+    "total_pages": ("penstock_engine_total_pages", "KV pages."),
+    "cached_pages": ("penstock_engine_cached_pages", "KV pages held by the prefix tree, evictable."),
+}
+COUNTERS: Final = {
+    "steps_total": ("penstock_engine_steps", "Steps of the engine loop."),
+    "prompt_tokens_total": ("penstock_engine_prompt_tokens", "Prompt tokens computed, prefix hits left out."),
+    "prefix_hit_tokens_total": (
+        "penstock_engine_prefix_hit_tokens",
+        "Prompt tokens found in the prefix tree.",
+    ),
+    "generated_tokens_total": ("penstock_engine_generated_tokens", "Tokens generated."),
+    "preemptions_total": ("penstock_engine_preemptions", "Sequences that lost their pages for a while."),
+}
+# (name, help, field of the cumulative counts, field of the sum, name of the bounds)
+HISTOGRAMS: Final = (
+    (
+        "penstock_engine_step_seconds",
+        "Time of one step.",
+        "step_time_s",
+        "step_time_sum_s",
+        STEP_TIME_BOUNDS_S,
+    ),
+    (
+        "penstock_engine_step_tokens",
+        "Tokens computed in one step.",
+        "step_tokens",
+        "step_tokens_sum",
+        STEP_TOKENS_BOUNDS,
+    ),
+    (
+        "penstock_engine_time_to_first_token_seconds",
+        "From arrival in the engine to the first token.",
+        "ttft_s",
+        "ttft_sum_s",
+        TTFT_BOUNDS_S,
+    ),
+    (
+        "penstock_engine_inter_token_seconds",
+        "Between two tokens of a sequence.",
+        "inter_token_s",
+        "inter_token_sum_s",
+        INTER_TOKEN_BOUNDS_S,
+    ),
+)
+
+
+class EngineCollector(Collector):
+    """Reads `sources` at every scrape; a model may be added at any time."""
+
+    def __init__(self, sources: Mapping[str, EngineSource]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        """`up` and heartbeat age for every engine, statistics for those that have sent some."""
+        up = GaugeMetricFamily("penstock_engine_up", "1: the engine is ready.", labels=["model"])
+        age = GaugeMetricFamily(
+            "penstock_engine_heartbeat_age_seconds", "Since the last heartbeat.", labels=["model"]
+        )
+        for model, source in self._sources.items():
+            up.add_metric([model], float(source.ready))
+            age.add_metric([model], source.heartbeat_age_s)
+        yield up
+        yield age
+        stats = {model: found for model, source in self._sources.items() if (found := source.stats)}
+        if stats:
+            yield from _families(stats)
+
+
+def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
+    for field, (name, help_) in GAUGES.items():
+        gauge = GaugeMetricFamily(name, help_, labels=["model"])
+        for model, snapshot in stats.items():
+            gauge.add_metric([model], getattr(snapshot, field))
+        yield gauge
+    for field, (name, help_) in COUNTERS.items():
+        counter = CounterMetricFamily(name, help_, labels=["model"])
+        for model, snapshot in stats.items():
+            counter.add_metric([model], getattr(snapshot, field))
+        yield counter
+    finished = CounterMetricFamily(
+        "penstock_engine_requests", "Sequences ended, by reason.", labels=["model", "finish_reason"]
+    )
+    for model, snapshot in stats.items():
+        for reason, value in snapshot.requests_total.items():
+            finished.add_metric([model, reason], value)
+    yield finished
+    for name, help_, counts, total, bounds in HISTOGRAMS:
+        histogram = HistogramMetricFamily(name, help_, labels=["model"])
+        for model, snapshot in stats.items():
+            if getattr(snapshot, counts):
+                histogram.add_metric(
+                    [model], _buckets(getattr(snapshot, counts), bounds), getattr(snapshot, total)
+                )
+        yield histogram
+
+
+def _buckets(cumulative: Sequence[int], bounds: Sequence[float]) -> list[tuple[str, float]]:
+    """Pairs of upper bound and count, the last "+Inf"."""
+    return list(zip([*map(str, bounds), "+Inf"], map(float, cumulative), strict=True))

@@ -1,0 +1,76 @@
+"""Names, label sets, bucket bounds and places of the gateway's instruments.
+
+One *series* is a block of cells for one (endpoint, model); every instrument has a fixed offset in the block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+ENDPOINTS: Final = ("chat", "completions", "embeddings", "models", "tokenize", "detokenize", "other")
+MODEL_ENDPOINTS: Final = ("chat", "completions", "embeddings", "tokenize", "detokenize")
+NO_MODEL: Final = "-"
+STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
+TOKEN_KINDS: Final = ("input", "output", "cached")
+CALL_ERRORS: Final = (
+    "InvalidRequest",
+    "Unauthorized",
+    "Forbidden",
+    "NotFound",
+    "RateLimited",
+    "ServerError",
+    "UpstreamFailed",
+    "Unavailable",
+    "TimedOut",
+    "ClientGone",
+    "other",
+)
+"""Classes of gateway.errors: why a model call failed. Closed, so that no upstream's words become a label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts per bucket (not cumulative), +Inf last, then the sum."""
+
+    name: str
+    help: str
+    bounds: tuple[float, ...]
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Cells it takes."""
+        return len(self.bounds) + 2
+
+
+REQUESTS_OFFSET: Final = 0
+TOKENS_OFFSET: Final = REQUESTS_OFFSET + len(STATUSES)
+ERRORS_OFFSET: Final = TOKENS_OFFSET + len(TOKEN_KINDS)
+
+DURATION: Final = Histogram(
+    "penstock_request_duration_seconds",
+    "From the request's first byte to the answer's last.",
+    (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
+    ERRORS_OFFSET + len(CALL_ERRORS),
+)
+TTFT: Final = Histogram(
+    "penstock_time_to_first_token_seconds",
+    "From the request's first byte to the answer's first piece of text.",
+    (0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
+    DURATION.offset + DURATION.size,
+)
+INTER_TOKEN: Final = Histogram(
+    "penstock_inter_token_seconds",
+    "Between two pieces of a streamed answer.",
+    (0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 5.0),
+    TTFT.offset + TTFT.size,
+)
+OVERHEAD: Final = Histogram(
+    "penstock_gateway_overhead_seconds",
+    "The request's duration less the time spent in the model call.",
+    (0.0001, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.0015, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0),
+    INTER_TOKEN.offset + INTER_TOKEN.size,
+)
+HISTOGRAMS: Final = (DURATION, TTFT, INTER_TOKEN, OVERHEAD)
+SERIES_CELLS: Final = OVERHEAD.offset + OVERHEAD.size

@@ -1,0 +1,121 @@
+"""What one request tells: the pipeline calls these methods once each, spans and metrics follow from them.
+
+begin → stage… → call_started → chunk… → call_ended → end
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from gateway.providers.base import Usage
+from gateway.telemetry import spans
+from gateway.telemetry.metrics import Meter, Metrics
+from gateway.telemetry.setup import Tracing
+from gateway.telemetry.spans import NO_SPANS, RecordedSpans, RequestSpans
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """How a model call ended. `error_type` is the class name of an ApiError, never a message."""
+
+    usage: Usage | None = None
+    finish_reasons: Sequence[str] = ()
+    response_id: str = ""
+    response_model: str = ""
+    error_type: str = ""
+
+
+class Telemetry:
+    """The process's tracer and instruments; built once in `gateway.app`."""
+
+    __slots__ = ("metrics", "tracing")
+
+    def __init__(self, tracing: Tracing, metrics: Metrics) -> None:
+        self.tracing = tracing
+        self.metrics = metrics
+
+    def begin(
+        self, endpoint: str, method: str, route: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> RequestTelemetry:
+        """Start one request: `endpoint` of instruments.ENDPOINTS, `route` a known path's template or ""."""
+        tracer = self.tracing.tracer
+        recorded = RecordedSpans(tracer, method, route, headers) if tracer is not None else NO_SPANS
+        return RequestTelemetry(recorded, self.metrics.begin(endpoint), endpoint)
+
+
+class RequestTelemetry:
+    """Spans and instruments of one request; every ending is idempotent, so a `finally` may repeat it."""
+
+    __slots__ = ("_call_started_s", "_endpoint", "_ended", "_first_chunk_s", "meter", "spans")
+
+    def __init__(self, recorded: RequestSpans, meter: Meter, endpoint: str) -> None:
+        self.spans = recorded
+        self.meter = meter
+        self._endpoint = endpoint
+        self._call_started_s = 0.0
+        self._first_chunk_s = 0.0
+        self._ended = False
+
+    @property
+    def traceparent(self) -> str:
+        """W3C parent for whoever does the work now; "" when not traced."""
+        return self.spans.propagation().get("traceparent", "")
+
+    def propagation(self) -> dict[str, str]:
+        """W3C headers for an upstream; empty when not traced."""
+        return self.spans.propagation()
+
+    def annotate(self, attributes: Mapping[str, str]) -> None:
+        """Attributes of the server span: spans.REQUEST_ID, TENANT, ROUTE, POLICY_VERSION."""
+        self.spans.annotate(attributes)
+
+    def stage(self, name: str) -> AbstractContextManager[object]:
+        """A span around one stage (`spans.STAGE_…`)."""
+        return self.spans.stage(name)
+
+    def call_started(self, model: str, provider: str, body: Mapping[str, object]) -> None:
+        """The model call begins. `model` is the resolved entry's name, `provider` a `spans.PROVIDER_…`."""
+        self._call_started_s = time.perf_counter()
+        self.meter.call_started(model, self._call_started_s)
+        self.spans.start_call(self._endpoint, model, provider, body)
+
+    def chunk(self) -> None:
+        """A piece of the answer (or the whole one) has come."""
+        now_s = time.perf_counter()
+        if not self._first_chunk_s:
+            self._first_chunk_s = now_s
+        self.meter.chunk(now_s)
+
+    def call_ended(self, result: CallResult) -> None:
+        """The model call is over, well or not."""
+        self.meter.call_ended(time.perf_counter(), result.usage, result.error_type)
+        if self.spans is not NO_SPANS:
+            self.spans.end_call(self._call_attributes(result), result.error_type)
+
+    def end(self, status: int, error_type: str = "") -> None:
+        """The response is complete or broken off; `status` 499 when the client left."""
+        if self._ended:
+            return
+        self._ended = True
+        self.meter.end(time.perf_counter(), status)
+        self.spans.end(status, error_type)
+
+    def _call_attributes(self, result: CallResult) -> dict[str, str | bool | int | float | list[str]]:
+        found: dict[str, str | bool | int | float | list[str]] = {}
+        if result.response_id:
+            found[spans.RESPONSE_ID] = result.response_id
+        if result.response_model:
+            found[spans.RESPONSE_MODEL] = result.response_model
+        if result.finish_reasons:
+            found[spans.FINISH_REASONS] = list(result.finish_reasons)
+        if self._first_chunk_s:
+            found[spans.TIME_TO_FIRST_CHUNK] = self._first_chunk_s - self._call_started_s
+        if result.usage is not None:
+            found[spans.INPUT_TOKENS] = result.usage.prompt_tokens
+            found[spans.OUTPUT_TOKENS] = result.usage.completion_tokens
+            found[spans.CACHED_TOKENS] = result.usage.cached_tokens
+            found[spans.REASONING_TOKENS] = result.usage.reasoning_tokens
+        return found

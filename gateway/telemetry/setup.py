@@ -1,0 +1,88 @@
+"""Starts and stops the OTLP export of spans; off unless an endpoint is given.
+
+The SDK reads the finer OTEL_* settings (batching, resource attributes, compression) itself, as specified.
+Export runs in a thread of the SDK: a slow or dead collector costs spans, never requests.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.telemetry.errors import TelemetryError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Tracer
+
+    from gateway.settings import TelemetrySettings
+
+PROTOCOLS = ("http/protobuf", "grpc")
+FLUSH_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """The process's tracer; `tracer` is None when tracing is off."""
+
+    tracer: Tracer | None = None
+    provider: TracerProvider | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """True when spans are made and exported."""
+        return self.tracer is not None
+
+    def shutdown(self, timeout_s: float = FLUSH_TIMEOUT_S) -> bool:
+        """Send what is queued and stop; False when the collector did not take it within `timeout_s`."""
+        if self.provider is None:
+            return True
+        # The SDK's own shutdown waits up to 30 s for a dead collector: its thread may be left behind.
+        thread = threading.Thread(target=self.provider.shutdown, name="otlp-flush", daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+
+OFF = Tracing()
+
+
+def start_tracing(settings: TelemetrySettings, version: str = "") -> Tracing:
+    """Export spans to the OTLP endpoint of `settings`; without one, `OFF`.
+
+    Raises TelemetryError when the protocol is not one of PROTOCOLS.
+    """
+    if not settings.otlp_endpoint:
+        return OFF
+    exporter = _exporter(settings)
+    # Imported here: the SDK costs 0.2 s and 20 MB that a gateway without tracing does not spend.
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+
+    ours = Resource({"service.name": settings.service_name, "service.version": version or "unknown"})
+    provider = TracerProvider(
+        resource=OTELResourceDetector().detect().merge(ours),
+        sampler=ParentBasedTraceIdRatio(settings.sample_ratio),
+        shutdown_on_exit=False,
+    )
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return Tracing(provider.get_tracer("penstock.gateway", version or None), provider)
+
+
+def _exporter(settings: TelemetrySettings) -> SpanExporter:
+    """The exporter for one of PROTOCOLS."""
+    endpoint, headers = settings.otlp_endpoint, settings.otlp_headers or None
+    if settings.otlp_protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+
+        return GrpcExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"), headers=headers)
+    if settings.otlp_protocol == "http/protobuf":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+
+        return HttpExporter(endpoint=endpoint.rstrip("/") + "/v1/traces", headers=headers)
+    known = " or ".join(map(repr, PROTOCOLS))
+    raise TelemetryError(f"OTEL_EXPORTER_OTLP_PROTOCOL is {settings.otlp_protocol!r}; use {known}.")

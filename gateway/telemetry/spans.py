@@ -1,0 +1,210 @@
+"""Every span and attribute name that the gateway emits, and the spans of one request.
+
+`POST /v1/chat/completions` (server) → `chat {model}` (client) → the engine's own spans, or an upstream's.
+OpenTelemetry names where they exist (HTTP and GenAI conventions), `penstock.*` for the rest. Never prompt
+text: stop sequences and `user` are the caller's words, so they stay out as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+    Attributes = Mapping[str, str | bool | int | float | list[str]]
+
+HTTP_REQUEST_METHOD: Final = "http.request.method"
+HTTP_ROUTE: Final = "http.route"
+HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
+URL_PATH: Final = "url.path"
+URL_SCHEME: Final = "url.scheme"
+ERROR_TYPE: Final = "error.type"
+
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_STREAM: Final = "gen_ai.request.stream"
+RESPONSE_ID: Final = "gen_ai.response.id"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+
+REQUEST_ID: Final = "penstock.request.id"
+TENANT: Final = "penstock.tenant"
+ROUTE: Final = "penstock.route"
+POLICY_VERSION: Final = "penstock.policy.version"
+
+PROVIDER_OURS: Final = "penstock"
+PROVIDER_OPENAI: Final = "openai"
+
+STAGE_AUTHORIZE: Final = "authorize"
+STAGE_CHOOSE_MODEL: Final = "choose model"
+
+OPERATIONS: Final = {"chat": "chat", "completions": "text_completion", "embeddings": "embeddings"}
+"""Endpoint → gen_ai.operation.name; other endpoints call no model."""
+
+REQUEST_FIELDS: Final[dict[str, tuple[str, type]]] = {
+    "temperature": ("gen_ai.request.temperature", float),
+    "top_p": ("gen_ai.request.top_p", float),
+    "top_k": ("gen_ai.request.top_k", int),
+    "max_tokens": ("gen_ai.request.max_tokens", int),
+    "max_completion_tokens": ("gen_ai.request.max_tokens", int),
+    "frequency_penalty": ("gen_ai.request.frequency_penalty", float),
+    "presence_penalty": ("gen_ai.request.presence_penalty", float),
+    "seed": ("gen_ai.request.seed", int),
+    "n": ("gen_ai.request.choice.count", int),
+}
+"""Body field → (attribute, type). Only numbers: free text never becomes an attribute."""
+
+KNOWN_METHODS: Final = frozenset(
+    {"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
+)
+
+_W3C = TraceContextTextMapPropagator()
+_W3C_FIELDS = (b"traceparent", b"tracestate")
+
+
+class RequestSpans:
+    """The spans of one request when tracing is off: every method does nothing."""
+
+    __slots__ = ()
+
+    def annotate(self, attributes: Mapping[str, str]) -> None:
+        """Put `penstock.*` attributes on the server span."""
+
+    def stage(self, name: str) -> AbstractContextManager[object]:
+        """A span around one stage of the pipeline."""
+        return nullcontext()
+
+    def start_call(self, endpoint: str, model: str, provider: str, body: Mapping[str, object]) -> None:
+        """Open `chat {model}`; the numbers of `body` become gen_ai.request.* attributes."""
+
+    def propagation(self) -> dict[str, str]:
+        """W3C headers naming the innermost open span as parent; empty when not traced."""
+        return {}
+
+    def end_call(self, attributes: Attributes, error_type: str) -> None:
+        """Close the call's span, as failed when `error_type` is not empty."""
+
+    def end(self, status: int, error_type: str) -> None:
+        """Close the server span; only a 5xx or a broken stream makes it an error."""
+
+
+class RecordedSpans(RequestSpans):
+    """The spans of one request when tracing is on. Explicit parents: no context variables on the hot path."""
+
+    __slots__ = ("_call", "_server", "_tracer")
+
+    def __init__(
+        self, tracer: Tracer, method: str, route: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        """`route` is the template of a known path, "" otherwise; `headers` as in an ASGI scope."""
+        method = method if method in KNOWN_METHODS else "_OTHER"
+        attributes = {HTTP_REQUEST_METHOD: method, URL_SCHEME: "http"}
+        if route:
+            attributes |= {HTTP_ROUTE: route, URL_PATH: route}
+        verb = "HTTP" if method == "_OTHER" else method
+        self._tracer = tracer
+        self._call: Span | None = None
+        self._server: Span = tracer.start_span(
+            f"{verb} {route}".rstrip(), _inbound(headers), SpanKind.SERVER, attributes
+        )
+
+    def annotate(self, attributes: Mapping[str, str]) -> None:
+        """Put `penstock.*` attributes on the server span."""
+        self._server.set_attributes(attributes)
+
+    def stage(self, name: str) -> AbstractContextManager[object]:
+        """A span around one stage of the pipeline."""
+        return StageSpan(self._tracer.start_span(name, set_span_in_context(self._server)))
+
+    def start_call(self, endpoint: str, model: str, provider: str, body: Mapping[str, object]) -> None:
+        """Open `chat {model}`; the numbers of `body` become gen_ai.request.* attributes."""
+        operation = OPERATIONS[endpoint]
+        attributes = request_attributes(body)
+        attributes |= {OPERATION: operation, PROVIDER: provider, REQUEST_MODEL: model}
+        self._call = self._tracer.start_span(
+            f"{operation} {model}", set_span_in_context(self._server), SpanKind.CLIENT, attributes
+        )
+
+    def propagation(self) -> dict[str, str]:
+        """W3C headers naming the innermost open span as parent; empty when not traced."""
+        carrier: dict[str, str] = {}
+        _W3C.inject(carrier, set_span_in_context(self._call or self._server))
+        return carrier
+
+    def end_call(self, attributes: Attributes, error_type: str) -> None:
+        """Close the call's span, as failed when `error_type` is not empty."""
+        span, self._call = self._call, None
+        if span is not None:
+            span.set_attributes(attributes)
+            _close(span, error_type)
+
+    def end(self, status: int, error_type: str) -> None:
+        """Close the server span; only a 5xx or a broken stream makes it an error."""
+        self.end_call({}, error_type)
+        self._server.set_attribute(HTTP_RESPONSE_STATUS_CODE, status)
+        # By the HTTP convention a server span is no error when the client was at fault.
+        _close(self._server, "" if 400 <= status < 500 else error_type)
+
+
+NO_SPANS: Final = RequestSpans()
+
+
+class StageSpan:
+    """Closes a span when its block ends; an exception marks it by type, never by message."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def __enter__(self) -> None:
+        """Nothing to give: a stage does not touch its own span."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _close(self._span, kind.__name__ if kind is not None else "")
+
+
+def request_attributes(body: Mapping[str, object]) -> dict[str, str | bool | int | float]:
+    """The gen_ai.request.* attributes of a request body: numbers and `stream`, whatever else it holds."""
+    found: dict[str, str | bool | int | float] = {}
+    for field, (attribute, kind) in REQUEST_FIELDS.items():
+        value = body.get(field)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[attribute] = kind(value)
+    if body.get("stream") is True:
+        found[REQUEST_STREAM] = True
+    return found
+
+
+def _close(span: Span, error_type: str) -> None:
+    """End `span`; a non-empty `error_type` makes it an error."""
+    if error_type:
+        span.set_attribute(ERROR_TYPE, error_type)
+        span.set_status(StatusCode.ERROR)
+    span.end()
+
+
+def _inbound(headers: Iterable[tuple[bytes, bytes]]) -> Context:
+    """The caller's trace context; empty when there is none or it is malformed."""
+    carrier: dict[str, str] = {}
+    for name, value in headers:
+        if name in _W3C_FIELDS:
+            carrier[name.decode()] = value.decode("latin-1")
+    # An empty Context, not the current one: nothing ambient may become the parent.
+    return _W3C.extract(carrier, Context())
