@@ -7,6 +7,7 @@ EngineError
 │   └── TemplateError      the chat template refused the messages
 ├── QueueFull              the queue bound is reached: try again later
 ├── EngineUnavailable      no engine process answers: starting, dead or hung
+├── FrameError             bytes on a socket that are no frame or no known message; the connection ends
 └── PageShortage           no free page and nothing evictable (inside the engine only)
 """
 
@@ -47,6 +48,10 @@ class QueueFull(EngineError):
 
 class EngineUnavailable(EngineError):
     """The engine's process is starting, dead or hung."""
+
+
+class FrameError(EngineError):
+    """Bytes on a socket between processes that are no frame, or a frame that holds no known message."""
 
 
 class PageShortage(EngineError):

@@ -1,0 +1,1 @@
+"""The step: plan, prepare, forward, sample, commit."""
