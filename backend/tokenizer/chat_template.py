@@ -1,0 +1,126 @@
+"""A checkpoint's chat template: messages in, the model's prompt out, as apply_chat_template of transformers.
+
+Any failure is a TemplateError that names the template's line; the sandbox is template_sandbox.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from jinja2 import Template, TemplateSyntaxError
+
+from backend.errors import CheckpointError, TemplateError
+from backend.tokenizer.template_sandbox import MAX_SIZE, TemplateEnvironment, new_budget
+
+_REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+_CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+_FILE_NAME = "<template>"  # what Jinja calls a template that came as a string
+_MAX_REASON = 500
+
+
+class ChatTemplate:
+    """One compiled template."""
+
+    def __init__(self, source: str, checkpoint: str) -> None:
+        """Compile. Raises CheckpointError when the source is not a template, or is huge."""
+        if len(source) > MAX_SIZE:
+            raise CheckpointError(f"The chat template of {checkpoint!r} is too long: {len(source)} characters.")
+        try:
+            self._template: Template = TemplateEnvironment().from_string(source)
+        except (TemplateSyntaxError, RecursionError) as error:
+            line = getattr(error, "lineno", 1)
+            raise CheckpointError(
+                f"The chat template of {checkpoint!r} is broken at line {line} ({error}): repair it."
+            ) from error
+        self._reads_content = "content" in source
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+        *,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+    ) -> str:
+        """The prompt. Raises TemplateError, whose message has prompt text only where the template wrote it."""
+        if not messages:
+            raise TemplateError("There are no messages: send at least one.", param="messages")
+        chat = [_plain(message) for message in messages]
+        if not continue_final_message:
+            return self._run(chat, variables, add_generation_prompt)
+        if add_generation_prompt:
+            raise TemplateError(
+                "continue_final_message continues the last message and add_generation_prompt begins a new "
+                "one: set only one of them.",
+                param="continue_final_message",
+            )
+        final = self._tag_final(chat)
+        return _cut_at_tag(self._run(chat, variables, False), final)
+
+    def _run(
+        self, chat: list[dict[str, Any]], variables: Mapping[str, Any], add_generation_prompt: bool
+    ) -> str:
+        context = {**variables, "messages": chat, "add_generation_prompt": add_generation_prompt}
+        pieces: list[str] = []
+        try:
+            with new_budget() as budget:
+                for piece in self._template.generate(context):
+                    budget.spend_size(len(piece))
+                    pieces.append(piece)
+        except Exception as error:  # noqa: BLE001 - a template can raise anything: its failure is the request's
+            reason = (str(error) or type(error).__name__)[:_MAX_REASON]
+            line = _line(error.__traceback__)
+            raise TemplateError(
+                f"The chat template refuses these messages at its line {line}: {reason}", param="messages"
+            ) from error
+        return "".join(pieces)
+
+    def _tag_final(self, chat: list[dict[str, Any]]) -> str:
+        """Mark the end of the last message's text; return that text without the mark."""
+        content = chat[-1].get("content")
+        if isinstance(content, str) and self._reads_content:
+            chat[-1]["content"] = content + _CONTINUE_TAG
+            return content
+        if isinstance(content, list) and self._reads_content:
+            for i in range(len(content) - 1, -1, -1):
+                if "text" in content[i]:
+                    text = str(content[i]["text"])
+                    parts = [*content[:i], {**content[i], "text": text + _CONTINUE_TAG}, *content[i + 1 :]]
+                    chat[-1]["content"] = parts
+                    return text
+        raise TemplateError(
+            "continue_final_message is set, but the last message has no text to continue.",
+            param="continue_final_message",
+        )
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy without nulls (clients send `content: null`), its reasoning under every name templates read."""
+    plain = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((plain[key] for key in _REASONING_FIELDS if key in plain), None)
+    return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
+
+
+def _cut_at_tag(prompt: str, final: str) -> str:
+    """The prompt up to the end of the last message's text: nothing that the template puts after it."""
+    tag = _CONTINUE_TAG.strip()
+    if final.strip() not in prompt or tag not in prompt:
+        raise TemplateError(
+            "continue_final_message is set, but the model's chat template changes or drops the last message.",
+            param="continue_final_message",
+        )
+    end = prompt.rindex(tag)
+    # Without the tag's own space the template trims messages, and the prompt must end as trimmed.
+    return prompt[:end] if prompt.startswith(_CONTINUE_TAG, end) else prompt[:end].rstrip()
+
+
+def _line(traceback: TracebackType | None) -> int:
+    """The template's line in a traceback that Jinja has rewritten; the innermost one."""
+    line = 1
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == _FILE_NAME:
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line

@@ -1,0 +1,182 @@
+"""Tokenizer: what the gateway asks about a checkpoint's text, loaded from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Backend
+from tokenizers.processors import TemplateProcessing
+
+from backend.errors import CheckpointError, RequestError, TemplateError
+from backend.tokenizer.chat_template import ChatTemplate
+from backend.tokenizer.detokenizer import Detokenizer
+from backend.tokenizer.files import TokenizerFiles, as_added_token, read_files
+from backend.tokenizer.token_bytes import TokenBytes, read_rules, special_ids
+
+Message = Mapping[str, Any]
+
+
+class Tokenizer:
+    """Text ↔ token ids, and chats → prompts, as transformers does for the same checkpoint.
+
+    Immutable once loaded; safe to use from several threads.
+    """
+
+    def __init__(self, backend: Backend, files: TokenizerFiles) -> None:
+        source = str(files.folder / "tokenizer.json")
+        rules = read_rules(json.loads(files.tokenizer).get("decoder"), source)
+        self._backend = backend
+        self._all_bytes = TokenBytes(backend.id_to_token, rules, frozenset())
+        self._text_bytes = TokenBytes(backend.id_to_token, rules, special_ids(backend))
+        self._special_tokens = {name: token.content for name, token in files.special_tokens.items()}
+        self._templates = {
+            name: ChatTemplate(text, str(files.folder)) for name, text in files.chat_templates.items()
+        }
+        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.eos_token_ids = _eos_ids(backend, files)
+
+    @classmethod
+    def from_checkpoint(cls, folder: str | Path) -> Tokenizer:
+        """Load from a Hugging Face folder. Raises CheckpointError, one sentence, when it cannot."""
+        files = read_files(Path(folder))
+        try:
+            backend = Backend.from_str(files.tokenizer)
+        except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+            raise CheckpointError(
+                f"{str(files.folder / 'tokenizer.json')!r} is not a tokenizer ({error}): fetch it again."
+            ) from error
+        backend.no_truncation()
+        backend.no_padding()
+        _add_configured_tokens(backend, files)
+        _set_bos_and_eos(backend, files)
+        return cls(backend, files)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the checkpoint says how to write a chat."""
+        return "default" in self._templates
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """Token ids of `text`; special tokens written in it count as such, as in transformers.
+
+        `add_special_tokens` adds what the checkpoint puts around a plain prompt (often BOS). Raises
+        RequestError when the text holds half of a surrogate pair, which no encoding has.
+        """
+        try:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except (UnicodeEncodeError, TypeError) as error:
+            raise RequestError(_NOT_UNICODE) from error
+        return ids
+
+    def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """The text of these tokens; ids that are no tokens stand for nothing. Raises RequestError below 0."""
+        detokenizer = self.detokenizer(skip_special_tokens=skip_special_tokens)
+        try:
+            return detokenizer.push(token_ids) + detokenizer.flush()
+        except OverflowError as error:
+            raise RequestError(f"A token id is out of range: ids are 0 to {self.vocab_size - 1}.") from error
+
+    def detokenizer(self, *, skip_special_tokens: bool = True, continues: bool = False) -> Detokenizer:
+        """A fresh incremental decoder for one sequence.
+
+        `continues`: the output goes on from a prompt's text (completions, a continued message), so a leading
+        space is kept; without it the text starts anew (a chat answer), as decode() sees it.
+        """
+        return Detokenizer(self._text_bytes if skip_special_tokens else self._all_bytes, continues=continues)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The exact bytes of one token inside a text; specials as they are written."""
+        return self._all_bytes[token_id]
+
+    def token_text(self, token_id: int) -> str:
+        """One token as text; bytes that are no whole character show as U+FFFD."""
+        return self._all_bytes[token_id].decode("utf-8", "replace")
+
+    def render_chat(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,  # noqa: ANN401 - templates take any JSON value
+    ) -> str:
+        """The prompt of a chat. Raises TemplateError, naming the template's line, when the template refuses.
+
+        `messages` hold plain JSON values. `variables` are handed to the template (`enable_thinking` …).
+        """
+        name = "tool_use" if tools and "tool_use" in self._templates else "default"
+        template = self._templates.get(name)
+        if template is None:
+            raise TemplateError(_NO_TEMPLATE, param="messages")
+        return template.render(
+            messages,
+            {**self._special_tokens, "documents": None, **variables, "tools": tools},
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+        )
+
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,  # noqa: ANN401 - templates take any JSON value
+    ) -> list[int]:
+        """Token ids of the chat's prompt: templates write their own special tokens."""
+        prompt = self.render_chat(messages, add_generation_prompt, continue_final_message, tools, **variables)
+        return self.encode(prompt)
+
+
+_NOT_UNICODE = "The text holds half of a surrogate pair (U+D800 to U+DFFF): send valid Unicode."
+_NO_TEMPLATE = (
+    "This model has no chat template: use /v1/completions, or put chat_template.jinja into its checkpoint."
+)
+
+
+def _add_configured_tokens(backend: Backend, files: TokenizerFiles) -> None:
+    """Tokens that only tokenizer_config.json knows; those in tokenizer.json stay as they are there."""
+    path = files.folder / "tokenizer_config.json"
+    known = {token.content: token for token in backend.get_added_tokens_decoder().values()}
+    listed = files.config.get("added_tokens_decoder") or {}
+    try:
+        by_id = [as_added_token(listed[key], path) for key in sorted(listed, key=int)]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"`added_tokens_decoder` in {str(path)!r} is broken ({error}).") from error
+    backend.add_tokens([token for token in by_id if token.content not in known])
+    named: list[AddedToken] = [
+        token
+        for token in files.special_tokens.values()
+        if token.content not in known or not known[token.content].special
+    ]
+    backend.add_special_tokens(named)
+
+
+def _set_bos_and_eos(backend: Backend, files: TokenizerFiles) -> None:
+    """`add_bos_token` and `add_eos_token`, when written, overrule tokenizer.json's post-processor."""
+    if "add_bos_token" not in files.config and "add_eos_token" not in files.config:
+        return
+    around = []
+    for side in ("bos", "eos"):
+        token = files.special_tokens.get(f"{side}_token")
+        wanted = bool(files.config.get(f"add_{side}_token")) and token is not None
+        around.append(token.content if token is not None and wanted else None)
+    bos, eos = around
+    # Lists, not one string: a token may hold spaces or colons.
+    single = [*([f"{bos}:0"] if bos else []), "$A:0", *([f"{eos}:0"] if eos else [])]
+    pair = [*single, *(part.replace("$A", "$B")[:-1] + "1" for part in single)]
+    tokens = [(token, backend.token_to_id(token)) for token in dict.fromkeys(around) if token]
+    backend.post_processor = TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
+
+
+def _eos_ids(backend: Backend, files: TokenizerFiles) -> tuple[int, ...]:
+    """Every token that ends an answer: the checkpoint's list and the tokenizer's own EOS token."""
+    ids = list(files.eos_token_ids)
+    if (token := files.special_tokens.get("eos_token")) is not None:
+        token_id = backend.token_to_id(token.content)
+        ids += [] if token_id is None else [token_id]
+    return tuple(dict.fromkeys(ids))
