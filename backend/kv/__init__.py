@@ -1,0 +1,1 @@
+"""KV memory: page numbers, the prefix tree over them, and the tensors."""

@@ -1,0 +1,270 @@
+"""The scheduler: which sequences compute how many tokens in the next step.
+
+Running before waiting, decodes before prompts, several prompts side by side. There is no prefill or decode
+phase: every sequence, new, running or preempted, catches up from `num_computed_tokens` to the end of its tokens.
+One thread calls schedule → (forward) → commit → append_token or finish for each sampled sequence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from backend.errors import PromptTooLong, RequestError
+from backend.kv.manager import KVManager, PrefixMatch, pages_for
+from backend.scheduler.budget import PrefillBudget
+from backend.scheduler.config import SchedulerConfig
+from backend.scheduler.queue import WaitingQueue
+from backend.types import PAGE_TOKENS, FinishReason, Plan, ScheduledChunk, Sequence, SequenceStatus
+
+_PROMPTS_TOGETHER = 4
+"""Long prompts share a step's prompt tokens in at least so many parts."""
+
+_MAX_PREFILLING = 8
+"""Prompts in progress before the queue stands still, unless a step has tokens to spare."""
+
+_MAX_SKIPPED = 16
+"""Waiting sequences that one step passes over."""
+
+
+class Scheduler:
+    """Continuous batching under one token budget. Owns queue, rows and statuses; plain Python, one thread.
+
+    A plan without chunks means that there is nothing to compute in this step; when sequences wait or run
+    nevertheless (the only one was just preempted), the next call finds work.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, kv: KVManager, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.preemptions_total = 0
+        self._config = config
+        self._kv = kv
+        self._clock = clock
+        self._queue = WaitingQueue(config.max_queue)
+        self._running: dict[str, Sequence] = {}  # in order of admission: the newest is last
+        self._free_rows = list(range(config.max_running - 1, -1, -1))
+        self._oldest_first = False
+        self._budget = PrefillBudget(
+            config.max_batch_tokens, config.min_chunk_tokens, config.max_step_stretch
+        )
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences in the queue, new or preempted."""
+        return len(self._queue)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that own a row."""
+        return len(self._running)
+
+    @property
+    def has_work(self) -> bool:
+        """True while a sequence waits or runs."""
+        return bool(self._running) or len(self._queue) > 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a new sequence.
+
+        Raises PromptTooLong when it can never fit, RequestError when its id is in use or its prompt is empty,
+        and QueueFull when the queue is at its bound.
+        """
+        self._check_fits(sequence)
+        request_id = sequence.request.request_id
+        if request_id in self._running or request_id in self._queue:
+            raise RequestError(f"request id {request_id!r} is in use; give every request its own")
+        self._queue.push(sequence)
+        if sequence.arrival_s < 0.0:
+            sequence.arrival_s = self._clock()
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """Forget a sequence and free its row and pages at once; None when it is not known (any more)."""
+        sequence = self._queue.remove(request_id) or self._running.get(request_id)
+        if sequence is not None:
+            self._retire(sequence, "abort")
+        return sequence
+
+    def schedule(self) -> Plan:
+        """Decide the next step. Takes pages and rows for it; admits nobody in a step that preempts."""
+        preempted: list[Sequence] = []
+        chunks, prefills = self._plan_decodes(preempted)
+        if not chunks and prefills:
+            self._make_room(prefills[0], preempted)  # somebody must advance
+        tokens = self._budget.prefill_tokens(len(chunks), len(prefills) + len(self._queue))
+        if preempted:
+            prefills = [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
+        elif len(self._queue):
+            self._admit(prefills, tokens)
+        if prefills and tokens:
+            chunks += self._plan_prefills(prefills, tokens)
+        return Plan(chunks, preempted)
+
+    def commit(self, plan: Plan, step_time_s: float) -> None:
+        """Count the plan's tokens as computed and publish full pages. Call after the forward pass has run."""
+        advance = self._kv.advance
+        num_decodes = 0
+        for chunk in plan.chunks:
+            sequence = chunk.sequence
+            num_decodes += chunk.num_tokens == 1
+            if sequence.status is SequenceStatus.RUNNING:
+                advance(sequence, chunk.num_tokens)
+        self._budget.observe(num_decodes, plan.num_tokens - num_decodes, step_time_s)
+
+    def append_token(self, sequence: Sequence, token_id: int) -> None:
+        """Add a sampled token, to be computed in the next step."""
+        sequence.tokens.append(token_id)
+        if sequence.first_token_s < 0.0:
+            sequence.first_token_s = self._clock()
+
+    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End a running sequence. Its full pages, prompt and output, stay findable until they are evicted."""
+        self._retire(sequence, reason)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError on a leaked page or row or a wrong status. For tests: O(everything)."""
+        waiting = self._queue.sequences()
+        self._kv.check_invariants([*self._running.values(), *waiting])
+        rows = [sequence.row for sequence in self._running.values()] + self._free_rows
+        assert sorted(rows) == list(range(self._config.max_running)), f"rows are leaked: {rows}"
+        assert all(sequence.status is SequenceStatus.RUNNING for sequence in self._running.values())
+        for sequence in waiting:
+            assert sequence.status is SequenceStatus.WAITING and sequence.row == -1 and not sequence.pages
+
+    def _check_fits(self, sequence: Sequence) -> None:
+        num_prompt, max_tokens = sequence.num_prompt_tokens, sequence.request.params.max_tokens
+        if num_prompt < 1:
+            raise RequestError("the prompt has 0 tokens; give at least 1", param="prompt")
+        total = num_prompt + max_tokens
+        context, memory = self._config.max_model_tokens, self._kv.num_pages * PAGE_TOKENS
+        # The last sampled token ends the sequence and is never computed.
+        if total <= context and total - 1 <= memory:
+            return
+        what, limit = ("the model's context", context) if total > context else ("the KV memory", memory)
+        raise PromptTooLong(
+            f"the prompt has {num_prompt} tokens and max_tokens is {max_tokens}, {total} in all, but {what} "
+            f"holds {limit}; shorten the prompt or lower max_tokens",
+            param="max_tokens" if num_prompt < limit else None,
+        )
+
+    def _plan_decodes(self, preempted: list[Sequence]) -> tuple[list[ScheduledChunk], list[Sequence]]:
+        """One token for every sequence that has one left; those with more come back in order of admission."""
+        chunks: list[ScheduledChunk] = []
+        prefills: list[Sequence] = []
+        for sequence in list(self._running.values()):
+            if sequence.status is not SequenceStatus.RUNNING:
+                continue  # preempted a moment ago, by an older one
+            start = sequence.num_computed_tokens
+            num_left = len(sequence.tokens) - start
+            if num_left > 1 or sequence.scheduled_s < 0.0:
+                prefills.append(sequence)
+            elif num_left == 1:
+                # Only a full last page needs the slow path: once in PAGE_TOKENS steps.
+                if start < len(sequence.pages) * PAGE_TOKENS or self._make_room(sequence, preempted):
+                    chunks.append(ScheduledChunk(sequence, start, 1))
+        return chunks, prefills
+
+    def _make_room(self, sequence: Sequence, preempted: list[Sequence]) -> bool:
+        """Get room for a token, preempting from the newest on; False when that hits the sequence itself.
+
+        Planned decodes are safe: they are older than the sequence, and it goes before they do.
+        """
+        start = sequence.num_computed_tokens
+        while self._kv.grow(sequence, start + 1) <= start:
+            victim = next(reversed(self._running.values()))
+            self._preempt(victim)
+            preempted.append(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _preempt(self, victim: Sequence) -> None:
+        """Take row and pages; computed again later, when most of its pages are still in the prefix tree."""
+        self._leave(victim)
+        victim.status = SequenceStatus.WAITING
+        victim.num_preemptions += 1
+        self._queue.push_front(victim)
+        self.preemptions_total += 1
+
+    def _retire(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._leave(sequence)
+        sequence.status = SequenceStatus.FINISHED
+        sequence.finish_reason = reason
+
+    def _leave(self, sequence: Sequence) -> None:
+        self._kv.release(sequence)
+        if self._running.pop(sequence.request.request_id, None) is not None:
+            self._free_rows.append(sequence.row)
+            sequence.row = -1
+
+    def _admit(self, prefills: list[Sequence], tokens: int) -> None:
+        """Move waiting sequences to running, first come first served, and append them to `prefills`.
+
+        Stops at the first that does not fit beside what the running ones still need. Passes over those whose
+        next page a running sequence is about to compute: to wait for it is cheaper than to compute it twice.
+        """
+        kv = self._kv
+        tokens -= sum(sequence.num_uncomputed_tokens for sequence in prefills)
+        reserved = sum(pages_for(len(s.tokens)) - len(s.pages) for s in prefills)
+        coming = {digest for s in prefills if (digest := kv.next_digest(s)) is not None}
+        num_skipped = 0
+        for sequence in self._queue.first(len(self._free_rows) + _MAX_SKIPPED):
+            if not self._free_rows or num_skipped == _MAX_SKIPPED:
+                return
+            if len(prefills) >= _MAX_PREFILLING and tokens <= 0:
+                return
+            match = kv.match(sequence)
+            if match.next_digest in coming:
+                num_skipped += 1
+                continue
+            num_new = pages_for(len(sequence.tokens)) - len(match.nodes)
+            # Each running sequence may soon want one more page: admitting into the last ones would preempt.
+            spare = kv.free_pages - reserved - len(self._running)
+            if self._running and num_new + match.num_evictable > spare:
+                return
+            self._start(sequence, match)
+            prefills.append(sequence)
+            reserved += num_new
+            tokens -= sequence.num_uncomputed_tokens
+            if (digest := kv.next_digest(sequence)) is not None:
+                coming.add(digest)
+
+    def _start(self, sequence: Sequence, match: PrefixMatch) -> None:
+        self._queue.depart(sequence, self._clock())
+        self._kv.attach(sequence, match)
+        sequence.row = self._free_rows.pop()
+        sequence.status = SequenceStatus.RUNNING
+        self._running[sequence.request.request_id] = sequence
+
+    def _prefill_order(self, prefills: list[Sequence]) -> list[Sequence]:
+        """Nearest to its end first; in every other step the oldest before all, so that it never starves."""
+        order = sorted(prefills, key=lambda sequence: sequence.num_uncomputed_tokens)
+        self._oldest_first = not self._oldest_first
+        if self._oldest_first:
+            order.remove(prefills[0])
+            order.insert(0, prefills[0])
+        return order
+
+    def _plan_prefills(self, prefills: list[Sequence], tokens: int) -> list[ScheduledChunk]:
+        """Share the step's prompt tokens: at most a fixed part for each; what is left over goes round again."""
+        least = min(self._config.min_chunk_tokens, tokens)
+        order = self._prefill_order(prefills)
+        share = max(least, tokens // min(_PROMPTS_TOGETHER, len(order)))
+        grants = [0] * len(order)
+        for limit in (share, tokens):
+            for index, sequence in enumerate(order):
+                wanted = min(sequence.num_uncomputed_tokens, grants[index] + tokens, limit)
+                if wanted < min(least, sequence.num_uncomputed_tokens):
+                    continue  # too small a piece, and not the last one
+                room = self._kv.grow(sequence, sequence.num_computed_tokens + wanted)
+                granted = room - sequence.num_computed_tokens
+                tokens -= granted - grants[index]
+                grants[index] = granted
+        now_s = self._clock()
+        chunks: list[ScheduledChunk] = []
+        for sequence, granted in zip(order, grants, strict=True):
+            if granted:
+                chunks.append(ScheduledChunk(sequence, sequence.num_computed_tokens, granted))
+                if sequence.scheduled_s < 0.0:
+                    sequence.scheduled_s = now_s
+        return chunks
