@@ -1,7 +1,7 @@
 """The gateway's metrics: a meter for each request, and the page that Prometheus reads.
 
 Label sets are closed (endpoint, configured model, status class), so every series has a fixed place in
-`Cells`: an update is an index and an addition instead of a lock and a dict, and workers are added up cell by cell.
+`Cells`: an update is an index and an addition instead of a lock and a dict, and workers add up cell by cell.
 """
 
 from __future__ import annotations

@@ -68,6 +68,8 @@ REQUEST_FIELDS: Final[dict[str, tuple[str, type]]] = {
 }
 """Body field → (attribute, type). Only numbers: free text never becomes an attribute."""
 
+MAX_NUMBER: Final = 2**63
+
 KNOWN_METHODS: Final = frozenset(
     {"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
 )
@@ -185,7 +187,8 @@ def request_attributes(body: Mapping[str, object]) -> dict[str, str | bool | int
     found: dict[str, str | bool | int | float] = {}
     for field, (attribute, kind) in REQUEST_FIELDS.items():
         value = body.get(field)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        # `type is`, because True is an int; the bound is what OTLP's int64 can carry, and nan fails it too.
+        if (type(value) is int or type(value) is float) and abs(value) < MAX_NUMBER:
             found[attribute] = kind(value)
     if body.get("stream") is True:
         found[REQUEST_STREAM] = True

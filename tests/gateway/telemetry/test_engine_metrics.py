@@ -1,0 +1,90 @@
+"""An engine's snapshot becomes Prometheus families, and a missing engine says so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from backend.server.messages import EngineStats
+from backend.server.stats import INTER_TOKEN_BOUNDS_S, STEP_TIME_BOUNDS_S, STEP_TOKENS_BOUNDS, TTFT_BOUNDS_S
+from gateway.telemetry.metrics import Metrics
+from tests.gateway.telemetry.test_metrics import sample
+
+
+@dataclass
+class Source:
+    ready: bool = True
+    heartbeat_age_s: float = 0.25
+    stats: EngineStats | None = None
+
+
+def counts(bounds: tuple[float, ...]) -> list[int]:
+    return list(range(len(bounds) + 1))
+
+
+def test_every_field_of_the_snapshot_is_published() -> None:
+    stats = EngineStats(
+        num_waiting=3,
+        num_running=4,
+        free_pages=50,
+        total_pages=60,
+        cached_pages=7,
+        steps_total=8,
+        prompt_tokens_total=9,
+        prefix_hit_tokens_total=10,
+        generated_tokens_total=11,
+        preemptions_total=12,
+        requests_total={"stop": 13, "length": 14},
+        step_time_s=counts(STEP_TIME_BOUNDS_S),
+        step_time_sum_s=1.5,
+        step_tokens=counts(STEP_TOKENS_BOUNDS),
+        step_tokens_sum=2.5,
+        ttft_s=counts(TTFT_BOUNDS_S),
+        ttft_sum_s=3.5,
+        inter_token_s=counts(INTER_TOKEN_BOUNDS_S),
+        inter_token_sum_s=4.5,
+    )
+    metrics = Metrics(["pico"])
+    metrics.add_engine("pico", Source(stats=stats))
+    expected = {
+        "up": 1,
+        "heartbeat_age_seconds": 0.25,
+        "queue_requests": 3,
+        "running_requests": 4,
+        "free_pages": 50,
+        "total_pages": 60,
+        "cached_pages": 7,
+        "steps_total": 8,
+        "prompt_tokens_total": 9,
+        "prefix_hit_tokens_total": 10,
+        "generated_tokens_total": 11,
+        "preemptions_total": 12,
+        "step_seconds_sum": 1.5,
+        "step_tokens_sum": 2.5,
+        "time_to_first_token_seconds_sum": 3.5,
+        "inter_token_seconds_sum": 4.5,
+        "step_seconds_count": len(STEP_TIME_BOUNDS_S),
+    }
+    for name, value in expected.items():
+        assert sample(metrics, f"penstock_engine_{name}", model="pico") == value, name
+    for reason, value in stats.requests_total.items():
+        found = sample(metrics, "penstock_engine_requests_total", model="pico", finish_reason=reason)
+        assert found == value
+    assert set(EngineStats.__struct_fields__) == {
+        name for name in EngineStats.__struct_fields__ if getattr(stats, name)
+    }
+
+
+def test_an_engine_that_has_not_spoken_is_down_and_has_no_statistics() -> None:
+    metrics = Metrics(["pico"])
+    metrics.add_engine("pico", Source(ready=False, heartbeat_age_s=math.inf))
+    assert sample(metrics, "penstock_engine_up", model="pico") == 0
+    assert sample(metrics, "penstock_engine_heartbeat_age_seconds", model="pico") == math.inf
+    assert sample(metrics, "penstock_engine_queue_requests", model="pico") is None
+
+
+def test_a_snapshot_before_the_first_step_has_no_histograms() -> None:
+    metrics = Metrics(["pico"])
+    metrics.add_engine("pico", Source(stats=EngineStats()))
+    assert sample(metrics, "penstock_engine_queue_requests", model="pico") == 0
+    assert sample(metrics, "penstock_engine_step_seconds_count", model="pico") is None

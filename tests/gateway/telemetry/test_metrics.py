@@ -1,0 +1,142 @@
+"""Every instrument counts what it says; label sets stay closed; a request costs microseconds."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.errors import ApiError
+from gateway.providers.base import Usage
+from gateway.telemetry import instruments
+from gateway.telemetry.metrics import Meter, Metrics
+
+CHAT = {"endpoint": "chat", "model": "pico"}
+
+
+def scrape(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    families: list[Metric] = list(text_string_to_metric_families(metrics.render().decode()))
+    return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return scrape(metrics).get((name, frozenset(labels.items())))
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(["pico", "big"])
+
+
+def serve(metrics: Metrics, *, endpoint: str = "chat", model: str = "pico", status: int = 200) -> Meter:
+    meter = metrics.begin(endpoint)
+    now_s = time.perf_counter()
+    meter.call_started(model, now_s)
+    meter.chunk(now_s + 0.05)
+    meter.chunk(now_s + 0.06)
+    meter.call_ended(now_s + 0.07, Usage(prompt_tokens=10, completion_tokens=2, cached_tokens=8), "")
+    meter.end(now_s + 0.0705, status)
+    return meter
+
+
+def test_one_request_moves_every_instrument(metrics: Metrics) -> None:
+    serve(metrics)
+    assert sample(metrics, "penstock_requests_total", **CHAT, status="2xx") == 1
+    assert sample(metrics, "penstock_tokens_total", **CHAT, kind="input") == 10
+    assert sample(metrics, "penstock_tokens_total", **CHAT, kind="output") == 2
+    assert sample(metrics, "penstock_tokens_total", **CHAT, kind="cached") == 8
+    for name in ("request_duration", "time_to_first_token", "inter_token", "gateway_overhead"):
+        assert sample(metrics, f"penstock_{name}_seconds_count", **CHAT) == 1, name
+    assert sample(metrics, "penstock_request_duration_seconds_sum", **CHAT) == pytest.approx(0.0705, abs=2e-3)
+    assert sample(metrics, "penstock_inter_token_seconds_sum", **CHAT) == pytest.approx(0.01)
+    assert sample(metrics, "penstock_gateway_overhead_seconds_sum", **CHAT) == pytest.approx(0.0005, abs=2e-4)
+
+
+def test_buckets_are_cumulative_and_inclusive(metrics: Metrics) -> None:
+    meter = metrics.begin("chat")
+    meter.call_started("pico", 100.0)
+    for now_s in (100.0, 100.001, 100.002, 100.012, 160.0):
+        meter.chunk(now_s)
+    labels = {**CHAT, "le": "0.001"}
+    assert sample(metrics, "penstock_inter_token_seconds_bucket", **labels) in (1, 2)  # 0.001 is a bound
+    assert sample(metrics, "penstock_inter_token_seconds_bucket", **{**CHAT, "le": "0.015"}) == 3
+    assert sample(metrics, "penstock_inter_token_seconds_bucket", **{**CHAT, "le": "+Inf"}) == 4
+
+
+def test_in_flight_goes_up_and_down(metrics: Metrics) -> None:
+    meter = metrics.begin("embeddings")
+    assert sample(metrics, "penstock_requests_in_flight", endpoint="embeddings") == 1
+    meter.end(time.perf_counter(), 200)
+    assert sample(metrics, "penstock_requests_in_flight", endpoint="embeddings") == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "label"),
+    [(200, "2xx"), (400, "4xx"), (429, "4xx"), (499, "client_closed"), (500, "5xx"), (503, "5xx")],
+)
+def test_status_classes(metrics: Metrics, status: int, label: str) -> None:
+    serve(metrics, status=status)
+    assert sample(metrics, "penstock_requests_total", **CHAT, status=label) == 1
+
+
+def test_unknown_names_do_not_become_labels(metrics: Metrics) -> None:
+    meter = serve(metrics, model="canary-model", status=404)
+    meter.call_started("pico", time.perf_counter())
+    meter.call_ended(time.perf_counter(), None, "canary error")
+    page = metrics.render().decode()
+    assert "canary" not in page
+    assert sample(metrics, "penstock_requests_total", endpoint="chat", model="-", status="4xx") == 1
+    assert sample(metrics, "penstock_model_call_errors_total", **CHAT, error="other") == 1
+
+
+def test_every_error_class_of_the_gateway_is_a_known_label() -> None:
+    assert {kind.__name__ for kind in ApiError.__subclasses__()} - {"MethodNotAllowed", "BodyTooLarge"} == {
+        *instruments.CALL_ERRORS
+    } - {"other"}
+
+
+def test_a_second_end_of_the_call_counts_nothing(metrics: Metrics) -> None:
+    meter = metrics.begin("chat")
+    meter.call_started("pico", time.perf_counter())
+    for _ in range(2):
+        meter.call_ended(time.perf_counter(), Usage(prompt_tokens=1), "TimedOut")
+    assert sample(metrics, "penstock_model_call_errors_total", **CHAT, error="TimedOut") == 1
+    assert sample(metrics, "penstock_tokens_total", **CHAT, kind="input") == 1
+
+
+def test_workers_add_up(tmp_path: Path) -> None:
+    # Two Metrics of one process share a file (the name holds the pid), as a worker that reloads would.
+    first, second = Metrics(["pico"], tmp_path), Metrics(["pico"], tmp_path)
+    serve(first)
+    serve(second)
+    assert sample(first, "penstock_requests_total", **CHAT, status="2xx") == 2
+    assert sample(second, "penstock_requests_total", **CHAT, status="2xx") == 2
+
+
+def test_unused_series_are_left_out(metrics: Metrics) -> None:
+    assert 'endpoint="chat",model' not in metrics.render().decode()
+
+
+def test_memory_and_processor_time_of_a_lone_worker_are_there(metrics: Metrics, tmp_path: Path) -> None:
+    assert "process_resident_memory_bytes" in metrics.render().decode()
+    assert "process_resident_memory_bytes" not in Metrics(["pico"], tmp_path).render().decode()
+
+
+def test_a_request_costs_microseconds(metrics: Metrics) -> None:
+    best_s = min(_time_requests(metrics, 300) for _ in range(5))
+    assert best_s < 60e-6, f"{best_s * 1e6:.1f} µs a request"  # 6 µs on a quiet machine
+
+
+def _time_requests(metrics: Metrics, count: int) -> float:
+    usage = Usage(prompt_tokens=10, completion_tokens=2)
+    started_s = time.perf_counter()
+    for _ in range(count):
+        meter = metrics.begin("chat")
+        meter.call_started("pico", time.perf_counter())
+        meter.chunk(time.perf_counter())
+        meter.call_ended(time.perf_counter(), usage, "")
+        meter.end(time.perf_counter(), 200)
+    return (time.perf_counter() - started_s) / count

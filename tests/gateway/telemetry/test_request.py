@@ -1,0 +1,64 @@
+"""One story told once reaches both spans and metrics."""
+
+from __future__ import annotations
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from gateway.providers.base import Usage
+from gateway.telemetry import spans
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.request import CallResult, Telemetry
+from gateway.telemetry.setup import OFF, Tracing
+from tests.gateway.telemetry.test_metrics import CHAT, sample
+
+ROUTE = "/v1/chat/completions"
+
+
+def tell(telemetry: Telemetry) -> None:
+    request = telemetry.begin("chat", "POST", ROUTE, [])
+    request.annotate({spans.REQUEST_ID: "req-1"})
+    with request.stage(spans.STAGE_AUTHORIZE):
+        pass
+    request.call_started("pico", spans.PROVIDER_OURS, {"max_tokens": 5})
+    assert bool(request.traceparent) is telemetry.tracing.enabled
+    request.chunk()
+    request.chunk()
+    request.call_ended(CallResult(Usage(3, 2, 1, 0), ["stop"], "chatcmpl-1", "pico"))
+    for _ in range(2):
+        request.end(200)
+
+
+def test_with_tracing_off_the_metrics_are_there() -> None:
+    telemetry = Telemetry(OFF, Metrics(["pico"]))
+    tell(telemetry)
+    assert sample(telemetry.metrics, "penstock_requests_total", **CHAT, status="2xx") == 1
+    assert sample(telemetry.metrics, "penstock_requests_in_flight", endpoint="chat") == 0
+
+
+def test_with_tracing_on_the_call_carries_usage() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Telemetry(Tracing(provider.get_tracer("test"), provider), Metrics(["pico"]))
+    tell(telemetry)
+    found = {span.name: dict(span.attributes or {}) for span in exporter.get_finished_spans()}
+    assert set(found) == {"authorize", "chat pico", "POST /v1/chat/completions"}
+    assert found["POST /v1/chat/completions"]["penstock.request.id"] == "req-1"
+    call = found["chat pico"]
+    seconds = call.pop("gen_ai.response.time_to_first_chunk")
+    assert isinstance(seconds, float) and 0 < seconds < 1
+    assert call == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "penstock",
+        "gen_ai.request.max_tokens": 5,
+        "gen_ai.request.model": "pico",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.response.model": "pico",
+        "gen_ai.usage.cache_read.input_tokens": 1,
+        "gen_ai.usage.input_tokens": 3,
+        "gen_ai.usage.output_tokens": 2,
+        "gen_ai.usage.reasoning.output_tokens": 0,
+    }

@@ -1,0 +1,83 @@
+"""Spans really cross the wire, by both protocols; a dead collector hurts nobody."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.settings import TelemetrySettings
+from gateway.telemetry.errors import TelemetryError
+from gateway.telemetry.setup import OFF, start_tracing
+from tests.e2e.collector import Collector, GrpcCollector, HttpCollector
+
+
+@pytest.fixture(params=["http/protobuf", "grpc"])
+def listening(request: pytest.FixtureRequest) -> Iterator[tuple[str, HttpCollector | GrpcCollector]]:
+    collector = HttpCollector() if request.param == "http/protobuf" else GrpcCollector()
+    yield request.param, collector
+    collector.close()
+
+
+def test_spans_arrive_and_shutdown_flushes_them(
+    listening: tuple[str, HttpCollector | GrpcCollector],
+) -> None:
+    protocol, collector = listening
+    settings = TelemetrySettings(otlp_endpoint=collector.endpoint, otlp_protocol=protocol)
+    tracing = start_tracing(settings, "1.2.3")
+    assert tracing.enabled and tracing.tracer is not None
+    tracing.tracer.start_span("one").end()
+    assert tracing.shutdown()
+    (span,) = collector.spans
+    assert (span.name, span.service) == ("one", "penstock")
+
+
+def test_without_endpoint_nothing_is_started() -> None:
+    tracing = start_tracing(TelemetrySettings())
+    assert tracing is OFF
+    assert not tracing.enabled
+    assert tracing.shutdown()
+
+
+def test_without_endpoint_the_sdk_is_not_even_imported() -> None:
+    code = (
+        "import sys; from gateway.settings import TelemetrySettings; import gateway.telemetry.setup as s;"
+        "s.start_tracing(TelemetrySettings()); sys.exit('opentelemetry.sdk' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_unknown_protocol_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(TelemetryError, match=r"'carrier-pigeon'; use 'http/protobuf' or 'grpc'"):
+        start_tracing(TelemetrySettings(otlp_endpoint="http://127.0.0.1:1", otlp_protocol="carrier-pigeon"))
+
+
+def test_a_dead_collector_neither_blocks_spans_nor_shutdown() -> None:
+    tracing = start_tracing(TelemetrySettings(otlp_endpoint="http://127.0.0.1:1"))
+    assert tracing.tracer is not None
+    started = time.perf_counter()
+    for _ in range(100):
+        tracing.tracer.start_span("lost").end()
+    assert time.perf_counter() - started < 1.0
+    tracing.shutdown(timeout_s=0.5)
+    assert time.perf_counter() - started < 3.0
+
+
+def test_sampling_respects_the_caller_and_the_ratio() -> None:
+    collector = HttpCollector()
+    try:
+        settings = TelemetrySettings(otlp_endpoint=collector.endpoint, sample_ratio=0.0)
+        tracing = start_tracing(settings)
+        assert tracing.tracer is not None
+        tracing.tracer.start_span("unsampled").end()
+        assert tracing.shutdown()
+        assert _names(collector) == []
+    finally:
+        collector.close()
+
+
+def _names(collector: Collector) -> list[str]:
+    return [span.name for span in collector.spans]
