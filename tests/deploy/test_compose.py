@@ -1,0 +1,105 @@
+"""deploy/ fits the code: ports, environment names, files and metric names exist where it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from backend.server.messages import EngineStats
+from gateway.telemetry.metrics import Metrics
+from tests.gateway.telemetry.test_engine_metrics import Source
+from tests.gateway.telemetry.test_metrics import serve
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def load(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text())
+    return found
+
+
+def instructions(name: str) -> list[tuple[str, str]]:
+    """A Dockerfile's instructions as (word, rest), continuation lines joined."""
+    text = re.sub(r"\\\n\s*", "", (DEPLOY / name).read_text())
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines]
+
+
+def test_environment_names_are_read_by_the_settings() -> None:
+    settings = (ROOT / "gateway" / "settings.py").read_text()
+    names = load("compose.yaml")["services"]["gateway"]["environment"]
+    assert {name for name in names if f'"{name}"' not in settings} == set()
+
+
+def test_services_reach_each_other_by_names_that_exist() -> None:
+    services = load("compose.yaml")["services"]
+    ports = {"gateway": {8080}, "jaeger": {16686, 4317}, "prometheus": {9090}, "grafana": {3000}}
+    assert set(services) == set(ports)
+    targets = [
+        target for config in load("prometheus.yml")["scrape_configs"] for target in config["static_configs"]
+    ]
+    addresses = [address for target in targets for address in target["targets"]]
+    urls = [source["url"] for source in load("grafana/provisioning/datasources/penstock.yaml")["datasources"]]
+    urls.append(services["gateway"]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"])
+    addresses += [url.removeprefix("http://") for url in urls]
+    assert len(addresses) == 4
+    for address in addresses:
+        host, port = address.split(":")
+        assert int(port) in ports[host], address
+
+
+def test_everything_is_published_on_loopback_only_and_pinned() -> None:
+    for name, service in load("compose.yaml")["services"].items():
+        for port in service["ports"]:
+            assert re.fullmatch(r"127\.0\.0\.1:(\d+):\1", port), (name, port)
+        if "image" in service:
+            assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), name
+        for volume in service.get("volumes", []):
+            assert (DEPLOY / volume.split(":")[0]).exists(), volume
+
+
+def test_the_image_copies_what_is_there_and_does_not_run_as_root() -> None:
+    found = instructions("Dockerfile")
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    for word, rest in found:
+        if word == "COPY" and not rest.startswith("--from"):
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists() and source not in ignored, source
+    words = dict(found)
+    assert words["USER"] not in ("root", "0")
+    assert words["EXPOSE"] == "8080" and "--port" in words["CMD"] and "/health/ready" in words["HEALTHCHECK"]
+    assert json.loads(words["ENTRYPOINT"]) == ["penstock"]
+    torch = re.search(r"torch==[\d.]+", (ROOT / "pyproject.toml").read_text())
+    assert torch is not None and torch.group() in (DEPLOY / "Dockerfile").read_text()
+
+
+def test_the_image_has_every_package_that_is_installed() -> None:
+    copied = {rest.split()[0] for word, rest in instructions("Dockerfile") if word == "COPY"}
+    tracked = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "*/__init__.py"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    packages = {path.split("/")[0] for path in tracked} - {"tests"}
+    assert packages <= copied
+
+
+def test_the_dashboard_asks_for_metrics_that_exist() -> None:
+    metrics = Metrics(["pico"])
+    metrics.add_engine("pico", Source(stats=EngineStats()))
+    serve(metrics)
+    page = metrics.render().decode()
+    published = set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE))
+    dashboard = json.loads((DEPLOY / "grafana/dashboards/penstock.json").read_text())
+    asked = {
+        name.removesuffix("_bucket")
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"penstock_\w+", target["expr"])
+    }
+    assert len(asked) > 15
+    assert asked <= published
