@@ -97,7 +97,7 @@ class KVManager:
             sequence.pages.append(node.page)
         sequence.num_computed_tokens = match.num_tokens
         chain = self._chain(sequence)
-        # Who ignored a known prefix stays private: publishing would pin the tree's equal pages beside its own.
+        # Who ignores known prefixes stays private: publishing would pin the equal pages beside its own.
         chain.is_open = self._may_hit(sequence)
         chain.num_published = len(match.nodes)
         chain.deepest = match.nodes[-1] if match.nodes else None

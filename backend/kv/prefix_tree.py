@@ -54,9 +54,9 @@ class Node:
 class PrefixTree:
     """Index of published pages.
 
-    A pinned node pins its parent, so an unpinned node has only unpinned descendants, and these became so before
-    it did. The list of unpinned nodes in that order therefore always starts with the least recently used leaf:
-    eviction is O(1) and never cuts a path in the middle.
+    A pinned node pins its parent, so an unpinned node has only unpinned descendants, and these became so
+    before it did. The list of unpinned nodes in that order therefore always starts with the least recently
+    used leaf: eviction is O(1) and never cuts a path in the middle.
     """
 
     __slots__ = ("_evictable", "_node_of_page", "_nodes")
@@ -116,7 +116,7 @@ class PrefixTree:
             current = current.parent
 
     def evict(self) -> int:
-        """Drop the least recently used leaf that nobody pins; returns its page. KeyError when none is left."""
+        """Drop the least recently used unpinned leaf and return its page. KeyError when there is none."""
         page, node = self._evictable.popitem(last=False)
         assert node.num_children == 0, f"page {page} would be evicted before its children"
         del self._nodes[node.digest]

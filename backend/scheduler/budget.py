@@ -79,12 +79,12 @@ class PrefillBudget:
             self._ceiling_tokens = min(self._max_batch_tokens, 2 * self._ceiling_tokens)
 
     def _decode_time_s(self, num_decodes: int) -> float:
-        """Expected time of a decode-only step: that of the nearest smaller batch known, else of a larger one."""
+        """Expected time of a decode-only step: of the nearest smaller batch known, else of a larger one."""
         index = num_decodes.bit_length()
         below = next((t for t in self._decode_s[index::-1] if t > 0.0), 0.0)
         return below or next((t for t in self._decode_s[index:] if t > 0.0), 0.0)
 
 
 def _blend(old: float, new: float, weight: float) -> float:
-    """Exponentially weighted mean; the first value stands for itself, and a later one counts up to twice it."""
+    """Exponentially weighted mean that starts at the first value; outliers count as twice the mean."""
     return new if old == 0.0 else old + weight * (min(new, 2.0 * old) - old)

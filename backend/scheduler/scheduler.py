@@ -1,7 +1,7 @@
 """The scheduler: which sequences compute how many tokens in the next step.
 
 Running before waiting, decodes before prompts, several prompts side by side. There is no prefill or decode
-phase: every sequence, new, running or preempted, catches up from `num_computed_tokens` to the end of its tokens.
+phase: every sequence, also a preempted one, catches up from `num_computed_tokens` to the end of its tokens.
 One thread calls schedule → (forward) → commit → append_token or finish for each sampled sequence.
 """
 
@@ -246,7 +246,7 @@ class Scheduler:
         return order
 
     def _plan_prefills(self, prefills: list[Sequence], tokens: int) -> list[ScheduledChunk]:
-        """Share the step's prompt tokens: at most a fixed part for each; what is left over goes round again."""
+        """Share the step's prompt tokens: a fixed part at most for each, then what is left over."""
         least = min(self._config.min_chunk_tokens, tokens)
         order = self._prefill_order(prefills)
         share = max(least, tokens // min(_PROMPTS_TOGETHER, len(order)))

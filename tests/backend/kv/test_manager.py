@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+
+from backend.kv.manager import KVManager
+from backend.types import PAGE_TOKENS, Request, SamplingParams, Sequence
+
+
+def make_manager(num_pages: int = 16, revision: str = "r", kv_dtype: str = "float32") -> KVManager:
+    return KVManager(num_pages, revision=revision, kv_dtype=kv_dtype)
+
+
+def make_sequence(
+    tokens: list[int], salt: str = "", adapter: str = "", prompt_logprobs: int | None = None
+) -> Sequence:
+    params = SamplingParams(max_tokens=1, prompt_logprobs=prompt_logprobs)
+    request = Request(
+        request_id="r", prompt_token_ids=tokens, params=params, tenant_salt=salt, adapter=adapter
+    )
+    return Sequence(request, list(tokens), len(tokens))
+
+
+def compute(kv: KVManager, sequence: Sequence, end: int | None = None) -> None:
+    """Attach what is known and compute the rest, up to `end`."""
+    if not sequence.pages:
+        kv.attach(sequence, kv.match(sequence))
+    end = len(sequence.tokens) if end is None else end
+    assert kv.grow(sequence, end) == end
+    kv.advance(sequence, end - sequence.num_computed_tokens)
+
+
+def test_pages_of_a_finished_sequence_are_found_again() -> None:
+    kv = make_manager()
+    first, second = make_sequence(list(range(40))), make_sequence(list(range(40)))
+    compute(kv, first)
+    kv.release(first)
+    assert (kv.free_pages, kv.cached_pages) == (16, 2)
+    compute(kv, second)
+    assert second.num_cached_tokens == 32 and kv.prefix_hit_tokens_total == 32
+    kv.check_invariants([second])
+
+
+def test_a_running_sequence_shares_its_full_pages() -> None:
+    kv = make_manager()
+    first, second = make_sequence(list(range(40))), make_sequence([*range(32), 99])
+    compute(kv, first)
+    compute(kv, second)
+    assert second.pages[:2] == first.pages[:2] and second.pages[2] != first.pages[2]
+    assert kv.free_pages == 16 - 4
+    kv.check_invariants([first, second])
+    kv.release(first)
+    kv.check_invariants([second])
+    kv.release(second)
+    assert kv.free_pages == 16
+
+
+@pytest.mark.parametrize("num_tokens", [1, 15, 16, 17, 31, 32, 33])
+def test_a_full_hit_leaves_the_last_token_to_compute(num_tokens: int) -> None:
+    kv = make_manager()
+    tokens = list(range(num_tokens))
+    first, second = make_sequence(tokens), make_sequence(tokens)
+    compute(kv, first)
+    match = kv.match(second)
+    assert match.num_tokens == (num_tokens - 1) // PAGE_TOKENS * PAGE_TOKENS < num_tokens
+
+
+def test_an_unfilled_page_is_not_published_and_a_filled_one_only_once_computed() -> None:
+    kv = make_manager()
+    first, second = make_sequence(list(range(40))), make_sequence(list(range(40)))
+    kv.attach(first, kv.match(first))
+    kv.grow(first, 40)
+    assert kv.match(second).num_tokens == 0
+    kv.advance(first, 15)
+    assert kv.match(second).num_tokens == 0
+    kv.advance(first, 1)
+    assert kv.match(second).num_tokens == 16
+    assert kv.match(second).next_digest == kv.next_digest(first)
+
+
+@pytest.mark.parametrize(("salt", "adapter"), [("b", "a"), ("a", "b"), ("", "aa"), ("aa", "")])
+def test_other_tenants_and_adapters_never_hit(salt: str, adapter: str) -> None:
+    kv = make_manager()
+    compute(kv, make_sequence(list(range(40)), salt="a", adapter="a"))
+    stranger = make_sequence(list(range(40)), salt=salt, adapter=adapter)
+    assert kv.match(stranger).num_tokens == 0
+    assert kv.match(make_sequence(list(range(40)), salt="a", adapter="a")).num_tokens == 32
+
+
+def test_the_same_page_computed_twice_stays_with_both() -> None:
+    kv = make_manager()
+    first, second = make_sequence(list(range(40))), make_sequence(list(range(40)))
+    for sequence in (first, second):
+        compute(kv, sequence, 1)  # both have started before either publishes
+    compute(kv, first)
+    own = list(second.pages)
+    compute(kv, second)
+    assert second.pages[: len(own)] == own and not set(first.pages) & set(second.pages)
+    kv.check_invariants([first, second])
+    kv.release(second)
+    assert kv.cached_pages == 0  # its copies went straight back
+    kv.release(first)
+    assert (kv.free_pages, kv.cached_pages) == (16, 2)
+
+
+def test_growth_evicts_and_stops_at_the_last_page() -> None:
+    kv = make_manager(num_pages=4)
+    first = make_sequence(list(range(48)))
+    compute(kv, first)
+    kv.release(first)
+    second = make_sequence([99] * 100)
+    kv.attach(second, kv.match(second))
+    assert kv.grow(second, 20) == 20
+    assert kv.cached_pages == 2  # the tail of the known prefix went, its beginning stays
+    assert kv.match(first).num_tokens == 32
+    assert kv.grow(second, 100) == 64
+    kv.check_invariants([first, second])
+
+
+def test_publishing_stops_when_the_equal_page_above_is_gone() -> None:
+    kv = make_manager(num_pages=5)
+    first, second = make_sequence(list(range(32))), make_sequence(list(range(64)))
+    for sequence in (first, second):
+        compute(kv, sequence, 1)  # both have started before either publishes
+    compute(kv, first, 32)
+    compute(kv, second, 32)
+    kv.release(first)
+    assert kv.cached_pages == 2
+    compute(kv, second, 64)  # takes the last free page and evicts one equal page
+    kv.check_invariants([second])
+    kv.release(second)
+    assert kv.free_pages == 5
+
+
+def test_prompt_logprobs_are_computed_in_full_and_leave_no_trace() -> None:
+    kv = make_manager()
+    compute(kv, make_sequence(list(range(40))))
+    sequence = make_sequence(list(range(64)), prompt_logprobs=1)
+    compute(kv, sequence)
+    assert sequence.num_cached_tokens == 0 and kv.next_digest(sequence) is None
+    assert kv.match(make_sequence(list(range(64)))).num_tokens == 32
+    sequence.tokens.append(1)  # the prompt's logprobs are out: hits are welcome again
+    assert kv.match(sequence).num_tokens == 32
+
+
+def test_without_prefix_cache_nothing_is_kept() -> None:
+    kv = KVManager(8, revision="r", kv_dtype="float32", prefix_cache=False)
+    sequence = make_sequence(list(range(40)))
+    compute(kv, sequence)
+    kv.release(sequence)
+    assert (kv.free_pages, kv.cached_pages) == (8, 0)
+    assert kv.match(make_sequence(list(range(40)))).num_tokens == 0
+
+
+def test_a_leak_is_noticed() -> None:
+    kv = make_manager()
+    sequence = make_sequence(list(range(40)))
+    compute(kv, sequence)
+    with pytest.raises(AssertionError):
+        kv.check_invariants([])
+    kv.check_invariants([sequence])
