@@ -1,0 +1,146 @@
+"""Random work on a fake runner, which checks every plan, every slot and every invariant at each step."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.errors import PromptTooLong, QueueFull
+from backend.scheduler import SchedulerConfig
+from backend.types import SamplingParams, SequenceStatus
+from tests.backend.scheduler.fake_runner import FakeRunner, expected_output
+
+PREFIXES: tuple[list[int], ...] = ([], [3] * 16, [3] * 16 + [5] * 24, list(range(1, 29)) * 3)
+
+
+@dataclass(frozen=True)
+class Machine:
+    num_pages: int
+    max_running: int
+    max_batch_tokens: int
+    max_queue: int
+    prefix_cache: bool
+
+    def runner(self) -> FakeRunner:
+        config = SchedulerConfig(
+            max_model_tokens=200,
+            max_batch_tokens=self.max_batch_tokens,
+            max_running=self.max_running,
+            max_queue=self.max_queue,
+        )
+        return FakeRunner(config, self.num_pages, self.prefix_cache)
+
+
+machines = st.builds(
+    Machine,
+    num_pages=st.integers(1, 24),
+    max_running=st.integers(1, 6),
+    max_batch_tokens=st.sampled_from([16, 17, 40, 64, 200]),
+    max_queue=st.integers(1, 8),
+    prefix_cache=st.sampled_from([True, True, True, False]),
+)
+
+
+@dataclass(frozen=True)
+class Addition:
+    prefix: int
+    num_own: int  # prompt tokens after the prefix
+    max_tokens: int
+    salt: str
+    min_tokens: int = 0
+    prompt_logprobs: int | None = None
+
+    def apply(self, runner: FakeRunner, serial: int) -> None:
+        prompt = PREFIXES[self.prefix] + [1 + (serial % 3 + i) % 28 for i in range(self.num_own)]
+        params = SamplingParams(
+            max_tokens=self.max_tokens, min_tokens=self.min_tokens, prompt_logprobs=self.prompt_logprobs
+        )
+        with contextlib.suppress(QueueFull, PromptTooLong):
+            runner.add(str(serial), prompt or [1], params, self.salt)
+
+
+additions = st.builds(
+    Addition,
+    prefix=st.integers(0, len(PREFIXES) - 1),
+    num_own=st.integers(0, 50),
+    max_tokens=st.integers(1, 60),
+    salt=st.sampled_from(["", "", "b"]),
+    min_tokens=st.sampled_from([0, 1]),
+    prompt_logprobs=st.sampled_from([None, None, None, 0]),
+)
+steps = st.integers(1, 12)
+aborts = st.tuples(st.integers(0, 50))
+
+
+def abort(runner: FakeRunner, choice: int) -> None:
+    alive = [s for s in runner.sequences.values() if s.status is not SequenceStatus.FINISHED]
+    if not alive:
+        return
+    sequence = alive[choice % len(alive)]
+    free_pages = runner.kv.free_pages
+    assert runner.scheduler.abort(sequence.request.request_id) is sequence
+    assert (sequence.pages, sequence.row, sequence.finish_reason) == ([], -1, "abort")
+    assert runner.kv.free_pages >= free_pages
+    runner.scheduler.check_invariants()
+
+
+def check_ended(runner: FakeRunner) -> None:
+    assert runner.kv.free_pages == runner.kv.num_pages
+    assert (runner.scheduler.num_running, runner.scheduler.num_waiting) == (0, 0)
+    for sequence in runner.sequences.values():
+        assert sequence.status is SequenceStatus.FINISHED
+        output = sequence.tokens[sequence.num_prompt_tokens :]
+        wanted = expected_output(sequence.request)
+        if sequence.finish_reason == "abort":
+            assert output == wanted[: len(output)]
+        else:
+            assert output == wanted
+    if not any(sequence.num_preemptions for sequence in runner.sequences.values()):
+        assert runner.scheduler.preemptions_total == 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(machines, st.lists(st.one_of(additions, additions, steps, aborts), max_size=40))
+def test_every_admitted_request_ends_with_its_own_text(
+    machine: Machine, works: list[Addition | int | tuple[int]]
+) -> None:
+    runner = machine.runner()
+    for serial, work in enumerate(works):
+        if isinstance(work, Addition):
+            work.apply(runner, serial)
+        elif isinstance(work, tuple):
+            abort(runner, work[0])
+        else:
+            for _ in range(work):
+                runner.step()
+    runner.run(max_steps=5_000)
+    check_ended(runner)
+
+
+@pytest.mark.parametrize("num_pages", [13, 17, 30])
+def test_thousands_of_random_steps_leak_nothing(num_pages: int) -> None:
+    draw = random.Random(num_pages)
+    runner = Machine(num_pages, 6, 64, 20, prefix_cache=True).runner()
+    for serial in range(1_500):
+        if draw.random() < 0.35:
+            addition = Addition(
+                prefix=draw.randrange(len(PREFIXES)),
+                num_own=draw.randrange(50),
+                max_tokens=draw.randrange(1, 100),
+                salt=draw.choice("ab"),
+                min_tokens=draw.choice([0, 1]),
+                prompt_logprobs=draw.choice([None] * 9 + [0]),
+            )
+            addition.apply(runner, serial)
+        if draw.random() < 0.05:
+            abort(runner, draw.randrange(100))
+        runner.step()
+    runner.run()
+    check_ended(runner)
+    assert runner.scheduler.preemptions_total > 5  # the pool is small on purpose
+    assert runner.kv.prefix_hit_tokens_total > 0
