@@ -1,7 +1,7 @@
 """The draw: argmax(logits / temperature + Gumbel noise) over what top_k, top_p and min_p leave.
 
 The noise is a hash of (seed, absolute position, token id), so that a seed gives the same draw whatever the
-batch, the row or the order of steps. A row's set of allowed tokens is a threshold on its logits: ties stay together.
+batch, the row or the order of steps. The allowed set is a threshold on the logits: ties stay together.
 """
 
 from __future__ import annotations

@@ -1,0 +1,47 @@
+"""The seam between the engine and what computes: a Runner turns a Plan into tokens. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from backend.types import Plan, Sequence, TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerFacts:
+    """What the engine must know of the thing that it drives."""
+
+    vocab_size: int
+    num_pages: int
+    max_model_tokens: int
+    eos_token_ids: frozenset[int]
+    revision: str  # content hash of the weights; part of every page's identity
+    kv_dtype: str
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What one step gave, for the R chunks of the plan that sample, in plan order."""
+
+    token_ids: list[int]
+    is_sound: list[bool]  # False: the logits held no finite value, the token means nothing
+    logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by index into token_ids
+    prompt_logprobs: dict[int, list[TokenLogprobs | None]] = field(default_factory=dict)
+
+
+class Runner(Protocol):
+    """Drives a model. State that it keeps per sequence lasts until `forget`."""
+
+    @property
+    def facts(self) -> RunnerFacts:
+        """Constant while the process lives."""
+        ...
+
+    def run(self, plan: Plan) -> StepResult:
+        """Compute a plan's chunks. When it raises, nothing but KV memory of those chunks has changed."""
+        ...
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence has lost its row: finished, aborted or preempted."""
+        ...

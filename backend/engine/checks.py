@@ -1,0 +1,61 @@
+"""What a request must satisfy to be admitted; the gateway has checked the same with better words.
+
+Kept here too because a wrong id would fail a step in which others compute.
+"""
+
+from __future__ import annotations
+
+import math
+
+from backend.errors import RequestError
+from backend.types import Request, SamplingParams
+
+MAX_LOGPROBS = 100
+
+
+def check_request(request: Request, vocab_size: int) -> None:
+    """Raise RequestError with the field's name when the engine cannot serve this request."""
+    prompt = request.prompt_token_ids
+    if not prompt:
+        raise RequestError("the prompt holds no token; send at least one", "prompt")
+    if min(prompt) < 0 or max(prompt) >= vocab_size:
+        wrong = next(token for token in prompt if not 0 <= token < vocab_size)
+        raise RequestError(
+            f"prompt token id {wrong!r} is outside of the vocabulary of {vocab_size}", "prompt"
+        )
+    if request.adapter:
+        raise RequestError(f"adapter {request.adapter!r} is not loaded; this engine serves none", "model")
+    _check_params(request.params, vocab_size)
+
+
+def _check_params(params: SamplingParams, vocab_size: int) -> None:
+    ranges: list[tuple[str, float, float, float]] = [
+        ("max_tokens", params.max_tokens, 1, math.inf),
+        ("temperature", params.temperature, 0, 100),
+        ("top_p", params.top_p, 0, 1),
+        ("top_k", params.top_k, 0, math.inf),
+        ("min_p", params.min_p, 0, 1),
+        ("repetition_penalty", params.repetition_penalty, 1e-3, 1e3),
+        ("presence_penalty", params.presence_penalty, -100, 100),
+        ("frequency_penalty", params.frequency_penalty, -100, 100),
+        ("min_tokens", params.min_tokens, 0, params.max_tokens),
+        ("logprobs", params.logprobs or 0, 0, MAX_LOGPROBS),
+        ("prompt_logprobs", params.prompt_logprobs or 0, 0, MAX_LOGPROBS),
+    ]
+    for name, value, low, high in ranges:
+        if not low <= value <= high:  # also refuses NaN
+            raise RequestError(f"{name} is {value!r}; it must lie between {low:g} and {high:g}", name)
+    for token_id, bias in params.logit_bias.items():
+        if not 0 <= token_id < vocab_size:
+            raise RequestError(
+                f"token id {token_id!r} is outside of the vocabulary of {vocab_size}", "logit_bias"
+            )
+        if not -1e4 <= bias <= 1e4:
+            raise RequestError(
+                f"the bias of token {token_id} is {bias!r}; keep it within ±10000", "logit_bias"
+            )
+    for token_id in params.stop_token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise RequestError(
+                f"token id {token_id!r} is outside of the vocabulary of {vocab_size}", "stop_token_ids"
+            )

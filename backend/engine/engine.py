@@ -1,0 +1,279 @@
+"""The engine: one step = plan → run (prepare, forward, sample) → commit. Token ids in, StepOutputs out.
+
+One thread; not re-entrant. A failing step is retried chunk by chunk: an error hits the request that has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from backend.config import EngineConfig
+from backend.engine.base import Runner, StepResult
+from backend.engine.checks import check_request
+from backend.engine.report import RequestTrace, StepReport
+from backend.kv.manager import KVManager
+from backend.scheduler.config import SchedulerConfig
+from backend.scheduler.scheduler import Scheduler
+from backend.types import FinishReason, Plan, Request, ScheduledChunk, Sequence, StepOutput
+
+logger = logging.getLogger(__name__)
+
+_MAX_FAILED_STEPS = 3
+"""So many steps in a row in which nothing could be computed: the device or the model is broken."""
+
+_UNSOUND = "the model gave no finite logits for this request; check the checkpoint or use dtype float32"
+_FAILED = "the engine could not compute this request; its log names the cause"
+
+
+@dataclass(slots=True)
+class _Active:
+    """What the engine keeps of one unfinished request."""
+
+    sequence: Sequence
+    stop_ids: frozenset[int]
+    last_token_s: float = -1.0
+    trace: RequestTrace | None = None
+
+
+class Engine:
+    """Owns scheduler and KV pages, drives a runner. `step()` while `has_work`."""
+
+    def __init__(
+        self, config: EngineConfig, runner: Runner, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        facts = runner.facts
+        self._runner = runner
+        self._clock = clock
+        self._vocab_size = facts.vocab_size
+        self._eos_token_ids = facts.eos_token_ids
+        self.kv = KVManager(
+            facts.num_pages,
+            revision=facts.revision,
+            kv_dtype=facts.kv_dtype,
+            prefix_cache=config.prefix_cache,
+        )
+        limits = SchedulerConfig(
+            max_model_tokens=facts.max_model_tokens,
+            max_batch_tokens=max(config.max_batch_tokens, config.max_running),
+            max_running=config.max_running,
+            max_queue=config.max_queue,
+        )
+        self.scheduler = Scheduler(limits, self.kv, clock)
+        self._active: dict[str, _Active] = {}
+        self._num_traced = 0
+        self._num_failed_steps = 0
+        self._ended_traces: list[RequestTrace] = []
+        self._last_report: StepReport | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """True while a request is unfinished."""
+        return self.scheduler.has_work
+
+    @property
+    def last_report(self) -> StepReport | None:
+        """Figures of the last step; None when it had nothing to compute."""
+        return self._last_report
+
+    def add(self, request: Request) -> None:
+        """Admit a request to the queue. Raises RequestError, PromptTooLong or QueueFull."""
+        check_request(request, self._vocab_size)
+        params = request.params
+        seed = secrets.randbits(63) if params.seed is None else params.seed
+        prompt = request.prompt_token_ids
+        sequence = Sequence(request, list(prompt), len(prompt), seed=seed)
+        self.scheduler.add(sequence)
+        stops = frozenset(params.stop_token_ids)
+        active = _Active(sequence, stops if params.ignore_eos else stops | self._eos_token_ids)
+        if request.traceparent:
+            active.trace = RequestTrace(
+                request.traceparent, request.request_id, len(prompt), sequence.arrival_s
+            )
+            self._num_traced += 1
+        self._active[request.request_id] = active
+
+    def abort(self, request_id: str) -> bool:
+        """Forget a request and free its pages at once; False when it is not known (any more)."""
+        sequence = self.scheduler.abort(request_id)
+        if sequence is None:
+            return False
+        self._retire(self._active[request_id], "abort")
+        return True
+
+    def step(self) -> list[StepOutput]:
+        """Compute one step. Raises what the runner raised when no request at all could be computed."""
+        started_s = self._clock()
+        self._last_report = None
+        hits_before = self.kv.prefix_hit_tokens_total
+        plan = self.scheduler.schedule()
+        for sequence in plan.preempted:
+            self._runner.forget(sequence)
+        if not plan.chunks:
+            return []
+        outputs: list[StepOutput] = []
+        done, result = self._run(plan, outputs)
+        now_s = self._clock()
+        self.scheduler.commit(done, now_s - started_s)
+        ttfts_s: list[float] = []
+        gaps_s: list[float] = []
+        num_prompt_tokens = self._note_chunks(done, now_s)
+        sampled = [chunk for chunk in done.chunks if chunk.samples]
+        for i, chunk in enumerate(sampled):
+            active = self._active[chunk.sequence.request.request_id]
+            if active.last_token_s < 0:
+                ttfts_s.append(now_s - chunk.sequence.arrival_s)
+            else:
+                gaps_s.append(now_s - active.last_token_s)
+            active.last_token_s = now_s
+            outputs.append(self._take(active, result, i))
+        self._last_report = StepReport(
+            duration_s=now_s - started_s,
+            num_tokens=done.num_tokens,
+            num_prompt_tokens=num_prompt_tokens,
+            num_generated_tokens=len(sampled),
+            num_prefix_hit_tokens=self.kv.prefix_hit_tokens_total - hits_before,
+            num_preempted=len(plan.preempted),
+            ttfts_s=ttfts_s,
+            inter_token_s=np.array(gaps_s, dtype=np.float64),
+        )
+        return outputs
+
+    def take_traces(self) -> list[RequestTrace]:
+        """Traces of requests that ended since the last call."""
+        traces, self._ended_traces = self._ended_traces, []
+        return traces
+
+    def _run(self, plan: Plan, outputs: list[StepOutput]) -> tuple[Plan, StepResult]:
+        """Run the plan; requests that cannot be computed end with an error and leave the plan.
+
+        What they computed is not committed: their pages may hold anything and must not be found by others.
+        """
+        try:
+            result = self._runner.run(plan)
+        except Exception as error:  # noqa: BLE001 - any failure of a model may be one request's fault
+            plan, result = self._run_apart(plan, error, outputs)
+        if all(result.is_sound):
+            return plan, result
+        bad = [chunk for chunk, ok in zip(_sampled(plan), result.is_sound, strict=True) if not ok]
+        for chunk in bad:
+            outputs.append(self._fail(chunk.sequence, _UNSOUND))
+        keep = [i for i, ok in enumerate(result.is_sound) if ok]
+        chunks = [chunk for chunk in plan.chunks if chunk not in bad]
+        return Plan(chunks, plan.preempted), _select(result, keep)
+
+    def _run_apart(self, plan: Plan, error: Exception, outputs: list[StepOutput]) -> tuple[Plan, StepResult]:
+        """Run each chunk by itself to find whose error it is."""
+        done: list[ScheduledChunk] = []
+        merged = StepResult([], [])
+        failed: list[Sequence] = []
+        for chunk in plan.chunks:
+            try:
+                if len(plan.chunks) == 1:
+                    raise error
+                result = self._runner.run(Plan([chunk]))
+            except Exception as own_error:  # noqa: BLE001 - see _run
+                logger.error("a request failed in its step: %s", type(own_error).__name__, exc_info=own_error)
+                failed.append(chunk.sequence)
+                continue
+            done.append(chunk)
+            _append(merged, result)
+        self._num_failed_steps = 0 if done else self._num_failed_steps + 1
+        if not done and (len(plan.chunks) > 1 or self._num_failed_steps == _MAX_FAILED_STEPS):
+            raise error
+        outputs += [self._fail(sequence, _FAILED) for sequence in failed]
+        return Plan(done, plan.preempted), merged
+
+    def _take(self, active: _Active, result: StepResult, i: int) -> StepOutput:
+        """Append the i-th drawn token to its sequence, or end it."""
+        sequence, token_id = active.sequence, result.token_ids[i]
+        output = StepOutput(
+            request_id=sequence.request.request_id, num_cached_tokens=sequence.num_cached_tokens
+        )
+        if result.prompt_logprobs:
+            output.prompt_logprobs = result.prompt_logprobs.get(i)
+        if token_id in active.stop_ids:
+            output.stop_token_id = token_id
+            self._finish(active, output, "stop")
+            return output
+        output.token_ids = [token_id]
+        if result.logprobs and (record := result.logprobs.get(i)) is not None:
+            output.logprobs = [record]
+        self.scheduler.append_token(sequence, token_id)
+        if sequence.num_output_tokens >= sequence.request.params.max_tokens:
+            self._finish(active, output, "length")
+        return output
+
+    def _finish(self, active: _Active, output: StepOutput, reason: FinishReason) -> None:
+        output.finish_reason = reason
+        self.scheduler.finish(active.sequence, reason)
+        self._retire(active, reason)
+
+    def _fail(self, sequence: Sequence, message: str) -> StepOutput:
+        request_id = sequence.request.request_id
+        output = StepOutput(request_id=request_id, error=message)
+        self._finish(self._active[request_id], output, "error")
+        return output
+
+    def _retire(self, active: _Active, reason: FinishReason) -> None:
+        """The scheduler has let go of it; so does everybody else."""
+        sequence = active.sequence
+        del self._active[sequence.request.request_id]
+        self._runner.forget(sequence)
+        trace = active.trace
+        if trace is not None:
+            self._num_traced -= 1
+            trace.scheduled_s = sequence.scheduled_s
+            trace.first_token_s = active.sequence.first_token_s
+            trace.finished_s = self._clock()
+            trace.finish_reason = reason
+            trace.num_cached_tokens = sequence.num_cached_tokens
+            trace.num_preemptions = sequence.num_preemptions
+            trace.num_output_tokens = sequence.num_output_tokens
+            self._ended_traces.append(trace)
+
+    def _note_chunks(self, plan: Plan, now_s: float) -> int:
+        """Note chunks of traced requests. Returns how many prompt tokens the step computed."""
+        num_prompt_tokens = 0
+        for chunk in plan.chunks:
+            num_left = chunk.sequence.num_prompt_tokens - chunk.start
+            if num_left > 0:
+                num_prompt_tokens += min(chunk.num_tokens, num_left)
+        if self._num_traced:
+            for chunk in plan.chunks:
+                trace = self._active[chunk.sequence.request.request_id].trace
+                if trace is None:
+                    continue
+                if chunk.num_tokens == 1 and chunk.sequence.num_output_tokens:
+                    trace.num_decode_steps += 1
+                else:
+                    trace.chunks.append((now_s, chunk.start, chunk.num_tokens))
+        return num_prompt_tokens
+
+
+def _sampled(plan: Plan) -> list[ScheduledChunk]:
+    return [chunk for chunk in plan.chunks if chunk.samples]
+
+
+def _select(result: StepResult, keep: list[int]) -> StepResult:
+    """The entries `keep` of a result, renumbered."""
+    return StepResult(
+        [result.token_ids[i] for i in keep],
+        [True] * len(keep),
+        {new: result.logprobs[old] for new, old in enumerate(keep) if old in result.logprobs},
+        {new: result.prompt_logprobs[old] for new, old in enumerate(keep) if old in result.prompt_logprobs},
+    )
+
+
+def _append(merged: StepResult, part: StepResult) -> None:
+    """Add the entries of `part` behind those of `merged`."""
+    offset = len(merged.token_ids)
+    merged.token_ids += part.token_ids
+    merged.is_sound += part.is_sound
+    merged.logprobs |= {offset + i: record for i, record in part.logprobs.items()}
+    merged.prompt_logprobs |= {offset + i: records for i, records in part.prompt_logprobs.items()}

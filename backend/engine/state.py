@@ -1,0 +1,140 @@
+"""The state table: one row per running sequence, for as long as it runs; a step gathers the rows it needs.
+
+Everything that sampling and attention must know of a sequence beside its tokens lies here, by row. A feature
+that needs state per sequence (adapter slot, grammar state, draft length) adds a column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backend.sampling.logits import Ints, RowEdits, TokenCounts
+from backend.sampling.sampler import SamplingBatch
+from backend.types import PAGE_TOKENS, ScheduledChunk, Sequence
+
+
+class StateTable:
+    """Rows 0..max_rows-1. The scheduler deals them out; one is filled when its owner first appears."""
+
+    def __init__(self, max_rows: int, max_model_tokens: int, eos_token_ids: frozenset[int]) -> None:
+        self._eos_token_ids = eos_token_ids
+        self._owners: list[Sequence | None] = [None] * max_rows
+        self._row_of: dict[Sequence, int] = {}
+        self._page_table = np.zeros((max_rows, -(-max_model_tokens // PAGE_TOKENS)), dtype=np.int64)
+        self._num_pages = [0] * max_rows  # columns of the page table that are filled
+        self._seeds = np.zeros(max_rows, dtype=np.uint64)
+        self._temperature = np.zeros(max_rows, dtype=np.float32)
+        self._top_k = np.zeros(max_rows, dtype=np.int64)
+        self._top_p = np.ones(max_rows, dtype=np.float32)
+        self._min_p = np.zeros(max_rows, dtype=np.float32)
+        # Seldom used, so only rows that want them have an entry.
+        self._edits: dict[int, RowEdits] = {}
+        self._banned_until: dict[int, tuple[int, Ints]] = {}  # while shorter than so many tokens: these ids
+        self._num_top: dict[int, int] = {}  # log-probabilities wanted per token
+
+    def bind(self, chunks: list[ScheduledChunk]) -> Ints:
+        """The chunks' rows [B], filled for new owners and with page tables up to date."""
+        owners, num_pages = self._owners, self._num_pages
+        rows: list[int] = []
+        for chunk in chunks:
+            sequence = chunk.sequence
+            row = sequence.row
+            if owners[row] is not sequence:
+                self._fill(row, sequence)
+            pages, known = sequence.pages, num_pages[row]
+            if len(pages) > known:
+                self._page_table[row, known : len(pages)] = pages[known:]
+                num_pages[row] = len(pages)
+            rows.append(row)
+        return np.array(rows, dtype=np.int64)
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence runs no longer: finished, aborted or preempted. Idempotent."""
+        row = self._row_of.pop(sequence, None)
+        if row is not None:
+            self._clear(row)
+
+    def pages(self, rows: Ints, num_columns: int) -> Ints:
+        """Page table [B, num_columns] of these rows, padded with 0."""
+        return self._page_table[rows, :num_columns]
+
+    def slots(self, rows: Ints, positions: Ints) -> Ints:
+        """Where the token at each position of each row has its key and value; [T] from two [T]."""
+        pages: Ints = self._page_table[rows, positions // PAGE_TOKENS]
+        return pages * PAGE_TOKENS + positions % PAGE_TOKENS
+
+    def sampling(self, rows: Ints, positions: Ints) -> SamplingBatch:
+        """How the tokens at `positions` are drawn."""
+        return SamplingBatch(
+            seeds=self._seeds[rows],
+            positions=positions,
+            temperature=self._temperature[rows],
+            top_k=self._top_k[rows],
+            top_p=self._top_p[rows],
+            min_p=self._min_p[rows],
+        )
+
+    def edits(self, rows: Ints) -> list[tuple[int, RowEdits]]:
+        """(index into rows, edits) for those rows that want their logits changed."""
+        if not self._edits:
+            return []
+        return [(i, self._edits[row]) for i, row in enumerate(rows.tolist()) if row in self._edits]
+
+    def bans(self, rows: Ints, positions: Ints) -> list[tuple[int, Ints]]:
+        """(index into rows, token ids) for those rows that may not end yet."""
+        if not self._banned_until:
+            return []
+        found = [(i, self._banned_until.get(row)) for i, row in enumerate(rows.tolist())]
+        return [(i, ban[1]) for i, ban in found if ban is not None and positions[i] < ban[0]]
+
+    def logprobs(self, rows: Ints) -> list[tuple[int, int]]:
+        """(index into rows, best tokens wanted) for those rows that want log-probabilities."""
+        if not self._num_top:
+            return []
+        return [(i, self._num_top[row]) for i, row in enumerate(rows.tolist()) if row in self._num_top]
+
+    def count(self, rows: Ints, token_ids: list[int]) -> None:
+        """Note the drawn tokens where penalties need them."""
+        for i, edits in self.edits(rows):
+            if edits.counts is not None:
+                edits.counts.add(token_ids[i])
+
+    def _clear(self, row: int) -> None:
+        self._owners[row] = None
+        self._page_table[row, : self._num_pages[row]] = 0
+        self._num_pages[row] = 0
+        self._edits.pop(row, None)
+        self._banned_until.pop(row, None)
+        self._num_top.pop(row, None)
+
+    def _fill(self, row: int, sequence: Sequence) -> None:
+        assert self._owners[row] is None, f"row {row} was given away while its owner runs"
+        params = sequence.request.params
+        self._owners[row] = sequence
+        self._row_of[sequence] = row
+        self._seeds[row] = sequence.seed & 0xFFFFFFFFFFFFFFFF
+        self._temperature[row] = params.temperature
+        self._top_k[row] = params.top_k
+        self._top_p[row] = params.top_p
+        self._min_p[row] = params.min_p
+        if (edits := _row_edits(sequence)) is not None:
+            self._edits[row] = edits
+        stops = set(params.stop_token_ids) | (set() if params.ignore_eos else self._eos_token_ids)
+        if params.min_tokens and stops:
+            until = sequence.num_prompt_tokens + params.min_tokens
+            self._banned_until[row] = (until, np.array(sorted(stops), dtype=np.int64))
+        if params.logprobs is not None:
+            self._num_top[row] = params.logprobs
+
+
+def _row_edits(sequence: Sequence) -> RowEdits | None:
+    params = sequence.request.params
+    repeats = params.repetition_penalty != 1
+    if not (repeats or params.presence_penalty or params.frequency_penalty or params.logit_bias):
+        return None
+    counts = None
+    if repeats or params.presence_penalty or params.frequency_penalty:
+        split = sequence.num_prompt_tokens
+        counts = TokenCounts(sequence.tokens[:split] if repeats else (), sequence.tokens[split:])
+    penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
+    return RowEdits.build(counts, penalties, params.logit_bias)

@@ -1,0 +1,109 @@
+"""Counters and histograms of one engine process, and the snapshot that heartbeats carry."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.server.messages import EngineStats
+
+if TYPE_CHECKING:
+    from backend.engine.engine import Engine
+    from backend.engine.report import StepReport
+
+STEP_TIME_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+STEP_TOKENS_BOUNDS = tuple(float(2**i) for i in range(14))
+TTFT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+INTER_TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+
+
+class Histogram:
+    """Counts per bucket; a value on a bound belongs below it, as in Prometheus."""
+
+    __slots__ = ("_bounds", "_counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def observe_many(self, values: NDArray[np.float64]) -> None:
+        """Count an array of values."""
+        if len(values):
+            buckets = np.bincount(np.searchsorted(self._bounds, values), minlength=len(self._counts))
+            self._counts = [old + new for old, new in zip(self._counts, buckets.tolist(), strict=True)]
+            self.total += float(values.sum())
+
+    def cumulative(self) -> list[int]:
+        """Counts of values at or below each bound, then of all values."""
+        return np.cumsum(self._counts).tolist()  # type: ignore[no-any-return]
+
+
+class StatsCollector:
+    """Sums up step reports."""
+
+    def __init__(self) -> None:
+        self._step_time = Histogram(STEP_TIME_BOUNDS_S)
+        self._step_tokens = Histogram(STEP_TOKENS_BOUNDS)
+        self._ttft = Histogram(TTFT_BOUNDS_S)
+        self._inter_token = Histogram(INTER_TOKEN_BOUNDS_S)
+        self._steps = 0
+        self._prompt_tokens = 0
+        self._prefix_hit_tokens = 0
+        self._generated_tokens = 0
+        self._preemptions = 0
+        self._requests: dict[str, int] = {}
+
+    @property
+    def steps_total(self) -> int:
+        """Steps that computed something."""
+        return self._steps
+
+    def observe(self, report: StepReport) -> None:
+        """Add one step."""
+        self._steps += 1
+        self._prompt_tokens += report.num_prompt_tokens
+        self._prefix_hit_tokens += report.num_prefix_hit_tokens
+        self._generated_tokens += report.num_generated_tokens
+        self._preemptions += report.num_preempted
+        self._step_time.observe(report.duration_s)
+        self._step_tokens.observe(report.num_tokens)
+        for ttft_s in report.ttfts_s:
+            self._ttft.observe(ttft_s)
+        self._inter_token.observe_many(report.inter_token_s)
+
+    def count_finished(self, reason: str) -> None:
+        """One request ended, for `reason`."""
+        self._requests[reason] = self._requests.get(reason, 0) + 1
+
+    def snapshot(self, engine: Engine) -> EngineStats:
+        """Everything as a message."""
+        return EngineStats(
+            num_waiting=engine.scheduler.num_waiting,
+            num_running=engine.scheduler.num_running,
+            free_pages=engine.kv.free_pages,
+            total_pages=engine.kv.num_pages,
+            cached_pages=engine.kv.cached_pages,
+            steps_total=self._steps,
+            prompt_tokens_total=self._prompt_tokens,
+            prefix_hit_tokens_total=self._prefix_hit_tokens,
+            generated_tokens_total=self._generated_tokens,
+            preemptions_total=self._preemptions,
+            requests_total=dict(self._requests),
+            step_time_s=self._step_time.cumulative(),
+            step_time_sum_s=self._step_time.total,
+            step_tokens=self._step_tokens.cumulative(),
+            step_tokens_sum=self._step_tokens.total,
+            ttft_s=self._ttft.cumulative(),
+            ttft_sum_s=self._ttft.total,
+            inter_token_s=self._inter_token.cumulative(),
+            inter_token_sum_s=self._inter_token.total,
+        )

@@ -1,0 +1,177 @@
+"""`python -m backend.server.worker CONFIG.json --socket PATH`: one engine process for one model.
+
+Progress goes to stdout as JSON lines, one sentence to stderr when it cannot serve. Exit codes: 0 drained
+after SIGTERM, 2 the checkpoint or the configuration cannot be served, 1 anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+import torch
+
+from backend.config import EngineConfig
+from backend.engine.base import RunnerFacts
+from backend.engine.engine import Engine
+from backend.engine.runner import ModelRunner
+from backend.errors import CheckpointError
+from backend.kv.storage import num_pages_for
+from backend.models import LoadedModel, load_model
+from backend.server.messages import Hello
+from backend.server.process import EngineServer, ServerLimits
+from backend.server.spans import open_emitter
+from backend.tokenizer.files import read_eos_token_ids
+from backend.types import PAGE_TOKENS, Request, SamplingParams
+
+logger = logging.getLogger("backend.server.worker")
+
+EXIT_CANNOT_SERVE = 2
+_WARM_UP_TOKENS = 8
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Load, serve, drain. Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="backend.server.worker", description="One engine process for one model."
+    )
+    parser.add_argument("config", type=Path, help="EngineConfig as a JSON file")
+    parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
+    parser.add_argument(
+        "--parent-pid", type=int, help="drain and exit when this process is no longer the parent"
+    )
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Until the loop runs there is nothing to drain.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        config = read_config(options.config)
+        report_progress("loading", 0.0)
+        engine, hello = build_engine(config)
+    except CheckpointError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CANNOT_SERVE
+    try:
+        serve(engine, hello, config, options.socket, options.parent_pid)
+    except Exception as error:  # noqa: BLE001 - the process ends; one line says why
+        logger.critical("the engine died: %s: %s", type(error).__name__, error)
+        return 1
+    return 0
+
+
+def read_config(path: Path) -> EngineConfig:
+    """Raises CheckpointError when the file holds no EngineConfig."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=EngineConfig)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise CheckpointError(
+            f"{path} holds no engine configuration ({error}); start the engine anew"
+        ) from None
+
+
+def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
+    """Load the model, allocate KV memory, compute a first token. Raises CheckpointError."""
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    model = load_model(config, lambda fraction: report_progress("loading", fraction))
+    facts = runner_facts(config, model)
+    runner = ModelRunner(model, model.new_kv_storage(facts.num_pages), facts, config.max_running)
+    report_progress("warming_up", 1.0)
+    # In an engine of its own: neither prefix tree nor step-time estimates remember the slow first steps.
+    warm_up(Engine(config, runner))
+    hello = Hello(
+        model=config.model,
+        checkpoint=config.checkpoint,
+        revision=facts.revision,
+        max_model_tokens=facts.max_model_tokens,
+        vocab_size=facts.vocab_size,
+        num_pages=facts.num_pages,
+        device=str(model.device),
+        dtype=facts.kv_dtype,
+    )
+    return Engine(config, runner), hello
+
+
+def runner_facts(config: EngineConfig, model: LoadedModel) -> RunnerFacts:
+    """What follows from configuration, checkpoint and memory."""
+    num_pages = num_pages_for(config, model)
+    longest = model.config.max_position_tokens if config.max_model_tokens is None else config.max_model_tokens
+    return RunnerFacts(
+        vocab_size=model.config.vocab_size,
+        num_pages=num_pages,
+        max_model_tokens=min(longest, num_pages * PAGE_TOKENS),
+        eos_token_ids=frozenset(read_eos_token_ids(Path(config.checkpoint))),
+        revision=model.revision,
+        kv_dtype=str(model.dtype).removeprefix("torch."),
+    )
+
+
+def warm_up(engine: Engine) -> None:
+    """Compute a prompt and a token, so that the first request does not pay for what torch does only once."""
+    params = SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True)
+    engine.add(Request(request_id="warm-up", prompt_token_ids=[0] * _WARM_UP_TOKENS, params=params))
+    while engine.has_work:
+        engine.step()
+
+
+def serve(engine: Engine, hello: Hello, config: EngineConfig, path: Path, parent_pid: int | None) -> None:
+    """Listen on `path` and loop until SIGTERM, or until the parent is gone."""
+    emitter = open_emitter(config)
+    listener = listen(path)
+    server = EngineServer(engine, hello, listener, ServerLimits(), emitter.emit if emitter else None)
+
+    def on_signal(signum: int, frame: FrameType | None) -> None:
+        server.stop()
+
+    def on_beat() -> None:
+        if parent_pid is not None and os.getppid() != parent_pid:
+            server.stop()
+        if not engine.has_work:
+            gc.collect()
+
+    server.on_beat = on_beat
+    signal.signal(signal.SIGTERM, on_signal)
+    # What is loaded stays: the collector need never look at it. Young objects die by reference count, so rare
+    # collections suffice; the thorough ones happen above, while nobody waits.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 1000)
+    report_progress("ready", 1.0)
+    try:
+        server.run()
+    finally:
+        path.unlink(missing_ok=True)
+        if emitter is not None:
+            emitter.close()
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening Unix socket that only this user may open; replaces what a dead process left there."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    listener.listen(64)
+    return listener
+
+
+def report_progress(phase: str, fraction: float) -> None:
+    """One JSON line on stdout for whoever started this process."""
+    sys.stdout.write(json.dumps({"phase": phase, "fraction": round(fraction, 3)}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
