@@ -26,7 +26,7 @@ class ChatTemplate:
     def __init__(self, source: str, checkpoint: str) -> None:
         """Compile. Raises CheckpointError when the source is not a template, or is huge."""
         if len(source) > MAX_SIZE:
-            raise CheckpointError(f"The chat template of {checkpoint!r} is too long: {len(source)} characters.")
+            raise CheckpointError(f"The chat template of {checkpoint!r} is too long ({len(source)}).")
         try:
             self._template: Template = TemplateEnvironment().from_string(source)
         except (TemplateSyntaxError, RecursionError) as error:
@@ -44,7 +44,7 @@ class ChatTemplate:
         add_generation_prompt: bool,
         continue_final_message: bool,
     ) -> str:
-        """The prompt. Raises TemplateError, whose message has prompt text only where the template wrote it."""
+        """The prompt. Raises TemplateError, with prompt text only where the template wrote it."""
         if not messages:
             raise TemplateError("There are no messages: send at least one.", param="messages")
         chat = [_plain(message) for message in messages]

@@ -24,10 +24,11 @@ class TokenizerFiles:
 
     folder: Path
     tokenizer: str  # tokenizer.json as it is
+    decoder: dict[str, Any] | None  # its section of that name
     config: dict[str, Any]  # tokenizer_config.json; {} when there is none
     special_tokens: dict[str, AddedToken]  # "bos_token" … as chat templates name them
     chat_templates: dict[str, str]  # name → Jinja source; the usual one is "default"
-    eos_token_ids: tuple[int, ...]  # from generation_config.json, else config.json; may be empty
+    eos_token_ids: tuple[int, ...]  # every token that ends an answer; may be empty
 
 
 def read_files(folder: Path) -> TokenizerFiles:
@@ -41,14 +42,26 @@ def read_files(folder: Path) -> TokenizerFiles:
             "of the `tokenizers` library (save_pretrained of transformers does)."
         )
     config = _read_json(folder / "tokenizer_config.json")
+    tokenizer = _read_json(path)
     return TokenizerFiles(
         folder=folder,
         tokenizer=_read_text(path),
+        decoder=tokenizer.get("decoder"),
         config=config,
         special_tokens=_special_tokens(config, _read_json(folder / "special_tokens_map.json")),
         chat_templates=_chat_templates(folder, config),
-        eos_token_ids=_eos_token_ids(folder),
+        eos_token_ids=_eos_token_ids(folder, config, tokenizer),
     )
+
+
+def read_eos_token_ids(folder: Path) -> tuple[int, ...]:
+    """Every token that ends an answer of the checkpoint in `folder`; files that are missing say nothing.
+
+    The list of generation_config.json, else of config.json, and the tokenizer's own EOS token: base models turned
+    into chat models often name their end of turn in only one of them.
+    """
+    config = _read_json(folder / "tokenizer_config.json")
+    return _eos_token_ids(folder, config, _read_json(folder / "tokenizer.json"))
 
 
 def as_added_token(value: str | dict[str, Any], path: Path) -> AddedToken:
@@ -115,14 +128,21 @@ def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
         ) from error
 
 
-def _eos_token_ids(folder: Path) -> tuple[int, ...]:
-    for name in ("generation_config.json", "config.json"):
-        value = _read_json(folder / name).get("eos_token_id")
+def _eos_token_ids(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> tuple[int, ...]:
+    ids: list[int] = []
+    for path in (folder / "generation_config.json", folder / "config.json"):
+        value = _read_json(path).get("eos_token_id")
         if value is None:
             continue
         ids = value if isinstance(value, list) else [value]
         if not all(type(token_id) is int and token_id >= 0 for token_id in ids):
-            path = str(folder / name)
-            raise CheckpointError(f"`eos_token_id` in {path!r} is {value!r}: it must be token ids.")
-        return tuple(ids)
-    return ()
+            raise CheckpointError(f"`eos_token_id` in {str(path)!r} is {value!r}: it must be token ids.")
+        break
+    legacy = _read_json(folder / "special_tokens_map.json")
+    eos = _special_tokens(config, legacy).get("eos_token")
+    if eos is not None:
+        vocab = tokenizer.get("model", {}).get("vocab", {})
+        known = dict(vocab) if isinstance(vocab, dict) else {}
+        known.update((token["content"], token["id"]) for token in tokenizer.get("added_tokens", []))
+        ids = [*ids, *([known[eos.content]] if eos.content in known else [])]
+    return tuple(dict.fromkeys(ids))

@@ -5,6 +5,7 @@ A template comes with a checkpoint, from strangers. It offers what transformers 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from jinja2 import TemplateError as JinjaError
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.filters import FILTERS
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -25,7 +27,20 @@ from jinja2.utils import Namespace
 
 MAX_ITERATIONS = 1_000_000  # of all loops of one rendering
 MAX_SIZE = 16_000_000  # characters or items: of the prompt, and of all that one rendering builds by operators
-MAX_WIDTH = 10_000  # padding, precision, exponent
+MAX_WIDTH = 9_999  # padding, precision, exponent
+
+_WIDTH_FILTERS = (
+    "batch",
+    "center",
+    "format",
+    "indent",
+    "replace",
+    "round",
+    "slice",
+    "tojson",
+    "truncate",
+    "wordwrap",
+)
 
 
 @dataclass(slots=True)
@@ -65,8 +80,14 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
-        self.filters.update(tojson=_tojson, penstock_items=_metered_items, penstock_text=_metered_text)
+        # Not optimised: the optimiser runs filters on constants at load, before any budget exists.
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols], optimized=False
+        )
+        self.filters["tojson"] = _tojson
+        for name in _WIDTH_FILTERS:
+            self.filters[name] = _width_checked(self.filters[name])
+        self.filters.update(penstock_items=_metered_items, penstock_text=_metered_text)
         self.globals.update(
             raise_exception=_raise_exception,
             strftime_now=_strftime_now,
@@ -86,6 +107,13 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """Refuse an operator whose result would be huge, before it runs."""
         _check_operator(operator, left, right)
         return super().call_binop(context, operator, left, right)
+
+    def wrap_str_format(self, value: Any) -> Any:  # noqa: ANN401
+        """Sandboxed str.format, without huge widths."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None:
+            _check_format(value.__self__)
+        return wrapped
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Refuse huge paddings (`'x'.ljust(10 ** 9)`) and growth by str.replace, then call."""
@@ -176,6 +204,24 @@ def _has_huge_int(*values: object) -> bool:
     return any(isinstance(value, int) and abs(value) > 2**64 for value in values)
 
 
+def _width_checked(filter_function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same filter, refusing what would make its result huge."""
+
+    @functools.wraps(filter_function)  # keeps Jinja's mark of a leading context argument
+    def checked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        values = [*args[1:], *kwargs.values()]
+        if any(isinstance(value, int) and abs(value) > MAX_WIDTH for value in values):
+            raise SecurityError(f"a number given to a filter is over {MAX_WIDTH}")
+        strings = [arg for arg in args if isinstance(arg, str)]
+        if strings and filter_function is FILTERS["format"]:
+            _check_format(strings[0])
+        if len(strings) >= 3 and filter_function is FILTERS["replace"]:
+            _check_string_method(strings[0], "replace", tuple(strings[1:]))
+        return filter_function(*args, **kwargs)
+
+    return checked
+
+
 def _check_string_method(owner: str, method: str, args: tuple[Any, ...]) -> None:
     if any(isinstance(arg, int) and abs(arg) > MAX_SIZE for arg in args):
         raise SecurityError(f"a number given to {method}() is over {MAX_SIZE}")
@@ -183,8 +229,6 @@ def _check_string_method(owner: str, method: str, args: tuple[Any, ...]) -> None
         _budget.get().spend_size(max(args[0], 0) * (owner.count("\t") if method == "expandtabs" else 1))
     elif method == "replace" and len(args) >= 2 and all(isinstance(arg, str) for arg in args[:2]):
         _budget.get().spend_size(len(owner) + owner.count(args[0]) * len(args[1]))
-    elif method in ("format", "format_map"):
-        _check_format(owner)
 
 
 def _check_format(pattern: str) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
-from tokenizers.processors import TemplateProcessing
 
 from backend.errors import CheckpointError, RequestError, TemplateError
 from backend.tokenizer.chat_template import ChatTemplate
@@ -28,7 +26,7 @@ class Tokenizer:
 
     def __init__(self, backend: Backend, files: TokenizerFiles) -> None:
         source = str(files.folder / "tokenizer.json")
-        rules = read_rules(json.loads(files.tokenizer).get("decoder"), source)
+        rules = read_rules(files.decoder, source)
         self._backend = backend
         self._all_bytes = TokenBytes(backend.id_to_token, rules, frozenset())
         self._text_bytes = TokenBytes(backend.id_to_token, rules, special_ids(backend))
@@ -37,7 +35,7 @@ class Tokenizer:
             name: ChatTemplate(text, str(files.folder)) for name, text in files.chat_templates.items()
         }
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
-        self.eos_token_ids = _eos_ids(backend, files)
+        self.eos_token_ids = files.eos_token_ids
 
     @classmethod
     def from_checkpoint(cls, folder: str | Path) -> Tokenizer:
@@ -52,7 +50,6 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         _add_configured_tokens(backend, files)
-        _set_bos_and_eos(backend, files)
         return cls(backend, files)
 
     @property
@@ -154,29 +151,3 @@ def _add_configured_tokens(backend: Backend, files: TokenizerFiles) -> None:
         if token.content not in known or not known[token.content].special
     ]
     backend.add_special_tokens(named)
-
-
-def _set_bos_and_eos(backend: Backend, files: TokenizerFiles) -> None:
-    """`add_bos_token` and `add_eos_token`, when written, overrule tokenizer.json's post-processor."""
-    if "add_bos_token" not in files.config and "add_eos_token" not in files.config:
-        return
-    around = []
-    for side in ("bos", "eos"):
-        token = files.special_tokens.get(f"{side}_token")
-        wanted = bool(files.config.get(f"add_{side}_token")) and token is not None
-        around.append(token.content if token is not None and wanted else None)
-    bos, eos = around
-    # Lists, not one string: a token may hold spaces or colons.
-    single = [*([f"{bos}:0"] if bos else []), "$A:0", *([f"{eos}:0"] if eos else [])]
-    pair = [*single, *(part.replace("$A", "$B")[:-1] + "1" for part in single)]
-    tokens = [(token, backend.token_to_id(token)) for token in dict.fromkeys(around) if token]
-    backend.post_processor = TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
-
-
-def _eos_ids(backend: Backend, files: TokenizerFiles) -> tuple[int, ...]:
-    """Every token that ends an answer: the checkpoint's list and the tokenizer's own EOS token."""
-    ids = list(files.eos_token_ids)
-    if (token := files.special_tokens.get("eos_token")) is not None:
-        token_id = backend.token_to_id(token.content)
-        ids += [] if token_id is None else [token_id]
-    return tuple(dict.fromkeys(ids))
