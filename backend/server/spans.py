@@ -44,7 +44,7 @@ Attributes = dict[str, "str | int | list[str]"]
 
 
 class SpanEmitter:
-    """Makes spans of ended requests in a thread. `emit` never blocks: when that falls behind, traces are lost."""
+    """Makes spans of ended requests in a thread. `emit` never blocks: when that lags, traces are lost."""
 
     def __init__(self, model: str, exporter: SpanExporter) -> None:
         self._model = model
