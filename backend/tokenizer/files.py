@@ -57,8 +57,8 @@ def read_files(folder: Path) -> TokenizerFiles:
 def read_eos_token_ids(folder: Path) -> tuple[int, ...]:
     """Every token that ends an answer of the checkpoint in `folder`; files that are missing say nothing.
 
-    The list of generation_config.json, else of config.json, and the tokenizer's own EOS token: base models turned
-    into chat models often name their end of turn in only one of them.
+    The list of generation_config.json, else of config.json, and the tokenizer's own EOS token: chat models
+    often name their end of turn in only one of them.
     """
     config = _read_json(folder / "tokenizer_config.json")
     return _eos_token_ids(folder, config, _read_json(folder / "tokenizer.json"))
