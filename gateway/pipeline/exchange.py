@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.pipeline.models import ServedModel
     from gateway.providers.base import Generated, Relayed
     from gateway.telemetry.request import RequestTelemetry
+    from gateway.web.watch import Watch
 
 Endpoint = Literal["chat", "completions", "embeddings"]
 
@@ -27,6 +28,7 @@ class Exchange:
     endpoint: Endpoint
     telemetry: RequestTelemetry
     read_body: Callable[[], Awaitable[bytes]]  # read_request calls it once; raises BodyTooLarge or ClientGone
+    watch: Watch  # call_model hands it the model's limits
     authorization: str = ""  # the header's value; authorize reads it, nobody logs it
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
@@ -35,6 +37,6 @@ class Exchange:
     answer: Generated | Relayed | None = None  # call_model
     usage: Usage = field(default_factory=Usage)  # call_model: the answer's own record, complete at the end
     finish_reasons: list[str] = field(default_factory=list)  # one per choice that ended; filled as it is sent
-    status: int = 200
+    response_id: str = ""  # set when the answer is shaped; "" for relayed ones
     error: ApiError | None = None  # what the caller was told instead of, or in the middle of, an answer
     response_headers: dict[str, str] = field(default_factory=dict)  # stages may add their own

@@ -1,0 +1,114 @@
+"""The shapes of /v1/chat/completions. Chunks are put together from pieces encoded once per answer."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+from gateway.openai.logprobs import chat_logprobs
+from gateway.openai.shape import DONE, Choice, encode, padding
+from gateway.openai.types import ChatRequest
+from gateway.openai.usage import usage_object
+from gateway.providers.base import Delta, Usage
+
+
+class ChatShape:
+    """One chat answer."""
+
+    __slots__ = (
+        "_heads",
+        "_pads",
+        "_request",
+        "_shared",
+        "_tail",
+        "_usage_null",
+        "_wants_usage",
+        "response_id",
+    )
+
+    def __init__(self, request: ChatRequest, model: str, fingerprint: str | None) -> None:
+        """`model` is the resolved name; `fingerprint` names the weights."""
+        self.response_id = "chatcmpl-" + secrets.token_hex(14)
+        self._request = request
+        self._shared: dict[str, object] = {
+            "id": self.response_id,
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": fingerprint,
+        }
+        if request.service_tier is not None:
+            self._shared["service_tier"] = "default"
+        self._wants_usage = request.wants_usage
+        self._pads = request.wants_obfuscation
+        self._heads: list[bytes] = []
+        self._tail = b""
+
+    def opening(self) -> bytes:
+        """The role delta of each choice."""
+        shared = encode({"object": "chat.completion.chunk", **self._shared})[:-1]
+        self._heads = [
+            b'data: %s,"choices":[{"index":%d,"delta":' % (shared, index)
+            for index in range(self._request.num_choices)
+        ]
+        self._tail = b',"usage":null' if self._wants_usage else b""
+        role = b'{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}]'
+        return b"".join(head + role + self._end("") for head in self._heads)
+
+    def chunk(self, delta: Delta) -> bytes:
+        """A chunk with the text, then one with the finish reason."""
+        head = self._heads[delta.index]
+        events = b""
+        if delta.text or delta.tokens:
+            logprobs = encode(chat_logprobs(delta.tokens)) if delta.tokens else b"null"
+            events = b'%s{"content":%s},"logprobs":%s,"finish_reason":null}]%s' % (
+                head,
+                encode(delta.text),
+                logprobs,
+                self._end(delta.text),
+            )
+        if delta.finish_reason is not None:
+            reason = delta.finish_reason.encode()
+            events += b'%s{},"logprobs":null,"finish_reason":"%s"}]%s' % (head, reason, self._end(""))
+        return events
+
+    def closing(self, usage: Usage) -> bytes:
+        """The usage chunk when it was asked for, and `[DONE]`."""
+        if not self._wants_usage:
+            return DONE
+        last = {
+            "object": "chat.completion.chunk",
+            **self._shared,
+            "choices": [],
+            "usage": usage_object(usage),
+        }
+        return b"data: %s\n\n%s" % (encode(last), DONE)
+
+    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        """The body of an answer that is not streamed."""
+        wants_logprobs = self._request.num_logprobs is not None
+        body = {
+            "object": "chat.completion",
+            **self._shared,
+            "choices": [
+                {
+                    "index": index,
+                    "message": {
+                        "role": "assistant",
+                        "content": "".join(choice.pieces),
+                        "refusal": None,
+                        "annotations": [],
+                    },
+                    "logprobs": chat_logprobs(choice.tokens) if wants_logprobs else None,
+                    "finish_reason": choice.finish_reason,
+                }
+                for index, choice in enumerate(choices)
+            ],
+            "usage": usage_object(usage),
+        }
+        if self._request.metadata is not None:
+            body["metadata"] = self._request.metadata
+        return encode(body)
+
+    def _end(self, text: str) -> bytes:
+        return b"%s%s}\n\n" % (self._tail, padding(text) if self._pads else b"")

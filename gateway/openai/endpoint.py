@@ -1,0 +1,79 @@
+"""A model endpoint: runs the pipeline for one call and sends what comes out, be it an answer or an error."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.errors import to_api_error
+from gateway.openai.answer import close_answer, send_generated, send_relayed
+from gateway.openai.chat import ChatShape
+from gateway.openai.completions import CompletionShape
+from gateway.openai.shape import Shape
+from gateway.openai.types import ChatRequest, CompletionRequest
+from gateway.pipeline.exchange import Endpoint, Exchange
+from gateway.pipeline.pipeline import Pipeline
+from gateway.providers.base import Generated
+from gateway.web.call import Call
+from gateway.web.watch import Watch
+
+
+class ModelEndpoint:
+    """/v1/chat/completions, /v1/completions or /v1/embeddings."""
+
+    def __init__(
+        self, endpoint: Endpoint, pipeline: Pipeline, *, max_body_bytes: int, total_timeout_s: float
+    ) -> None:
+        """`total_timeout_s` counts until a model is chosen, whose own limits then hold."""
+        self._endpoint = endpoint
+        self._pipeline = pipeline
+        self._max_body_bytes = max_body_bytes
+        self._total_timeout_s = total_timeout_s
+
+    async def __call__(self, call: Call) -> None:
+        """Answer one call, or raise for the door to say why; in any case the exchange is settled."""
+        watch = Watch(self._total_timeout_s)
+
+        async def read_body() -> bytes:
+            raw = await call.read_json_bytes(self._max_body_bytes)
+            watch.listen(call.receive)
+            return raw
+
+        exchange = Exchange(
+            call.request_id, self._endpoint, call.telemetry, read_body, watch, call.authorization
+        )
+        try:
+            await self._pipeline.ask(exchange)
+            await _send(exchange, call)
+        except asyncio.CancelledError as cancelled:
+            if watch.reason is None:
+                exchange.error = to_api_error(cancelled)
+                raise
+            exchange.error = watch.error()
+            raise exchange.error from None
+        except Exception as failure:
+            exchange.error = to_api_error(failure)
+            raise
+        finally:
+            watch.close()
+            try:
+                await close_answer(exchange.answer)
+            finally:
+                self._pipeline.settle(exchange)
+
+
+async def _send(exchange: Exchange, call: Call) -> None:
+    answer = exchange.answer
+    if isinstance(answer, Generated):
+        await send_generated(exchange, answer, _shape(exchange), call)
+    elif answer is not None:
+        await send_relayed(exchange, answer, call)
+
+
+def _shape(exchange: Exchange) -> Shape:
+    model = exchange.model
+    assert model is not None
+    fingerprint = model.engine.fingerprint if model.engine is not None else None
+    if isinstance(exchange.request, ChatRequest):
+        return ChatShape(exchange.request, model.name, fingerprint)
+    assert isinstance(exchange.request, CompletionRequest)
+    return CompletionShape(exchange.request, model.name, fingerprint)

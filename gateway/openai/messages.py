@@ -1,0 +1,82 @@
+"""OpenAI's messages → the plain {role, content} records that chat templates read. Only text goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.openai.support import unknown_field
+
+ROLES = ("system", "developer", "user", "assistant")
+FIELDS = ("role", "content", "name", "refusal", "audio", "function_call", "tool_calls", "annotations")
+TEXT_PART_FIELDS = ("type", "text", "prompt_cache_breakpoint")
+PART_KINDS = {"image_url": "images", "input_audio": "audio", "file": "files"}
+
+
+def plain_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages for a chat template; raises InvalidRequest naming the message and field at fault.
+
+    `developer` becomes `system`: templates know no other word. Text parts are joined by a newline.
+    """
+    return [_plain(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
+    role = message.get("role")
+    if role in ("tool", "function"):
+        raise _refused(f"{where}.role", f"messages of the role {role!r} (tool calls) are not supported yet")
+    if role not in ROLES:
+        raise InvalidRequest(
+            f"Invalid value for '{where}.role': expected one of {', '.join(ROLES)}.", param=f"{where}.role"
+        )
+    for name, value in message.items():
+        if name not in FIELDS:
+            raise unknown_field(name, FIELDS, f"{where}.")
+        if name not in ("role", "content", "name") and value not in (None, [], ""):
+            raise _refused(f"{where}.{name}", f"'{name}' in a message is not supported yet")
+    plain = {"role": "system" if role == "developer" else str(role), "content": _text(message, where)}
+    author = message.get("name")
+    if isinstance(author, str):
+        plain["name"] = author
+    elif author is not None:
+        raise InvalidRequest(f"Invalid type for '{where}.name': expected a string.", param=f"{where}.name")
+    return plain
+
+
+def _text(message: dict[str, Any], where: str) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    where = f"{where}.content"
+    if isinstance(content, list) and content:
+        return "\n".join(_part_text(part, f"{where}[{index}]") for index, part in enumerate(content))
+    raise InvalidRequest(
+        f"Invalid type for '{where}': expected a string or a non-empty array of text parts.", param=where
+    )
+
+
+def _part_text(part: object, where: str) -> str:
+    if not isinstance(part, dict):
+        raise InvalidRequest(f"Invalid type for '{where}': expected an object.", param=where)
+    kind = part.get("type")
+    if isinstance(kind, str) and kind in PART_KINDS:
+        raise _refused(
+            f"{where}.type", f"{PART_KINDS[kind]} ({kind!r} parts) are not supported by this model"
+        )
+    field = "refusal" if kind == "refusal" else "text"
+    if kind not in ("text", "refusal"):
+        raise InvalidRequest(f"Invalid value for '{where}.type': expected 'text'.", param=f"{where}.type")
+    if not isinstance(part.get(field), str):
+        raise InvalidRequest(
+            f"Invalid type for '{where}.{field}': expected a string.", param=f"{where}.{field}"
+        )
+    for name in part:
+        if name not in TEXT_PART_FIELDS and name != field:
+            raise unknown_field(name, TEXT_PART_FIELDS, f"{where}.")
+    text: str = part[field]
+    return text
+
+
+def _refused(param: str, what: str) -> InvalidRequest:
+    return InvalidRequest(f"{what[:1].upper()}{what[1:]}.", param=param, code="unsupported_parameter")

@@ -1,0 +1,60 @@
+"""What the shapes of chat and completions have in common."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from gateway.providers.base import Delta, TokenInfo, Usage
+
+encode = msgspec.json.Encoder().encode
+
+DONE = b"data: [DONE]\n\n"
+PADDING_STEP = 16
+"""Obfuscated chunks show the length of their text only up to a multiple of this many characters."""
+
+
+@dataclass(slots=True)
+class Choice:
+    """One choice of an answer that is sent whole, as its deltas add up."""
+
+    pieces: list[str] = field(default_factory=list)
+    tokens: list[TokenInfo] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    def add(self, delta: Delta) -> None:
+        """Take the next delta of this choice."""
+        self.pieces.append(delta.text)
+        self.tokens += delta.tokens
+        self.finish_reason = delta.finish_reason or self.finish_reason
+
+
+class Shape(Protocol):
+    """Turns deltas into the bytes of one endpoint's answer, whole or streamed."""
+
+    response_id: str
+
+    def opening(self) -> bytes:
+        """Events before the first delta."""
+        ...
+
+    def chunk(self, delta: Delta) -> bytes:
+        """The events of one delta; b"" when it holds nothing to show."""
+        ...
+
+    def closing(self, usage: Usage) -> bytes:
+        """Events after the last delta, `[DONE]` included."""
+        ...
+
+    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        """The body of an answer that is not streamed."""
+        ...
+
+
+def padding(text: str) -> bytes:
+    """An `obfuscation` member that hides the length of `text` in a chunk."""
+    return b',"obfuscation":"%s"' % secrets.token_hex(PADDING_STEP)[: -len(text) % PADDING_STEP].encode()

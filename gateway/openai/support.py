@@ -1,0 +1,125 @@
+"""What our engine does with each documented field: honoured, accepted without effect, or refused by name.
+
+The tables are complete (a test compares them with OpenAI's published types) and are the documentation of it.
+Models behind an upstream get every field forwarded instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Literal, NamedTuple
+
+from gateway.errors import InvalidRequest
+
+
+class Rule(NamedTuple):
+    """One field's row; a refused one passes with null, or with a value that asks for nothing (`harmless`)."""
+
+    verdict: Literal["honoured", "accepted", "refused"]
+    note: str = ""
+    harmless: tuple[Any, ...] = ()
+
+
+HONOURED = Rule("honoured")
+
+SAMPLING: Mapping[str, Rule] = {
+    "model": HONOURED,
+    "stream": HONOURED,
+    "stream_options": Rule("honoured", "include_usage; include_obfuscation (off unless asked for)"),
+    "temperature": HONOURED,
+    "top_p": HONOURED,
+    "n": HONOURED,
+    "stop": Rule("honoured", "a string, or up to four"),
+    "seed": Rule("honoured", "same seed, same text, whatever else is in the batch; choice i uses seed + i"),
+    "max_tokens": HONOURED,
+    "presence_penalty": HONOURED,
+    "frequency_penalty": HONOURED,
+    "logit_bias": HONOURED,
+    "user": Rule("accepted", "checked; the principal is the API key's"),
+    "top_k": Rule("honoured", "extension; 0 or -1: off"),
+    "min_p": Rule("honoured", "extension"),
+    "repetition_penalty": Rule("honoured", "extension"),
+    "ignore_eos": Rule("honoured", "extension"),
+    "min_tokens": Rule("honoured", "extension"),
+    "stop_token_ids": Rule("honoured", "extension"),
+}
+
+CHAT: Mapping[str, Rule] = {
+    **SAMPLING,
+    "messages": Rule("honoured", "text: string or parts; roles system, developer, user, assistant"),
+    "max_completion_tokens": HONOURED,
+    "logprobs": HONOURED,
+    "top_logprobs": HONOURED,
+    "metadata": Rule("honoured", "returned with a whole answer"),
+    "add_generation_prompt": Rule("honoured", "extension"),
+    "continue_final_message": Rule("honoured", "extension: go on with the last assistant message"),
+    "safety_identifier": Rule("accepted", "checked; the principal is the API key's"),
+    "prompt_cache_key": Rule("accepted", "the prefix tree finds equal prefixes by itself"),
+    "prompt_cache_retention": Rule("accepted", "an upper bound; KV memory keeps less than either value"),
+    "prompt_cache_options": Rule("refused", "cache breakpoints", ({}, {"mode": "implicit"})),
+    "service_tier": Rule("refused", "there is one tier", ("auto", "default")),
+    "store": Rule("refused", "nothing is stored", (False,)),
+    "modalities": Rule("refused", "text only", (["text"],)),
+    "response_format": Rule("refused", "structured output", ({"type": "text"},)),
+    "verbosity": Rule("refused", "local models have no such dial", ("medium",)),
+    "reasoning_effort": Rule("refused", "local models have no such dial"),
+    "prediction": Rule("refused", "predicted output"),
+    "audio": Rule("refused", "audio output"),
+    "moderation": Rule("refused", "moderation inside the answer"),
+    "web_search_options": Rule("refused", "web search"),
+    "tools": Rule("refused", "tool calls"),
+    "tool_choice": Rule("refused", "tool calls"),
+    "parallel_tool_calls": Rule("refused", "tool calls"),
+    "functions": Rule("refused", "tool calls"),
+    "function_call": Rule("refused", "tool calls"),
+}
+
+COMPLETIONS: Mapping[str, Rule] = {
+    **SAMPLING,
+    "prompt": Rule("honoured", "a string, strings, token ids, or lists of token ids"),
+    "echo": HONOURED,
+    "logprobs": HONOURED,
+    "best_of": Rule("refused", "candidates beyond n", (1,)),
+    "suffix": Rule("refused", "insertion", ("",)),
+}
+
+EMBEDDINGS: Mapping[str, Rule] = {
+    "model": HONOURED,
+    "input": HONOURED,
+    "encoding_format": Rule("honoured", "float or base64"),
+    "dimensions": Rule("honoured", "the model's own number; others are refused"),
+    "user": Rule("accepted", "checked; the principal is the API key's"),
+}
+
+
+def check_supported(body: Mapping[str, Any], table: Mapping[str, Rule], model: str) -> None:
+    """Raise InvalidRequest for the first field that is unknown, or refused and asking for something."""
+    for name, value in body.items():
+        rule = table.get(name)
+        if rule is None:
+            raise unknown_field(name, table)
+        if rule.verdict == "refused" and value is not None and value not in rule.harmless:
+            raise unsupported(name, value, model, rule)
+
+
+def unsupported(name: str, value: object, model: str, rule: Rule) -> InvalidRequest:
+    """The refusal of a documented field."""
+    shown = f" (got {value!r})" if isinstance(value, str | int | float) and len(repr(value)) <= 64 else ""
+    instead = " or ".join(repr(each) for each in rule.harmless)
+    remedy = f"Leave it out, or send {instead}." if instead else "Leave it out."
+    return InvalidRequest(
+        f"'{name}' is not supported with the model {model!r}{shown}: {rule.note}. {remedy}",
+        param=name,
+        code="unsupported_parameter",
+    )
+
+
+def unknown_field(name: str, known: Iterable[str], prefix: str = "") -> InvalidRequest:
+    """The refusal of a field that nobody documents, with the nearest that somebody does."""
+    near = get_close_matches(name, list(known), n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    shown = name if len(name) <= 64 else name[:64] + "…"
+    return InvalidRequest(
+        f"Unknown parameter: '{prefix}{shown}'.{hint}", param=prefix + shown, code="unknown_parameter"
+    )

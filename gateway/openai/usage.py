@@ -1,0 +1,23 @@
+"""Token counts in OpenAI's shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.providers.base import Usage
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """The value of `usage` in answers of chat and completions."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }

@@ -1,0 +1,75 @@
+"""The names that can be asked for: models, each with its provider, and routes that lead to one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal
+
+from gateway.errors import NotFound
+from gateway.web.watch import Limits
+
+if TYPE_CHECKING:
+    from gateway.providers.base import Provider
+    from gateway.providers.engine import EngineProvider
+
+Kind = Literal["engine", "upstream", "encoder"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """Whether a model answers now; `phase` and `fraction` say how far a starting one is."""
+
+    ready: bool
+    phase: str = ""
+    fraction: float = 0.0
+
+
+def always_ready() -> ModelState:
+    """The state of what we do not run ourselves: an upstream is not probed."""
+    return ModelState(ready=True, phase="ready", fraction=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model name and everything that the gateway knows of it."""
+
+    name: str
+    kind: Kind
+    provider: Provider
+    limits: Limits
+    state: Callable[[], ModelState] = always_ready
+    engine: EngineProvider | None = None  # of our own engine only: tokenizer and limits, for /tokenize
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def owned_by(self) -> str:
+        """As /v1/models shows it."""
+        return "upstream" if self.kind == "upstream" else "penstock"
+
+
+class ModelTable:
+    """Every model and route of one policy version. Immutable."""
+
+    def __init__(self, models: Iterable[ServedModel], routes: Mapping[str, str]) -> None:
+        """`routes`: name → the model's name."""
+        self.models: dict[str, ServedModel] = {model.name: model for model in models}
+        self.routes = dict(routes)
+
+    def resolve(self, name: str) -> ServedModel:
+        """The model behind a model's or a route's name; raises NotFound with the nearest known name."""
+        found = self.models.get(name) or self.models.get(self.routes.get(name, ""))
+        if found is None:
+            near = get_close_matches(name[:128], [*self.models, *self.routes], n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else " GET /v1/models lists those that exist."
+            raise NotFound(
+                f"The model {name[:128]!r} does not exist.{hint}", param="model", code="model_not_found"
+            )
+        return found
+
+    def only_engine(self) -> ServedModel | None:
+        """The one model of our own engine; None when there are none or several."""
+        ours = [model for model in self.models.values() if model.engine is not None]
+        return ours[0] if len(ours) == 1 else None

@@ -1,0 +1,273 @@
+"""Our own engine as a provider: templates and tokens on the way in, text and stop strings on the way out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from backend.errors import EngineError, EngineUnavailable
+from backend.server.client import EngineClient, RequestStream
+from backend.server.messages import Hello
+from backend.tokenizer import Tokenizer
+from backend.types import Request, SamplingParams, StepOutput
+from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
+from gateway.openai.messages import plain_messages
+from gateway.openai.prompts import Prompt, parse_prompts
+from gateway.openai.support import CHAT, COMPLETIONS, check_supported
+from gateway.openai.types import ChatRequest, CompletionRequest
+from gateway.pipeline.exchange import Exchange
+from gateway.providers.base import Delta, Generated, Relayed, Usage
+from gateway.providers.choice import Choice, token_info
+from gateway.providers.merge import merged
+from gateway.providers.sampling import (
+    base_params,
+    check_request,
+    check_token_ids,
+    choice_params,
+    max_tokens_for,
+)
+
+LONG_TEXT_CHARS = 16_384
+"""Longer texts are tokenised in a thread, so that other streams keep flowing (about 2 ms of work)."""
+RETRY_S = 2.0
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Job:
+    """One sequence to generate and what turns its tokens into deltas."""
+
+    request: Request
+    choice: Choice
+    echo: str | None = None  # the prompt's text, when it is to be repeated
+    counts_prompt: bool = True  # one of a prompt's choices reports what was cached
+    shows_output: bool = True  # False: max_tokens was 0, the one token that the engine makes is not shown
+
+
+class EngineProvider:
+    """Answers with the engine behind `client`. Text questions (`encode` …) also serve /tokenize."""
+
+    def __init__(self, name: str, client: EngineClient, tokenizer: Tokenizer) -> None:
+        self.name = name
+        self.client = client
+        self.tokenizer = tokenizer
+
+    @property
+    def hello(self) -> Hello:
+        """What the engine serves; raises Unavailable when it does not answer."""
+        hello = self.client.hello
+        if hello is None or not self.client.ready:
+            raise self._unavailable()
+        return hello
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Names the weights in answers; None while the engine is away."""
+        hello = self.client.hello
+        return f"fp_{hello.revision[:12]}" if hello is not None and hello.revision else None
+
+    async def chat(self, exchange: Exchange) -> Generated:
+        """Answer /v1/chat/completions."""
+        request = exchange.request
+        assert isinstance(request, ChatRequest)
+        check_supported(exchange.body, CHAT, self.name)
+        check_request(request)
+        hello = self.hello
+        base = base_params(request, hello.vocab_size)
+        prompt = await self.encode_messages(
+            request.messages,
+            add_generation_prompt=request.add_generation_prompt,
+            continue_final_message=bool(request.continue_final_message),
+        )
+        limit = max_tokens_for(request.token_limit, len(prompt), hello.max_model_tokens, "messages")
+        jobs = [
+            self._job(
+                exchange,
+                index,
+                prompt,
+                choice_params(base, request, index, limit),
+                continues=bool(request.continue_final_message),
+            )
+            for index in range(request.num_choices)
+        ]
+        return self._start(jobs)
+
+    async def complete(self, exchange: Exchange) -> Generated:
+        """Answer /v1/completions."""
+        request = exchange.request
+        assert isinstance(request, CompletionRequest)
+        check_supported(exchange.body, COMPLETIONS, self.name)
+        check_request(request)
+        hello = self.hello
+        base = base_params(request, hello.vocab_size)
+        jobs: list[Job] = []
+        for prompt in parse_prompts(request.prompt, "prompt"):
+            token_ids = await self.encode_prompt(prompt, hello)
+            limit = max_tokens_for(request.token_limit, len(token_ids), hello.max_model_tokens, "prompt")
+            echo = await self._text_of(prompt) if request.echo else None
+            for index in range(request.num_choices):
+                # The engine always makes a token; with 0 asked for (to score a prompt) it is not shown.
+                params = choice_params(base, request, index, max(limit, 1))
+                job = self._job(exchange, len(jobs), token_ids, params, continues=True, echo=echo)
+                job.counts_prompt = index == 0
+                job.shows_output = limit > 0
+                jobs.append(job)
+        return self._start(jobs)
+
+    async def embed(self, exchange: Exchange) -> Relayed:
+        """Refuse: this model generates text."""
+        raise InvalidRequest(
+            f"The model {self.name!r} does not make embeddings; GET /v1/models lists those that exist.",
+            param="model",
+            code="model_not_supported",
+        )
+
+    async def encode_messages(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        add_generation_prompt: bool | None,
+        continue_final_message: bool,
+    ) -> list[int]:
+        """Token ids of a chat's prompt. Raises InvalidRequest, also when the template refuses."""
+        plain = plain_messages(messages)
+        opens_answer = not continue_final_message if add_generation_prompt is None else add_generation_prompt
+        return await self._text_work(
+            sum(len(message["content"]) for message in plain),
+            lambda: self.tokenizer.encode_chat(plain, opens_answer, continue_final_message),
+        )
+
+    async def encode_prompt(
+        self, prompt: Prompt, hello: Hello | None = None, *, add_special_tokens: bool = True
+    ) -> list[int]:
+        """Token ids of a plain prompt; given ids are checked against `hello`. Raises InvalidRequest."""
+        if isinstance(prompt, str):
+            token_ids = await self._text_work(
+                len(prompt), lambda: self.tokenizer.encode(prompt, add_special_tokens)
+            )
+        else:
+            token_ids = prompt
+            if hello is not None:
+                check_token_ids(prompt, hello.vocab_size, "prompt")
+        if not token_ids and hello is not None:
+            raise InvalidRequest("'prompt' is empty: give at least one token.", param="prompt")
+        return token_ids
+
+    async def _text_of(self, prompt: Prompt) -> str:
+        if isinstance(prompt, str):
+            return prompt
+        return await self._text_work(4 * len(prompt), lambda: self.tokenizer.decode(prompt))
+
+    async def _text_work(self, num_chars: int, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(work) if num_chars > LONG_TEXT_CHARS else work()
+        except EngineError as error:
+            raise to_api_error(error) from None
+
+    def _job(
+        self,
+        exchange: Exchange,
+        index: int,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        continues: bool,
+        echo: str | None = None,
+    ) -> Job:
+        asked = exchange.request
+        assert isinstance(asked, ChatRequest | CompletionRequest)
+        choice = Choice(
+            index,
+            self.tokenizer,
+            self.tokenizer.detokenizer(continues=continues),
+            asked.stops,
+            wants_logprobs=params.logprobs is not None,
+            min_tokens=params.min_tokens,
+            start_offset=len(echo or ""),
+        )
+        if echo is not None and params.logprobs is not None:
+            params = msgspec.structs.replace(params, prompt_logprobs=params.logprobs)
+        request = Request(
+            request_id=f"{exchange.request_id}/{index}",
+            prompt_token_ids=prompt,
+            params=params,
+            tenant_salt=exchange.principal.tenant_salt,
+            traceparent=exchange.telemetry.traceparent,
+        )
+        return Job(request, choice, echo)
+
+    def _start(self, jobs: list[Job]) -> Generated:
+        usage = Usage()
+        usage.prompt_tokens = sum(len(job.request.prompt_token_ids) for job in jobs if job.counts_prompt)
+        return Generated(self._run(jobs, usage), usage)
+
+    async def _run(self, jobs: list[Job], usage: Usage) -> AsyncIterator[Delta]:
+        """Deltas of all jobs as they come. Ending early, in whatever way, cancels what still runs."""
+        streams: list[RequestStream] = []
+        try:
+            streams = self.client.submit([job.request for job in jobs])
+            async with aclosing(merged(streams)) as outputs:
+                async for number, output in outputs:
+                    choice = jobs[number].choice
+                    if not choice.is_finished:
+                        yield self._delta(jobs[number], output, usage)
+                        if choice.is_finished:
+                            streams[number].cancel()
+        except EngineUnavailable:
+            raise self._unavailable() from None
+        except EngineError as error:
+            raise to_api_error(error) from None
+        finally:
+            for stream in streams:
+                stream.cancel()
+
+    def _delta(self, job: Job, output: StepOutput, usage: Usage) -> Delta:
+        if output.finish_reason in ("error", "abort"):
+            raise self._failure(output)
+        if job.counts_prompt and output.num_cached_tokens > 0:
+            usage.cached_tokens += output.num_cached_tokens
+            job.counts_prompt = False
+        before = job.choice.num_tokens
+        if job.shows_output:
+            delta = job.choice.push(output)
+            usage.completion_tokens += job.choice.num_tokens - before
+        else:
+            delta = job.choice.skip(output)
+        if job.echo is not None:
+            self._echo(job, output, delta)
+        return delta
+
+    def _echo(self, job: Job, output: StepOutput, delta: Delta) -> None:
+        """Put the prompt's text and token records in front of a choice's first delta."""
+        assert job.echo is not None
+        delta.text = job.echo + delta.text
+        job.echo = None
+        if output.prompt_logprobs is not None:
+            offset = 0
+            records = []
+            detokenizer = self.tokenizer.detokenizer(continues=True)
+            for token_id, logprobs in zip(job.request.prompt_token_ids, output.prompt_logprobs, strict=True):
+                records.append(token_info(self.tokenizer, token_id, logprobs, offset))
+                offset += len(detokenizer.push((token_id,)))
+            delta.tokens = records + delta.tokens
+
+    def _failure(self, output: StepOutput) -> ApiError:
+        if output.finish_reason == "abort":
+            return Unavailable(
+                f"The engine of {self.name!r} ended this answer early: it is shutting down. Try again.",
+                headers=retry_after(RETRY_S),
+            )
+        return ServerError(output.error or "The engine failed to answer this request.", code="engine_error")
+
+    def _unavailable(self) -> Unavailable:
+        # The engine client's own message names a socket's path, which is nothing for callers.
+        return Unavailable(
+            f"The model {self.name!r} cannot answer now: its engine is starting or restarting. Try again.",
+            headers=retry_after(RETRY_S),
+        )

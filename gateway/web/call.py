@@ -1,0 +1,169 @@
+"""One HTTP call: read its body once, answer it whole or as a stream, or fail in OpenAI's shape."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from starlette.types import Message, Receive, Scope, Send
+
+from gateway.errors import ApiError, BodyTooLarge, ClientGone, InvalidRequest, error_body, error_event
+
+if TYPE_CHECKING:
+    from gateway.telemetry.request import RequestTelemetry
+
+JSON = b"application/json"
+SSE = b"text/event-stream; charset=utf-8"
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
+_SSE_HEADERS = [(b"content-type", SSE), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+
+
+def request_id_of(scope: Scope) -> str:
+    """The caller's `x-request-id` when it is one that a log can hold, otherwise a new one."""
+    given = header(scope, b"x-request-id")
+    if given and _REQUEST_ID.match(given):
+        return given.decode("ascii")
+    return "req_" + secrets.token_hex(16)
+
+
+def header(scope: Scope, name: bytes) -> bytes:
+    """The first header of this (lower-case) name; b"" when there is none."""
+    for key, value in scope["headers"]:
+        if key == name:
+            found: bytes = value
+            return found
+    return b""
+
+
+class Call:
+    """What an endpoint gets. `status` and `is_started` tell the door what has been answered."""
+
+    __slots__ = (
+        "_fixed",
+        "_send",
+        "is_started",
+        "is_stream",
+        "receive",
+        "request_id",
+        "scope",
+        "status",
+        "telemetry",
+    )
+
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        telemetry: RequestTelemetry,
+        fixed_headers: list[tuple[bytes, bytes]],
+    ) -> None:
+        """`fixed_headers` go out with every answer."""
+        self.scope = scope
+        self.receive = receive
+        self.telemetry = telemetry
+        self.request_id = request_id_of(scope)
+        self.status = 0
+        self.is_started = False
+        self.is_stream = False
+        self._send = send
+        self._fixed = [(b"x-request-id", self.request_id.encode("ascii")), *fixed_headers]
+
+    @property
+    def authorization(self) -> str:
+        """The `Authorization` header; "" when there is none."""
+        return header(self.scope, b"authorization").decode("latin-1")
+
+    async def read_json_bytes(self, max_bytes: int) -> bytes:
+        """The body of a JSON request.
+
+        Raises InvalidRequest (415: not JSON), BodyTooLarge, or ClientGone when it ends too early.
+        """
+        self._check_media_type()
+        length = header(self.scope, b"content-length")
+        if length.isdigit() and int(length) > max_bytes:
+            raise _too_large(max_bytes)
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone("The client left before its request was complete.")
+            piece: bytes = message.get("body", b"")
+            size += len(piece)
+            if size > max_bytes:
+                raise _too_large(max_bytes)
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _check_media_type(self) -> None:
+        # Browsers send text/plain, forms or no type at all to any address without asking first. Requiring
+        # JSON makes them ask (CORS preflight), which protects a gateway without keys on loopback.
+        kind = header(self.scope, b"content-type").split(b";", 1)[0].strip().lower()
+        if kind != JSON:
+            raise InvalidRequest(
+                f"Unsupported content type {kind.decode('latin-1')[:64]!r}: send 'application/json'.",
+                status=415,
+                code="unsupported_media_type",
+            )
+        if header(self.scope, b"content-encoding") not in (b"", b"identity"):
+            raise InvalidRequest(
+                "Compressed request bodies are not read: send it without Content-Encoding.",
+                status=415,
+                code="unsupported_media_type",
+            )
+
+    async def respond(
+        self,
+        body: bytes,
+        media_type: bytes = JSON,
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Answer with a whole body."""
+        fields = [*self._fixed, (b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+        await self._start(status, fields, headers)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start_stream(self, headers: Mapping[str, str] | None = None) -> None:
+        """Begin a stream of server-sent events."""
+        self.is_stream = True
+        await self._start(200, [*self._fixed, *_SSE_HEADERS], headers)
+
+    async def write(self, piece: bytes) -> None:
+        """Send a piece of the stream; waits while the reader is slow."""
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end_stream(self, piece: bytes = b"") -> None:
+        """Send the last piece."""
+        await self._send({"type": "http.response.body", "body": piece, "more_body": False})
+
+    async def fail(self, error: ApiError) -> None:
+        """Answer with an error: a response, or the stream's last event when it has begun."""
+        if isinstance(error, ClientGone):
+            self.status = error.status
+        elif not self.is_started:
+            await self.respond(error_body(error), status=error.status, headers=error.headers)
+        elif self.is_stream:
+            await self.end_stream(error_event(error))
+
+    async def _start(
+        self, status: int, fields: list[tuple[bytes, bytes]], headers: Mapping[str, str] | None
+    ) -> None:
+        for name, value in (headers or {}).items():
+            if _HEADER_VALUE.match(value):
+                fields.append((name.encode("ascii"), value.encode("ascii")))
+        message: Message = {"type": "http.response.start", "status": status, "headers": fields}
+        self.status = status
+        self.is_started = True
+        await self._send(message)
+
+
+def _too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request body is larger than {max_bytes} bytes: shorten the input.")
