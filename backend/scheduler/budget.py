@@ -29,7 +29,7 @@ class PrefillBudget:
         self._decode_s = [0.0] * (max_batch_tokens.bit_length() + 1)
         self._mixed_s_per_token = 0.0
         self._prefill_s_per_token = 0.0  # of steps without decodes, which are more efficient
-        self._ceiling_tokens = 2 * min_chunk_tokens  # doubles with every mixed step that kept the bound
+        self._ceiling_tokens = min_chunk_tokens  # doubles with every mixed step that kept the bound
         self._steps_since_measured = 0
 
     def prefill_tokens(self, num_decodes: int, num_prefills: int) -> int:
