@@ -1,0 +1,108 @@
+"""One server for the whole session; a test that hurts it starts its own with `start_server`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import httpx
+import openai
+import pytest
+
+from tests.e2e.collector import HttpCollector
+from tests.e2e.server import Server
+from tests.e2e.upstream import Upstream
+
+MODEL = "pico-small"
+LOG_LINES_SHOWN = 60
+SERVERS = pytest.StashKey[list[Server]]()
+
+StartServer = Callable[..., Server]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Starting a server takes its time on a busy machine, whichever test meets it first."""
+    for item in items:
+        if item.path.is_relative_to(__file__.rsplit("/", 1)[0]):
+            item.add_marker(pytest.mark.timeout(240))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Put the servers' logs beside a failure."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed:
+        for server in item.session.stash.get(SERVERS, []):
+            tail = "\n".join(server.log.splitlines()[-LOG_LINES_SHOWN:])
+            report.sections.append((f"penstock serve on port {server.port}", tail))
+
+
+@pytest.fixture(scope="session")
+def canary() -> str:
+    """A string that exists nowhere else: it goes into keys and prompts and must come out of no sink."""
+    return "canary" + secrets.token_hex(12)
+
+
+@pytest.fixture(scope="session")
+def start_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartServer]:
+    """Start `penstock serve` with these arguments, wait until it is ready, end it with the session."""
+    servers = request.session.stash.setdefault(SERVERS, [])
+
+    def start(*arguments: str, **options: object) -> Server:
+        log = tmp_path_factory.mktemp("penstock") / "log.txt"
+        server = Server(log, *arguments, **options)  # type: ignore[arg-type]
+        servers.append(server)
+        server.wait_ready()
+        return server
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def collector() -> Iterator[HttpCollector]:
+    """Where the session's server sends its spans."""
+    collector = HttpCollector()
+    yield collector
+    collector.close()
+
+
+@pytest.fixture(scope="session")
+def upstream() -> Iterator[Upstream]:
+    """The provider behind the model `remote`."""
+    upstream = Upstream()
+    yield upstream
+    upstream.close()
+
+
+@pytest.fixture(scope="session")
+def server(start_server: StartServer, collector: HttpCollector, upstream: Upstream, canary: str) -> Server:
+    """The default policies, one API key, tracing on, `remote` beside `pico-small`."""
+    return start_server(
+        *("--upstream", f"remote={upstream.base_url}#far-away"),
+        *("--upstream", "gone=http://127.0.0.1:9/v1"),
+        api_key=f"sk-{canary}",
+        environment={
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        },
+    )
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    """The official client, unchanged but for its base_url; no retries, so that the first answer counts."""
+    with openai.OpenAI(base_url=server.base_url, api_key=server.api_key, max_retries=0, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def http(server: Server) -> Iterator[httpx.Client]:
+    """Plain HTTP with the key."""
+    with httpx.Client(base_url=server.root_url, headers=server.headers, timeout=60) as client:
+        yield client

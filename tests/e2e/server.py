@@ -1,0 +1,147 @@
+"""Starts the real `penstock serve` as a child process and asks it how it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 40.0
+POLL_S = 0.05
+
+
+class Server:
+    """One `penstock serve` with its engine and encoder processes."""
+
+    def __init__(
+        self, log: Path, *arguments: str, api_key: str = "", environment: dict[str, str] | None = None
+    ) -> None:
+        self.port = free_port()
+        self.api_key = api_key
+        self.root_url = f"http://127.0.0.1:{self.port}"
+        self.base_url = self.root_url + "/v1"
+        self._log = log
+        keys = ["--api-key", api_key] if api_key else []
+        command = [sys.executable, "-m", "gateway.cli", "serve", "--port", str(self.port), *keys, *arguments]
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=_environment(environment or {}),
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> str:
+        """Everything that the processes have printed."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What an HTTP request needs to be let in."""
+        return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+    def is_ready(self) -> bool:
+        """What /health/ready says; False also when nobody answers."""
+        try:
+            return httpx.get(self.root_url + "/health/ready", timeout=2.0).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return once the server is ready; AssertionError with its log when it exits or takes too long."""
+
+        def ready() -> bool:
+            assert self.process.poll() is None, (
+                f"penstock serve exited with {self.process.poll()}:\n{self.log}"
+            )
+            return self.is_ready()
+
+        wait_until(ready, timeout_s, lambda: f"not ready; log:\n{self.log}")
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the samples called `name` that carry `labels`; 0.0 when there is none."""
+        page = httpx.get(self.root_url + "/metrics", headers=self.headers, timeout=5.0).text
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def wait_metric(
+        self, name: str, holds: Callable[[float], bool], timeout_s: float = 10.0, **labels: str
+    ) -> None:
+        """Return once the metric satisfies `holds`."""
+        wait_until(
+            lambda: holds(self.metric(name, **labels)),
+            timeout_s,
+            lambda: f"{name} is {self.metric(name, **labels)}",
+        )
+
+    def engine_pids(self) -> list[int]:
+        """Processes of ours that run an engine."""
+        return [pid for pid in descendants(self.process.pid) if b"backend.server.worker" in command_line(pid)]
+
+    def terminate(self) -> int:
+        """Ask for a graceful end and wait for it; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_TIMEOUT_S)
+
+    def close(self) -> None:
+        """End everything that we started, gracefully if it can."""
+        if self.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # start_new_session made the pid the group's id
+        self.process.wait()
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float, message: Callable[[], str]) -> None:
+    """Poll `holds` until it is true; AssertionError with `message` after `timeout_s`."""
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s, f"after {timeout_s} s: {message()}"
+        time.sleep(POLL_S)
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Children of `pid`, their children and so on, from /proc."""
+    for child in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for found in child.read_text().split():
+                yield int(found)
+                yield from descendants(int(found))
+
+
+def command_line(pid: int) -> bytes:
+    """The arguments of a process, empty when it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _environment(extra: dict[str, str]) -> dict[str, str]:
+    """Ours without anything that would change the server, and two threads less to fight over the cores."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "PENSTOCK_", "HF_"))}
+    return {**kept, "PYTHONUNBUFFERED": "1", **extra}

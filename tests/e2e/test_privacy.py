@@ -1,0 +1,84 @@
+"""A canary in prompts and API keys reaches no log, span, metric or error body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.collector import HttpCollector
+from tests.e2e.conftest import MODEL
+from tests.e2e.server import Server, command_line, descendants
+from tests.e2e.test_trace import trace_of, traced_chat
+
+
+def bodies(canary: str) -> list[tuple[str, dict[str, Any]]]:
+    """Requests that fail in many ways, each with the canary where a prompt would be."""
+    message = {"role": "user", "content": canary}
+    good: dict[str, Any] = {"model": MODEL, "messages": [message], "max_tokens": 2}
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{canary}"}}
+    chat = "/v1/chat/completions"
+    return [
+        (chat, good),
+        (chat, good | {"stream": True}),
+        (chat, good | {"messages": canary}),
+        (chat, good | {"messages": [canary]}),
+        (chat, good | {"messages": [{"role": "user", "content": {"text": canary}}]}),
+        (chat, good | {"messages": [{"role": "user", "content": [{"type": "text", "text": canary}, image]}]}),
+        (chat, good | {"messages": [message | {"surprise": canary}]}),
+        (chat, good | {"messages": [{"role": "user", "content": f"{canary} " * 20_000}]}),
+        (chat, good | {"temperature": 99}),
+        (chat, good | {"stop": [canary] * 9}),
+        (chat, good | {"user": canary, "metadata": {"k": canary}}),
+        (chat, good | {"model": "gone"}),
+        (chat, good | {"model": "remote", "messages": [{"role": "user", "content": f"status 500 {canary}"}]}),
+        ("/v1/completions", {"model": MODEL, "prompt": canary, "max_tokens": 2, "echo": False}),
+        ("/v1/completions", {"model": MODEL, "prompt": {"x": canary}}),
+        ("/v1/completions", {"model": MODEL, "prompt": [canary, 5]}),
+        ("/v1/completions", {"model": MODEL, "prompt": canary, "suffix": "end"}),
+        ("/v1/embeddings", {"model": "all-minilm-l6-v2", "input": [canary]}),
+        ("/v1/embeddings", {"model": "all-minilm-l6-v2", "input": f"{canary} " * 2000}),
+        ("/v1/embeddings", {"model": "all-minilm-l6-v2", "input": {"x": canary}}),
+        ("/v1/embeddings", {"model": MODEL, "input": canary}),
+        ("/tokenize", {"model": MODEL, "prompt": {"x": canary}}),
+    ]
+
+
+def test_prompts_and_keys_stay_inside(
+    http: httpx.Client, server: Server, collector: HttpCollector, canary: str
+) -> None:
+    for path, body in bodies(canary):
+        response = http.post(path, json=body)
+        if response.status_code != 200:
+            assert canary not in response.text, (path, body.keys(), response.text[:500])
+        assert canary not in str(response.headers)
+    raw = http.post("/v1/chat/completions", content=f'{{"messages": "{canary}", oops'.encode())
+    assert raw.status_code == 400 and canary not in raw.text
+
+    trace_id, _, _ = traced_chat(http, max_tokens=2)
+    trace_of(collector, trace_id, "POST /v1/chat/completions", "engine.decode")
+    assert canary.encode() not in collector.payload
+    assert canary not in http.get("/metrics").text
+    assert canary not in server.log
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/v1/nothing"])
+@pytest.mark.parametrize(
+    "header", ["Bearer sk-{}", "Bearer {}", "{}", "Basic {}", "Bearer  sk-{} x", "Bearer sk-{}\u00e9"]
+)
+def test_a_wrong_key_is_not_repeated(server: Server, path: str, header: str) -> None:
+    wrong = "0123wrongcanary4567"
+    headers = {"authorization": header.format(wrong).encode("latin-1")}
+    response = httpx.request(
+        "GET" if path == "/v1/models" else "POST", server.root_url + path, headers=headers
+    )
+    assert response.status_code in (401, 404)
+    assert wrong not in response.text
+    assert wrong not in server.log
+
+
+def test_keys_do_not_stand_in_the_processes_command_lines_of_children(server: Server, canary: str) -> None:
+    children = list(descendants(server.process.pid))
+    assert children
+    assert [pid for pid in children if canary.encode() in command_line(pid)] == []
