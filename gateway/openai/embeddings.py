@@ -10,10 +10,8 @@ from sys import byteorder
 from gateway.openai.shape import encode
 
 
-def embeddings_body(
-    vectors: Sequence[Sequence[float]], model: str, prompt_tokens: int, *, as_base64: bool
-) -> bytes:
-    """OpenAI's answer; base64 holds float32 in little-endian order."""
+def embeddings_body(vectors: Sequence[bytes], model: str, prompt_tokens: int, *, as_base64: bool) -> bytes:
+    """OpenAI's answer. `vectors` hold little-endian float32, which is what base64 shows."""
     return encode(
         {
             "object": "list",
@@ -21,7 +19,7 @@ def embeddings_body(
                 {
                     "object": "embedding",
                     "index": index,
-                    "embedding": _base64(vector) if as_base64 else list(vector),
+                    "embedding": b64encode(vector).decode("ascii") if as_base64 else _numbers(vector),
                 }
                 for index, vector in enumerate(vectors)
             ],
@@ -31,8 +29,8 @@ def embeddings_body(
     )
 
 
-def _base64(vector: Sequence[float]) -> str:
+def _numbers(vector: bytes) -> list[float]:
     numbers = array("f", vector)
     if byteorder == "big":
         numbers.byteswap()
-    return b64encode(numbers).decode("ascii")
+    return numbers.tolist()

@@ -110,7 +110,9 @@ class EngineProvider:
         for prompt in parse_prompts(request.prompt, "prompt"):
             token_ids = await self.encode_prompt(prompt, hello)
             limit = max_tokens_for(request.token_limit, len(token_ids), hello.max_model_tokens, "prompt")
-            echo = await self._text_of(prompt) if request.echo else None
+            echo = None
+            if request.echo:
+                echo = prompt if isinstance(prompt, str) else await self.decode(prompt)
             for index in range(request.num_choices):
                 # The engine always makes a token; with 0 asked for (to score a prompt) it is not shown.
                 params = choice_params(base, request, index, max(limit, 1))
@@ -159,10 +161,9 @@ class EngineProvider:
             raise InvalidRequest("'prompt' is empty: give at least one token.", param="prompt")
         return token_ids
 
-    async def _text_of(self, prompt: Prompt) -> str:
-        if isinstance(prompt, str):
-            return prompt
-        return await self._text_work(4 * len(prompt), lambda: self.tokenizer.decode(prompt))
+    async def decode(self, token_ids: list[int]) -> str:
+        """The text of these tokens. Raises InvalidRequest."""
+        return await self._text_work(4 * len(token_ids), lambda: self.tokenizer.decode(token_ids))
 
     async def _text_work(self, num_chars: int, work: Callable[[], T]) -> T:
         try:
@@ -214,11 +215,12 @@ class EngineProvider:
             streams = self.client.submit([job.request for job in jobs])
             async with aclosing(merged(streams)) as outputs:
                 async for number, output in outputs:
-                    choice = jobs[number].choice
-                    if not choice.is_finished:
-                        yield self._delta(jobs[number], output, usage)
-                        if choice.is_finished:
-                            streams[number].cancel()
+                    if jobs[number].choice.is_finished:
+                        continue
+                    delta = self._delta(jobs[number], output, usage)
+                    if delta.finish_reason is not None:
+                        streams[number].cancel()
+                    yield delta
         except EngineUnavailable:
             raise self._unavailable() from None
         except EngineError as error:

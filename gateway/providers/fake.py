@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator, Callable
 
 from gateway.openai.embeddings import embeddings_body
@@ -47,7 +48,7 @@ class FakeProvider:
         assert isinstance(request, EmbeddingRequest)
         self.asked.append(exchange)
         inputs = parse_prompts(request.input, "input")
-        vectors = [[float(i), float(len(each)), 1.0] for i, each in enumerate(inputs)]
+        vectors = [struct.pack("<3f", i, len(each), 1) for i, each in enumerate(inputs)]
         usage = Usage(prompt_tokens=self._prompt_tokens * len(inputs))
         body = embeddings_body(
             vectors, "fake", usage.prompt_tokens, as_base64=request.encoding_format == "base64"

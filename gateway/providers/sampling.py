@@ -56,8 +56,8 @@ def max_tokens_for(asked: int | None, prompt_tokens: int, max_model_tokens: int,
     what = "messages" if param == "messages" else "prompt"
     if left < 1 and (asked is None or asked > left):
         raise InvalidRequest(
-            f"This model's maximum context length is {max_model_tokens} tokens. However, your {what} resulted "
-            f"in {prompt_tokens} tokens. Please reduce the length of the {what}.",
+            f"This model's maximum context length is {max_model_tokens} tokens. However, your {what} "
+            f"resulted in {prompt_tokens} tokens. Please reduce the length of the {what}.",
             param=param,
             code="context_length_exceeded",
         )

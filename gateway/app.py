@@ -1,0 +1,157 @@
+"""build_app: the one place where the parts of a gateway worker are built and wired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from backend.server.client import EngineClient
+from backend.server.encoder_client import EncoderClient
+from backend.tokenizer import Tokenizer
+from gateway.auth import KeyRing
+from gateway.checkpoints import checkpoint_folder
+from gateway.openai.endpoint import ModelEndpoint
+from gateway.openai.health import HealthEndpoint
+from gateway.openai.models import PATH as MODEL_PATH
+from gateway.openai.models import ModelsEndpoint
+from gateway.openai.tokenize import TokenizeEndpoint
+from gateway.pipeline.exchange import Endpoint
+from gateway.pipeline.models import ModelState, ModelTable, ServedModel
+from gateway.pipeline.pipeline import Pipeline
+from gateway.process_status import read_status
+from gateway.providers.base import Provider
+from gateway.providers.encoder import EncoderProvider
+from gateway.providers.engine import EngineProvider
+from gateway.providers.openai import OpenAIProvider
+from gateway.settings import Settings
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.request import Telemetry
+from gateway.telemetry.setup import Tracing, start_tracing
+from gateway.web.door import Door, Resource, Route
+from gateway.web.watch import Limits
+from policies.document import EncoderModel, EngineModel, Policies, UpstreamModel
+
+POLICY_HEADER = "x-penstock-policy"
+
+
+def build_app(
+    settings: Settings, policies: Policies, providers: Mapping[str, Provider] | None = None
+) -> Door:
+    """The ASGI application of one worker; call it inside the worker's event loop.
+
+    `providers` replace those of the models that they name. Raises CheckpointError or TelemetryError.
+    """
+    metrics = Metrics(policies.models, Path(settings.metrics_dir) if settings.metrics_dir else None)
+    tracing = start_tracing(settings.telemetry)
+    builder = _Builder(settings, policies, metrics, dict(providers or {}))
+    models = ModelTable(
+        [builder.build(name) for name in policies.models],
+        {name: route.model for name, route in policies.routes.items()},
+    )
+    routes = _routes(settings, policies, models, metrics)
+    resources = [_TracingResource(tracing), *builder.resources]
+    return Door(routes, Telemetry(tracing, metrics), resources, {POLICY_HEADER: policies.version})
+
+
+def _routes(
+    settings: Settings, policies: Policies, models: ModelTable, metrics: Metrics
+) -> tuple[Route, ...]:
+    keys = KeyRing(settings.api_keys)
+    pipeline = Pipeline(keys, models, policies.version)
+    limit = settings.max_body_bytes
+
+    def model_endpoint(endpoint: Endpoint) -> ModelEndpoint:
+        return ModelEndpoint(
+            endpoint, pipeline, max_body_bytes=limit, total_timeout_s=settings.timeouts.total_s
+        )
+
+    listing = ModelsEndpoint(keys, models)
+    text = TokenizeEndpoint(keys, models, limit)
+    health = HealthEndpoint(models, metrics)
+    return (
+        Route("POST", "/v1/chat/completions", "chat", model_endpoint("chat")),
+        Route("POST", "/v1/completions", "completions", model_endpoint("completions")),
+        Route("POST", "/v1/embeddings", "embeddings", model_endpoint("embeddings")),
+        Route("GET", "/v1/models", "models", listing.list),
+        Route("GET", MODEL_PATH, "models", listing.show),
+        Route("POST", "/tokenize", "tokenize", text.tokenize),
+        Route("POST", "/detokenize", "detokenize", text.detokenize),
+        Route("GET", "/health/live", "", health.live),
+        Route("GET", "/health/ready", "", health.ready),
+        Route("GET", "/metrics", "", health.metrics),
+    )
+
+
+class _Builder:
+    """Builds each model's provider and remembers what must be opened and closed with the worker."""
+
+    def __init__(
+        self, settings: Settings, policies: Policies, metrics: Metrics, given: dict[str, Provider]
+    ) -> None:
+        self.resources: list[Resource] = []
+        self._settings = settings
+        self._policies = policies
+        self._metrics = metrics
+        self._given = given
+        timeouts = settings.timeouts
+        self._limits = Limits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
+
+    def build(self, name: str) -> ServedModel:
+        """The model `name` of the policies."""
+        entry = self._policies.models[name]
+        given = self._given.get(name)
+        if given is not None:
+            return ServedModel(name, entry.kind, given, self._limits)
+        if entry.upstream is not None:
+            return self._upstream(name, entry.upstream)
+        if entry.engine is not None:
+            return self._engine(name, entry.engine)
+        assert entry.encoder is not None
+        return self._encoder(name, entry.encoder)
+
+    def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
+        provider = OpenAIProvider(name, upstream, self._settings.upstream_api_keys.get(name))
+        self.resources.append(provider)
+        # The provider itself enforces the limits on connecting, the first token and idling.
+        return ServedModel(name, "upstream", provider, Limits(None, None, upstream.total_timeout_s))
+
+    def _engine(self, name: str, engine: EngineModel) -> ServedModel:
+        client = EngineClient(self._settings.socket_paths[name])
+        tokenizer = Tokenizer.from_checkpoint(checkpoint_folder(engine.checkpoint))
+        provider = EngineProvider(name, client, tokenizer)
+        self.resources.append(client)
+        self._metrics.add_engine(name, client)
+        return ServedModel(name, "engine", provider, self._limits, self._state(name, client), engine=provider)
+
+    def _encoder(self, name: str, encoder: EncoderModel) -> ServedModel:
+        client = EncoderClient(self._settings.socket_paths[name])
+        self.resources.append(client)
+        provider = EncoderProvider(name, client)
+        return ServedModel(name, "encoder", provider, self._limits, self._state(name, client))
+
+    def _state(self, name: str, client: EngineClient | EncoderClient) -> Callable[[], ModelState]:
+        def state() -> ModelState:
+            if client.ready:
+                return ModelState(ready=True, phase="ready", fraction=1.0)
+            if client.hello is not None:
+                return ModelState(ready=False, phase="hung")
+            found = read_status(self._settings.status_path).get(name)
+            if found is None:
+                return ModelState(ready=False, phase="starting")
+            return ModelState(ready=False, phase=found.phase, fraction=found.fraction)
+
+        return state
+
+
+class _TracingResource:
+    """Sends the last spans when the worker ends."""
+
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+
+    async def start(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Flush, within a bounded time."""
+        self._tracing.shutdown()

@@ -1,0 +1,84 @@
+"""Our encoder process as a provider: embeddings and nothing else."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from backend.errors import EngineError, EngineUnavailable
+from backend.server.encoder_client import EncoderClient
+from gateway.errors import InvalidRequest, Unavailable, retry_after, to_api_error
+from gateway.openai.embeddings import embeddings_body
+from gateway.openai.prompts import parse_prompts
+from gateway.openai.support import EMBEDDINGS, check_supported
+from gateway.openai.types import EmbeddingRequest
+from gateway.pipeline.exchange import Exchange
+from gateway.providers.base import Generated, Relayed, Usage
+
+FORMATS = ("float", "base64")
+RETRY_S = 2.0
+
+
+class EncoderProvider:
+    """Answers /v1/embeddings with the encoder behind `client`."""
+
+    def __init__(self, name: str, client: EncoderClient) -> None:
+        self.name = name
+        self.client = client
+
+    async def chat(self, exchange: Exchange) -> Generated:
+        """Refuse: an encoder generates nothing."""
+        raise self._no_text("/v1/chat/completions")
+
+    async def complete(self, exchange: Exchange) -> Generated:
+        """Refuse: an encoder generates nothing."""
+        raise self._no_text("/v1/completions")
+
+    async def embed(self, exchange: Exchange) -> Relayed:
+        """Answer /v1/embeddings; an input longer than the encoder reads is refused, never cut."""
+        request = exchange.request
+        assert isinstance(request, EmbeddingRequest)
+        check_supported(exchange.body, EMBEDDINGS, self.name)
+        inputs = parse_prompts(request.input, "input")
+        self._check(request, inputs)
+        try:
+            found = await self.client.embed(cast("list[str] | list[list[int]]", inputs))
+        except EngineUnavailable:
+            raise self._unavailable() from None
+        except EngineError as error:
+            raise to_api_error(error) from None
+        usage = Usage(prompt_tokens=sum(found.num_tokens))
+        as_base64 = request.encoding_format == "base64"
+        return Relayed(
+            embeddings_body(found.vectors, self.name, usage.prompt_tokens, as_base64=as_base64), usage
+        )
+
+    def _check(self, request: EmbeddingRequest, inputs: list[str | list[int]]) -> None:
+        if request.encoding_format not in (None, *FORMATS):
+            raise InvalidRequest(
+                "Invalid value for 'encoding_format': expected 'float' or 'base64'.", param="encoding_format"
+            )
+        if "" in inputs:
+            raise InvalidRequest("'input' holds an empty text: give at least one character.", param="input")
+        hello = self.client.hello
+        if hello is None:
+            raise self._unavailable()
+        if request.dimensions not in (None, hello.dimensions):
+            raise InvalidRequest(
+                f"'dimensions' ({request.dimensions}) is not supported: {self.name!r} makes {hello.dimensions} "
+                "numbers. Leave it out.",
+                param="dimensions",
+                code="unsupported_parameter",
+            )
+
+    def _no_text(self, path: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"The model {self.name!r} makes embeddings; it does not answer {path}.",
+            param="model",
+            code="model_not_supported",
+        )
+
+    def _unavailable(self) -> Unavailable:
+        return Unavailable(
+            f"The model {self.name!r} cannot answer now: its encoder is starting or restarting. Try again.",
+            headers=retry_after(RETRY_S),
+        )
