@@ -1,0 +1,199 @@
+"""One HTTP/1.1 connection to an upstream: bytes out, one response in, under one deadline at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import httptools
+
+MAX_HEADER_BYTES = 64 * 1024
+HIGH_WATER_BYTES = 256 * 1024
+"""Unread body above which the socket rests: a slow client slows the upstream; memory is bounded."""
+
+
+class ConnectionBroken(Exception):
+    """The connection ended, or spoke no HTTP, before the response was complete."""
+
+
+class ReplyTimedOut(Exception):
+    """The upstream is connected but silent: nothing came within the limit."""
+
+
+class Connection(asyncio.Protocol):
+    """A pooled connection. `send` starts an exchange; `wait` returns whenever something has come."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline_s = 0.0
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        self._paused = False
+        self._framed = False
+        self._header_bytes = 0
+        self.closed = False
+        self.released_s = 0.0  # when it last became idle; the pool's
+        self._reset()
+
+    def _reset(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.got_bytes = False  # of this response: then a retry could do the work twice
+        self.has_headers = False
+        self.complete = True
+        self.reusable = False
+        self._body: list[bytes] = []
+        self._buffered_bytes = 0
+
+    def send(self, data: bytes) -> None:
+        """Begin an exchange: write a whole request."""
+        self._reset()
+        self.complete = False
+        self._header_bytes = 0
+        assert self._transport is not None
+        self._transport.write(data)
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until headers, body or the end have come; raises ReplyTimedOut or ConnectionBroken."""
+        if self._error is not None:
+            raise self._error
+        self._deadline_s = self._loop.time() + timeout_s
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline_s, self._expire)
+        elif self._timer.when() > self._deadline_s:
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._deadline_s, self._expire)
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def take(self) -> bytes:
+        """Return the body bytes that have come and not been taken."""
+        if not self._body:
+            return b""
+        data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body.clear()
+        self._buffered_bytes = 0
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        return data
+
+    def rest(self) -> None:
+        """Go idle: no deadline runs while the pool has it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def abort(self) -> None:
+        """Close at once; the upstream sees it and can stop working."""
+        self.rest()
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _expire(self) -> None:
+        # One timer serves a whole exchange: when it fires it goes on if the deadline has moved since.
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._deadline_s:
+            self._timer = self._loop.call_at(self._deadline_s, self._expire)
+        elif not self._waiter.done():
+            self._waiter.set_exception(ReplyTimedOut())
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, message: str) -> None:
+        self._error = ConnectionBroken(message)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(self._error)
+        self.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; whatever it calls back wakes the reader."""
+        if (
+            self.complete
+        ):  # bytes that nobody asked for: this connection cannot be trusted with another request
+            self.reusable = False
+            self.abort()
+            return
+        self.got_bytes = True
+        if not self.has_headers:
+            self._header_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(f"the upstream does not speak HTTP/1.1 ({type(error).__name__})")
+            return
+        if not self.has_headers and self._header_bytes > MAX_HEADER_BYTES:
+            self._fail(f"the upstream's headers are longer than {MAX_HEADER_BYTES} bytes")
+        elif self._buffered_bytes > HIGH_WATER_BYTES and not self._paused and not self.complete:
+            self._paused = True
+            assert self._transport is not None
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End what was going on: well, if the body lasts until the connection closes; badly otherwise."""
+        self.closed = True
+        self.rest()
+        if self.complete:
+            return
+        if self.has_headers and not self._framed and exc is None:
+            self.complete = True
+            self._wake()
+        elif self._error is None:
+            self._fail("the upstream closed the connection before its answer was complete")
+
+    # httptools callbacks
+
+    def on_message_begin(self) -> None:
+        """Begin a response; after an informational one (1xx) a second begins."""
+        if self.complete:  # a second response to one request: ignored, and the connection is not used again
+            self.reusable = False
+        else:
+            self.headers = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep one header; of a repeated one, the last."""
+        if not self.complete:
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Wake who waits for the status."""
+        status = self._parser.get_status_code()
+        if status < 200 or self.complete:
+            return
+        self.status = status
+        self._framed = "content-length" in self.headers or "transfer-encoding" in self.headers
+        self.has_headers = True
+        self._wake()
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a piece of the body."""
+        if self.complete:
+            return
+        self._body.append(body)
+        self._buffered_bytes += len(body)
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        """End the exchange."""
+        if not self.has_headers or self.complete:  # the end of an informational or a surplus response
+            return
+        self.complete = True
+        self.reusable = self._parser.should_keep_alive()
+        self._wake()

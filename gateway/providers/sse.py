@@ -1,0 +1,74 @@
+"""Server-sent events: bytes, cut anywhere → the data of each event, as the HTML standard reads them.
+
+Lines end with LF, CRLF or CR; comments, `id:`, `retry:` are dropped; the space after a colon may be missing.
+"""
+
+from __future__ import annotations
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+"""An event longer than this is no event of a model; refusing it bounds memory."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventTooLong(Exception):
+    """One event exceeds MAX_EVENT_BYTES."""
+
+
+class EventReader:
+    """Feed it bytes as they come; it gives back the data of the events that are complete."""
+
+    __slots__ = ("_after_cr", "_at_start", "_data", "_pending", "_pending_bytes")
+
+    def __init__(self) -> None:
+        self._pending: list[bytes] = []  # parts of a line that has not ended
+        self._pending_bytes = 0
+        self._data: list[bytes] = []  # the `data:` lines of an event that has not ended
+        self._after_cr = False  # a LF that comes next belongs to the CR before it
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the data of the events that this chunk completes. Raises EventTooLong."""
+        if self._after_cr and chunk:
+            self._after_cr = False
+            if chunk[0] == 0x0A:
+                chunk = chunk[1:]
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *ended, rest = chunk.split(b"\n")
+        if ended and self._pending:
+            ended[0] = b"".join([*self._pending, ended[0]])
+            self._pending.clear()
+            self._pending_bytes = 0
+        events: list[bytes] = []
+        for line in ended:
+            self._line(line, events)
+        if rest:
+            self._pending.append(rest)
+            self._pending_bytes += len(rest)
+        if self._pending_bytes + sum(map(len, self._data)) > MAX_EVENT_BYTES:
+            raise EventTooLong
+        return events
+
+    def close(self) -> list[bytes]:
+        """Return what stands there unfinished when the stream ends: some servers omit the last blank line."""
+        events: list[bytes] = []
+        if self._pending:
+            self._line(b"".join(self._pending), events)
+            self._pending.clear()
+        self._line(b"", events)
+        return events
+
+    def _line(self, line: bytes, events: list[bytes]) -> None:
+        if self._at_start:
+            self._at_start = False
+            line = line.removeprefix(_BOM)
+        if not line:
+            if self._data:
+                events.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+                self._data = []
+        elif line.startswith(b"data:"):
+            self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif line == b"data":
+            self._data.append(b"")
