@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
+from pathlib import Path
 
 import msgspec
 
@@ -83,6 +85,19 @@ class Connection:
     def close(self) -> None:
         """Give the socket back."""
         self.sock.close()
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening Unix socket that only this user may open; replaces what a dead process left there."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    listener.listen(64)
+    return listener
 
 
 def encode(message: FromEngine) -> bytes:

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from types import FrameType
@@ -27,6 +26,7 @@ from backend.engine.runner import ModelRunner
 from backend.errors import CheckpointError
 from backend.kv.storage import num_pages_for
 from backend.models import LoadedModel, load_model
+from backend.server.connections import listen
 from backend.server.messages import Hello
 from backend.server.process import EngineServer, ServerLimits
 from backend.server.spans import open_emitter
@@ -152,19 +152,6 @@ def serve(engine: Engine, hello: Hello, config: EngineConfig, path: Path, parent
         path.unlink(missing_ok=True)
         if emitter is not None:
             emitter.close()
-
-
-def listen(path: Path) -> socket.socket:
-    """A listening Unix socket that only this user may open; replaces what a dead process left there."""
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
-    listener.listen(64)
-    return listener
 
 
 def report_progress(phase: str, fraction: float) -> None:

@@ -16,7 +16,7 @@ EOS = 2
 
 
 class FakeRunner:
-    """Implements Runner; `step_s` makes it slow, `poison` makes requests whose prompt holds that token fail."""
+    """Implements Runner; `step_s` makes it slow, a token `poison` in the context makes a request fail."""
 
     def __init__(
         self, num_pages: int = 64, max_model_tokens: int = 512, step_s: float = 0.0, poison: int | None = None

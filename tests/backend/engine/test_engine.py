@@ -7,14 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.config import EngineConfig
+from backend.engine.base import StepResult
 from backend.engine.engine import Engine
 from backend.errors import PromptTooLong, QueueFull, RequestError
-from backend.types import Request, SamplingParams, StepOutput
+from backend.types import Plan, Request, SamplingParams, StepOutput
 from tests.backend.engine.fake_runner import EOS, FakeRunner, expected, next_token
 
 
 def new_engine(runner: FakeRunner, **changes: object) -> Engine:
-    config = {"model": "fake", "checkpoint": "/none", "max_running": 8, "max_batch_tokens": 64, "max_queue": 64}
+    config = {
+        "model": "fake",
+        "checkpoint": "/none",
+        "max_running": 8,
+        "max_batch_tokens": 64,
+        "max_queue": 64,
+    }
     return Engine(EngineConfig(**(config | changes)), runner)  # type: ignore[arg-type]
 
 
@@ -125,7 +132,7 @@ def test_a_step_in_which_everything_fails_raises() -> None:
 
 def test_unsound_logits_end_only_their_request() -> None:
     class Unsound(FakeRunner):
-        def run(self, plan):  # type: ignore[no-untyped-def]
+        def run(self, plan: Plan) -> StepResult:
             result = super().run(plan)
             sampled = [c for c in plan.chunks if c.samples]
             result.is_sound = [c.sequence.request.request_id != "bad" for c in sampled]
@@ -173,8 +180,12 @@ def test_trace_tells_chunks_steps_and_end() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**32), num_pages=st.sampled_from([10, 16, 64]), budget=st.sampled_from([16, 40, 128]))
-def test_any_mix_of_add_abort_and_preemption_gives_the_same_text(seed: int, num_pages: int, budget: int) -> None:
+@given(
+    seed=st.integers(0, 2**32), num_pages=st.sampled_from([10, 16, 64]), budget=st.sampled_from([16, 40, 128])
+)
+def test_any_mix_of_add_abort_and_preemption_gives_the_same_text(
+    seed: int, num_pages: int, budget: int
+) -> None:
     rng = random.Random(seed)
     runner = FakeRunner(num_pages=num_pages, max_model_tokens=120)
     engine = new_engine(runner, max_batch_tokens=budget, max_running=8)
@@ -183,7 +194,9 @@ def test_any_mix_of_add_abort_and_preemption_gives_the_same_text(seed: int, num_
     got: dict[str, list[int]] = {}
     for number in range(60):
         if rng.random() < 0.4:
-            prompt = shared[: rng.randrange(65)] + [rng.randrange(10, 1000) for _ in range(rng.randrange(1, 30))]
+            prompt = shared[: rng.randrange(65)] + [
+                rng.randrange(10, 1000) for _ in range(rng.randrange(1, 30))
+            ]
             max_tokens = rng.randrange(1, 25)
             engine.add(ask(str(number), prompt, max_tokens))
             wanted[str(number)] = expected(prompt, max_tokens)

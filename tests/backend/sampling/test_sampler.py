@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from backend.sampling.sampler import CANDIDATES, Sampler, SamplingBatch
+
+CPU = torch.device("cpu")
+
+
+def batch_of(rows: int, **values: object) -> SamplingBatch:
+    """Every row alike unless a value is a list."""
+
+    def column(name: str, default: float, dtype: type) -> np.ndarray:
+        return np.broadcast_to(np.array(values.get(name, default), dtype=dtype), (rows,)).copy()
+
+    return SamplingBatch(
+        seeds=column("seeds", 0, np.uint64),
+        positions=column("positions", 0, np.int64),
+        temperature=column("temperature", 1.0, np.float32),
+        top_k=column("top_k", 0, np.int64),
+        top_p=column("top_p", 1.0, np.float32),
+        min_p=column("min_p", 0.0, np.float32),
+    )
+
+
+def allowed_by_transformers(
+    logits: torch.Tensor, temperature: float, k: int, p: float, m: float
+) -> torch.Tensor:
+    scores = logits / temperature
+    ids = torch.zeros((1, 1), dtype=torch.int64)
+    if k:
+        scores = TopKLogitsWarper(k)(ids, scores)
+    if p < 1:
+        scores = TopPLogitsWarper(p)(ids, scores)
+    if m > 0:
+        scores = MinPLogitsWarper(m)(ids, scores)
+    return scores
+
+
+def frequencies(logits: torch.Tensor, draws: int, **params: object) -> torch.Tensor:
+    sampler = Sampler(logits.shape[0], CPU)
+    counts = torch.zeros(logits.shape[0])
+    batch = batch_of(draws, positions=list(range(draws)), **params)
+    tokens, sound = sampler.sample(logits.expand(draws, -1).contiguous(), batch)
+    assert all(sound)
+    counts += torch.bincount(torch.tensor(tokens), minlength=len(counts))
+    return counts / draws
+
+
+@pytest.mark.parametrize(
+    ("temperature", "k", "p", "m"),
+    [
+        (1.0, 0, 1.0, 0.0),
+        (0.7, 0, 1.0, 0.0),
+        (1.0, 5, 1.0, 0.0),
+        (1.5, 0, 0.8, 0.0),
+        (1.0, 0, 1.0, 0.2),
+        (0.9, 12, 0.9, 0.05),
+    ],
+)
+def test_draws_follow_the_distribution(temperature: float, k: int, p: float, m: float) -> None:
+    logits = torch.randn(40, generator=torch.Generator().manual_seed(1)) * 2
+    want = allowed_by_transformers(logits[None], temperature, k, p, m).softmax(-1)[0]
+    draws = 40_000
+    got = frequencies(logits, draws, temperature=temperature, top_k=k, top_p=p, min_p=m)
+    assert (got[want == 0] == 0).all()
+    # Chi-square against its mean and 5 standard deviations.
+    seen = want > 0
+    chi2 = float((draws * (got[seen] - want[seen]) ** 2 / want[seen]).sum())
+    degrees = max(1, int(seen.sum()) - 1)
+    assert chi2 < degrees + 5 * (2 * degrees) ** 0.5
+
+
+def test_two_seeds_and_two_positions_are_independent() -> None:
+    draws = 20_000
+    sampler, logits = Sampler(8, CPU), torch.zeros(draws, 8)
+    first, _ = sampler.sample(logits, batch_of(draws, positions=list(range(draws)), seeds=1))
+    second, _ = sampler.sample(logits, batch_of(draws, positions=list(range(draws)), seeds=2))
+    next_ones, _ = sampler.sample(logits, batch_of(draws, positions=list(range(1, draws + 1)), seeds=2))
+    for a, b in ((first, second), (second[:-1], second[1:])):
+        table = np.zeros((8, 8))
+        np.add.at(table, (a, b), 1)
+        expected = len(a) / 64
+        assert ((table - expected) ** 2 / expected).sum() < 63 + 5 * 126**0.5
+    assert next_ones[:-1] == second[1:]  # only seed and absolute position count
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**31), vocab_size=st.sampled_from([7, CANDIDATES, 300, 1000]))
+def test_a_row_draws_the_same_in_any_batch(seed: int, vocab_size: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = 9
+    # Coarse logits make ties, also at the edge of what filters leave.
+    logits = torch.from_numpy(rng.integers(-6, 6, (rows, vocab_size)).astype(np.float32))
+    batch = SamplingBatch(
+        seeds=rng.integers(0, 2**63, rows).astype(np.uint64),
+        positions=rng.integers(0, 10_000, rows),
+        temperature=rng.choice([0.0, 0.5, 1.0, 3.0], rows).astype(np.float32),
+        top_k=rng.choice([0, 1, 3, 40, 200], rows),
+        top_p=rng.choice([0.1, 0.9, 1.0], rows).astype(np.float32),
+        min_p=rng.choice([0.0, 0.05], rows).astype(np.float32),
+    )
+    sampler = Sampler(vocab_size, CPU)
+    together, _ = sampler.sample(logits, batch)
+    order = rng.permutation(rows)
+    for part in (order, *([int(row)] for row in range(rows))):
+        some = SamplingBatch(*(getattr(batch, name)[part] for name in batch.__dataclass_fields__))
+        alone, _ = sampler.sample(logits[torch.as_tensor(part)], some)
+        assert alone == [together[row] for row in part]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    vocab_size=st.sampled_from([50, 400, 2000]),
+    k=st.sampled_from([0, 1, 20, CANDIDATES, 300]),
+    p=st.sampled_from([0.05, 0.5, 0.95, 1.0]),
+    m=st.sampled_from([0.0, 0.01, 0.3]),
+    scale=st.sampled_from([0.1, 2.0]),
+)
+def test_only_tokens_that_transformers_allows(
+    seed: int, vocab_size: int, k: int, p: float, m: float, scale: float
+) -> None:
+    logits = torch.randn(1, vocab_size, generator=torch.Generator().manual_seed(seed)) * scale
+    allowed = allowed_by_transformers(logits, 0.8, min(k, vocab_size), p, m)[0] > float("-inf")
+    draws = 200
+    batch = batch_of(draws, temperature=0.8, top_k=k, top_p=p, min_p=m, positions=list(range(draws)))
+    tokens, _ = Sampler(vocab_size, CPU).sample(logits.expand(draws, -1).contiguous(), batch)
+    assert allowed[tokens].all()
+
+
+def test_greedy_rows_take_the_best_beside_random_ones() -> None:
+    logits = torch.randn(6, 50)
+    tokens, _ = Sampler(50, CPU).sample(logits, batch_of(6, temperature=[0, 1, 0, 1, 0, 0]))
+    best = logits.argmax(-1).tolist()
+    assert [tokens[row] for row in (0, 2, 4, 5)] == [best[row] for row in (0, 2, 4, 5)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_unsound_rows_are_told_apart(temperature: float, top_k: int) -> None:
+    logits = torch.randn(3, 20)
+    logits[1, 4] = float("nan")
+    logits[2] = float("-inf")
+    _, sound = Sampler(20, CPU).sample(logits, batch_of(3, temperature=temperature, top_k=top_k))
+    assert sound == [True, False, False]
+
+
+def test_logits_are_left_alone() -> None:
+    logits = torch.randn(4, 500)
+    before = logits.clone()
+    Sampler(500, CPU).sample(logits, batch_of(4, temperature=[0, 1, 1, 1], top_k=[0, 0, 5, 300], top_p=0.9))
+    assert torch.equal(logits, before)

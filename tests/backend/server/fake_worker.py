@@ -1,0 +1,36 @@
+"""An engine process with the fake runner: `python -m tests.backend.server.fake_worker SOCKET OPTIONS`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from backend.config import EngineConfig
+from backend.engine.engine import Engine
+from backend.server.connections import listen
+from backend.server.messages import Hello
+from backend.server.process import EngineServer, ServerLimits
+from tests.backend.engine.fake_runner import FakeRunner
+
+
+def main() -> None:
+    path, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+    logging.basicConfig(level=logging.INFO)
+    runner = FakeRunner(**options.get("runner", {}))
+    config = EngineConfig(model="fake", checkpoint="/none", **options.get("config", {}))
+    facts = runner.facts
+    hello = Hello(
+        "fake", "/none", "r", facts.max_model_tokens, facts.vocab_size, facts.num_pages, "cpu", "float32"
+    )
+    server = EngineServer(
+        Engine(config, runner), hello, listen(path), ServerLimits(**options.get("limits", {}))
+    )
+    signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    server.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""The engine's process over a real socket, with a fake runner: what clients see, and what stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import stat
+
+import msgspec
+import pytest
+
+from backend.errors import EngineUnavailable, PromptTooLong, QueueFull, RequestError
+from backend.server.client import EngineClient
+from backend.server.framing import FrameReader, encode_frame
+from backend.server.messages import Submit
+from tests.backend.engine.fake_runner import expected
+from tests.backend.server.asking import (
+    TIMEOUT_S,
+    ask,
+    collect,
+    expected_ignoring_eos,
+    text,
+    until,
+    until_ended,
+)
+from tests.backend.server.conftest import StartWorker, Worker
+
+
+async def test_submit_streams_tokens_and_ends(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    assert worker.client.hello is not None and worker.client.hello.vocab_size == 1000
+    assert stat.S_IMODE(os.stat(worker.path).st_mode) == 0o600
+    first, second = worker.client.submit([ask("same", [5, 6, 7], 20), ask("same", [8], 5)])
+    outputs = await collect(first)
+    assert [t for o in outputs for t in o.token_ids] == expected([5, 6, 7], 20)
+    assert outputs[-1].finish_reason == "length" and {o.request_id for o in outputs} == {"same"}
+    assert await text(second) == expected([8], 5)
+    await until_ended(worker.client, length=2)
+    stats = worker.client.stats
+    assert stats.generated_tokens_total == 25 and stats.ttft_s[-1] == 2 and stats.inter_token_s[-1] == 23
+
+
+async def test_many_clients_at_once(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    clients = [EngineClient(worker.path) for _ in range(4)]
+    for client in clients:
+        await client.start()
+        await client.wait_ready(TIMEOUT_S)
+    streams = [
+        client.submit([ask("r", [10 + i, j], 10)])[0] for i, client in enumerate(clients) for j in range(5)
+    ]
+    texts = await asyncio.gather(*map(text, streams))
+    assert texts == [expected([10 + i, j], 10) for i in range(4) for j in range(5)]
+    for client in clients:
+        await client.close()
+
+
+async def test_cancel_frees_pages(start_worker: StartWorker) -> None:
+    worker = await start_worker(runner={"step_s": 0.005})
+    (stream,) = worker.client.submit([ask("a", list(range(100)), 400)])
+    await anext(stream)
+    await until(worker.client, lambda stats: stats.num_running == 1)
+    stream.cancel()
+    stream.cancel()
+    await until_ended(worker.client, abort=1)
+    assert worker.client.stats.generated_tokens_total < 400
+    assert [o async for o in stream if o.finish_reason] == []
+
+
+async def test_disconnect_aborts_everything_of_that_client(start_worker: StartWorker) -> None:
+    worker = await start_worker(runner={"step_s": 0.005})
+    other = EngineClient(worker.path)
+    await other.start()
+    await other.wait_ready(TIMEOUT_S)
+    lost = other.submit([ask(str(i), [i, i], 400) for i in range(6)])
+    (kept,) = worker.client.submit([ask("kept", [7, 7], 60)])
+    await anext(lost[0])
+    await other.close()
+    with pytest.raises(EngineUnavailable):
+        await collect(lost[1])
+    assert await text(kept) == expected_ignoring_eos([7, 7], 60)
+    await until_ended(worker.client, abort=6, length=1)
+
+
+async def test_refusals_have_their_types(start_worker: StartWorker) -> None:
+    worker = await start_worker(
+        config={"max_queue": 2, "max_running": 1, "max_batch_tokens": 16}, runner={"step_s": 0.01}
+    )
+    client = worker.client
+    (too_long,) = client.submit([ask("a", [1] * 600)])
+    with pytest.raises(PromptTooLong):
+        await collect(too_long)
+    (invalid,) = client.submit([ask("a", [5000])])
+    with pytest.raises(RequestError) as caught:
+        await collect(invalid)
+    assert caught.value.param == "prompt"
+    (running,) = client.submit([ask("a", [1], 100)])
+    await anext(running)
+    many = client.submit([ask(str(i), [i], 5) for i in range(3)])
+    for stream in many:  # all or none
+        with pytest.raises(QueueFull) as full:
+            await collect(stream)
+        assert full.value.retry_after_s > 0
+    fitting = client.submit([ask(str(i), [i], 5) for i in range(2)])
+    assert [len(t) for t in await asyncio.gather(*map(text, fitting))] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        os.urandom(4096),
+        b"\xff\xff\xff\xff",
+        encode_frame(b"\xc1"),
+        encode_frame(msgspec.msgpack.encode({"type": "x"})),
+    ],
+    ids=["random", "huge length", "no msgpack", "unknown message"],
+)
+async def test_garbage_ends_only_its_connection(start_worker: StartWorker, garbage: bytes) -> None:
+    worker = await start_worker()
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(str(worker.path))
+        raw.settimeout(TIMEOUT_S)
+        raw.sendall(garbage)
+        with contextlib.suppress(ConnectionResetError):
+            while raw.recv(65536):
+                pass
+    (stream,) = worker.client.submit([ask("a", [5, 6], 4)])
+    assert await text(stream) == expected_ignoring_eos([5, 6], 4)
+    assert worker.process.poll() is None and "Traceback" not in worker.log.read_text()
+    assert "malformed frame" in worker.log.read_text()
+
+
+async def test_reader_that_does_not_read_is_dropped(start_worker: StartWorker) -> None:
+    worker = await start_worker(
+        limits={"max_buffered_bytes": 2000}, runner={"num_pages": 4000, "max_model_tokens": 60_000}
+    )
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(str(worker.path))
+        requests = [ask(str(i), [i, 1], 600) for i in range(64)]
+        raw.sendall(encode_frame(msgspec.msgpack.encode(Submit(requests))))
+        await until_ended(worker.client, abort=64)
+
+
+async def test_sigterm_finishes_what_runs_and_refuses_more(start_worker: StartWorker) -> None:
+    worker = await start_worker(runner={"step_s": 0.01})
+    (stream,) = worker.client.submit([ask("a", [1, 2], 60)])
+    await anext(stream)
+    worker.process.send_signal(signal.SIGTERM)
+    await wait_for_log(worker, "draining")
+    (late,) = worker.client.submit([ask("late", [1])])
+    with pytest.raises(QueueFull, match="shutting down"):
+        await collect(late)
+    outputs = await collect(stream)
+    assert outputs[-1].finish_reason == "length"
+    assert await asyncio.to_thread(worker.process.wait, TIMEOUT_S) == 0
+
+
+async def test_sigterm_gives_up_after_its_limit(start_worker: StartWorker) -> None:
+    worker = await start_worker(runner={"step_s": 0.05}, limits={"drain_limit_s": 0.3})
+    (stream,) = worker.client.submit([ask("a", [1, 2], 400)])
+    await anext(stream)
+    worker.process.send_signal(signal.SIGTERM)
+    outputs = await collect(stream)
+    assert outputs[-1].finish_reason == "error" and "shutting down" in outputs[-1].error
+    assert await asyncio.to_thread(worker.process.wait, TIMEOUT_S) == 0
+
+
+async def wait_for_log(worker: Worker, word: str) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while word not in worker.log.read_text():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_broken_engine_ends_its_process(start_worker: StartWorker) -> None:
+    worker = await start_worker(runner={"poison": 666})
+    streams = worker.client.submit([ask("a", [666]), ask("b", [666, 1])])
+    for stream in streams:
+        with pytest.raises(EngineUnavailable):
+            await collect(stream)
+    assert await asyncio.to_thread(worker.process.wait, TIMEOUT_S) != 0
+
+
+async def test_one_frame_per_step_and_client(start_worker: StartWorker) -> None:
+    worker = await start_worker(config={"max_running": 8})
+    reader, writer = await asyncio.open_unix_connection(str(worker.path))
+    requests = [ask(str(i), [i + 1, 1], 10) for i in range(8)]
+    writer.write(encode_frame(msgspec.msgpack.encode(Submit(requests))))
+    frames, finished = FrameReader(), 0
+    sizes: list[int] = []
+    async with asyncio.timeout(TIMEOUT_S):
+        while finished < 8:
+            for body in frames.feed(await reader.read(65536)):
+                message = msgspec.msgpack.decode(body)
+                if message["type"] == "outputs":
+                    sizes.append(len(message["outputs"]))
+                    finished += sum("finish_reason" in output for output in message["outputs"])
+    assert sizes == [8] * 10
+    writer.close()
+    await writer.wait_closed()
