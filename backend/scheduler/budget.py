@@ -25,6 +25,7 @@ class PrefillBudget:
         self._max_batch_tokens = max_batch_tokens
         self._min_chunk_tokens = min_chunk_tokens
         self._stretch = max_step_stretch
+        self._bound = max_step_stretch  # of the step that was asked for last
         # Time of a decode-only step by magnitude of the batch (1, 2-3, 4-7 … sequences); 0.0: unknown.
         self._decode_s = [0.0] * (max_batch_tokens.bit_length() + 1)
         self._mixed_s_per_token = 0.0
@@ -48,7 +49,8 @@ class PrefillBudget:
             return min(left, self._min_chunk_tokens)
         # When more sequences wait for their first token than for their next, waiting weighs more than pace.
         pressure = max(1.0, num_prefills / num_decodes)
-        allowed = int((self._stretch - 1.0) * pressure * decode_s / cost_s)
+        self._bound = 1.0 + (self._stretch - 1.0) * pressure
+        allowed = int((self._bound - 1.0) * decode_s / cost_s)
         ceiling = int(self._ceiling_tokens * pressure)
         return min(left, max(self._min_chunk_tokens, min(allowed, ceiling)))
 
@@ -75,7 +77,7 @@ class PrefillBudget:
         cost_s = prefill_s / num_prompt_tokens
         weight = _RISE if cost_s > self._mixed_s_per_token else _SMOOTHING
         self._mixed_s_per_token = _blend(self._mixed_s_per_token, cost_s, weight)
-        if num_prompt_tokens >= self._ceiling_tokens and step_time_s <= self._stretch * decode_s:
+        if num_prompt_tokens >= self._ceiling_tokens and step_time_s <= self._bound * decode_s:
             self._ceiling_tokens = min(self._max_batch_tokens, 2 * self._ceiling_tokens)
 
     def _decode_time_s(self, num_decodes: int) -> float:

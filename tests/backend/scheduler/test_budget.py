@@ -86,3 +86,13 @@ def test_many_that_wait_for_a_first_token_weigh_more_than_few_that_decode() -> N
         tokens = budget.prefill_tokens(4, 1)
         budget.observe(4, tokens, 0.01 + 0.0001 * tokens)
     assert budget.prefill_tokens(4, 40) >= 4 * budget.prefill_tokens(4, 4)
+
+
+def test_a_burst_is_not_held_back_by_the_careful_start() -> None:
+    budget = make_budget()
+    budget.observe(4, 0, 0.01)
+    budget.observe(0, 1024, 0.1)
+    for _ in range(10):
+        tokens = budget.prefill_tokens(4, 16)
+        budget.observe(4, tokens, 0.01 + 0.0001 * tokens)
+    assert budget.prefill_tokens(4, 16) >= 0.9 * 4 * 1.3 * 0.01 / 0.0001

@@ -33,9 +33,7 @@ def test_first_come_first_served_with_the_preempted_in_front() -> None:
 
 def test_a_full_queue_says_when_to_come_back() -> None:
     queue, _ = filled(100)
-    with pytest.raises(
-        QueueFull, match="100 requests wait .* holds 100; try again in 1 s"
-    ):
+    with pytest.raises(QueueFull, match="100 requests wait .* holds 100; try again in 1 s"):
         queue.push(make_sequence("late"))
     for index in range(40):
         sequence = make_sequence(f"later {index}")

@@ -4,7 +4,7 @@ import pytest
 
 from backend.errors import PromptTooLong, QueueFull, RequestError
 from backend.scheduler import SchedulerConfig
-from backend.types import Plan, SamplingParams, SequenceStatus
+from backend.types import Plan, Request, SamplingParams, Sequence, SequenceStatus
 from tests.backend.scheduler.fake_runner import FakeRunner
 
 
@@ -134,6 +134,50 @@ def test_the_newest_is_preempted_waits_in_front_and_finds_its_pages() -> None:
     assert new.num_preemptions == 1 == runner.scheduler.preemptions_total
     assert new.num_cached_tokens == 0 and len(new.tokens) >= num_tokens
     runner.run()
+
+
+def test_nobody_is_admitted_into_the_pages_that_others_will_need() -> None:
+    runner = make_runner(num_pages=6, max_model_tokens=96)
+    runner.add("before", prompt(65, 1), endless(1))
+    runner.run()
+    runner.add("running", prompt(10, 2), endless(20))
+    runner.step()
+    again = runner.add("again", prompt(65, 1), endless(1))
+    assert (runner.kv.free_pages, runner.kv.cached_pages) == (5, 4)
+    runner.step()  # its 4 known pages and 1 new one would leave nothing to grow into
+    assert again.status is SequenceStatus.WAITING
+    runner.run()
+    assert again.num_cached_tokens == 64 and runner.scheduler.preemptions_total == 0
+
+
+def steal_pages(runner: FakeRunner) -> None:
+    """Leave no page, as if the others had grown faster than admission expected."""
+    request = Request(request_id="thief", prompt_token_ids=[1], params=endless(1))
+    runner.kv.grow(Sequence(request, [1], 1), runner.kv.free_pages * 16)
+    assert runner.kv.free_pages == 0
+
+
+def test_prompts_that_block_each_other_give_way_to_the_oldest() -> None:
+    runner = make_runner(num_pages=40, max_batch_tokens=64)
+    old, new = (runner.add(str(index), prompt(200, index), endless(1)) for index in range(2))
+    runner.step()
+    steal_pages(runner)
+    plan = runner.scheduler.schedule()
+    assert plan.preempted == [new] and [chunk.sequence for chunk in plan.chunks] == [old]
+    assert not new.pages
+
+
+def test_who_gives_up_everything_takes_no_page_for_the_preempted() -> None:
+    runner = make_runner(num_pages=40)
+    first = runner.add("first", prompt(47), endless(9))
+    runner.step()
+    second = runner.add("second", prompt(47), endless(9))
+    runner.step()  # decodes only, to measure: the second owns nothing but what it shares
+    assert second.pages == first.pages[:2]
+    steal_pages(runner)
+    plan = runner.scheduler.schedule()
+    assert plan.preempted == [second, first] and not plan.chunks
+    assert not first.pages and not second.pages and runner.scheduler.num_running == 0
 
 
 def test_rows_last_as_long_as_a_sequence_runs() -> None:
