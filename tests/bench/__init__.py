@@ -1,1 +1,1 @@
-"""Measurements, never part of the default test run: `python -m tests.bench engine|gateway|prefix|stall|scheduler`."""
+"""Measurements, never part of the default test run: `python -m tests.bench NAME`."""

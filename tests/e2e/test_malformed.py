@@ -95,7 +95,7 @@ def test_good_requests_with_random_values(http: httpx.Client, path: str, change:
         b'{"model": "pico-small", "messages": [{"role": "user", "content": "\\ud800"}], "max_tokens": 2}',
         b'{"model": "\\u0000", "messages": []}',
         b'{"model": "pico-small", "messages": [{"role": "user", "content": "x"}], "seed": 1e999}',
-        b'{"model": "pico-small", "messages": [{"role": "user", "content": "x"}], "max_tokens": 99999999999999999}',
+        b'{"model": "pico-small", "messages": [{"role": "user", "content": "x"}], "max_tokens": 99999999999}',
         b'{"model": "pico-small", "model": "auto", "messages": [{"role": "user", "content": "x"}], "n": 2}',
         b"\xff\xfe{\x00}\x00",
         b'{"model": NaN}',

@@ -1,0 +1,43 @@
+"""`python -m tests.bench NAME [options]`: one benchmark per module, each prints the machine and a table."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from tests.bench import engine, gateway, prefix, report, scheduler, stall
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--json", metavar="FILE", help="append results to FILE, one JSON line per table")
+    default = Path(tempfile.gettempdir(), "penstock-bench")
+    parser.add_argument("--dir", default=str(default), help=f"where checkpoints are kept (default {default})")
+    commands = parser.add_subparsers(dest="benchmark", required=True)
+    for module in (engine, gateway, prefix, stall):
+        name = module.__name__.rsplit(".", 1)[1]
+        command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    commands.add_parser("scheduler", help="Python time per step of the scheduler alone").set_defaults(
+        run=_scheduler
+    )
+    commands.add_parser("checkpoints", help="make the random checkpoints").set_defaults(run=_checkpoints)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+def _scheduler(arguments: argparse.Namespace) -> None:
+    report.show("scheduler · Python per step, no forward pass", [scheduler.run()], arguments.json)
+
+
+def _checkpoints(arguments: argparse.Namespace) -> None:
+    from tests.bench.checkpoints import SHAPES, ensure_checkpoint
+
+    for name in SHAPES:
+        print(ensure_checkpoint(name, Path(arguments.dir)))
+
+
+if __name__ == "__main__":
+    main()
