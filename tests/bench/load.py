@@ -14,8 +14,8 @@ import aiohttp
 from tests.bench.targets import Target
 
 WORDS = (
-    "import def class return for while if else try except with as from lambda self None True False print range "
-    "len list dict set tuple str int float open read write path name value key item index data"
+    "import def class return for while if else try except with as from lambda self None True False print "
+    "range len list dict set tuple str int float open read write path name value key item index data"
 ).split()
 
 Prompt = str | list[int]

@@ -1,0 +1,81 @@
+"""The benchmarks' own arithmetic and command lines; the measurements themselves are not run here."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from tests.bench import load
+from tests.bench.gateway import _milliseconds
+from tests.bench.targets import Target, parse_peer
+from tests.e2e.server import free_port
+
+
+def test_prompts_depend_on_their_arguments_alone() -> None:
+    first = load.prompts(3, 20, seed=5, shared_words=10)
+    assert (
+        first == load.prompts(3, 20, seed=5, shared_words=10) != load.prompts(3, 20, seed=6, shared_words=10)
+    )
+    assert len({prompt.split(" ", 10)[10] for prompt in first}) == 3
+    assert len({tuple(prompt.split(" ")[:10]) for prompt in first}) == 1
+    assert {len(prompt.split()) for prompt in first} == {30}
+
+
+def test_percentile_is_the_nearest_rank() -> None:
+    values = [float(i) for i in range(100)]
+    assert (load.percentile(values, 0.5), load.percentile(values, 0.99), load.percentile([7.0], 0.99)) == (
+        50,
+        99,
+        7,
+    )
+
+
+def test_a_sample_knows_its_times() -> None:
+    sample = load.Sample(10.0, (10.5, 10.6, 10.9), 5)
+    assert sample.ttft_s == pytest.approx(0.5)
+    assert sample.itl_s == pytest.approx(0.1)
+    assert sample.gaps_s == pytest.approx([0.1, 0.3])
+
+
+@pytest.mark.parametrize(("text", "value"), [("250.00us", 0.25), ("1.50ms", 1.5), ("2.00s", 2000.0)])
+def test_wrk_times(text: str, value: float) -> None:
+    assert _milliseconds(text) == pytest.approx(value)
+
+
+def test_peers_are_read_from_the_command_line() -> None:
+    peer = parse_peer("other=http://127.0.0.1:9/v1/#gpt some-gateway --port '9'")
+    assert peer == Target("other", "http://127.0.0.1:9/v1", "gpt", ("some-gateway", "--port", "9"))
+
+
+@pytest.mark.parametrize("name", ["engine", "gateway", "prefix", "stall", "scheduler", "checkpoints"])
+def test_every_benchmark_explains_itself(name: str) -> None:
+    command = [sys.executable, "-m", "tests.bench", name, "--help"]
+    assert "usage" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+async def test_the_stand_ins_for_nginx_and_wrk_work_together() -> None:
+    port = free_port()
+    upstream = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.instant_upstream", str(port)
+    )
+    try:
+        async with asyncio.timeout(15):
+            while True:
+                try:
+                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
+                    break
+                except ConnectionRefusedError:
+                    await asyncio.sleep(0.05)
+        url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        arguments = ["-m", "tests.bench.http_load", url, "2", "1", "{}", '{"x": 1}']
+        loader = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await loader.communicate()
+    finally:
+        upstream.terminate()
+        await upstream.wait()
+    assert b'"errors": 0' in out and b'"req/s"' in out
