@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
 import msgspec
+
+from policies.document import Policies
+
+
+class SettingsError(Exception):
+    """A flag or a variable that cannot be used; the message names it and the remedy."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,11 +33,10 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     otlp_headers: dict[str, str] = {}
     service_name: str = "penstock"
     sample_ratio: float = 1.0
-    capture_content: bool = False  # prompts and answers in spans; off means off for every sink
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a gateway worker needs beside the policies."""
+    """Everything that a gateway worker needs beside the policies."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -36,10 +47,190 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 30.0
     access_log: bool = False
     telemetry: TelemetrySettings = TelemetrySettings()
-    socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
     upstream_api_keys: dict[str, str] = {}  # by model name
-    status_path: str = ""  # where the supervisor writes how far each process is; "" without supervisor
+    # Filled by the supervisor:
+    socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
+    status_path: str = ""  # where it writes how far each process is
+    metrics_dir: str = ""  # shared by all workers when there are several
 
     def __repr__(self) -> str:
         """Without the secrets."""
         return f"Settings(host={self.host!r}, port={self.port!r}, api_keys=<{len(self.api_keys)}>)"
+
+
+def _positive_int(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError("must be 1 or more")
+    return number
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 65535:
+        raise ValueError("must be 0 to 65535")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number <= 86400:
+        raise ValueError("must be more than 0 and at most 86400 seconds")
+    return number
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in {"0", "1", "true", "false"}:
+        raise ValueError("must be 0 or 1")
+    return text.lower() in {"1", "true"}
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    keys = tuple(key.strip() for key in text.split(",") if key.strip())
+    if not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
+        raise ValueError("must be keys of visible ASCII characters, separated by commas")
+    return keys
+
+
+_VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
+    "PENSTOCK_HOST": ("host", str),
+    "PENSTOCK_PORT": ("port", _port),
+    "PENSTOCK_WORKERS": ("workers", _positive_int),
+    "PENSTOCK_API_KEYS": ("api_keys", _keys),
+    "PENSTOCK_MAX_BODY_BYTES": ("max_body_bytes", _positive_int),
+    "PENSTOCK_FIRST_TOKEN_TIMEOUT_S": ("first_token_s", _seconds),
+    "PENSTOCK_IDLE_TIMEOUT_S": ("idle_s", _seconds),
+    "PENSTOCK_TOTAL_TIMEOUT_S": ("total_s", _seconds),
+    "PENSTOCK_DRAIN_TIMEOUT_S": ("drain_timeout_s", _seconds),
+    "PENSTOCK_ACCESS_LOG": ("access_log", _flag),
+}
+_OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_URL"}
+_SECRET_VARIABLES = {"PENSTOCK_API_KEYS"}
+
+
+def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings: a flag that is not None wins over its variable, that over the default.
+
+    `flags` are field names of Settings. Raises SettingsError.
+    """
+    environment = os.environ if environment is None else environment
+    _refuse_unknown(environment)
+    values: dict[str, Any] = {}
+    for variable, (field, convert) in _VARIABLES.items():
+        if environment.get(variable, "") != "":
+            values[field] = _convert(variable, environment[variable], convert)
+    values.update({name: value for name, value in flags.items() if value is not None})
+    timeouts = {name: values.pop(name) for name in Timeouts.__struct_fields__ if name in values}
+    return Settings(**values, timeouts=Timeouts(**timeouts), telemetry=_telemetry(environment))
+
+
+def _convert(variable: str, text: str, convert: Callable[[str], object]) -> object:
+    try:
+        return convert(text)
+    except ValueError as error:
+        shown = "" if variable in _SECRET_VARIABLES else f" is {text!r}, but it"
+        raise SettingsError(f"{variable}{shown} {error}") from None
+
+
+def _refuse_unknown(environment: Mapping[str, str]) -> None:
+    known = {*_VARIABLES, *_OTHER_VARIABLES}
+    for name in sorted(environment):
+        if name.startswith("PENSTOCK_") and name not in known:
+            raise SettingsError(f"unknown variable {name}{_nearest(name, known)}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(sorted(known))}"
+
+
+def _telemetry(environment: Mapping[str, str]) -> TelemetrySettings:
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return TelemetrySettings()
+    endpoint = (
+        environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").rstrip("/").removesuffix("/v1/traces")
+    )
+    values: dict[str, Any] = {
+        "otlp_endpoint": endpoint or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
+        "otlp_protocol": environment.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf",
+        "otlp_headers": _otlp_headers(environment.get("OTEL_EXPORTER_OTLP_HEADERS", "")),
+        "service_name": environment.get("OTEL_SERVICE_NAME") or "penstock",
+    }
+    if values["otlp_endpoint"] and not values["otlp_endpoint"].startswith(("http://", "https://")):
+        raise SettingsError(
+            f"OTEL_EXPORTER_OTLP_ENDPOINT is {endpoint or values['otlp_endpoint']!r}; "
+            "write it as http://HOST:PORT or https://HOST:PORT"
+        )
+    ratio = environment.get("OTEL_TRACES_SAMPLER_ARG", "")
+    if ratio:
+        values["sample_ratio"] = _convert("OTEL_TRACES_SAMPLER_ARG", ratio, _ratio)
+    return TelemetrySettings(**values)
+
+
+def _ratio(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= 1:
+        raise ValueError("must be 0 to 1")
+    return number
+
+
+def _otlp_headers(text: str) -> dict[str, str]:
+    headers = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SettingsError("OTEL_EXPORTER_OTLP_HEADERS must be NAME=VALUE pairs separated by commas")
+        headers[name.strip().lower()] = value.strip()
+    return headers
+
+
+def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the API key of each upstream model that names a variable. Raises SettingsError when one is not set."""
+    environment = os.environ if environment is None else environment
+    keys = {}
+    for name, entry in policies.models.items():
+        variable = entry.upstream.api_key_env if entry.upstream is not None else None
+        if variable is None:
+            continue
+        key = environment.get(variable, "").strip()
+        if not key:
+            raise SettingsError(
+                f"model {name!r} takes its API key from the variable {variable}, which is not set: "
+                f"export {variable}=… before you start"
+            )
+        if not key.isascii() or not key.isprintable():
+            raise SettingsError(
+                f"the API key in {variable} holds characters that an HTTP header cannot carry"
+            )
+        keys[name] = key
+    return keys
+
+
+def default_policies() -> Path:
+    """Return the policy folder used when no flag names one: $PENSTOCK_POLICIES, else the one that ships."""
+    given = os.environ.get("PENSTOCK_POLICIES", "")
+    return Path(given) if given else Path(__file__).parents[1] / "policies" / "default"
+
+
+def default_url() -> str:
+    """Return the gateway that `penstock chat` talks to when no flag names one."""
+    return os.environ.get("PENSTOCK_URL") or "http://127.0.0.1:8080"
+
+
+def default_client_key() -> str:
+    """Return the key that `penstock chat` sends when no flag gives one: the first of $PENSTOCK_API_KEYS."""
+    return next(iter(_keys(os.environ.get("PENSTOCK_API_KEYS", ""))), "")
+
+
+def child_environment(policies: Policies) -> dict[str, str]:
+    """Return the environment of our own processes: without secrets, and with this very code on the path."""
+    secrets = {e.upstream.api_key_env for e in policies.models.values() if e.upstream is not None}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in secrets and not name.startswith("PENSTOCK_")
+    }
+    root = Path(__file__).parents[1]
+    if root.name not in {"site-packages", "dist-packages"}:
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), kept.get("PYTHONPATH", "")]))
+    return kept
