@@ -1,0 +1,76 @@
+"""Write a run's weights in the Hugging Face layout: `python -m backend.pico.export --run-dir DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+import torch
+
+from backend.pico.model import CONTEXT_TOKENS, NAME
+from backend.pico.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, TEMPLATE_PATH, TURN_END, special_id
+from backend.pico.train import Run, open_run
+
+LOG = logging.getLogger("backend.pico.export")
+WEIGHTS = Path(__file__).with_name("weights") / NAME
+MAX_BYTES = 4_000_000
+
+
+def write_model(run: Run, folder: Path) -> None:
+    """config.json, generation_config.json and model.safetensors, rounded to bf16."""
+    rounded = copy.deepcopy(run.model).bfloat16()
+    rounded.config.dtype = torch.bfloat16
+    # Greedy by default: the model is taught exact answers.
+    rounded.generation_config.do_sample = False
+    rounded.generation_config.eos_token_id = special_id(run.tokenizer, TURN_END)
+    rounded.generation_config.pad_token_id = special_id(run.tokenizer, END_OF_TEXT)
+    rounded.save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
+    size = (folder / "model.safetensors").stat().st_size
+    if size > MAX_BYTES:
+        raise ValueError(f"model.safetensors has {size} bytes, more than {MAX_BYTES}; make the model smaller")
+
+
+def write_tokenizer(run: Run, folder: Path) -> None:
+    """tokenizer.json, tokenizer_config.json and the chat template, both where readers look for it."""
+    run.tokenizer.save(str(folder / "tokenizer.json"))
+    template = TEMPLATE_PATH.read_text(encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": CONTEXT_TOKENS,
+        "bos_token": None,
+        "eos_token": TURN_END,
+        "pad_token": END_OF_TEXT,
+        "additional_special_tokens": list(SPECIAL_TOKENS[1:2] + SPECIAL_TOKENS[3:]),
+        "clean_up_tokenization_spaces": False,
+        "chat_template": template,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Read the options and export."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=WEIGHTS)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    run = open_run(options.run_dir, options.seed)
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_model(run, options.out)
+    write_tokenizer(run, options.out)
+    weights = options.out / "model.safetensors"
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    parameters = sum(parameter.numel() for parameter in run.model.parameters())
+    LOG.info("step %d tokens %d busy hours %.2f", run.step, run.tokens, run.busy_s / 3600)
+    LOG.info("%d parameters, %d bytes, SHA-256 %s", parameters, weights.stat().st_size, digest)
+
+
+if __name__ == "__main__":
+    main()

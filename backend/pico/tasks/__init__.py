@@ -1,0 +1,43 @@
+"""The task families: one file each, found by name in FAMILIES."""
+
+from __future__ import annotations
+
+from backend.pico.tasks import (
+    arithmetic,
+    categories,
+    comparison,
+    counting,
+    dates,
+    extraction,
+    number_facts,
+    out_of_scope,
+    sequences,
+    smalltalk,
+    sorting,
+    strings,
+    units,
+    word_problems,
+)
+from backend.pico.tasks.base import Family, Instance, Split, split_of
+
+__all__ = ["FAMILIES", "Family", "Instance", "Split", "split_of"]
+
+FAMILIES: dict[str, Family] = {
+    module.FAMILY.name: module.FAMILY
+    for module in (
+        arithmetic,
+        word_problems,
+        comparison,
+        sorting,
+        counting,
+        strings,
+        units,
+        dates,
+        extraction,
+        sequences,
+        number_facts,
+        categories,
+        smalltalk,
+        out_of_scope,
+    )
+}

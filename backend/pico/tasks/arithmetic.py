@@ -1,0 +1,95 @@
+"""Sums, differences and products of whole numbers."""
+
+from __future__ import annotations
+
+from random import Random
+
+from backend.pico.tasks.base import Draw, Family
+
+_NAMES = {"+": "plus", "-": "minus", "*": "times"}
+_SYMBOLS = {"+": ("+",), "-": ("-",), "*": ("*", "x", "×")}
+
+
+def _phrasings(rng: Random, left: int, op: str, right: int) -> list[str]:
+    symbol = rng.choice(_SYMBOLS[op])
+    spaced, tight, named = (
+        f"{left} {symbol} {right}",
+        f"{left}{symbol}{right}",
+        f"{left} {_NAMES[op]} {right}",
+    )
+    prompts = [f"What is {spaced}?"] * 3 + [
+        f"{spaced}", f"{spaced} =", f"{spaced} = ?", f"{tight}", f"{tight}=", f"Calculate {spaced}.",
+        f"Compute {tight}.", f"What is {tight}?", f"What's {spaced}?", f"What is {named}?",
+        f"How much is {spaced}?",
+        f"How much is {named}?", f"Work out {spaced}.", f"Tell me {named}.", f"What does {spaced} equal?",
+        f"What is the result of {spaced}?", f"Solve: {spaced}", f"Can you calculate {spaced}?",
+        f"{spaced}? Answer with the number only.", f"What is {spaced}? Reply with just the number.",
+    ]  # fmt: skip
+    if op == "+":
+        prompts += [
+            f"Add {left} and {right}.",
+            f"Add {right} to {left}.",
+            f"What is the sum of {left} and {right}?",
+        ]
+    elif op == "-":
+        prompts += [f"Subtract {right} from {left}.", f"Take {right} away from {left}."]
+    else:
+        prompts += [f"Multiply {left} by {right}.", f"What is the product of {left} and {right}?"]
+    return prompts
+
+
+def _draw(rng: Random, left: int, op: str, right: int) -> Draw:
+    value = {"+": left + right, "-": left - right, "*": left * right}[op]
+    return Draw(_phrasings(rng, left, op, right), str(value), f"{left}{op}{right}")
+
+
+def _sum_or_difference(rng: Random, left: int, right: int) -> Draw:
+    if rng.random() < 0.5:
+        return _draw(rng, left, "+", right)
+    return _draw(rng, max(left, right), "-", min(left, right))
+
+
+def _tier1(rng: Random) -> Draw:
+    left, right = rng.randint(0, 99), rng.randint(0, 9)
+    if rng.random() < 0.3:
+        left = rng.randint(0, 20)
+    if left >= right and rng.random() < 0.5:
+        return _draw(rng, left, "-", right)
+    return _draw(rng, *((left, "+", right) if rng.random() < 0.7 else (right, "+", left)))
+
+
+def _tier2(rng: Random) -> Draw:
+    return _sum_or_difference(rng, rng.randint(10, 99), rng.randint(10, 99))
+
+
+def _tier3(rng: Random) -> Draw:
+    if rng.random() < 0.4:
+        return _draw(rng, rng.randint(0, 12), "*", rng.randint(0, 12))
+    return _sum_or_difference(rng, rng.randint(100, 999), rng.randint(10, 999))
+
+
+def _expression(expression: str, value: int) -> Draw:
+    prompts = [f"What is {expression}?", f"{expression} =", f"Calculate {expression}.", expression]
+    return Draw(prompts, str(value), expression.replace(" ", ""))
+
+
+def _tier4(rng: Random) -> Draw:
+    if rng.random() < 0.5:
+        return _draw(rng, rng.randint(11, 99), "*", rng.randint(2, 9))
+    first, second, third = (rng.randint(1, 50) for _ in range(3))
+    if first + second >= third and rng.random() < 0.5:
+        return _expression(f"{first} + {second} - {third}", first + second - third)
+    return _expression(f"{first} + {second} + {third}", first + second + third)
+
+
+def _tier5(rng: Random) -> Draw:
+    kind = rng.randrange(3)
+    if kind == 0:
+        return _draw(rng, rng.randint(11, 99), "*", rng.randint(11, 99))
+    if kind == 1:
+        return _sum_or_difference(rng, rng.randint(1000, 99999), rng.randint(1000, 99999))
+    first, second, third = rng.randint(1, 20), rng.randint(1, 20), rng.randint(2, 9)
+    return _expression(f"({first} + {second}) * {third}", (first + second) * third)
+
+
+FAMILY = Family("arithmetic", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})

@@ -1,0 +1,86 @@
+"""Which word belongs to a category, and which does not."""
+
+from __future__ import annotations
+
+from random import Random
+
+from backend.pico.tasks.base import Draw, Family, join_words
+from backend.pico.tasks.words import CATEGORIES
+
+_PLURALS = {
+    "animal": "animals", "fruit": "fruits", "colour": "colours", "vehicle": "vehicles", "tool": "tools",
+    "furniture": "pieces of furniture",
+}  # fmt: skip
+_SINGULARS = {name: f"a {name}" for name in CATEGORIES} | {
+    "animal": "an animal",
+    "furniture": "a piece of furniture",
+}
+
+
+def _mixed(rng: Random, hits: int, misses: int) -> tuple[str, list[str], list[str]]:
+    """A category, all words in random order, and those of the category in the same order."""
+    name = rng.choice(list(CATEGORIES))
+    good = rng.sample(CATEGORIES[name], hits)
+    others = [word for other, words in CATEGORIES.items() if other != name for word in words]
+    words = good + rng.sample(others, misses)
+    rng.shuffle(words)
+    return name, words, [word for word in words if word in good]
+
+
+def _pick(rng: Random, misses: int) -> Draw:
+    name, words, good = _mixed(rng, 1, misses)
+    text = join_words(words)
+    prompts = [
+        f"Which of these is {_SINGULARS[name]}: {text}?",
+        f"Which word is {_SINGULARS[name]}: {text}?",
+        f"Find the {name}: {text}",
+        f"{text}: which one is {_SINGULARS[name]}?",
+    ]
+    return Draw(prompts, good[0], f"{name} {text}")
+
+
+def _tier1(rng: Random) -> Draw:
+    return _pick(rng, 2)
+
+
+def _tier2(rng: Random) -> Draw:
+    if rng.random() < 0.5:
+        return _pick(rng, rng.randint(3, 4))
+    name = rng.choice(list(CATEGORIES))
+    other = rng.choice([key for key in CATEGORIES if key != name])
+    odd = rng.choice(CATEGORIES[other])
+    words = [*rng.sample(CATEGORIES[name], 3), odd]
+    rng.shuffle(words)
+    text = join_words(words)
+    prompts = [
+        f"Which word does not belong: {text}?",
+        f"Find the odd one out: {text}",
+        f"Which is the odd one out: {text}?",
+    ]
+    return Draw(prompts, odd, f"odd {text}")
+
+
+def _tier3(rng: Random) -> Draw:
+    name, words, good = _mixed(rng, rng.randint(2, 3), rng.randint(2, 3))
+    text = join_words(words)
+    prompts = [f"List the {_PLURALS[name]}: {text}", f"Which of these are {_PLURALS[name]}: {text}?"]
+    return Draw(prompts, join_words(good), f"list {name} {text}")
+
+
+def _tier4(rng: Random) -> Draw:
+    name, words, good = _mixed(rng, rng.randint(1, 5), rng.randint(1, 5))
+    text = join_words(words)
+    return Draw(
+        [f"How many {_PLURALS[name]} are in this list: {text}?"], str(len(good)), f"count {name} {text}"
+    )
+
+
+def _tier5(rng: Random) -> Draw:
+    name, words, good = _mixed(rng, rng.randint(3, 5), rng.randint(3, 5))
+    text = join_words(words)
+    return Draw(
+        [f"Sort the {_PLURALS[name]} alphabetically: {text}"], join_words(sorted(good)), f"sort {name} {text}"
+    )
+
+
+FAMILY = Family("categories", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})

@@ -1,0 +1,81 @@
+"""How many items, words or letters there are."""
+
+from __future__ import annotations
+
+from random import Random
+
+from backend.pico.tasks.base import Draw, Family, join_words
+from backend.pico.tasks.words import NOUNS, distinct
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def _items(rng: Random, low: int, high: int) -> Draw:
+    words = distinct(rng, rng.randint(low, high))
+    text = join_words(words)
+    prompts = [
+        f"How many items are in this list: {text}?",
+        f"Count the items: {text}",
+        f"How many words are in this list: {text}?",
+        f"How many things are listed here: {text}?",
+        f"Count the words: {text}",
+    ]
+    return Draw(prompts, str(len(words)), f"items {text}")
+
+
+def _occurrences(rng: Random, pool: list[str], what: str, low: int, high: int) -> Draw:
+    target, others = pool[0], pool[1:]
+    hits = rng.randint(0, high // 2 + 1)
+    misses = rng.randint(max(0, low - hits), max(0, high - hits))
+    sequence = [target] * hits + [rng.choice(others) for _ in range(misses)]
+    rng.shuffle(sequence)
+    text = " ".join(sequence)
+    prompts = [
+        f'How many times does the {what} "{target}" appear in: {text}?',
+        f"How often does {target} occur in: {text}?",
+        f"Count the {what} {target} in: {text}",
+    ]
+    return Draw(prompts, str(hits), f"{target} in {text}")
+
+
+def _words(rng: Random, low: int, high: int) -> Draw:
+    return _occurrences(rng, distinct(rng, 3, invented=False), "word", low, high)
+
+
+def _letters(rng: Random, low: int, high: int) -> Draw:
+    return _occurrences(rng, rng.sample(_LETTERS, 4), "letter", low, high)
+
+
+def _tier1(rng: Random) -> Draw:
+    return _items(rng, 1, 6)
+
+
+def _tier2(rng: Random) -> Draw:
+    kind = rng.randrange(3)
+    if kind == 0:
+        return _items(rng, 2, 9)
+    return _words(rng, 3, 7) if kind == 1 else _letters(rng, 3, 7)
+
+
+def _tier3(rng: Random) -> Draw:
+    return _words(rng, 8, 14) if rng.random() < 0.5 else _letters(rng, 8, 14)
+
+
+def _tier4(rng: Random) -> Draw:
+    numbers = [rng.randrange(100) for _ in range(rng.randint(4, 8))]
+    text, parity = join_words([str(number) for number in numbers]), rng.randrange(2)
+    hits = sum(number % 2 == parity for number in numbers)
+    word = ("even", "odd")[parity]
+    prompts = [f"How many {word} numbers are in {text}?", f"Count the {word} numbers: {text}"]
+    return Draw(prompts, str(hits), f"{word} {text}")
+
+
+def _tier5(rng: Random) -> Draw:
+    word = rng.choice(NOUNS)
+    letter = rng.choice(word) if rng.random() < 0.7 else rng.choice(_LETTERS)
+    extra = rng.choice(NOUNS)
+    prompts = [f'How many times does the letter "{letter}" appear in "{word} {extra}"?']
+    return Draw(prompts, str((word + extra).count(letter)), f"{letter} {word} {extra}")
+
+
+FAMILY = Family("counting", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})

@@ -1,0 +1,208 @@
+"""Train the model: `python -m backend.pico.train --run-dir DIR --seed 0 --steps N --decay-steps D`.
+
+A run that was killed goes on from its last checkpoint. Every step draws its data from (seed, step), so a
+resumed run equals an uninterrupted one. The learning rate is constant until the last `--decay-steps`, so N
+may be set late.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tokenizers import Tokenizer
+from torch.multiprocessing.spawn import spawn
+
+from backend.pico.batches import Encoded, all_right, forward, group_by_length, make_batch
+from backend.pico.curriculum import TAUGHT_TIERS, Cell, Mix, conversation, sample_conversations
+from backend.pico.model import build_model
+from backend.pico.optim import build_optimizers
+from backend.pico.parallel import add_up, add_up_gradients, join, rank_and_workers, share
+from backend.pico.tasks import FAMILIES
+from backend.pico.tokenizer import encode_training, train_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import Qwen3ForCausalLM
+
+LOG = logging.getLogger("backend.pico.train")
+CONVERSATIONS_PER_STEP = 128
+WARMUP_STEPS = 60
+FINAL_LR_SHARE = 0.02
+MATRIX_LR, OTHER_LR = 0.02, 0.003
+VALIDATE_EVERY, VALIDATION_PER_CELL = 250, 32
+CHECKPOINT_EVERY, LOG_EVERY = 100, 20
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything that a checkpoint holds, and where."""
+
+    folder: Path
+    seed: int
+    tokenizer: Tokenizer
+    model: Qwen3ForCausalLM
+    optimizers: list[torch.optim.Optimizer]
+    mix: Mix = field(default_factory=Mix)
+    step: int = 0
+    tokens: int = 0
+    busy_s: float = 0.0
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file that a resumed run starts from."""
+        return self.folder / "checkpoint.pt"
+
+    def save(self) -> None:
+        """Write the checkpoint; a kill in between leaves the previous one."""
+        state: dict[str, Any] = {
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "accuracy": self.mix.accuracy,
+            "step": self.step,
+            "tokens": self.tokens,
+            "busy_s": self.busy_s,
+        }
+        part = self.checkpoint.with_suffix(".part")
+        torch.save(state, part)
+        part.replace(self.checkpoint)
+
+    def load(self) -> None:
+        """Go on from the checkpoint."""
+        state = torch.load(self.checkpoint, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.mix.accuracy = state["accuracy"]
+        self.step, self.tokens, self.busy_s = state["step"], state["tokens"], state["busy_s"]
+
+
+def open_run(folder: Path, seed: int) -> Run:
+    """A new run, or the one that the folder holds; its tokenizer must be there."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    model = build_model(tokenizer.get_vocab_size(), seed)
+    run = Run(folder, seed, tokenizer, model, build_optimizers(model, MATRIX_LR, OTHER_LR))
+    if run.checkpoint.exists():
+        run.load()
+        LOG.info("resumed at step %d", run.step)
+    return run
+
+
+def lr_share(step: int, steps: int, decay_steps: int) -> float:
+    """Warm-up, plateau, linear decay: the share of the full learning rate at a step."""
+    warm = min(1.0, (step + 1) / WARMUP_STEPS)
+    left = max(0.0, steps - step) / max(1, decay_steps)
+    return warm * max(FINAL_LR_SHARE, min(1.0, left))
+
+
+def training_batch(run: Run) -> list[Encoded]:
+    """The encoded conversations of the current step: a function of seed, step and mix."""
+    rng = Random(f"{run.seed}:{run.step}")
+    conversations = sample_conversations(rng, run.mix, CONVERSATIONS_PER_STEP)
+    return [encode_training(run.tokenizer, messages) for messages in conversations]
+
+
+def train_step(run: Run, lr_factor: float) -> float:
+    """One update; returns the mean loss per learnt token."""
+    encoded = training_batch(run)
+    learnt_tokens = sum(sum(learnt) for _, learnt in encoded)
+    groups = list(group_by_length(encoded))
+    total = torch.zeros(1)
+    for mine in share([len(group) * len(encoded[group[-1]][0]) for group in groups]):
+        batch = make_batch(encoded, groups[mine])
+        loss = torch.nn.functional.cross_entropy(forward(run.model, batch), batch.targets, reduction="sum")
+        (loss / learnt_tokens).backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    add_up_gradients(run.model)
+    for optimizer, full_lr in zip(run.optimizers, (MATRIX_LR, OTHER_LR), strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = full_lr * lr_factor
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    run.tokens += sum(len(ids) for ids, _ in encoded)
+    return add_up(total).item() / learnt_tokens
+
+
+def validate(run: Run) -> dict[Cell, float]:
+    """Share of right answers per taught cell on fresh draws of the validation split."""
+    cells = [(name, tier) for name in FAMILIES for tier in TAUGHT_TIERS]
+    rights = torch.zeros(len(cells))
+    for index in share([1] * len(cells)):
+        name, tier = cells[index]
+        rng = Random(f"validation:{run.seed}:{run.step}:{name}:{tier}")
+        drawn = [FAMILIES[name].generate_in(rng, tier, "validation") for _ in range(VALIDATION_PER_CELL)]
+        encoded = [encode_training(run.tokenizer, conversation(rng, [instance])) for instance in drawn]
+        rights[index] = sum(all_right(run.model, encoded)) / VALIDATION_PER_CELL
+    return dict(zip(cells, add_up(rights).tolist(), strict=True))
+
+
+def log_validation(run: Run, measured: dict[Cell, float]) -> None:
+    """One line: the mean and each cell's percentage."""
+    cells = " ".join(f"{name[:9]}{tier}={100 * value:.0f}" for (name, tier), value in measured.items())
+    LOG.info("step %d validation %.1f | %s", run.step, 100 * sum(measured.values()) / len(measured), cells)
+
+
+def train(run: Run, steps: int, decay_steps: int) -> None:
+    """Train until `steps`, with validation, adaptation of the mix and checkpoints on the way."""
+    losses: list[float] = []
+    started = time.perf_counter()
+    while run.step < steps:
+        losses.append(train_step(run, lr_share(run.step, steps, decay_steps)))
+        run.step += 1
+        if run.step % VALIDATE_EVERY == 0:
+            measured = validate(run)
+            run.mix.update(measured)
+            log_validation(run, measured)
+        if run.step % LOG_EVERY == 0:
+            run.busy_s += time.perf_counter() - started
+            started = time.perf_counter()
+            mean = sum(losses) / len(losses)
+            LOG.info("step %d loss %.4f tokens %d hours %.3f", run.step, mean, run.tokens, run.busy_s / 3600)
+            losses.clear()
+        if (run.step % CHECKPOINT_EVERY == 0 or run.step == steps) and rank_and_workers()[0] == 0:
+            run.save()
+
+
+def work(rank: int, options: argparse.Namespace) -> None:
+    """What each process does; the first one logs and writes the checkpoints."""
+    logging.basicConfig(
+        level=logging.INFO if rank == 0 else logging.WARNING, format="%(asctime)s %(message)s"
+    )
+    join(rank, options.workers, options.run_dir)
+    run = open_run(options.run_dir, options.seed)
+    if options.compile:
+        run.model.model.compile(dynamic=True)
+    train(run, options.steps, options.decay_steps)
+
+
+def main() -> None:
+    """Read the options and train."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--run-dir", type=Path, required=True, help="tokenizer and checkpoint; outside the repository"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--decay-steps", type=int, required=True)
+    parser.add_argument("--workers", type=int, default=1, help="processes of one thread each")
+    parser.add_argument(
+        "--compile", action="store_true", help="a quarter faster after some minutes of compilation"
+    )
+    options = parser.parse_args()
+    options.run_dir.mkdir(parents=True, exist_ok=True)
+    (options.run_dir / "rendezvous").unlink(missing_ok=True)
+    if not (options.run_dir / "tokenizer.json").exists():
+        train_tokenizer(options.seed).save(str(options.run_dir / "tokenizer.json"))
+    if options.workers == 1:
+        work(0, options)
+    else:
+        spawn(work, args=(options,), nprocs=options.workers)  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()
