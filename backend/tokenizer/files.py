@@ -50,19 +50,18 @@ def read_files(folder: Path) -> TokenizerFiles:
         config=config,
         special_tokens=_special_tokens(config, _read_json(folder / "special_tokens_map.json")),
         chat_templates=_chat_templates(folder, config),
-        eos_token_ids=read_eos_token_ids(folder, config, tokenizer),
+        eos_token_ids=_eos_token_ids(folder, config, tokenizer),
     )
 
 
 def read_eos_token_ids(folder: Path) -> tuple[int, ...]:
-    """From generation_config.json, else config.json; may be empty. Raises CheckpointError."""
     """Every token that ends an answer of the checkpoint in `folder`; files that are missing say nothing.
 
     The list of generation_config.json, else of config.json, and the tokenizer's own EOS token: chat models
     often name their end of turn in only one of them.
     """
     config = _read_json(folder / "tokenizer_config.json")
-    return read_eos_token_ids(folder, config, _read_json(folder / "tokenizer.json"))
+    return _eos_token_ids(folder, config, _read_json(folder / "tokenizer.json"))
 
 
 def as_added_token(value: str | dict[str, Any], path: Path) -> AddedToken:
@@ -129,7 +128,7 @@ def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
         ) from error
 
 
-def read_eos_token_ids(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> tuple[int, ...]:
+def _eos_token_ids(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> tuple[int, ...]:
     ids: list[int] = []
     for path in (folder / "generation_config.json", folder / "config.json"):
         value = _read_json(path).get("eos_token_id")
