@@ -47,12 +47,12 @@ class Sampler:
         """
         is_random = batch.temperature > 0
         if not is_random.any():
-            best, token_ids = logits.max(dim=-1)
+            best, token_ids = _best(logits)
             return token_ids.tolist(), torch.isfinite(best).tolist()
         if is_random.all():
             best, token_ids = self._draw(logits, batch, np.arange(len(is_random)))
             return token_ids.tolist(), torch.isfinite(best).tolist()
-        best, token_ids = logits.max(dim=-1)
+        best, token_ids = _best(logits)
         rows = np.flatnonzero(is_random)
         index = torch.from_numpy(rows).to(self._device)
         best[index], token_ids[index] = self._draw(logits[index], batch, rows)
@@ -95,8 +95,8 @@ class Sampler:
         """Draw among the best CANDIDATES of each row; False where the allowed set may reach beyond them."""
         values, ids = scaled.topk(min(CANDIDATES, scaled.shape[1]), dim=-1)
         threshold, is_certain = filters.thresholds(values, scaled)
-        scores = values + self._noise(self._token_hash[ids], keys)
-        best, choice = scores.masked_fill_(values < threshold, float("-inf")).max(dim=-1)
+        scores = values - self._noise(self._token_hash[ids], keys)
+        best, choice = _best(scores.masked_fill_(values < threshold, float("-inf")))
         return best, ids.gather(1, choice[:, None])[:, 0], is_certain
 
     def _draw_all(self, scaled: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,13 +104,13 @@ class Sampler:
         num_rows, vocab_size = scaled.shape
         block = max(1, _BLOCK_ELEMENTS // vocab_size)
         parts = [
-            (scaled[i : i + block] + self._noise(self._token_hash[None], keys[:, i : i + block])).max(dim=-1)
+            _best(scaled[i : i + block] - self._noise(self._token_hash[None], keys[:, i : i + block]))
             for i in range(0, num_rows, block)
         ]
-        return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
+        return torch.cat([best for best, _ in parts]), torch.cat([token_ids for _, token_ids in parts])
 
     def _noise(self, token_hash: Tensor, keys: Tensor) -> Tensor:
-        """Standard Gumbel noise [R, C] for `token_hash` [R or 1, C] int32 and `keys` [2, R] int32.
+        """Negated standard Gumbel noise [R, C] for `token_hash` [R or 1, C] int32 and `keys` [2, R] int32.
 
         Two rounds of a 32-bit multiply-and-shift hash with a key word in each; a mask makes shifts logical.
         """
@@ -121,8 +121,8 @@ class Sampler:
         bits.mul_(0x846CA68B - 2**32)
         bits.bitwise_xor_((bits >> 16).bitwise_and_(0xFFFF)).bitwise_and_(0x7FFFFFFF)
         # log1p keeps its precision where it matters: a uniform near 0 is noise far up, which wins.
-        uniform = bits.to(torch.float32).add_(0.5).mul_(2.0**-31)
-        return uniform.neg_().log1p_().neg_().log_().neg_()
+        negated_uniform = bits.to(torch.float32).add_(0.5).mul_(-(2.0**-31))
+        return negated_uniform.log1p_().neg_().log_()
 
     def _keys(self, seeds: NDArray[np.uint64], positions: NDArray[np.int64]) -> Tensor:
         """Two int32 key words [2, R] from (seed, position)."""
@@ -171,6 +171,16 @@ class _Filters:
             return threshold, torch.ones(len(values), dtype=torch.bool, device=values.device)
         is_known = ~is_limited | ((self.top_k <= num_values) & (by_k > last))
         return threshold, (is_known & (threshold > last))[:, 0]
+
+
+def _best(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Largest value and its index in each row of [R, C]; a NaN counts as largest."""
+    if scores.is_cuda:
+        best, index = scores.max(dim=-1)
+        return best, index
+    # On a CPU, torch's max and argmax take ten times as long as numpy's argmax.
+    index = torch.from_numpy(scores.numpy().argmax(axis=-1))
+    return scores.gather(1, index[:, None])[:, 0], index
 
 
 def _mix32(x: NDArray[np.uint32]) -> NDArray[np.uint32]:

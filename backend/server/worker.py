@@ -17,21 +17,18 @@ from pathlib import Path
 from types import FrameType
 
 import msgspec
-import torch
 
 from backend.config import EngineConfig
-from backend.engine.base import RunnerFacts
+from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.errors import CheckpointError
-from backend.kv.storage import num_pages_for
-from backend.models import LoadedModel, load_model
+from backend.models import load_model
 from backend.server.connections import listen
 from backend.server.messages import Hello
 from backend.server.process import EngineServer, ServerLimits
 from backend.server.spans import open_emitter
-from backend.tokenizer.files import read_eos_token_ids
-from backend.types import PAGE_TOKENS, Request, SamplingParams
+from backend.types import Request, SamplingParams
 
 logger = logging.getLogger("backend.server.worker")
 
@@ -80,8 +77,6 @@ def read_config(path: Path) -> EngineConfig:
 
 def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     """Load the model, allocate KV memory, compute a first token. Raises CheckpointError."""
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
     model = load_model(config, lambda fraction: report_progress("loading", fraction))
     facts = runner_facts(config, model)
     runner = ModelRunner(model, model.new_kv_storage(facts.num_pages), facts, config.max_running)
@@ -96,23 +91,9 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         vocab_size=facts.vocab_size,
         num_pages=facts.num_pages,
         device=str(model.device),
-        dtype=facts.kv_dtype,
+        dtype=str(model.dtype).removeprefix("torch."),
     )
     return Engine(config, runner), hello
-
-
-def runner_facts(config: EngineConfig, model: LoadedModel) -> RunnerFacts:
-    """What follows from configuration, checkpoint and memory."""
-    num_pages = num_pages_for(config, model)
-    longest = model.config.max_position_tokens if config.max_model_tokens is None else config.max_model_tokens
-    return RunnerFacts(
-        vocab_size=model.config.vocab_size,
-        num_pages=num_pages,
-        max_model_tokens=min(longest, num_pages * PAGE_TOKENS),
-        eos_token_ids=frozenset(read_eos_token_ids(Path(config.checkpoint))),
-        revision=model.revision,
-        kv_dtype=str(model.dtype).removeprefix("torch."),
-    )
 
 
 def warm_up(engine: Engine) -> None:

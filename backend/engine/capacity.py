@@ -1,0 +1,89 @@
+"""What follows from a loaded model and the machine: pages of KV memory, context length, revision, EOS ids."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import torch
+
+from backend.config import EngineConfig
+from backend.engine.base import RunnerFacts
+from backend.errors import CheckpointError
+from backend.models import LoadedModel
+from backend.tokenizer.files import read_eos_token_ids
+from backend.types import PAGE_TOKENS
+
+_CPU_SHARE, _CPU_CEILING_BYTES = 0.25, 2**30
+_CUDA_SHARE = 0.85
+_SAMPLES, _SAMPLE_BYTES = 16, 4096
+
+
+def runner_facts(config: EngineConfig, model: LoadedModel) -> RunnerFacts:
+    """Raises CheckpointError when the configuration asks for what model or machine cannot give."""
+    num_pages = num_pages_for(config, model)
+    context = model.config.max_position_tokens
+    wanted = context if config.max_model_tokens is None else config.max_model_tokens
+    if not 1 <= wanted <= context:
+        raise CheckpointError(
+            f"max_model_tokens is {wanted!r}, but {config.checkpoint!r} is made for {context} tokens; lower it"
+        )
+    return RunnerFacts(
+        vocab_size=model.config.vocab_size,
+        num_pages=num_pages,
+        max_model_tokens=min(wanted, num_pages * PAGE_TOKENS),
+        eos_token_ids=frozenset(read_eos_token_ids(Path(config.checkpoint))),
+        revision=revision_of(Path(config.checkpoint)),
+        kv_dtype=str(model.kv_layout.dtype).removeprefix("torch."),
+    )
+
+
+def num_pages_for(config: EngineConfig, model: LoadedModel) -> int:
+    """Pages of KV memory: as configured, else what the configured or default share of memory holds."""
+    if config.num_pages is not None:
+        num_pages, source = config.num_pages, f"num_pages is {config.num_pages!r}"
+    else:
+        page_bytes = model.kv_layout.page_bytes
+        budget = _default_bytes(model.device) if config.kv_cache_bytes is None else config.kv_cache_bytes
+        num_pages, source = budget // page_bytes, f"{budget} bytes hold no KV page of {page_bytes} bytes"
+    if num_pages < 1:
+        raise CheckpointError(f"{source}; raise kv_cache_bytes or num_pages of model {config.model!r}")
+    return num_pages
+
+
+def revision_of(checkpoint: Path) -> str:
+    """A hash of config.json and of each weight file's size, header and evenly spaced samples.
+
+    Reads little, so that a checkpoint of any size costs milliseconds; equal for equal files anywhere.
+    """
+    digest = hashlib.sha256((checkpoint / "config.json").read_bytes())
+    for path in sorted(checkpoint.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size} ".encode())
+        with path.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(8), "little")
+            digest.update(file.read(min(header_bytes, size)))
+            for i in range(_SAMPLES):
+                file.seek(size * i // _SAMPLES)
+                digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+def _default_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * _CUDA_SHARE)
+    return min(int(_available_bytes() * _CPU_SHARE), _CPU_CEILING_BYTES)
+
+
+def _available_bytes() -> int:
+    """Memory that this process may still take: the machine's or, when that is less, its cgroup's."""
+    available = _CPU_CEILING_BYTES * 4
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+    except OSError:  # no cgroup v2: nothing limits but the machine
+        return available
+    return available if limit == "max" else max(0, min(available, int(limit) - used))
