@@ -1,0 +1,1 @@
+"""Sentences to vectors: a BERT-shaped sentence encoder on ONNX Runtime. No torch."""
