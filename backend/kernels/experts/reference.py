@@ -1,0 +1,36 @@
+"""Experts in torch: sort the (token, expert) pairs by expert, one pair of matmuls per active expert."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from backend.kernels.linear import PackedWeight
+from backend.kernels.swiglu import swiglu
+
+
+def run_experts(
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Sequence[PackedWeight],
+    down: Sequence[PackedWeight],
+) -> Tensor:
+    """See the package."""
+    num_tokens, top_k = chosen.shape
+    flat, order = chosen.reshape(-1).sort(stable=True)
+    tokens = order // top_k
+    gathered = x.index_select(0, tokens)
+    experts, counts = torch.unique_consecutive(flat, return_counts=True)
+    results = []
+    begin = 0
+    for expert, count in zip(experts.tolist(), counts.tolist(), strict=True):
+        rows = gathered[begin : begin + count]
+        results.append(down[expert](swiglu(gate_up[expert](rows))))
+        begin += count
+    joined = torch.cat(results) * weights.reshape(-1).index_select(0, order)[:, None]
+    # Back to token order, so that the sum over k does not depend on which other tokens share the step.
+    unsorted = torch.empty_like(joined).index_copy_(0, order, joined.to(x.dtype))
+    return unsorted.view(num_tokens, top_k, -1).sum(dim=1)

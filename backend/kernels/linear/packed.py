@@ -1,0 +1,74 @@
+"""Weights laid out for x86: oneDNN's blocked fp32, and FBGEMM's fp16 storage with fp32 arithmetic."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from backend.kernels.linear import WeightLayout
+
+_ROWS_HINT = 16
+"""oneDNN chooses its blocks for this many rows; measured to be good from 1 to 256, unlike a hint of 1."""
+
+_HALF_ROUNDING = 2.0**-25
+"""fp16's step below 2^-14 is 2^-24; bf16 weights above that are exact in fp16."""
+
+
+class OnednnWeight:
+    """Fp32 weight in oneDNN's blocked layout; the result is plain fp32."""
+
+    __slots__ = ("_linear", "bias", "weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_HINT)
+        self.bias = bias
+        self._linear = torch.ops.mkldnn._linear_pointwise.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, K] → [T, N]."""
+        result: Tensor = self._linear(x, self.weight, self.bias, "none", [], "")
+        return result
+
+
+class HalfWeight:
+    """Fp16 storage, fp32 activations, products and sums: half the bytes of fp32 at nearly its precision."""
+
+    __slots__ = ("_linear", "_packed")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._packed = torch.ops.quantized.linear_prepack_fp16(weight.float().contiguous(), bias)
+        self._linear = torch.ops.quantized.linear_dynamic_fp16.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, K] → [T, N]."""
+        result: Tensor = self._linear(x, self._packed)
+        return result
+
+
+def fits_half(weight: Tensor) -> bool:
+    """True when FBGEMM is there and fp16 changes no element by more than half its smallest step."""
+    if "half" not in available_layouts():
+        return False
+    return bool((weight.half().float() - weight).abs().max() <= _HALF_ROUNDING)
+
+
+@functools.cache
+def available_layouts() -> frozenset[WeightLayout]:
+    """Found by trying: builds of torch for other processors lack one or both."""
+    found: set[WeightLayout] = {"plain"}
+    weight, x = torch.eye(16), torch.ones(2, 16)
+    trials: tuple[tuple[WeightLayout, type[OnednnWeight | HalfWeight]], ...] = (
+        ("packed", OnednnWeight),
+        ("half", HalfWeight),
+    )
+    for layout, kind in trials:
+        try:
+            if torch.equal(kind(weight, None)(x), x):
+                found.add(layout)
+        except (AttributeError, NotImplementedError, RuntimeError):
+            continue  # this build cannot: the next best layout serves
+    return frozenset(found)

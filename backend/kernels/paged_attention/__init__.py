@@ -1,0 +1,21 @@
+"""Causal attention of a ragged batch over paged keys and values; grouped query heads, sliding window.
+
+plan_attention looks at lengths and page numbers once per step; paged_attention runs the plan in every layer.
+q [T, Hq, D]; kv [pages, 16, 2, Hkv, D], key then value; → [T, Hq * D] in q.dtype; scale 1/sqrt(D).
+Bound: memory in decode, reads 2 L Hkv D elements per sequence; compute in prefill. Reference: reference.py.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from backend.kernels.paged_attention import reference
+from backend.kernels.paged_attention.plan import AttentionPlan, WindowPlan, plan_attention
+
+__all__ = ["AttentionPlan", "WindowPlan", "paged_attention", "plan_attention"]
+
+
+def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:
+    """Attend from every token of the step to its own sequence up to itself. Reads `kv`, writes nothing."""
+    assert q.dim() == 3 and kv.dim() == 5 and q.shape[-1] == kv.shape[-1]
+    return reference.paged_attention(q, kv, plan)

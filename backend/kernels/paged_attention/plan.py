@@ -1,0 +1,211 @@
+"""What the reference attention gathers, masks and multiplies: computed once per step, used by every layer.
+
+Sequences with one query token are padded to a common number of pages and go in one call; to bound the
+padding, they are split where the longest is more than twice the shortest. Every other sequence is a call of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from backend.types import PAGE_TOKENS
+
+_MAX_PADDING = 2
+"""Sequences of a decode group have at most this many times the pages of the shortest one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sequences that attend in one call: `count` of them with `queries` tokens each."""
+
+    rows: Tensor | slice  # the group's tokens in the step
+    count: int
+    queries: int
+    pages: Tensor | slice  # [count * pages_per_sequence] page numbers; a slice when they are one run
+    length: int  # keys per sequence after trimming the gathered pages
+    mask: Tensor | None  # added to the scores, broadcastable to [count, Hq, queries, length]
+    is_causal: bool  # the square causal mask, without a tensor
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """Everything that the layers with one window need. The groups' rows, concatenated, are a permutation."""
+
+    groups: list[Group]
+    order: Tensor | None  # [T] where each token's result lies in the concatenation; None: in order
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """One WindowPlan per distinct window; None is full attention."""
+
+    by_window: dict[int | None, WindowPlan]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    query_lens: Sequence[int]
+    context_lens: Sequence[int]
+    page_table: Tensor
+    dtype: torch.dtype
+    starts: list[int]  # of each sequence's tokens in the step
+
+
+def plan_attention(
+    query_lens: Sequence[int],
+    context_lens: Sequence[int],
+    page_table: Tensor,
+    windows: Iterable[int | None],
+    dtype: torch.dtype,
+) -> AttentionPlan:
+    """Plan one step; arguments as in layers.StepInput, `dtype` is that of the masks (the query's).
+
+    `windows` holds each layer's window; a step whose contexts all fit in a window shares the plan of None.
+    """
+    starts, total = [], 0
+    for query_len in query_lens:
+        starts.append(total)
+        total += query_len
+    step = _Step(query_lens, context_lens, page_table, dtype, starts)
+    longest = max(context_lens)
+    plans: dict[int | None, WindowPlan] = {}
+    shared: dict[int | None, WindowPlan] = {}
+    for window in set(windows):
+        effective = None if window is None or window >= longest else window
+        if effective not in shared:
+            shared[effective] = _plan_window(step, effective)
+        plans[window] = shared[effective]
+    return AttentionPlan(plans)
+
+
+def _plan_window(step: _Step, window: int | None) -> WindowPlan:
+    decodes = [i for i, query_len in enumerate(step.query_lens) if query_len == 1]
+    groups = [_decode_group(step, members, window) for members in _split(step, decodes, window)]
+    groups += [_prefill_group(step, i, window) for i, count in enumerate(step.query_lens) if count > 1]
+    if all(isinstance(group.rows, slice) for group in groups):
+        edges = [group.rows for group in groups if isinstance(group.rows, slice)]
+        if all(left.stop == right.start for left, right in zip(edges, edges[1:], strict=False)):
+            return WindowPlan(groups, None)
+    device = step.page_table.device
+    every = torch.arange(sum(step.query_lens), device=device)
+    order = torch.argsort(torch.cat([every[group.rows] for group in groups]))
+    return WindowPlan(groups, order)
+
+
+def _first_page(step: _Step, index: int, window: int | None) -> int:
+    """The first page that any query of the sequence can see."""
+    if window is None:
+        return 0
+    first_query = step.context_lens[index] - step.query_lens[index]
+    return max(0, first_query - window + 1) // PAGE_TOKENS
+
+
+def _num_pages(step: _Step, index: int, window: int | None) -> int:
+    return -(-step.context_lens[index] // PAGE_TOKENS) - _first_page(step, index, window)
+
+
+def _split(step: _Step, decodes: list[int], window: int | None) -> list[list[int]]:
+    """Cut the decoding sequences into groups of similar length, without needless reordering."""
+    if not decodes:
+        return []
+    pages = {i: _num_pages(step, i, window) for i in decodes}
+    if max(pages.values()) <= _MAX_PADDING * min(pages.values()):
+        return [decodes]
+    groups: list[list[int]] = [[]]
+    for i in sorted(decodes, key=pages.__getitem__):
+        if groups[-1] and pages[i] > _MAX_PADDING * pages[groups[-1][0]]:
+            groups.append([])
+        groups[-1].append(i)
+    return groups
+
+
+def _decode_group(step: _Step, members: list[int], window: int | None) -> Group:
+    device = step.page_table.device
+    first = [_first_page(step, i, window) for i in members]
+    lengths = [step.context_lens[i] - PAGE_TOKENS * page for i, page in zip(members, first, strict=True)]
+    width = -(-max(lengths) // PAGE_TOKENS)
+    is_run = members == list(range(members[0], members[-1] + 1)) and all(
+        step.starts[i] == step.starts[members[0]] + n for n, i in enumerate(members)
+    )
+    begin = step.starts[members[0]]
+    rows: Tensor | slice = slice(begin, begin + len(members))
+    table = step.page_table[members[0] : members[-1] + 1]
+    if not is_run:
+        rows = _tensor([step.starts[i] for i in members], device)
+        table = step.page_table[_tensor(members, device)]
+    pages: Tensor | slice
+    if len(members) == 1:
+        pages = _run_or_pages(table[0, first[0] : first[0] + width])
+    elif not any(first):
+        pages = table[:, :width].reshape(-1)
+    else:
+        columns = _tensor(first, device)[:, None] + _range(width, device)
+        columns = columns.clamp_(max=step.page_table.shape[1] - 1)
+        pages = table.gather(1, columns).reshape(-1)
+    mask = None
+    length = max(lengths)
+    if min(lengths) != length or window is not None:
+        mask = _decode_mask(lengths, length, window, step)
+    return Group(rows, len(members), 1, pages, length, mask, is_causal=False)
+
+
+def _decode_mask(lengths: list[int], length: int, window: int | None, step: _Step) -> Tensor:
+    """[count, 1, 1, length]: a query is at position lengths[b] - 1 of its gathered keys."""
+    device = step.page_table.device
+    ends = _tensor(lengths, device)[:, None]
+    keys = _range(length, device)
+    hidden = keys >= ends
+    if window is not None:
+        hidden |= keys < ends - window
+    return _additive(hidden, step.dtype)[:, None, None, :]
+
+
+def _prefill_group(step: _Step, index: int, window: int | None) -> Group:
+    queries, begin = step.query_lens[index], step.starts[index]
+    first = _first_page(step, index, window)
+    length = step.context_lens[index] - first * PAGE_TOKENS
+    width = -(-length // PAGE_TOKENS)
+    pages = _run_or_pages(step.page_table[index, first : first + width])
+    rows = slice(begin, begin + queries)
+    if window is None and queries == length:
+        return Group(rows, 1, queries, pages, length, None, is_causal=True)
+    device = step.page_table.device
+    keys = _range(length, device)
+    positions = _range(queries, device)[:, None] + (length - queries)
+    hidden = keys > positions
+    if window is not None:
+        hidden |= keys <= positions - window
+    return Group(rows, 1, queries, pages, length, _additive(hidden, step.dtype)[None, None], is_causal=False)
+
+
+def _run_or_pages(pages: Tensor) -> Tensor | slice:
+    """A slice when the pages are consecutive, so that they are read in place. CPU only: it looks."""
+    if pages.is_cuda:
+        return pages
+    numbers = pages.tolist()
+    if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return slice(numbers[0], numbers[0] + len(numbers))
+    return pages
+
+
+def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+
+
+def _tensor(values: list[int], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device)
+
+
+@functools.lru_cache(maxsize=8)
+def _longest_range(size: int, device: torch.device) -> Tensor:
+    return torch.arange(size, device=device)
+
+
+def _range(size: int, device: torch.device) -> Tensor:
+    """0 … size-1, a view of a cached tensor."""
+    return _longest_range(1 << (size - 1).bit_length(), device)[:size]

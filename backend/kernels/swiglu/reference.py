@@ -1,0 +1,12 @@
+"""SwiGLU in torch."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """See the package."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate).mul_(up)

@@ -1,0 +1,58 @@
+"""Self-attention over paged KV memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from backend.kernels.paged_attention import AttentionPlan, paged_attention
+from backend.kernels.rotary import rotate
+from backend.kv.storage import KVStorage
+from backend.layers.linear import Linear
+from backend.layers.norm import RMSNorm
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionContext:
+    """What one step computes once and every layer's attention reads."""
+
+    plan: AttentionPlan
+    cos_sin: Tensor  # [2, T, 1, head_dim], see kernels.rotary
+    slots: Tensor  # [T]
+    kv: KVStorage
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """One layer's heads and window."""
+
+    layer: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    window: int | None
+
+
+class Attention:
+    """Projects to q, k and v in one matmul, rotates q and k, stores k and v, attends, projects back."""
+
+    __slots__ = ("out", "qk_norm", "qkv", "shape")
+
+    def __init__(self, shape: AttentionShape, qkv: Linear, out: Linear, qk_norm: RMSNorm | None) -> None:
+        self.shape = shape
+        self.qkv = qkv
+        self.out = out
+        self.qk_norm = qk_norm  # weight [num_heads + num_kv_heads, head_dim]
+
+    def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
+        """X [T, D] → [T, D]. Writes this layer's keys and values of the step."""
+        shape = self.shape
+        heads = self.qkv(x).view(x.shape[0], shape.num_heads + 2 * shape.num_kv_heads, shape.head_dim)
+        queries_keys = heads[:, : shape.num_heads + shape.num_kv_heads]
+        normed = queries_keys if self.qk_norm is None else self.qk_norm(queries_keys)
+        rotate(normed, context.cos_sin, out=queries_keys)
+        context.kv.write(shape.layer, context.slots, heads[:, shape.num_heads :])
+        plan = context.plan.by_window[shape.window]
+        attended = paged_attention(heads[:, : shape.num_heads], context.kv.layers[shape.layer], plan)
+        return self.out(attended)

@@ -1,0 +1,30 @@
+"""The mixture-of-experts feed-forward block."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from backend.config import MoEConfig
+from backend.kernels.experts import run_experts
+from backend.layers.linear import Linear
+
+
+class MoE:
+    """A router picks the k most likely of E experts for each token; the sum is weighted by probability."""
+
+    __slots__ = ("config", "down", "gate_up", "router")
+
+    def __init__(self, config: MoEConfig, router: Linear, gate_up: list[Linear], down: list[Linear]) -> None:
+        self.config = config
+        self.router = router
+        self.gate_up = gate_up
+        self.down = down
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, D] → [T, D]."""
+        probabilities = torch.softmax(self.router(x), dim=-1, dtype=torch.float32)
+        weights, chosen = probabilities.topk(self.config.experts_per_token, dim=-1)
+        if self.config.normalise_top_k:
+            weights /= weights.sum(dim=-1, keepdim=True)
+        return run_experts(x, chosen, weights, self.gate_up, self.down)

@@ -1,0 +1,21 @@
+"""RMSNorm with its weight."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from backend.kernels.rms_norm import rms_norm
+
+
+class RMSNorm:
+    """Normalises the last dimension; weight [D], or [H, D] for one weight per head."""
+
+    __slots__ = ("eps", "weight")
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self.weight = weight
+        self.eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., D] → a new tensor of the same shape."""
+        return rms_norm(x, self.weight, self.eps)

@@ -1,0 +1,79 @@
+"""Rotary frequencies of every scaling that the families use, and the table of their cosines and sines."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from backend.config import RopeConfig
+
+_FIRST_ROWS = 4096
+
+
+class Rope:
+    """Cosines and sines by position. The table grows with the longest context seen."""
+
+    __slots__ = ("_frequencies", "_scale", "_table", "dtype")
+
+    def __init__(self, config: RopeConfig, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype = dtype
+        self._frequencies = frequencies(config, head_dim).to(device)
+        self._scale = config.attention_factor
+        self._table = self._rows(_FIRST_ROWS)
+
+    def __call__(self, positions: Tensor, longest: int) -> Tensor:
+        """Positions [T], all below `longest` → [2, T, 1, head_dim] as kernels.rotary wants it."""
+        if longest > self._table.shape[1]:
+            self._table = self._rows(1 << (longest - 1).bit_length())
+        return self._table.index_select(1, positions)
+
+    def _rows(self, count: int) -> Tensor:
+        """[2, count, 1, head_dim]; angles in fp32, as transformers computes them."""
+        positions = torch.arange(count, dtype=torch.float32, device=self._frequencies.device)
+        angles = positions[:, None] * self._frequencies
+        cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
+        table = torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))
+        return table.to(self.dtype).unsqueeze(2)
+
+
+def frequencies(config: RopeConfig, head_dim: int) -> Tensor:
+    """Radians per position of each pair of dimensions, [head_dim / 2] fp32."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+    base = 1.0 / (config.theta**exponents)
+    if config.rope_type == "linear":
+        return base / config.factor
+    if config.rope_type == "llama3":
+        return _llama3(base, config)
+    if config.rope_type == "yarn":
+        return _yarn(base, config, head_dim)
+    return base
+
+
+def _llama3(base: Tensor, config: RopeConfig) -> Tensor:
+    """Short wavelengths stay, long ones are stretched by `factor`, those between are blended."""
+    wavelengths = 2 * math.pi / base
+    original = config.original_max_tokens
+    low, high = config.low_freq_factor, config.high_freq_factor
+    blend = (original / wavelengths - low) / (high - low)
+    blended = (1 - blend) * base / config.factor + blend * base
+    stretched = torch.where(wavelengths > original / low, base / config.factor, blended)
+    return torch.where(wavelengths < original / high, base, stretched)
+
+
+def _yarn(base: Tensor, config: RopeConfig, head_dim: int) -> Tensor:
+    """Dimensions that turn often in the original context stay, slow ones stretch (arXiv:2309.00071)."""
+
+    def dimension_of(turns: float) -> float:
+        ratio = config.original_max_tokens / (turns * 2 * math.pi)
+        return head_dim * math.log(ratio) / (2 * math.log(config.theta))
+
+    low, high = dimension_of(config.beta_fast), dimension_of(config.beta_slow)
+    if config.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    if low == high:
+        high += 0.001  # the ramp would divide by zero
+    ramp = ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)
+    return base / config.factor * ramp + base * (1 - ramp)

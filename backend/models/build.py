@@ -1,0 +1,132 @@
+"""Builds a Decoder from a checkpoint: reads the family's tensors and stacks what is multiplied together."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from backend.config import ModelConfig, MoEConfig
+from backend.kernels.linear import WeightLayout
+from backend.layers.attention import Attention, AttentionShape
+from backend.layers.embedding import Embedding
+from backend.layers.linear import Linear
+from backend.layers.mlp import MLP
+from backend.layers.moe import MoE
+from backend.layers.norm import RMSNorm
+from backend.layers.rope import Rope
+from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.names import ExpertNames, WeightNames
+from backend.models.precision import Precision
+from backend.models.weights import WeightReader
+
+
+class DecoderBuilder:
+    """Reads one checkpoint's tensors in the order of use; every method raises CheckpointError."""
+
+    def __init__(
+        self, config: ModelConfig, names: WeightNames, reader: WeightReader, precision: Precision
+    ) -> None:
+        self.config = config
+        self.names = names
+        self.reader = reader
+        self.precision = precision
+
+    def build(self) -> Decoder:
+        """Read everything."""
+        config, names = self.config, self.names
+        table = (config.vocab_size, config.hidden_size)
+        embedding = self.reader.get(names.embedding, table).to(self.precision.device)
+        layers = [self._layer(layer) for layer in range(config.num_layers)]
+        head = embedding if config.tie_word_embeddings else self.reader.get(names.head, table)
+        return Decoder(
+            config=config,
+            embedding=Embedding(_own(embedding), self.precision.compute),
+            rope=Rope(config.rope, config.head_dim, self.precision.compute, self.precision.device),
+            layers=layers,
+            final_norm=self._norm(names.final_norm),
+            head=Linear([self._place(head)], None, self.precision.weights),
+        )
+
+    def _layer(self, layer: int) -> DecoderLayer:
+        config, names = self.config, self.names
+        prefix = names.layer.format(layer=layer)
+        feed_forward: MLP | MoE
+        if config.moe is not None and names.experts is not None and layer in config.moe_layers:
+            feed_forward = self._moe(prefix, config.moe, names.experts)
+        else:
+            feed_forward = self._mlp(prefix)
+        return DecoderLayer(
+            attention_norm=self._norm(prefix + names.attention_norm),
+            attention=self._attention(layer, prefix),
+            mlp_norm=self._norm(prefix + names.mlp_norm),
+            feed_forward=feed_forward,
+        )
+
+    def _attention(self, layer: int, prefix: str) -> Attention:
+        config, names = self.config, self.names
+        queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        qkv = {prefix + names.query: queries, prefix + names.key: keys, prefix + names.value: keys}
+        return Attention(
+            AttentionShape(
+                layer, config.num_heads, config.num_kv_heads, config.head_dim, config.windows[layer]
+            ),
+            qkv=self._linear(qkv, config.hidden_size, bias=config.qkv_bias),
+            out=self._linear({prefix + names.out: config.hidden_size}, queries, bias=config.o_bias),
+            qk_norm=self._qk_norm(prefix) if config.qk_norm else None,
+        )
+
+    def _qk_norm(self, prefix: str) -> RMSNorm:
+        """Queries and keys are normalised in one call: one weight row per head."""
+        config, shape = self.config, (self.config.head_dim,)
+        query = self._place(self.reader.get(prefix + self.names.query_norm, shape))
+        key = self._place(self.reader.get(prefix + self.names.key_norm, shape))
+        weight = torch.cat((query.expand(config.num_heads, -1), key.expand(config.num_kv_heads, -1)))
+        return RMSNorm(weight, config.rms_norm_eps)
+
+    def _mlp(self, prefix: str) -> MLP:
+        config, names = self.config, self.names
+        wide, narrow = config.intermediate_size, config.hidden_size
+        gate_up = {prefix + names.gate: wide, prefix + names.up: wide}
+        return MLP(
+            gate_up=self._linear(gate_up, narrow, bias=config.mlp_bias),
+            down=self._linear({prefix + names.down: narrow}, wide, bias=config.mlp_bias),
+        )
+
+    def _moe(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> MoE:
+        wide, narrow = moe.intermediate_size, self.config.hidden_size
+        gate_up, down = [], []
+        for expert in range(moe.num_experts):
+            gate, up, back = (
+                prefix + name.format(expert=expert) for name in (names.gate, names.up, names.down)
+            )
+            gate_up.append(self._linear({gate: wide, up: wide}, narrow))
+            down.append(self._linear({back: narrow}, wide))
+        # The router's choice is discrete: it keeps its full precision.
+        layout: WeightLayout = "packed" if self.precision.weights == "half" else self.precision.weights
+        router = self._linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
+        return MoE(moe, router, gate_up, down)
+
+    def _linear(
+        self, rows: dict[str, int], columns: int, *, bias: bool = False, layout: WeightLayout | None = None
+    ) -> Linear:
+        """Stack the weights named by `rows` (name → number of rows) and, with `bias`, their biases."""
+        weights = [self._place(self.reader.get(name, (count, columns))) for name, count in rows.items()]
+        biases = None
+        if bias:
+            biases = [
+                self._place(self.reader.get(name.removesuffix("weight") + "bias", (count,)))
+                for name, count in rows.items()
+            ]
+        return Linear(weights, biases, layout or self.precision.weights)
+
+    def _norm(self, name: str) -> RMSNorm:
+        weight = self._place(self.reader.get(name, (self.config.hidden_size,)))
+        return RMSNorm(_own(weight), self.config.rms_norm_eps)
+
+    def _place(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.precision.device, self.precision.compute)
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy that does not keep the checkpoint's file mapped."""
+    return tensor.clone()

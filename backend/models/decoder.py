@@ -1,0 +1,66 @@
+"""The decoder that all families share: embedding, layers of attention and feed-forward, final norm, head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from backend.config import ModelConfig
+from backend.kernels.paged_attention import plan_attention
+from backend.kv.storage import KVStorage
+from backend.layers.attention import Attention, AttentionContext
+from backend.layers.embedding import Embedding
+from backend.layers.linear import Linear
+from backend.layers.mlp import MLP
+from backend.layers.moe import MoE
+from backend.layers.norm import RMSNorm
+from backend.layers.rope import Rope
+from backend.layers.step_input import StepInput
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLayer:
+    """h += attention(norm(h)); h += feed_forward(norm(h))."""
+
+    attention_norm: RMSNorm
+    attention: Attention
+    mlp_norm: RMSNorm
+    feed_forward: MLP | MoE
+
+    def __call__(self, hidden: Tensor, context: AttentionContext) -> None:
+        """Update the residual stream `hidden` [T, D] in place."""
+        hidden += self.attention(self.attention_norm(hidden), context)
+        hidden += self.feed_forward(self.mlp_norm(hidden))
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """Weights and arithmetic of one model; holds no state of any sequence."""
+
+    config: ModelConfig
+    embedding: Embedding
+    rope: Rope
+    layers: list[DecoderLayer]
+    final_norm: RMSNorm
+    head: Linear
+
+    def forward(self, step: StepInput, kv: KVStorage) -> Tensor:
+        """Compute the step's tokens and store their keys and values; returns the residual stream [T, D]."""
+        hidden = self.embedding(step.token_ids)
+        context = AttentionContext(
+            plan=plan_attention(
+                step.query_lens, step.context_lens, step.page_table, self.config.windows, hidden.dtype
+            ),
+            cos_sin=self.rope(step.positions, max(step.context_lens)),
+            slots=step.slots,
+            kv=kv,
+        )
+        for layer in self.layers:
+            layer(hidden, context)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Rows of forward's result [R, D] → [R, vocab] float32."""
+        return self.head(self.final_norm(hidden)).to(torch.float32)

@@ -1,0 +1,77 @@
+"""A model ready to compute, and how to get one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from backend.config import EngineConfig, ModelConfig
+from backend.kv.storage import KVLayout, KVStorage
+from backend.layers.step_input import StepInput
+from backend.models.build import DecoderBuilder
+from backend.models.decoder import Decoder
+from backend.models.precision import Precision, choose_precision
+from backend.models.registry import FAMILIES
+from backend.models.weights import WeightReader, checkpoint_revision
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Weights on their device. Stateless: keys and values live in the KVStorage that the caller owns."""
+
+    config: ModelConfig
+    precision: Precision
+    decoder: Decoder
+    revision: str  # differs between checkpoints: part of the identity of their KV pages
+
+    @property
+    def device(self) -> torch.device:
+        """Where StepInput's tensors must lie."""
+        return self.precision.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of activations."""
+        return self.precision.compute
+
+    @property
+    def kv_layout(self) -> KVLayout:
+        """The shape of KV memory; `kv_layout.page_bytes` is the price of a page."""
+        config, precision = self.config, self.precision
+        return KVLayout(
+            config.num_layers, config.num_kv_heads, config.head_dim, precision.kv, precision.device
+        )
+
+    def new_kv_storage(self, num_pages: int) -> KVStorage:
+        """KV memory of `num_pages` pages, zeroed."""
+        return KVStorage(self.kv_layout, num_pages)
+
+    def forward(self, step: StepInput, kv: KVStorage) -> Tensor:
+        """Compute the step; writes `kv` at step.slots. Returns [T, D], the input of `logits`."""
+        with torch.inference_mode():
+            return self.decoder.forward(step, kv)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Rows of forward's result, [R, D] → [R, vocab] float32. Give only the rows that are needed."""
+        with torch.inference_mode():
+            return self.decoder.logits(hidden)
+
+
+def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None = None) -> LoadedModel:
+    """Load config.checkpoint; `on_progress` gets the fraction read, 0 to 1.
+
+    Raises CheckpointError with one sentence when the checkpoint is missing, broken or unsupported.
+    """
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    model_config = ModelConfig.from_checkpoint(config.checkpoint)
+    names = FAMILIES[model_config.architecture]
+    with torch.inference_mode(), WeightReader(config.checkpoint, on_progress) as reader:
+        precision = choose_precision(config, reader.dtype(names.embedding))
+        decoder = DecoderBuilder(model_config, names, reader, precision).build()
+    if on_progress is not None:
+        on_progress(1.0)
+    return LoadedModel(model_config, precision, decoder, checkpoint_revision(config.checkpoint))

@@ -1,0 +1,56 @@
+"""Chooses device, dtype and weight layout from what was asked, what is stored and what the machine has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from backend.config import EngineConfig
+from backend.errors import CheckpointError
+from backend.kernels.linear import WeightLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Where and in what the model computes."""
+
+    device: torch.device
+    compute: torch.dtype  # activations
+    weights: WeightLayout
+    kv: torch.dtype  # keys and values at rest
+
+
+def choose_precision(config: EngineConfig, stored: torch.dtype) -> Precision:
+    """`stored` is the checkpoint's dtype. Raises CheckpointError when cuda is asked for and absent.
+
+    "auto" never computes more coarsely than the checkpoint is stored: float32 stays float32, 16 bit is
+    computed in bfloat16 where the device does that natively. A CPU that does not computes in float32 over
+    16-bit weights, keys and values: memory traffic, not arithmetic, bounds it.
+    """
+    device = _device(config)
+    narrow = config.dtype == "auto" and stored != torch.float32
+    if config.dtype == "bfloat16" or (narrow and _has_bfloat16(device)):
+        return Precision(device, torch.bfloat16, "plain", torch.bfloat16)
+    if device.type != "cpu":
+        return Precision(device, torch.float32, "plain", torch.float32)
+    if narrow:
+        return Precision(device, torch.float32, "half", torch.bfloat16)
+    return Precision(device, torch.float32, "packed", torch.float32)
+
+
+def _device(config: EngineConfig) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    if config.device == "cuda" and not has_cuda:
+        raise CheckpointError(
+            f"model {config.model!r} is configured for device 'cuda', but torch finds none here; "
+            "install a CUDA build of torch and the driver, or set device to 'cpu' or 'auto'"
+        )
+    return torch.device("cuda" if has_cuda and config.device != "cpu" else "cpu")
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    """True when bfloat16 matmuls run in hardware."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

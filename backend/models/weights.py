@@ -1,0 +1,133 @@
+"""Reads tensors from a checkpoint's safetensors files, one or sharded with an index, and reports progress.
+
+Tensors are memory-mapped: nothing is copied before it is asked for. Whatever is wrong with a file becomes a
+CheckpointError that names the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from backend.errors import CheckpointError
+
+_INDEX = "model.safetensors.index.json"
+_SAMPLE_BYTES = 1 << 20
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class WeightReader:
+    """Gives each tensor by name, its shape checked. Use as a context manager."""
+
+    def __init__(self, directory: str | Path, on_progress: Callable[[float], None] | None = None) -> None:
+        self._directory = Path(directory)
+        self._on_progress = on_progress
+        self._files: dict[str, Any] = {}  # tensor name → open file
+        self._paths: dict[str, Path] = {}
+        self._read_tensors = 0
+        for path in _weight_files(self._directory):
+            opened = _open(path)
+            for name in opened.keys():  # noqa: SIM118 - not a dict
+                self._files[name] = opened
+                self._paths[name] = path
+
+    def __enter__(self) -> WeightReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.clear()  # drops the mappings
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def dtype(self, name: str) -> torch.dtype:
+        """The stored dtype of a tensor, without a check of its shape."""
+        return self._load(name)[:0].dtype
+
+    def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor as stored. Raises CheckpointError when it is missing, misshapen or no float."""
+        tensor = self._load(name)
+        if tuple(tensor.shape) != shape:
+            raise CheckpointError(
+                f"{self._paths[name]}: {name!r} has shape {list(tensor.shape)}, config.json implies "
+                f"{list(shape)}; the files belong to different checkpoints, download it again"
+            )
+        if tensor.dtype not in _FLOATS:
+            raise CheckpointError(
+                f"{self._paths[name]}: {name!r} is {tensor.dtype}, expected float32, bfloat16 or float16; "
+                "use the unquantised checkpoint"
+            )
+        self._read_tensors += 1
+        if self._on_progress is not None:
+            self._on_progress(min(1.0, self._read_tensors / len(self._files)))
+        return tensor
+
+    def _load(self, name: str) -> Tensor:
+        if name not in self._files:
+            raise CheckpointError(
+                f"{self._directory} has no tensor {name!r}, which its architecture needs; "
+                "the download is incomplete or the architecture in config.json is wrong"
+            )
+        try:
+            tensor: Tensor = self._files[name].get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+            raise CheckpointError(
+                f"{self._paths[name]}: {name!r} cannot be read ({error}); download it again"
+            ) from None
+        return tensor
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """The files that hold the weights: those of the index, or the one file, or all that lie there."""
+    index = directory / _INDEX
+    if index.exists():
+        try:
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"{index} is not a safetensors index ({error!r}); download it again"
+            ) from None
+        files = [directory / name for name in names]
+    else:
+        single = directory / "model.safetensors"
+        files = [single] if single.exists() else sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise CheckpointError(
+            f"{directory} holds no *.safetensors file; other formats are not read, convert the checkpoint"
+        )
+    for path in files:
+        if not path.is_file():
+            raise CheckpointError(f"{path} does not exist, but {index.name} names it; download it again")
+    return files
+
+
+def _open(path: Path) -> Any:  # noqa: ANN401 - safetensors exports no type for it
+    try:
+        return safe_open(str(path), framework="pt")
+    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is not a complete safetensors file ({error}); the download broke off, download it again"
+        ) from None
+
+
+def checkpoint_revision(directory: str | Path) -> str:
+    """A hash that tells checkpoints apart: config.json, and each weight file's size, first and last MiB.
+
+    Reading everything would double the start-up time of a large model; a fine-tune changes the last MiB too.
+    """
+    digest = hashlib.sha256((Path(directory) / "config.json").read_bytes())
+    for path in _weight_files(Path(directory)):
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            digest.update(f"{path.name} {size} ".encode())
+            digest.update(file.read(_SAMPLE_BYTES))
+            file.seek(max(0, size - _SAMPLE_BYTES))
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()

@@ -1,0 +1,84 @@
+"""Tiny random checkpoints of every family and rope variant, written by transformers itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 199,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.2,  # large enough that greedy choices are not near ties
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
+YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 64}
+MOE = {"num_experts_per_tok": 2, "num_local_experts": 5}
+QWEN_MOE = {**MOE, "moe_intermediate_size": 40, "head_dim": 32, "norm_topk_prob": True}
+MIXED_MOE = {**MOE, "moe_intermediate_size": 40, "mlp_only_layers": [0], "decoder_sparse_step": 2}
+QWEN_WINDOW = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One checkpoint to compare on."""
+
+    name: str
+    model_type: str
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+VARIANTS = [
+    Variant("llama", "llama"),
+    Variant("llama-mha-tied", "llama", {"num_key_value_heads": 4, "tie_word_embeddings": True}),
+    Variant("llama-biases", "llama", {"attention_bias": True, "mlp_bias": True}),
+    Variant("llama-llama3-rope", "llama", {"rope_parameters": LLAMA3, "head_dim": 32}),
+    Variant("llama-linear-rope", "llama", {"rope_parameters": LINEAR}),
+    Variant("mistral-window", "mistral", {"sliding_window": 37, "head_dim": 24}),
+    Variant("mistral-no-window", "mistral", {"sliding_window": None}),
+    Variant("qwen2", "qwen2", {"tie_word_embeddings": True}),
+    Variant("qwen2-window", "qwen2", QWEN_WINDOW),
+    Variant("qwen2-yarn", "qwen2", {"rope_parameters": YARN}),
+    Variant("qwen3", "qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
+    Variant("qwen3-biases", "qwen3", {"head_dim": 16, "attention_bias": True}),
+    Variant("qwen3-yarn-factor", "qwen3", {"rope_parameters": {**YARN, "attention_factor": 1.3}}),
+    Variant("mixtral", "mixtral", MOE),
+    Variant("mixtral-window", "mixtral", {**MOE, "sliding_window": 19}),
+    Variant("qwen3-moe", "qwen3_moe", QWEN_MOE),
+    Variant("qwen3-moe-mixed", "qwen3_moe", MIXED_MOE),
+]
+
+
+def write_checkpoint(  # noqa: ANN401 - transformers is untyped
+    variant: Variant, directory: Path, dtype: torch.dtype = torch.float32, **save: Any
+) -> Any:
+    """Save a random model of `variant` under `directory`; returns transformers' model, in float32."""
+    torch.manual_seed(len(variant.name))
+    config = AutoConfig.for_model(variant.model_type, **{**SHAPE, **variant.changes})
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:  # otherwise zeros and ones: nothing would be compared
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    model.to(dtype).save_pretrained(directory, **save)
+    return model.float()

@@ -1,0 +1,75 @@
+"""Runs a LoadedModel the way an engine does: scattered pages, chunks, mixed batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from backend.layers.step_input import StepInput
+from backend.models import LoadedModel
+from backend.types import PAGE_TOKENS
+
+
+@dataclass
+class Track:
+    """One sequence: its tokens, how many are in KV memory, and its pages."""
+
+    tokens: list[int]
+    computed: int = 0
+    pages: list[int] = field(default_factory=list)
+
+
+class Driver:
+    """Owns KV memory; hands out pages in a random order."""
+
+    def __init__(self, model: LoadedModel, num_pages: int = 128, seed: int | None = 0) -> None:
+        self.model = model
+        self.kv = model.new_kv_storage(num_pages)
+        self.free = list(range(1, num_pages))
+        if seed is not None:
+            random.Random(seed).shuffle(self.free)
+
+    def step(self, work: Sequence[tuple[Track, int]]) -> list[Tensor]:
+        """Compute `count` further tokens of each track; returns the logits of each track's new tokens."""
+        slots, token_ids, positions = [], [], []
+        for track, count in work:
+            end = track.computed + count
+            while len(track.pages) * PAGE_TOKENS < end:
+                track.pages.append(self.free.pop(0))
+            span = range(track.computed, end)
+            positions += span
+            token_ids += track.tokens[track.computed : end]
+            slots += [track.pages[p // PAGE_TOKENS] * PAGE_TOKENS + p % PAGE_TOKENS for p in span]
+            track.computed = end
+        width = max(len(track.pages) for track, _ in work)
+        step = StepInput(
+            token_ids=torch.tensor(token_ids),
+            positions=torch.tensor(positions),
+            slots=torch.tensor(slots),
+            query_lens=[count for _, count in work],
+            context_lens=[track.computed for track, _ in work],
+            page_table=torch.tensor([track.pages + [0] * (width - len(track.pages)) for track, _ in work]),
+        )
+        hidden = self.model.forward(step, self.kv)
+        logits = self.model.logits(hidden)
+        return list(logits.split([count for _, count in work]))
+
+    def greedy(self, tracks: Sequence[Track], num_tokens: int) -> list[list[int]]:
+        """Prefill what is missing, then decode all tracks together; returns the new tokens of each."""
+        begins = [len(track.tokens) for track in tracks]
+        for _ in range(num_tokens):
+            work = [(track, len(track.tokens) - track.computed) for track in tracks]
+            work.sort(key=lambda pair: pair[1])
+            for (track, _), logits in zip(work, self.step(work), strict=True):
+                track.tokens.append(int(logits[-1].argmax()))
+        return [track.tokens[begin:] for track, begin in zip(tracks, begins, strict=True)]
+
+
+def random_tokens(count: int, seed: int, vocab_size: int = 199) -> list[int]:
+    """Token ids that depend on the seed only."""
+    generator = random.Random(seed)
+    return [generator.randrange(vocab_size) for _ in range(count)]
