@@ -101,7 +101,8 @@ class _Builder:
         entry = self._policies.models[name]
         given = self._given.get(name)
         if given is not None:
-            return ServedModel(name, entry.kind, given, self._limits)
+            engine = given if isinstance(given, EngineProvider) else None
+            return ServedModel(name, entry.kind, given, self._limits, engine=engine)
         if entry.upstream is not None:
             return self._upstream(name, entry.upstream)
         if entry.engine is not None:

@@ -80,7 +80,7 @@ COMPLETIONS: Mapping[str, Rule] = {
     "prompt": Rule("honoured", "a string, strings, token ids, or lists of token ids"),
     "echo": HONOURED,
     "logprobs": HONOURED,
-    "best_of": Rule("refused", "candidates beyond n", (1,)),
+    "best_of": Rule("honoured", "equal to n; more candidates than that are refused"),
     "suffix": Rule("refused", "insertion", ("",)),
 }
 

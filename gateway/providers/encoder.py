@@ -64,8 +64,8 @@ class EncoderProvider:
             raise self._unavailable()
         if request.dimensions not in (None, hello.dimensions):
             raise InvalidRequest(
-                f"'dimensions' ({request.dimensions}) is not supported: {self.name!r} makes {hello.dimensions} "
-                "numbers. Leave it out.",
+                f"'dimensions' ({request.dimensions}) is not supported: {self.name!r} makes "
+                f"{hello.dimensions} numbers. Leave it out.",
                 param="dimensions",
                 code="unsupported_parameter",
             )

@@ -201,7 +201,7 @@ class EngineProvider:
             tenant_salt=exchange.principal.tenant_salt,
             traceparent=exchange.telemetry.traceparent,
         )
-        return Job(request, choice, echo)
+        return Job(request, choice, echo, counts_prompt=index == 0)
 
     def _start(self, jobs: list[Job]) -> Generated:
         usage = Usage()

@@ -83,10 +83,10 @@ class Call:
 
         Raises InvalidRequest (415: not JSON), BodyTooLarge, or ClientGone when it ends too early.
         """
-        self._check_media_type()
         length = header(self.scope, b"content-length")
         if length.isdigit() and int(length) > max_bytes:
             raise _too_large(max_bytes)
+        self._check_media_type()
         pieces: list[bytes] = []
         size = 0
         while True:
