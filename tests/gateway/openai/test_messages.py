@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.errors import InvalidRequest
+from gateway.openai.messages import plain_messages
+
+
+def test_text_comes_through_in_either_form() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [
+        {"role": "developer", "content": "rules"},
+        {"role": "user", "content": parts, "name": "ann"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+    ]
+    assert plain_messages(messages) == [
+        {"role": "system", "content": "rules"},
+        {"role": "user", "content": "a\nb", "name": "ann"},
+        {"role": "assistant", "content": "no"},
+    ]
+
+
+def test_an_answer_may_come_back_as_it_was_given() -> None:
+    answer = {
+        "role": "assistant", "content": "yes", "refusal": None, "annotations": [], "audio": None,
+        "function_call": None, "tool_calls": None,
+    }  # fmt: skip
+    assert plain_messages([answer]) == [{"role": "assistant", "content": "yes"}]
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": "tool", "content": "x", "tool_call_id": "1"}, "messages[1].role"),
+        ({"role": "function", "content": "x", "name": "f"}, "messages[1].role"),
+        ({"role": "robot", "content": "x"}, "messages[1].role"),
+        ({"role": ["user"], "content": "x"}, "messages[1].role"),
+        ({"content": "x"}, "messages[1].role"),
+        ({"role": "user"}, "messages[1].content"),
+        ({"role": "user", "content": None}, "messages[1].content"),
+        ({"role": "user", "content": 5}, "messages[1].content"),
+        ({"role": "user", "content": []}, "messages[1].content"),
+        ({"role": "user", "content": ["x"]}, "messages[1].content[0]"),
+        ({"role": "user", "content": [{"type": "text"}]}, "messages[1].content[0].text"),
+        ({"role": "user", "content": [{"type": "txt", "text": "x"}]}, "messages[1].content[0].type"),
+        ({"role": "user", "content": [{"type": ["text"]}]}, "messages[1].content[0].type"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "messages[1].content[0].type"),
+        ({"role": "user", "content": [{"type": "input_audio"}]}, "messages[1].content[0].type"),
+        ({"role": "user", "content": [{"type": "file"}]}, "messages[1].content[0].type"),
+        ({"role": "user", "content": [{"type": "text", "text": "x", "y": 1}]}, "messages[1].content[0].y"),
+        ({"role": "user", "content": "x", "contnt": 1}, "messages[1].contnt"),
+        ({"role": "user", "content": "x", "name": 1}, "messages[1].name"),
+        ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[1].tool_calls"),
+        ({"role": "assistant", "content": "x", "audio": {"id": "1"}}, "messages[1].audio"),
+    ],
+)
+def test_what_no_template_reads_is_refused_by_place(message: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        plain_messages([{"role": "user", "content": "x"}, message])
+    assert refused.value.param == param

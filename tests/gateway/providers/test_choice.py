@@ -1,0 +1,125 @@
+"""The text of a choice, however the engine's outputs are cut: stop strings, characters, token records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.tokenizer import Tokenizer
+from backend.types import FinishReason, StepOutput, TokenLogprobs
+from gateway.providers.base import Delta
+from gateway.providers.choice import Choice
+
+TEXT = "Größe: 雨が降る 🎉🎉 and again and again."
+
+
+def outputs(
+    ids: Sequence[int], cuts: Sequence[int], reason: FinishReason, *, logprobs: bool
+) -> list[StepOutput]:
+    """The tokens in pieces that end at `cuts`; the last carries the finish reason."""
+    bounds = sorted({0, len(ids), *(cut % (len(ids) + 1) for cut in cuts)})
+    found = []
+    for start, end in zip(bounds, bounds[1:], strict=False):
+        records = [TokenLogprobs(i, -0.5, [(i, -0.5), (0, -9.0)]) for i in ids[start:end]]
+        found.append(
+            StepOutput(request_id="r", token_ids=list(ids[start:end]), logprobs=records if logprobs else None)
+        )
+    found[-1].finish_reason = reason
+    return found
+
+
+def run(choice: Choice, steps: Sequence[StepOutput]) -> list[Delta]:
+    deltas = []
+    for step in steps:
+        if choice.is_finished:
+            break
+        deltas.append(choice.push(step))
+    assert choice.is_finished
+    return deltas
+
+
+def make(tokenizer: Tokenizer, stops: Sequence[str], **options: int | bool) -> Choice:
+    return Choice(0, tokenizer, tokenizer.detokenizer(), stops, **options)  # type: ignore[arg-type]
+
+
+CUTS = st.lists(st.integers(0, 200), max_size=12)
+
+
+@given(
+    cuts=CUTS, stop=st.sampled_from(["🎉", "降る", "again.", "e: 雨", ".", "nowhere"]), logprobs=st.booleans()
+)
+def test_cuts_change_nothing(tokenizer: Tokenizer, cuts: list[int], stop: str, logprobs: bool) -> None:
+    ids = tokenizer.encode(TEXT)
+    choice = make(tokenizer, [stop], wants_logprobs=logprobs)
+    deltas = run(choice, outputs(ids, cuts, "length", logprobs=logprobs))
+    text = "".join(delta.text for delta in deltas)
+    at = TEXT.find(stop)
+    assert text == (TEXT if at < 0 else TEXT[:at])
+    assert all("\ufffd" not in delta.text for delta in deltas)
+    assert [delta.finish_reason for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
+    assert deltas[-1].finish_reason == ("length" if at < 0 else "stop")
+    through_stop = next(
+        n for n in range(len(ids) + 1) if n == len(ids) or stop in tokenizer.decode(ids[:n]).rstrip("\ufffd")
+    )
+    assert choice.num_tokens == through_stop
+    tokens = [info for delta in deltas for info in delta.tokens]
+    if logprobs:
+        assert b"".join(info.token_bytes for info in tokens).startswith(text.encode())
+        assert all(info.text_offset < max(len(text), 1) for info in tokens) or at < 0
+        offsets = [info.text_offset for info in tokens]
+        assert offsets == sorted(offsets)
+    else:
+        assert tokens == []
+
+
+@given(cuts=CUTS)
+def test_records_never_come_before_their_text(tokenizer: Tokenizer, cuts: list[int]) -> None:
+    choice = make(tokenizer, ["and again and never"], wants_logprobs=True)
+    shown = 0
+    for delta in run(choice, outputs(tokenizer.encode(TEXT), cuts, "stop", logprobs=True)):
+        shown += len(delta.text)
+        assert all(info.text_offset <= shown for info in delta.tokens)
+
+
+def test_every_record_comes_in_the_end(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode(TEXT)
+    deltas = run(
+        make(tokenizer, ["nowhere"], wants_logprobs=True), outputs(ids, [3, 9], "stop", logprobs=True)
+    )
+    tokens = [info for delta in deltas for info in delta.tokens]
+    assert b"".join(info.token_bytes for info in tokens) == TEXT.encode()
+    assert tokens[0].top[1] == (tokenizer.token_text(0), tokenizer.token_bytes(0), -9.0)
+
+
+def test_stop_strings_wait_for_min_tokens(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("and and and")
+    first = len(tokenizer.encode("and"))
+    choice = make(tokenizer, ["and"], min_tokens=first)
+    text = "".join(delta.text for delta in run(choice, outputs(ids, [1, 2], "stop", logprobs=False)))
+    assert text == "and "
+
+
+def test_an_unfinished_character_shows_at_the_end(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("a🜁")[:-1]
+    deltas = run(make(tokenizer, []), outputs(ids, [], "length", logprobs=False))
+    assert deltas[-1].text.startswith("a") and deltas[-1].text.endswith("\ufffd")
+
+
+def test_a_stop_string_at_the_very_end_wins_over_length(tokenizer: Tokenizer) -> None:
+    deltas = run(make(tokenizer, ["."]), outputs(tokenizer.encode("so."), [], "length", logprobs=False))
+    assert (deltas[-1].text, deltas[-1].finish_reason) == ("so", "stop")
+
+
+@pytest.mark.parametrize("reason", ["stop", "length"])
+def test_the_engines_reason_is_kept(tokenizer: Tokenizer, reason: FinishReason) -> None:
+    deltas = run(make(tokenizer, []), outputs([40, 41], [1], reason, logprobs=False))
+    assert deltas[-1].finish_reason == reason
+
+
+def test_an_output_without_tokens_can_end_a_choice(tokenizer: Tokenizer) -> None:
+    choice = make(tokenizer, ["x y"])
+    assert choice.push(StepOutput(request_id="r", token_ids=tokenizer.encode("x"))).text == ""
+    assert choice.push(StepOutput(request_id="r", finish_reason="stop")) == Delta(0, "x", [], "stop")

@@ -1,0 +1,109 @@
+"""An engine without a model: speaks the real protocol on a real socket, plays a script for each request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from backend.server.framing import FrameReader, encode_frame
+from backend.server.messages import Cancel, Heartbeat, Hello, Outputs, Rejected, Submit, ToEngine
+from backend.server.stats import EngineStats
+from backend.types import Request, StepOutput
+
+Script = Callable[[Request], AsyncIterator[StepOutput]]
+
+
+class ScriptedEngine:
+    """Plays `script` for each request; remembers requests and cancellations."""
+
+    def __init__(self, path: Path, script: Script, *, vocab_size: int, max_model_tokens: int = 256) -> None:
+        self.path = path
+        self.script = script
+        self.rejection: Rejected | None = None  # for every request, while it is set
+        self.requests: list[Request] = []
+        self.cancelled: list[str] = []
+        self.cancellation = asyncio.Event()
+        self._hello = Hello(
+            "scripted", "/none", "0123456789abcdef", max_model_tokens, vocab_size, 64, "cpu", "float32"
+        )
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_unix_server(self._serve, self.path)
+
+    async def die(self) -> None:
+        """Close every connection at once, as a killed process does."""
+        for task in self._tasks.values():
+            task.cancel()
+        for writer in self._writers:
+            writer.transport.abort()
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        frames = FrameReader()
+        decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+        _write(writer, self._hello)
+        _write(writer, Heartbeat(0, EngineStats()))
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                for frame in frames.feed(data):
+                    self._handle(decoder.decode(frame), writer)
+        writer.close()
+
+    def _handle(self, message: ToEngine, writer: asyncio.StreamWriter) -> None:
+        if isinstance(message, Submit):
+            for request in message.requests:
+                self.requests.append(request)
+                self._tasks[request.request_id] = asyncio.create_task(self._play(request, writer))
+        elif isinstance(message, Cancel):
+            for request_id in message.request_ids:
+                self.cancelled.append(request_id)
+                self._tasks[request_id].cancel()
+            self.cancellation.set()
+
+    async def _play(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        if self.rejection is not None:
+            _write(writer, msgspec.structs.replace(self.rejection, request_id=request.request_id))
+            return
+        async for output in self.script(request):
+            output.request_id = request.request_id
+            _write(writer, Outputs([output]))
+            await asyncio.sleep(0)
+
+
+def _write(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
+    writer.write(encode_frame(msgspec.msgpack.encode(message)))
+
+
+def says(token_ids: Sequence[int], *, finish: str = "stop") -> Script:
+    """One token per step, at most `max_tokens` of them."""
+
+    async def script(request: Request) -> AsyncIterator[StepOutput]:
+        shown = list(token_ids)[: request.params.max_tokens]
+        is_cut = len(shown) < len(token_ids)
+        for number, token_id in enumerate(shown):
+            last = number == len(shown) - 1
+            reason = ("length" if is_cut else finish) if last else None
+            yield StepOutput(request_id="", token_ids=[token_id], finish_reason=reason)  # type: ignore[arg-type]
+
+    return script
+
+
+def silent(request: Request) -> AsyncIterator[StepOutput]:
+    """Never answers."""
+    return _never()
+
+
+async def _never() -> AsyncIterator[StepOutput]:
+    await asyncio.get_running_loop().create_future()
+    yield StepOutput(request_id="")

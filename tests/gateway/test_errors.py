@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from backend.errors import EngineUnavailable, PromptTooLong, QueueFull, RequestError, TemplateError
+from gateway import errors
+from gateway.errors import ApiError, InvalidRequest, ServerError, error_body, error_event, to_api_error
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "code"),
+    [
+        (PromptTooLong("too long", "messages"), 400, "context_length_exceeded"),
+        (RequestError("no", "top_k"), 400, None),
+        (TemplateError("line 3"), 400, None),
+        (QueueFull("full", 2.2), 429, "engine_overloaded"),
+        (EngineUnavailable("gone"), 503, "model_unavailable"),
+        (ValueError("secret prompt"), 500, None),
+    ],
+)
+def test_every_exception_has_one_answer(raised: Exception, status: int, code: str | None) -> None:
+    error = to_api_error(raised)
+    assert (error.status, error.code) == (status, code)
+    assert "secret" not in error.message
+
+
+def test_waits_are_whole_seconds_and_at_least_one() -> None:
+    assert to_api_error(QueueFull("full", 2.2)).headers == {"retry-after": "3"}
+    assert to_api_error(QueueFull("full", 0.0)).headers == {"retry-after": "1"}
+
+
+def test_an_api_error_stays_itself() -> None:
+    error = InvalidRequest("no", param="n")
+    assert to_api_error(error) is error
+
+
+def test_the_body_is_openais() -> None:
+    body = json.loads(error_body(InvalidRequest("no", param="n", code="c")))
+    assert body == {"error": {"message": "no", "type": "invalid_request_error", "param": "n", "code": "c"}}
+    event = error_event(ServerError("no"))
+    assert event.startswith(b"data: {") and event.endswith(b"}\n\n")
+
+
+def test_what_json_cannot_carry_is_replaced() -> None:
+    assert json.loads(error_body(InvalidRequest("x\ud800")))["error"]["message"] == "x?"
+
+
+def test_the_drawn_tree_is_the_tree() -> None:
+    drawn = errors.__doc__ or ""
+    for kind in ApiError.__subclasses__():
+        assert f"{kind.__name__} ({kind.status}" in drawn
