@@ -38,6 +38,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     num_threads: int | None = None  # of torch; None: torch's own choice
     prefix_cache: bool = True
     otlp_endpoint: str = ""  # "" switches engine spans off
+    otlp_protocol: str = "http/protobuf"  # or "grpc"
+    otlp_headers: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)

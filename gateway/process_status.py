@@ -1,4 +1,4 @@
-"""How far each of our processes is: a small file that the supervisor writes and every gateway worker reads."""
+"""How far each of our processes is: a small file that the supervisor writes and gateway workers read."""
 
 from __future__ import annotations
 

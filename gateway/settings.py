@@ -185,7 +185,7 @@ def _otlp_headers(text: str) -> dict[str, str]:
 
 
 def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the API key of each upstream model that names a variable. Raises SettingsError when one is not set."""
+    """Return the API key of each upstream model that names a variable; SettingsError when one is not set."""
     environment = os.environ if environment is None else environment
     keys = {}
     for name, entry in policies.models.items():

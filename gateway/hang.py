@@ -1,0 +1,60 @@
+"""Tells a hung process from a busy one: no heartbeat and no processor time is hung, work is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+HUNG_AFTER_S = 1.0
+"""Without readiness (which already waits seconds for a heartbeat) and without work: the process is hung."""
+HUNG_BUSY_AFTER_S = 120.0
+"""Without readiness but working: a step may be that long on a slow machine, an endless loop is longer."""
+WORKING_CPU_SHARE = 0.05
+
+
+class HangDetector:
+    """Fed with what is seen of one process, every second or so."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None  # when it was first seen silent and idle
+        self._silent_since_s: float | None = None
+        self._last: tuple[int, float, float] | None = None  # pid, time, processor seconds
+
+    def is_hung(self, pid: int, is_ready: bool, now_s: float) -> bool:
+        """Return True when the process must be killed. Call only after it has once been ready."""
+        works = self._works(pid, now_s)
+        if is_ready:
+            self._since_s = self._silent_since_s = None
+            return False
+        if self._silent_since_s is None:
+            self._silent_since_s = now_s
+        if works:
+            self._since_s = None
+            return now_s - self._silent_since_s > HUNG_BUSY_AFTER_S
+        if self._since_s is None:
+            self._since_s = now_s
+        return now_s - self._since_s >= HUNG_AFTER_S
+
+    def reset(self) -> None:
+        """Forget: a new process has been started."""
+        self._since_s = self._silent_since_s = self._last = None
+
+    def _works(self, pid: int, now_s: float) -> bool:
+        """True when it used the processor, or waited for a disk, since the last call."""
+        usage = _usage(pid)
+        if usage is None:
+            return False
+        cpu_s, is_waiting_for_disk = usage
+        last, self._last = self._last, (pid, now_s, cpu_s)
+        if last is None or last[0] != pid:
+            return True
+        return is_waiting_for_disk or cpu_s - last[2] > WORKING_CPU_SHARE * (now_s - last[1])
+
+
+def _usage(pid: int) -> tuple[float, bool] | None:
+    """Return processor seconds of a process and whether it sits in an uninterruptible wait; None: unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # not Linux, or it has just ended
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == "D"

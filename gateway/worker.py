@@ -1,0 +1,125 @@
+"""`python -m gateway.worker`: one gateway worker. Its orders are one JSON line on stdin, from the supervisor.
+
+It ends after SIGTERM when its streams have finished (or the drain limit has passed), and at once on a second
+SIGTERM or when the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Generator
+
+import msgspec
+import uvicorn
+import uvloop
+
+from backend.errors import CheckpointError
+from gateway.app import build_app
+from gateway.child import EXIT_CANNOT_SERVE
+from gateway.settings import Settings
+from gateway.telemetry.errors import TelemetryError
+from gateway.web.door import Door
+from policies.document import Policies
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 75
+"""Longer than a load balancer's usual 60 s, so that it is never we who close under a request."""
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What a worker is told."""
+
+    settings: Settings
+    policies: Policies
+    listen_fd: int
+
+
+class _Server(uvicorn.Server):
+    """uvicorn with our signals: it would otherwise end by the signal it got instead of with exit code 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.drain)
+        yield
+
+    def drain(self) -> None:
+        """Stop accepting and finish what is open; a second call ends at once."""
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if not self.should_exit:
+            _report("ready")
+
+
+def main() -> int:
+    """Serve until told to end. Returns the exit code."""
+    configure_logging()
+    line = sys.stdin.buffer.readline()
+    orders = msgspec.json.decode(line, type=Orders)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(_serve(orders))
+        except (CheckpointError, TelemetryError) as error:
+            sys.stderr.write(f"{error}\n")
+            return EXIT_CANNOT_SERVE
+    return 0
+
+
+def configure_logging() -> None:
+    """One line per event on stderr."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+async def _serve(orders: Orders) -> None:
+    settings = orders.settings
+    app = build_app(settings, orders.policies)
+    server = _Server(_config(app, settings))
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), _on_stdin, server)
+    await server.serve(sockets=[socket.socket(fileno=orders.listen_fd)])
+
+
+def _config(app: Door, settings: Settings) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        http="httptools",
+        ws="none",
+        log_config=None,
+        access_log=settings.access_log,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(settings.drain_timeout_s)),
+    )
+    return config
+
+
+def _on_stdin(server: _Server) -> None:
+    """The pipe from the supervisor has closed: it is gone, and nobody would end us."""
+    if not os.read(sys.stdin.fileno(), 1):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        server.drain()
+        server.drain()
+
+
+def _report(phase: str) -> None:
+    sys.stdout.write(msgspec.json.encode({"phase": phase, "fraction": 1.0}).decode() + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
