@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MAX_BATCH_TOKENS = 512
 """Padded tokens in one pass (at least one input): larger passes are no faster per token, and block longer."""
 
-Item = tuple[Hashable, int]
+Item = tuple[int, int]
 """A request's key and the index of one of its inputs."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    key: Hashable
+    key: int
     lengths: Sequence[int]
     order: list[int] = field(init=False)  # inputs left, the longest last
 
@@ -37,13 +37,13 @@ class BatchQueue:
         self.num_tokens = 0  # that wait
         self.num_inputs = 0
 
-    def add(self, key: Hashable, lengths: Sequence[int]) -> None:
+    def add(self, key: int, lengths: Sequence[int]) -> None:
         """Enqueue a request's inputs, given by their lengths in tokens."""
         self._waiting.append(_Waiting(key, lengths))
         self.num_tokens += sum(lengths)
         self.num_inputs += len(lengths)
 
-    def cancel(self, key: Hashable) -> None:
+    def cancel(self, key: int) -> None:
         """Forget what a request has left; nothing happens when that is nothing."""
         for request in self._waiting:
             if request.key == key:
