@@ -9,10 +9,13 @@ import time
 
 import msgspec
 
+from gateway.log import configure_logging
 from gateway.settings import Settings, SettingsError
 from gateway.supervisor import Supervisor
-from gateway.worker import BACKLOG, configure_logging
 from policies.document import Policies
+
+BACKLOG = 2048
+"""Connections that wait for a busy worker to accept them."""
 
 
 def serve(settings: Settings, policies: Policies) -> int:

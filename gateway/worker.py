@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -22,12 +21,12 @@ import uvloop
 from backend.errors import CheckpointError
 from gateway.app import build_app
 from gateway.child import EXIT_CANNOT_SERVE
+from gateway.log import configure_logging
 from gateway.settings import Settings
 from gateway.telemetry.errors import TelemetryError
 from gateway.web.door import Door
 from policies.document import Policies
 
-BACKLOG = 2048
 KEEP_ALIVE_S = 75
 """Longer than a load balancer's usual 60 s, so that it is never we who close under a request."""
 
@@ -76,12 +75,6 @@ def main() -> int:
     return 0
 
 
-def configure_logging() -> None:
-    """One line per event on stderr."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-
-
 async def _serve(orders: Orders) -> None:
     settings = orders.settings
     app = build_app(settings, orders.policies)
@@ -101,7 +94,6 @@ def _config(app: Door, settings: Settings) -> uvicorn.Config:
         access_log=settings.access_log,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(settings.drain_timeout_s)),
     )
