@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -253,8 +254,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no instance of it
 
     def data_received(self, data: bytes) -> None:
         """Called by asyncio. Bytes that are no message end the connection."""
