@@ -73,7 +73,7 @@ class Door:
         self._below = [route for route in routes if route.path.endswith("/")]
         self._telemetry = telemetry
         self._unrecorded = Telemetry(OFF, Metrics(()))  # nobody reads it
-        self._resources = list(resources)
+        self.resources = list(resources)
         self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,7 +121,7 @@ class Door:
         opened: list[Resource] = []
         await receive()
         try:
-            for resource in self._resources:
+            for resource in self.resources:
                 await resource.start()
                 opened.append(resource)
         except Exception as failure:  # noqa: BLE001 - the server wants the reason as a message

@@ -1,0 +1,55 @@
+"""GET /v1/models and /v1/models/{id}."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from gateway.auth import KeyRing
+from gateway.errors import NotFound
+from gateway.openai.shape import encode
+from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.web.call import Call
+
+PATH = "/v1/models/"
+
+
+class ModelsEndpoint:
+    """Lists models and routes: whatever `model` may say in a request."""
+
+    def __init__(self, keys: KeyRing, models: ModelTable) -> None:
+        self._keys = keys
+        self._models = models
+
+    async def list(self, call: Call) -> None:
+        """All of them."""
+        self._keys.identify(call.authorization)
+        entries = [_entry(model.name, model) for model in self._models.models.values()]
+        entries += [_entry(name, self._models.resolve(name)) for name in self._models.routes]
+        await call.respond(encode({"object": "list", "data": entries}))
+
+    async def show(self, call: Call) -> None:
+        """One of them; raises NotFound."""
+        self._keys.identify(call.authorization)
+        name = unquote(call.scope["path"].removeprefix(PATH))
+        await call.respond(encode(_entry(name, self._models.resolve(name))))
+
+
+def _entry(name: str, model: ServedModel) -> dict[str, Any]:
+    entry = {"id": name, "object": "model", "created": model.created, "owned_by": model.owned_by}
+    if model.engine is not None and model.engine.client.hello is not None:
+        entry["max_model_len"] = model.engine.client.hello.max_model_tokens  # vLLM's name for it
+    return entry
+
+
+def engine_of(models: ModelTable, name: str | None) -> ServedModel:
+    """The engine's model that /tokenize and /detokenize speak of; without a name, the only one."""
+    model = models.only_engine() if name is None else models.resolve(name)
+    if model is None or model.engine is None:
+        what = (
+            "Name a 'model' of our own engine"
+            if name is None
+            else f"The model {name!r} has no tokenizer here"
+        )
+        raise NotFound(f"{what}; GET /v1/models lists those with a 'max_model_len'.", param="model")
+    return model

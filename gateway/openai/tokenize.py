@@ -1,0 +1,72 @@
+"""POST /tokenize and /detokenize, in vLLM's shapes. Exact: the engine's own tokenizer answers."""
+
+from __future__ import annotations
+
+from gateway.auth import KeyRing
+from gateway.errors import InvalidRequest
+from gateway.openai.models import engine_of
+from gateway.openai.parse import decode_body, typed
+from gateway.openai.shape import encode
+from gateway.openai.types import DetokenizeRequest, TokenizeRequest
+from gateway.pipeline.models import ModelTable
+from gateway.providers.engine import EngineProvider
+from gateway.web.call import Call
+
+
+class TokenizeEndpoint:
+    """Text or messages to token ids, and back."""
+
+    def __init__(self, keys: KeyRing, models: ModelTable, max_body_bytes: int) -> None:
+        self._keys = keys
+        self._models = models
+        self._max_body_bytes = max_body_bytes
+
+    async def tokenize(self, call: Call) -> None:
+        """`prompt` or `messages` → tokens, count, max_model_len."""
+        self._keys.identify(call.authorization)
+        body = decode_body(await call.read_json_bytes(self._max_body_bytes))
+        request = typed(body, TokenizeRequest)
+        engine = self._engine(request.model)
+        tokens = await _tokens(engine, request)
+        answer: dict[str, object] = {
+            "count": len(tokens),
+            "max_model_len": engine.hello.max_model_tokens,
+            "tokens": tokens,
+            "token_strs": None,
+        }
+        if request.return_token_strs:
+            answer["token_strs"] = [engine.tokenizer.token_text(token) for token in tokens]
+        await call.respond(encode(answer))
+
+    async def detokenize(self, call: Call) -> None:
+        """`tokens` → prompt."""
+        self._keys.identify(call.authorization)
+        body = decode_body(await call.read_json_bytes(self._max_body_bytes))
+        request = typed(body, DetokenizeRequest)
+        engine = self._engine(request.model)
+        prompt = await engine.decode(request.tokens)
+        await call.respond(encode({"prompt": prompt}))
+
+    def _engine(self, name: str | None) -> EngineProvider:
+        engine = engine_of(self._models, name).engine
+        assert engine is not None
+        return engine
+
+
+async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]:
+    if (request.prompt is None) == (request.messages is None):
+        raise InvalidRequest("Give either 'prompt' or 'messages'.", param="prompt")
+    if request.prompt is not None:
+        add_special_tokens = request.add_special_tokens is not False
+        return await engine.encode_prompt(request.prompt, add_special_tokens=add_special_tokens)
+    assert request.messages is not None
+    if request.add_special_tokens:
+        raise InvalidRequest(
+            "'add_special_tokens' is for a 'prompt': with 'messages' the chat template writes them.",
+            param="add_special_tokens",
+        )
+    return await engine.encode_messages(
+        request.messages,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=request.continue_final_message,
+    )

@@ -1,0 +1,244 @@
+"""The public surface, with a scripted provider behind it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.server.client import EngineClient
+from backend.tokenizer import Tokenizer
+from gateway.app import build_app
+from gateway.providers.engine import EngineProvider
+from gateway.providers.fake import FakeProvider
+from gateway.settings import Settings
+from policies.document import EngineModel, ModelEntry, Policies
+from tests.gateway.conftest import MakeApp, http_client
+from tests.gateway.scripted_engine import ScriptedEngine
+
+CHAT = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "ours", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-request-id"]
+    error: dict[str, Any] = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"} and error["message"]
+    return error
+
+
+async def test_a_chat(http: httpx.AsyncClient) -> None:
+    response = await http.post(CHAT, json=BODY)
+    assert response.status_code == 200
+    assert response.headers["x-penstock-policy"] == "v1"
+    answer = response.json()
+    assert set(answer) == {"id", "object", "created", "model", "system_fingerprint", "choices", "usage"}
+    assert answer["id"].startswith("chatcmpl-") and answer["object"] == "chat.completion"
+    assert answer["choices"][0]["message"]["content"] == "Hello, world!"
+    assert answer["usage"]["total_tokens"] == 10
+
+
+async def test_a_route_answers_with_its_models_name(http: httpx.AsyncClient) -> None:
+    assert (await http.post(CHAT, json=BODY | {"model": "auto"})).json()["model"] == "ours"
+
+
+async def test_metadata_and_tier_come_back(http: httpx.AsyncClient) -> None:
+    answer = (await http.post(CHAT, json=BODY | {"metadata": {"a": "b"}, "service_tier": "auto"})).json()
+    assert (answer["metadata"], answer["service_tier"]) == ({"a": "b"}, "default")
+
+
+async def test_completions(http: httpx.AsyncClient) -> None:
+    answer = (await http.post("/v1/completions", json={"model": "ours", "prompt": ["a", "b"], "n": 2})).json()
+    assert answer["id"].startswith("cmpl-") and answer["object"] == "text_completion"
+    expected = {"text": "Hello, world!", "logprobs": None, "finish_reason": "stop"}
+    assert answer["choices"] == [{"index": index, **expected} for index in range(4)]
+
+
+async def test_embeddings(http: httpx.AsyncClient) -> None:
+    answer = (await http.post("/v1/embeddings", json={"model": "ours", "input": ["a", "bc"]})).json()
+    assert answer["data"] == [
+        {"object": "embedding", "index": 0, "embedding": [0.0, 1.0, 1.0]},
+        {"object": "embedding", "index": 1, "embedding": [1.0, 2.0, 1.0]},
+    ]
+    assert answer["usage"] == {"prompt_tokens": 14, "total_tokens": 14}
+
+
+async def test_models(http: httpx.AsyncClient) -> None:
+    listed = (await http.get("/v1/models")).json()
+    assert listed["object"] == "list"
+    assert [entry["id"] for entry in listed["data"]] == ["ours", "theirs", "auto"]
+    assert (await http.get("/v1/models/theirs")).json() == listed["data"][1]
+    assert listed["data"][1]["owned_by"] == "upstream"
+    error = error_of(await http.get("/v1/models/their"), 404)
+    assert error["code"] == "model_not_found" and "'theirs'" in error["message"]
+
+
+async def test_an_unknown_model_is_a_404(http: httpx.AsyncClient) -> None:
+    error = error_of(await http.post(CHAT, json=BODY | {"model": "our"}), 404)
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/", "/v1/responses", "/v1/chat/completions/", "/v1/models/"]
+)
+async def test_other_paths_are_a_404(http: httpx.AsyncClient, path: str) -> None:
+    assert error_of(await http.post(path), 404)["code"] == "unknown_url"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", CHAT, "POST"), ("POST", "/v1/models", "GET"), ("DELETE", "/v1/models/ours", "GET")],
+)
+async def test_other_methods_are_a_405(http: httpx.AsyncClient, method: str, path: str, allowed: str) -> None:
+    response = await http.request(method, path)
+    assert error_of(response, 405)["code"] == "method_not_allowed"
+    assert response.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded"])
+async def test_only_json_is_read(http: httpx.AsyncClient, kind: str) -> None:
+    response = await http.post(CHAT, content=json.dumps(BODY), headers={"content-type": kind})
+    assert error_of(response, 415)["code"] == "unsupported_media_type"
+
+
+async def test_json_with_a_charset_is_json(http: httpx.AsyncClient) -> None:
+    headers = {"content-type": "Application/JSON; charset=utf-8"}
+    assert (await http.post(CHAT, content=json.dumps(BODY), headers=headers)).status_code == 200
+
+
+async def test_compressed_bodies_are_refused(http: httpx.AsyncClient) -> None:
+    error_of(await http.post(CHAT, json=BODY, headers={"content-encoding": "gzip"}), 415)
+
+
+async def test_large_bodies_are_refused_announced_or_not(make_app: MakeApp) -> None:
+    async def pieces() -> Any:  # noqa: ANN401
+        for _ in range(4):
+            yield b" " * 400
+
+    async with http_client(make_app(max_body_bytes=1000)) as client:
+        assert (await client.post(CHAT, json=BODY)).status_code == 200
+        assert error_of(await client.post(CHAT, content=b" " * 1001), 413)["code"] == "request_too_large"
+        headers = {"content-type": "application/json"}
+        error_of(await client.post(CHAT, content=pieces(), headers=headers), 413)
+
+
+async def test_request_ids_come_back_when_a_log_can_hold_them(http: httpx.AsyncClient) -> None:
+    good = await http.get("/health/live", headers={"x-request-id": "a-1/B:2"})
+    assert good.headers["x-request-id"] == "a-1/B:2"
+    for bad in ("", "a b", "x" * 129, "a\tb"):
+        made = (await http.get("/health/live", headers={"x-request-id": bad})).headers["x-request-id"]
+        assert made.startswith("req_") and made != bad
+
+
+async def test_keys(make_app: MakeApp, fake: FakeProvider) -> None:
+    app = make_app(api_keys=("sk-right",))
+    async with http_client(app) as client:
+        for path in (CHAT, "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"):
+            response = await client.post(path, json=BODY)
+            assert error_of(response, 401)["code"] == "invalid_api_key"
+            assert response.headers["www-authenticate"] == "Bearer"
+        for path in ("/v1/models", "/v1/models/ours"):
+            error_of(await client.get(path), 401)
+        assert (await client.get("/health/live")).status_code == 200
+    assert fake.asked == []
+    async with http_client(app, authorization="Bearer sk-right") as client:
+        assert (await client.post(CHAT, json=BODY)).status_code == 200
+        assert (await client.get("/v1/models")).status_code == 200
+
+
+async def test_nobody_unknown_makes_us_read_a_body(make_app: MakeApp) -> None:
+    async with http_client(make_app(api_keys=("sk-right",), max_body_bytes=10)) as client:
+        error_of(await client.post(CHAT, content=b"x" * 100), 401)
+
+
+async def test_internal_errors_show_nothing(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(FakeProvider):
+        async def chat(self, exchange: Any) -> Any:  # noqa: ANN401
+            raise ValueError(str(exchange.body))
+
+    async with http_client(make_app(Broken())) as client:
+        body = BODY | {"user": "my secret"}
+        response = await client.post(CHAT, json=body, headers={"x-request-id": "find-me"})
+    assert error_of(response, 500)["type"] == "server_error"
+    assert "secret" not in response.text + caplog.text
+    assert "find-me failed with ValueError" in caplog.text and "test_app.py" in caplog.text
+
+
+async def test_metrics_count_by_endpoint_and_model(http: httpx.AsyncClient) -> None:
+    await http.post(CHAT, json=BODY)
+    await http.post(CHAT, json=BODY | {"temperature": 9})
+    text = (await http.get("/metrics")).text
+    assert 'penstock_requests_total{endpoint="chat",model="ours",status="2xx"} 1.0' in text
+    assert 'penstock_requests_total{endpoint="chat",model="-",status="4xx"} 1.0' in text
+    assert 'penstock_tokens_total{endpoint="chat",kind="output",model="ours"} 3.0' in text.replace(
+        'model="ours",kind="output"', 'kind="output",model="ours"'
+    )
+    assert 'penstock_requests_in_flight{endpoint="chat"} 0.0' in text
+
+
+async def test_readiness_follows_the_engine(
+    engine: ScriptedEngine, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from tests.backend.tokenizer.checkpoints import save_byte_level
+
+    folder = save_byte_level(tmp_path_factory.mktemp("checkpoint"))
+    policies = Policies(models={"ours": ModelEntry(engine=EngineModel(checkpoint=str(folder)))})
+    app = build_app(Settings(socket_paths={"ours": str(engine.path)}), policies)
+    client = app.resources[-1]
+    assert isinstance(client, EngineClient)
+    async with http_client(app) as http:
+        before = await http.get("/health/ready")
+        assert before.status_code == 503
+        assert before.json() == {
+            "status": "unavailable",
+            "models": {"ours": {"ready": False, "phase": "starting", "fraction": 0.0}},
+        }
+        await client.start()
+        await client.wait_ready(5)
+        ready = await http.get("/health/ready")
+        assert (ready.status_code, ready.json()["models"]["ours"]["ready"]) == (200, True)
+        assert (await http.get("/v1/models/ours")).json()["max_model_len"] == 256
+    await client.close()
+
+
+async def test_tokenize_and_back(engine_http: httpx.AsyncClient, provider: EngineProvider) -> None:
+    text = "Größe 🎉"
+    answer = (await engine_http.post("/tokenize", json={"model": "ours", "prompt": text})).json()
+    ids = provider.tokenizer.encode(text)
+    assert answer == {"count": len(ids), "max_model_len": 256, "tokens": ids, "token_strs": None}
+    back = await engine_http.post("/detokenize", json={"model": "ours", "tokens": ids})
+    assert back.json() == {"prompt": text}
+    messages = {"messages": BODY["messages"], "model": "ours", "return_token_strs": True}
+    answer = (await engine_http.post("/tokenize", json=messages)).json()
+    assert "".join(answer["token_strs"]).endswith("<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param"),
+    [
+        ("/tokenize", {"model": "ours"}, 400, "prompt"),
+        ("/tokenize", {"model": "ours", "prompt": "x", "messages": BODY["messages"]}, 400, "prompt"),
+        (
+            "/tokenize",
+            {"model": "ours", "messages": BODY["messages"], "add_special_tokens": True},
+            400,
+            "add_special_tokens",
+        ),
+        ("/tokenize", {"model": "nobody", "prompt": "x"}, 404, "model"),
+        ("/tokenize", {"model": "ours", "prompt": "x", "promt": "y"}, 400, "promt"),
+        ("/detokenize", {"model": "ours", "tokens": [-1]}, 400, "tokens[0]"),
+        ("/detokenize", {"model": "ours"}, 400, "tokens"),
+    ],
+)
+async def test_tokenize_refuses_by_name(
+    engine_http: httpx.AsyncClient, path: str, body: dict[str, Any], status: int, param: str
+) -> None:
+    assert error_of(await engine_http.post(path, json=body), status)["param"] == param
+
+
+async def test_the_fake_has_no_tokenizer(http: httpx.AsyncClient) -> None:
+    error_of(await http.post("/tokenize", json={"model": "theirs", "prompt": "x"}), 404)
