@@ -1,14 +1,16 @@
-"""Tells a hung process from a busy one: no heartbeat and no processor time is hung, work is not."""
+"""Tells a hung process from a busy one: silent without using the processor is hung, silent at work is not."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+SILENT_AFTER_S = 2.5
+"""Several heartbeats have been missed."""
 HUNG_AFTER_S = 1.0
-"""Without readiness (which already waits seconds for a heartbeat) and without work: the process is hung."""
+"""Silent, and idle for this long: the process is hung."""
 HUNG_BUSY_AFTER_S = 120.0
-"""Without readiness but working: a step may be that long on a slow machine, an endless loop is longer."""
+"""Silent, but working: a step may be that long on a slow machine, an endless loop is longer."""
 WORKING_CPU_SHARE = 0.05
 
 
@@ -20,10 +22,10 @@ class HangDetector:
         self._silent_since_s: float | None = None
         self._last: tuple[int, float, float] | None = None  # pid, time, processor seconds
 
-    def is_hung(self, pid: int, is_ready: bool, now_s: float) -> bool:
+    def is_hung(self, pid: int, heartbeat_age_s: float, now_s: float) -> bool:
         """Return True when the process must be killed. Call only after it has once been ready."""
         works = self._works(pid, now_s)
-        if is_ready:
+        if heartbeat_age_s < SILENT_AFTER_S:
             self._since_s = self._silent_since_s = None
             return False
         if self._silent_since_s is None:

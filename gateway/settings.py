@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_DRAIN_TIMEOUT_S": ("drain_timeout_s", _seconds),
     "PENSTOCK_ACCESS_LOG": ("access_log", _flag),
 }
+_PREFIX = "PENSTOCK_"
 _OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_URL"}
 _SECRET_VARIABLES = {"PENSTOCK_API_KEYS"}
 
@@ -117,8 +119,9 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | Non
     _refuse_unknown(environment)
     values: dict[str, Any] = {}
     for variable, (field, convert) in _VARIABLES.items():
-        if environment.get(variable, "") != "":
-            values[field] = _convert(variable, environment[variable], convert)
+        text = environment.get(variable, "")
+        if text and not _is_service_link(variable, text):
+            values[field] = _convert(variable, text, convert)
     values.update({name: value for name, value in flags.items() if value is not None})
     timeouts = {name: values.pop(name) for name in Timeouts.__struct_fields__ if name in values}
     return Settings(**values, timeouts=Timeouts(**timeouts), telemetry=_telemetry(environment))
@@ -135,13 +138,21 @@ def _convert(variable: str, text: str, convert: Callable[[str], object]) -> obje
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
     known = {*_VARIABLES, *_OTHER_VARIABLES}
     for name in sorted(environment):
-        if name.startswith("PENSTOCK_") and name not in known:
+        if name.startswith(_PREFIX) and name not in known and not _is_service_link(name, environment[name]):
             raise SettingsError(f"unknown variable {name}{_nearest(name, known)}")
 
 
+def _is_service_link(name: str, value: str) -> bool:
+    """True for what Kubernetes sets for a service that is called penstock-something."""
+    if name.endswith("_PORT"):
+        return value.startswith(("tcp://", "udp://")) or name.endswith("_SERVICE_PORT")
+    return re.search(r"_SERVICE_HOST$|_SERVICE_PORT_|_PORT_[0-9]+_(TCP|UDP)(_|$)", name) is not None
+
+
 def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(sorted(known))}"
+    short = [variable.removeprefix(_PREFIX) for variable in sorted(known)]
+    close = difflib.get_close_matches(name.removeprefix(_PREFIX), short, n=1)
+    return f"; did you mean {_PREFIX}{close[0]}?" if close else f"; known: {', '.join(sorted(known))}"
 
 
 def _telemetry(environment: Mapping[str, str]) -> TelemetrySettings:
@@ -228,7 +239,7 @@ def child_environment(policies: Policies) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name not in secrets and not name.startswith("PENSTOCK_")
+        if name not in secrets and not name.startswith(_PREFIX)
     }
     root = Path(__file__).parents[1]
     if root.name not in {"site-packages", "dist-packages"}:

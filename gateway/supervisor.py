@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import re
 import shutil
 import signal
 import socket
@@ -31,6 +33,7 @@ from policies.document import Policies
 logger = logging.getLogger(__name__)
 
 WATCH_INTERVAL_S = 0.5
+_FOLDER_PREFIX = "penstock-run-"
 KILL_AFTER_S = 3.0
 """How long a process may take to end after its drain limit."""
 
@@ -41,6 +44,11 @@ class Connection(Protocol):
     @property
     def ready(self) -> bool:
         """True while the process answers."""
+        ...
+
+    @property
+    def heartbeat_age_s(self) -> float:
+        """Seconds since it was last heard of."""
         ...
 
     async def start(self) -> None:
@@ -72,7 +80,9 @@ class Supervisor:
         self._policies = policies
         self._listener = listener
         self._on_ready = on_ready
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-"))  # mkdtemp: only we may enter
+        remove_stale_folders()
+        # mkdtemp: only we may enter.
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
         names = [name for name, entry in policies.models.items() if entry.kind != "upstream"]
         self._settings = msgspec.structs.replace(
             settings,
@@ -191,7 +201,7 @@ class Supervisor:
                 # Judged only once it has answered: connecting takes a moment.
                 detector.reset()
                 watched = child.process if backend.connection.ready else None
-            elif detector.is_hung(child.process.pid, backend.connection.ready, loop.time()):
+            elif detector.is_hung(child.process.pid, backend.connection.heartbeat_age_s, loop.time()):
                 logger.error("%s hangs and is killed", child.command.name)
                 child.kill()
                 watched = None
@@ -204,3 +214,17 @@ class Supervisor:
     def _is_up(self) -> bool:
         workers_up = all(worker.phase == "ready" for worker in self._workers)
         return workers_up and all(backend.connection.ready for backend in self._backends)
+
+
+def remove_stale_folders() -> None:
+    """Remove what supervisors that were killed could not: folders of ours whose process is gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        match = re.match(rf"{_FOLDER_PREFIX}(\d+)-", folder.name)
+        if match is None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            continue
+        try:
+            os.kill(int(match[1]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except PermissionError:  # alive, another user's
+            continue

@@ -1,0 +1,47 @@
+"""`python -m tests.gateway.stand_in MODE`: a small process in the place of an engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+
+def main() -> int:
+    mode = sys.argv[1]
+    sys.stdout.write("a library says hello\n")
+    if mode == "refuse":
+        sys.stderr.write("this cannot work\n")
+        return 2
+    if mode == "crash":
+        return 1
+    if mode == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if mode == "echo":
+        phase = sys.stdin.readline().strip()
+    else:
+        phase = "ready"
+    for line in ({"phase": "loading", "fraction": 0.5}, {"phase": phase, "fraction": 1.0}):
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+    if mode == "parent":  # a supervisor in the small: starts one child and is then killed
+        import asyncio
+
+        from gateway.child import Child
+        from tests.gateway.test_child import command
+
+        def show(progress: object) -> None:
+            if child.process is not None:
+                sys.stdout.write(json.dumps({"phase": str(child.process.pid)}) + "\n")
+                sys.stdout.flush()
+
+        child = Child(command("wait"), show)
+        asyncio.run(child.run())
+    while True:
+        time.sleep(3600)
+
+
+if __name__ == "__main__":
+    os._exit(main())

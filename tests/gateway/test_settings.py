@@ -1,0 +1,110 @@
+"""Flags, variables, defaults, in this order; what is unknown or wrong is refused, secrets never shown."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gateway import settings
+from gateway.settings import Settings, SettingsError, Timeouts, read_settings, upstream_api_keys
+from policies.document import ModelEntry, Policies, UpstreamModel
+
+
+def test_defaults() -> None:
+    assert read_settings({}, {}) == Settings()
+
+
+def test_flag_wins_over_variable_over_default() -> None:
+    environment = {"PENSTOCK_PORT": "9000", "PENSTOCK_HOST": "::1", "PENSTOCK_IDLE_TIMEOUT_S": "1.5"}
+    found = read_settings({"port": 9100, "host": None}, environment)
+    assert (found.port, found.host, found.workers) == (9100, "::1", 1)
+    assert found.timeouts == Timeouts(idle_s=1.5)
+
+
+def test_keys_are_a_list() -> None:
+    assert read_settings({}, {"PENSTOCK_API_KEYS": "a, b,,"}).api_keys == ("a", "b")
+    assert read_settings({"api_keys": ("c",)}, {"PENSTOCK_API_KEYS": "a"}).api_keys == ("c",)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"PENSTOCK_PROT": "1"}, "unknown variable PENSTOCK_PROT; did you mean PENSTOCK_PORT?"),
+        ({"PENSTOCK_XYZZY": "1"}, "unknown variable PENSTOCK_XYZZY; known: PENSTOCK_ACCESS_LOG"),
+        ({"PENSTOCK_PORT": "http"}, "PENSTOCK_PORT is 'http', but it"),
+        ({"PENSTOCK_PORT": "70000"}, "PENSTOCK_PORT is '70000', but it must be 0 to 65535"),
+        ({"PENSTOCK_WORKERS": "0"}, "must be 1 or more"),
+        ({"PENSTOCK_IDLE_TIMEOUT_S": "-1"}, "more than 0"),
+        ({"PENSTOCK_ACCESS_LOG": "maybe"}, "must be 0 or 1"),
+        ({"OTEL_TRACES_SAMPLER_ARG": "2"}, "must be 0 to 1"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "jaeger:4317"}, "write it as http://HOST:PORT"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://j", "OTEL_EXPORTER_OTLP_HEADERS": "a"}, "NAME=VALUE"),
+    ],
+)
+def test_wrong_variables(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings({}, environment)
+    assert message in str(caught.value)
+
+
+def test_service_links_of_kubernetes_are_not_ours() -> None:
+    environment = {
+        "PENSTOCK_PORT": "tcp://10.0.0.7:80",
+        "PENSTOCK_SERVICE_HOST": "10.0.0.7",
+        "PENSTOCK_SERVICE_PORT": "80",
+        "PENSTOCK_SERVICE_PORT_HTTP": "80",
+        "PENSTOCK_PORT_80_TCP": "tcp://10.0.0.7:80",
+        "PENSTOCK_PORT_80_TCP_ADDR": "10.0.0.7",
+        "PENSTOCK_GATEWAY_PORT": "tcp://10.0.0.8:80",
+    }
+    assert read_settings({}, environment) == Settings()
+
+
+def test_secrets_are_not_shown() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings({}, {"PENSTOCK_API_KEYS": "sk canary"})
+    assert "canary" not in str(caught.value)
+    assert "canary" not in repr(Settings(api_keys=("canary",), upstream_api_keys={"m": "canary"}))
+
+
+def test_telemetry() -> None:
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://jaeger:4317",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        "OTEL_EXPORTER_OTLP_HEADERS": "X-Key = v ,b=c=d",
+        "OTEL_SERVICE_NAME": "mine",
+        "OTEL_TRACES_SAMPLER_ARG": "0.25",
+    }
+    found = read_settings({}, environment).telemetry
+    assert (found.otlp_endpoint, found.otlp_protocol) == ("http://jaeger:4317", "grpc")
+    assert found.otlp_headers == {"x-key": "v", "b": "c=d"}
+    assert (found.service_name, found.sample_ratio) == ("mine", 0.25)
+    traces = {**environment, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t:4318/v1/traces"}
+    assert read_settings({}, traces).telemetry.otlp_endpoint == "http://t:4318"
+    assert read_settings({}, {**environment, "OTEL_SDK_DISABLED": "true"}).telemetry.otlp_endpoint == ""
+
+
+def upstream(variable: str | None) -> Policies:
+    model = UpstreamModel(base_url="http://h/v1", api_key_env=variable)
+    return Policies(models={"u": ModelEntry(upstream=model)})
+
+
+def test_upstream_keys() -> None:
+    assert upstream_api_keys(upstream("MY_KEY"), {"MY_KEY": " sk-1\n"}) == {"u": "sk-1"}
+    assert upstream_api_keys(upstream(None), {}) == {}
+    with pytest.raises(SettingsError, match="model 'u' takes its API key from the variable MY_KEY"):
+        upstream_api_keys(upstream("MY_KEY"), {})
+
+
+def test_children_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_API_KEYS", "canary")
+    monkeypatch.setenv("MY_KEY", "canary")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    environment = settings.child_environment(upstream("MY_KEY"))
+    assert "canary" not in environment.values()
+    assert environment["LANG"] == "C.UTF-8"
+
+
+def test_settings_cross_a_pipe() -> None:
+    sent = Settings(api_keys=("k",), timeouts=Timeouts(idle_s=2), socket_paths={"m": "/x"})
+    assert msgspec.json.decode(msgspec.json.encode(sent), type=Settings) == sent
