@@ -1,4 +1,4 @@
-"""Size ratchet: short files and functions, few parameters, shallow nesting. RATCHET may shrink, never grow."""
+"""Size ratchet: short files and functions, few parameters, shallow nesting. It may shrink, never grow."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The seam between the pipeline and whatever answers: one protocol, two kinds of answer.
 
-A provider that makes text itself (our engine, the scripted fake) gives `Generated`: deltas that `gateway.openai`
-turns into OpenAI's shapes. A provider that already speaks OpenAI's wire format gives `Relayed`: bytes to pass on.
+A provider that makes text itself (our engine, the scripted fake) gives `Generated`: deltas that
+`gateway.openai` turns into OpenAI's shapes. One that already speaks OpenAI's wire format gives `Relayed`:
+bytes to pass on.
 """
 
 from __future__ import annotations
