@@ -26,7 +26,7 @@ def runner_facts(config: EngineConfig, model: LoadedModel) -> RunnerFacts:
     wanted = context if config.max_model_tokens is None else config.max_model_tokens
     if not 1 <= wanted <= context:
         raise CheckpointError(
-            f"max_model_tokens is {wanted!r}, but {config.checkpoint!r} is made for {context} tokens; lower it"
+            f"max_model_tokens is {wanted!r}, but {config.checkpoint!r} is for {context} tokens; lower it"
         )
     return RunnerFacts(
         vocab_size=model.config.vocab_size,

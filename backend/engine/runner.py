@@ -14,7 +14,7 @@ from backend.models import LoadedModel
 from backend.sampling.logits import apply_edits, ban_tokens
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler
-from backend.types import Plan, Sequence, TokenLogprobs
+from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogprobs
 
 
 class ModelRunner:
@@ -59,6 +59,8 @@ class ModelRunner:
         apply_edits(logits, table.edits(rows))
         ban_tokens(logits, table.bans(rows, positions))
         token_ids, is_sound = self._sampler.sample(logits, table.sampling(rows, positions))
+        if not all(is_sound):
+            self._scrub([chunk for chunk, ok in zip(step.sampled, is_sound, strict=True) if not ok])
         table.count(rows, token_ids)
         result = StepResult(token_ids, is_sound)
         if own_logits is not None:
@@ -68,6 +70,13 @@ class ModelRunner:
         if self._prompt_scores:
             self._hand_out_prompt_scores(step, result)
         return result
+
+    def _scrub(self, chunks: list[ScheduledChunk]) -> None:
+        """Zero what these chunks wrote: attention multiplies masked slots by 0, and 0 * NaN is NaN."""
+        for chunk in chunks:
+            pages = chunk.sequence.pages[chunk.start // PAGE_TOKENS :]
+            for layer in self._storage.layers:
+                layer[pages] = 0
 
     def _score_prompts(self, plan: Plan, step: PreparedStep, hidden: Tensor) -> None:
         """Log-probabilities of prompt tokens, for the chunks of requests that want them."""

@@ -34,6 +34,7 @@ logger = logging.getLogger("backend.server.worker")
 
 EXIT_CANNOT_SERVE = 2
 _WARM_UP_TOKENS = 8
+_PROGRESS_STEP = 0.05
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,7 +78,15 @@ def read_config(path: Path) -> EngineConfig:
 
 def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     """Load the model, allocate KV memory, compute a first token. Raises CheckpointError."""
-    model = load_model(config, lambda fraction: report_progress("loading", fraction))
+    reported = 0.0
+
+    def on_progress(fraction: float) -> None:
+        nonlocal reported
+        if fraction - reported >= _PROGRESS_STEP:
+            reported = fraction
+            report_progress("loading", fraction)
+
+    model = load_model(config, on_progress)
     facts = runner_facts(config, model)
     runner = ModelRunner(model, model.new_kv_storage(facts.num_pages), facts, config.max_running)
     report_progress("warming_up", 1.0)
