@@ -75,11 +75,15 @@ class Reply:
         """Return the whole body; ConnectionBroken when it is longer than `max_bytes`."""
         parts: list[bytes] = []
         size = 0
-        while data := await self.read(idle_timeout_s):
-            size += len(data)
-            if size > max_bytes:
-                raise ConnectionBroken(f"the upstream's answer is longer than {max_bytes} bytes")
-            parts.append(data)
+        try:
+            while data := await self.read(idle_timeout_s):
+                size += len(data)
+                if size > max_bytes:
+                    raise ConnectionBroken(f"the upstream's answer is longer than {max_bytes} bytes")
+                parts.append(data)
+        except BaseException:
+            self.close()
+            raise
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:

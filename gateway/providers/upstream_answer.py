@@ -38,14 +38,18 @@ class _Choice(msgspec.Struct):
     index: int = 0
 
 
+class _Item(msgspec.Struct):
+    """One vector; its content is checked to be JSON and skipped."""
+
+
 class _Piece(msgspec.Struct):
     """A whole answer, or one chunk of a streamed one."""
 
     id: str | None = None
     usage: _Usage | None = None
     choices: list[_Choice] | None = None
-    error: msgspec.Raw = msgspec.Raw(b"null")
-    data: msgspec.Raw = msgspec.Raw(b"")  # of embeddings
+    error: object = None
+    data: list[_Item] | None = None  # of embeddings
 
 
 _DECODER = msgspec.json.Decoder(_Piece)
@@ -77,13 +81,13 @@ class AnswerReader:
             piece = _DECODER.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self.invalid("it is not the JSON that the API promises") from error
-        if piece.error != b"null":
+        if piece.error is not None:
             self._raise_error(body)
         if piece.usage is not None:
             self._read_usage(piece.usage)
         if piece.id and not self.answer_id:
             self.answer_id = piece.id
-        if piece.choices is None and not piece.data and piece.usage is None:
+        if piece.choices is None and piece.data is None and piece.usage is None:
             raise self.invalid("it holds neither choices nor data")
         for choice in piece.choices or ():
             if choice.finish_reason is None:
