@@ -142,6 +142,6 @@ def command_line(pid: int) -> bytes:
 
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:
-    """Ours without anything that would change the server, and two threads less to fight over the cores."""
+    """Ours without what would change the server; one thread, as a small model on few cores wants it."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "PENSTOCK_", "HF_"))}
-    return {**kept, "PYTHONUNBUFFERED": "1", **extra}
+    return {**kept, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **extra}

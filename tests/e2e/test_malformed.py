@@ -18,6 +18,7 @@ from tests.e2e.conftest import MODEL
 from tests.e2e.server import Server
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize")
+JSON = {"content-type": "application/json"}
 SETTINGS = settings(
     max_examples=80,
     deadline=None,
@@ -56,13 +57,13 @@ def check(response: httpx.Response) -> None:
 @SETTINGS
 @given(path=st.sampled_from(PATHS), body=st.binary(max_size=200))
 def test_random_bytes(http: httpx.Client, path: str, body: bytes) -> None:
-    check(http.post(path, content=body, headers={"content-type": "application/json"}))
+    check(http.post(path, content=body, headers=JSON))
 
 
 @SETTINGS
 @given(path=st.sampled_from(PATHS), body=VALUES)
 def test_random_json(http: httpx.Client, path: str, body: object) -> None:
-    check(http.post(path, content=json.dumps(body).encode()))
+    check(http.post(path, content=json.dumps(body).encode(), headers=JSON))
 
 
 @SETTINGS
@@ -79,7 +80,7 @@ def test_good_requests_with_random_values(http: httpx.Client, path: str, change:
             good["prompt"] = "hi"
         case _:
             good = {"model": "all-minilm-l6-v2", "input": "hi"}
-    check(http.post(path, content=json.dumps(good | change).encode()))
+    check(http.post(path, content=json.dumps(good | change).encode(), headers=JSON))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_good_requests_with_random_values(http: httpx.Client, path: str, change:
 )
 def test_awkward_json(http: httpx.Client, body: bytes) -> None:
     for path in PATHS[:3]:
-        check(http.post(path, content=body))
+        check(http.post(path, content=body, headers=JSON))
 
 
 def test_random_bytes_instead_of_http(server: Server) -> None:
@@ -145,7 +146,7 @@ def test_strange_headers(server: Server, headers: dict[str, str]) -> None:
         "connection": "close",
         **server.headers,
     } | headers
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    head = "".join(f"{name}: {value}\r\n" for name, value in (fields | headers).items())
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         connection.sendall(
             b"POST /v1/chat/completions HTTP/1.1\r\n" + head.encode("latin-1") + b"\r\n" + body

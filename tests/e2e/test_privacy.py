@@ -53,7 +53,8 @@ def test_prompts_and_keys_stay_inside(
         if response.status_code != 200:
             assert canary not in response.text, (path, body.keys(), response.text[:500])
         assert canary not in str(response.headers)
-    raw = http.post("/v1/chat/completions", content=f'{{"messages": "{canary}", oops'.encode())
+    broken = f'{{"messages": "{canary}", oops'.encode()
+    raw = http.post("/v1/chat/completions", content=broken, headers={"content-type": "application/json"})
     assert raw.status_code == 400 and canary not in raw.text
 
     trace_id, _, _ = traced_chat(http, max_tokens=2)

@@ -104,6 +104,7 @@ def _send(server: Server, body: dict[str, object], receive_buffer_bytes: int = 0
     connection.connect(("127.0.0.1", server.port))
     content = json.dumps(body).encode()
     fields = {"host": "x", "content-length": str(len(content)), "connection": "close", **server.headers}
+    fields["content-type"] = "application/json"
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     connection.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n".encode() + content)
     return connection
