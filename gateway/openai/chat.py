@@ -32,7 +32,6 @@ class ChatShape:
         self.response_id = "chatcmpl-" + secrets.token_hex(14)
         self._request = request
         self._shared: dict[str, object] = {
-            "id": self.response_id,
             "created": int(time.time()),
             "model": model,
             "system_fingerprint": fingerprint,
@@ -46,7 +45,7 @@ class ChatShape:
 
     def opening(self) -> bytes:
         """The role delta of each choice."""
-        shared = encode({"object": "chat.completion.chunk", **self._shared})[:-1]
+        shared = encode(self._head("chat.completion.chunk"))[:-1]
         self._heads = [
             b'data: %s,"choices":[{"index":%d,"delta":' % (shared, index)
             for index in range(self._request.num_choices)
@@ -76,20 +75,14 @@ class ChatShape:
         """The usage chunk when it was asked for, and `[DONE]`."""
         if not self._wants_usage:
             return DONE
-        last = {
-            "object": "chat.completion.chunk",
-            **self._shared,
-            "choices": [],
-            "usage": usage_object(usage),
-        }
+        last = {**self._head("chat.completion.chunk"), "choices": [], "usage": usage_object(usage)}
         return b"data: %s\n\n%s" % (encode(last), DONE)
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
         wants_logprobs = self._request.num_logprobs is not None
         body = {
-            "object": "chat.completion",
-            **self._shared,
+            **self._head("chat.completion"),
             "choices": [
                 {
                     "index": index,
@@ -109,6 +102,9 @@ class ChatShape:
         if self._request.metadata is not None:
             body["metadata"] = self._request.metadata
         return encode(body)
+
+    def _head(self, kind: str) -> dict[str, object]:
+        return {"id": self.response_id, "object": kind, **self._shared}
 
     def _end(self, text: str) -> bytes:
         return b"%s%s}\n\n" % (self._tail, padding(text) if self._pads else b"")

@@ -11,7 +11,21 @@ from gateway.openai.support import unknown_field
 ROLES = ("system", "developer", "user", "assistant")
 FIELDS = ("role", "content", "name", "refusal", "audio", "function_call", "tool_calls", "annotations")
 TEXT_PART_FIELDS = ("type", "text", "prompt_cache_breakpoint")
+MESSAGE_CHARS = 64
+"""What a message costs a template beside its text, in characters."""
 PART_KINDS = {"image_url": "images", "input_audio": "audio", "file": "files"}
+
+
+def text_size(messages: Sequence[dict[str, Any]]) -> int:
+    """Characters that a template will read, roughly and at little cost; says nothing about validity."""
+    size = MESSAGE_CHARS * len(messages)
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, str):
+            size += len(content)
+        elif isinstance(content, list):
+            size += sum(len(str(part.get("text"))) for part in content if isinstance(part, dict))
+    return size
 
 
 def plain_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

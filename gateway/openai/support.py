@@ -22,6 +22,7 @@ class Rule(NamedTuple):
 
 
 HONOURED = Rule("honoured")
+LONGEST_NAME = 64
 
 SAMPLING: Mapping[str, Rule] = {
     "model": HONOURED,
@@ -117,9 +118,10 @@ def unsupported(name: str, value: object, model: str, rule: Rule) -> InvalidRequ
 
 def unknown_field(name: str, known: Iterable[str], prefix: str = "") -> InvalidRequest:
     """The refusal of a field that nobody documents, with the nearest that somebody does."""
+    if len(name) > LONGEST_NAME:  # comparing it would cost more than the request
+        name, known = name[:LONGEST_NAME] + "…", ()
     near = get_close_matches(name, list(known), n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    shown = name if len(name) <= 64 else name[:64] + "…"
     return InvalidRequest(
-        f"Unknown parameter: '{prefix}{shown}'.{hint}", param=prefix + shown, code="unknown_parameter"
+        f"Unknown parameter: '{prefix}{name}'.{hint}", param=prefix + name, code="unknown_parameter"
     )

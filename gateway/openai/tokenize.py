@@ -58,7 +58,8 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
         raise InvalidRequest("Give either 'prompt' or 'messages'.", param="prompt")
     if request.prompt is not None:
         add_special_tokens = request.add_special_tokens is not False
-        return await engine.encode_prompt(request.prompt, add_special_tokens=add_special_tokens)
+        (tokens,) = await engine.encode_prompts([request.prompt], add_special_tokens=add_special_tokens)
+        return tokens
     assert request.messages is not None
     if request.add_special_tokens:
         raise InvalidRequest(

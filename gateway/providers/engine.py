@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from backend.server.messages import Hello
 from backend.tokenizer import Tokenizer
 from backend.types import Request, SamplingParams, StepOutput
 from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
-from gateway.openai.messages import plain_messages
+from gateway.openai.messages import plain_messages, text_size
 from gateway.openai.prompts import Prompt, parse_prompts
 from gateway.openai.support import CHAT, COMPLETIONS, check_supported
 from gateway.openai.types import ChatRequest, CompletionRequest
@@ -26,14 +26,16 @@ from gateway.providers.choice import Choice, token_info
 from gateway.providers.merge import merged
 from gateway.providers.sampling import (
     base_params,
+    check_prompt,
     check_request,
-    check_token_ids,
     choice_params,
     max_tokens_for,
 )
 
 LONG_TEXT_CHARS = 16_384
 """Longer texts are tokenised in a thread, so that other streams keep flowing (about 2 ms of work)."""
+MAX_SEQUENCES = 1024
+"""Prompts times choices of one request."""
 RETRY_S = 2.0
 
 T = TypeVar("T")
@@ -78,13 +80,13 @@ class EngineProvider:
         assert isinstance(request, ChatRequest)
         check_supported(exchange.body, CHAT, self.name)
         check_request(request)
-        hello = self.hello
-        base = base_params(request, hello.vocab_size)
         prompt = await self.encode_messages(
             request.messages,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=bool(request.continue_final_message),
         )
+        hello = self.hello
+        base = base_params(request, hello.vocab_size)
         limit = max_tokens_for(request.token_limit, len(prompt), hello.max_model_tokens, "messages")
         jobs = [
             self._job(
@@ -104,11 +106,13 @@ class EngineProvider:
         assert isinstance(request, CompletionRequest)
         check_supported(exchange.body, COMPLETIONS, self.name)
         check_request(request)
+        prompts = parse_prompts(request.prompt, "prompt")
+        _check_count(len(prompts), request.num_choices)
         hello = self.hello
         base = base_params(request, hello.vocab_size)
         jobs: list[Job] = []
-        for prompt in parse_prompts(request.prompt, "prompt"):
-            token_ids = await self.encode_prompt(prompt, hello)
+        for prompt, token_ids in zip(prompts, await self.encode_prompts(prompts), strict=True):
+            check_prompt(token_ids, hello.vocab_size)
             limit = max_tokens_for(request.token_limit, len(token_ids), hello.max_model_tokens, "prompt")
             echo = None
             if request.echo:
@@ -138,28 +142,25 @@ class EngineProvider:
         continue_final_message: bool,
     ) -> list[int]:
         """Token ids of a chat's prompt. Raises InvalidRequest, also when the template refuses."""
-        plain = plain_messages(messages)
         opens_answer = not continue_final_message if add_generation_prompt is None else add_generation_prompt
         return await self._text_work(
-            sum(len(message["content"]) for message in plain),
-            lambda: self.tokenizer.encode_chat(plain, opens_answer, continue_final_message),
+            text_size(messages),
+            lambda: self.tokenizer.encode_chat(
+                plain_messages(messages), opens_answer, continue_final_message
+            ),
         )
 
-    async def encode_prompt(
-        self, prompt: Prompt, hello: Hello | None = None, *, add_special_tokens: bool = True
-    ) -> list[int]:
-        """Token ids of a plain prompt; given ids are checked against `hello`. Raises InvalidRequest."""
-        if isinstance(prompt, str):
-            token_ids = await self._text_work(
-                len(prompt), lambda: self.tokenizer.encode(prompt, add_special_tokens)
-            )
-        else:
-            token_ids = prompt
-            if hello is not None:
-                check_token_ids(prompt, hello.vocab_size, "prompt")
-        if not token_ids and hello is not None:
-            raise InvalidRequest("'prompt' is empty: give at least one token.", param="prompt")
-        return token_ids
+    async def encode_prompts(
+        self, prompts: Sequence[Prompt], *, add_special_tokens: bool = True
+    ) -> list[list[int]]:
+        """Token ids of plain prompts; those given as ids stay as they are. Raises InvalidRequest."""
+        return await self._text_work(
+            sum(len(prompt) for prompt in prompts if isinstance(prompt, str)),
+            lambda: [
+                self.tokenizer.encode(prompt, add_special_tokens) if isinstance(prompt, str) else prompt
+                for prompt in prompts
+            ],
+        )
 
     async def decode(self, token_ids: list[int]) -> str:
         """The text of these tokens. Raises InvalidRequest."""
@@ -272,4 +273,13 @@ class EngineProvider:
         return Unavailable(
             f"The model {self.name!r} cannot answer now: its engine is starting or restarting. Try again.",
             headers=retry_after(RETRY_S),
+        )
+
+
+def _check_count(num_prompts: int, num_choices: int) -> None:
+    if num_prompts * num_choices > MAX_SEQUENCES:
+        raise InvalidRequest(
+            f"{num_prompts} prompts with n={num_choices} choices each are more than the {MAX_SEQUENCES} "
+            "sequences that one request may ask for. Send several requests.",
+            param="n" if num_choices > 1 else "prompt",
         )

@@ -117,10 +117,11 @@ def _check_chat(request: ChatRequest) -> None:
         )
 
 
-def check_token_ids(token_ids: list[int], vocab_size: int, param: str) -> None:
-    """Raise InvalidRequest for an id that the model has no embedding for."""
-    if token_ids and max(token_ids) >= vocab_size:
-        _check_token(max(token_ids), vocab_size, param)
+def check_prompt(token_ids: list[int], vocab_size: int) -> None:
+    """Raise InvalidRequest for a prompt without tokens, or with an id that the model does not know."""
+    if not token_ids:
+        raise InvalidRequest("'prompt' is empty: give at least one token.", param="prompt")
+    _check_token(max(token_ids), vocab_size, "prompt")
 
 
 def _check_token(token_id: int, vocab_size: int, param: str) -> None:

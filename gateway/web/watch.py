@@ -32,7 +32,7 @@ class Watch:
     """
 
     __slots__ = (
-        "_limits", "_listener", "_loop", "_mark_s", "_started_s", "_task", "_timer",
+        "_armed_s", "_limits", "_listener", "_loop", "_mark_s", "_started_s", "_task", "_timer",
         "has_progressed", "is_sending", "reason",
     )  # fmt: skip
 
@@ -45,7 +45,8 @@ class Watch:
         self._started_s = self._mark_s = self._loop.time()
         self._limits = Limits(None, None, total_s)
         self._listener: asyncio.Task[None] | None = None
-        self._timer = self._loop.call_later(total_s, self._look)
+        self._armed_s = self._started_s + total_s
+        self._timer = self._loop.call_at(self._armed_s, self._look)
         self.has_progressed = False
         self.is_sending = False  # while true the reader keeps us waiting, not the model
         self.reason: Reason | None = None
@@ -96,8 +97,14 @@ class Watch:
         return total_due_s if allowed_s is None else min(total_due_s, self._mark_s + allowed_s)
 
     def _reschedule(self) -> None:
-        self._timer.cancel()
-        self._timer = self._loop.call_at(self._due_s(), self._look)
+        due_s = self._due_s()
+        if due_s < self._armed_s:  # a timer that fires too early looks and goes on
+            self._timer.cancel()
+            self._arm(due_s)
+
+    def _arm(self, due_s: float) -> None:
+        self._armed_s = due_s
+        self._timer = self._loop.call_at(due_s, self._look)
 
     def _look(self) -> None:
         now_s = self._loop.time() + TIMER_SLACK_S
@@ -109,7 +116,7 @@ class Watch:
         if now_s >= self._due_s():
             self._fire("idle" if self.has_progressed else "first token")
         else:
-            self._timer = self._loop.call_at(self._due_s(), self._look)
+            self._arm(self._due_s())
 
     def _fire(self, reason: Reason) -> None:
         if self.reason is None:

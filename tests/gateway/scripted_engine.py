@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
@@ -53,11 +54,12 @@ class ScriptedEngine:
         frames = FrameReader()
         decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
         _write(writer, self._hello)
-        _write(writer, Heartbeat(0, EngineStats()))
+        beats = asyncio.create_task(_beat(writer))
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
                 for frame in frames.feed(data):
                     self._handle(decoder.decode(frame), writer)
+        beats.cancel()
         writer.close()
 
     def _handle(self, message: ToEngine, writer: asyncio.StreamWriter) -> None:
@@ -83,6 +85,12 @@ class ScriptedEngine:
 
 def _write(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
     writer.write(encode_frame(msgspec.msgpack.encode(message)))
+
+
+async def _beat(writer: asyncio.StreamWriter) -> None:
+    for step in itertools.count():
+        _write(writer, Heartbeat(step, EngineStats()))
+        await asyncio.sleep(0.2)
 
 
 def says(token_ids: Sequence[int], *, finish: str = "stop") -> Script:

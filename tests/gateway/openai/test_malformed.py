@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.openai.support import CHAT, COMPLETIONS
 
 SETTINGS = settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

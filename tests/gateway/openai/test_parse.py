@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
@@ -28,6 +28,7 @@ def test_what_is_not_one_json_object_is_refused(raw: bytes) -> None:
     assert refused.value.code == "invalid_json"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_bytes_either_decode_or_are_refused(raw: bytes) -> None:
     try:

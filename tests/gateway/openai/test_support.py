@@ -72,6 +72,12 @@ def test_unknown_fields_are_refused_with_the_nearest_name() -> None:
     assert (refused.value.param, refused.value.code) == ("temprature", "unknown_parameter")
 
 
+def test_long_names_are_neither_compared_nor_quoted() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        check_supported({"x" * 1_000_000: 1}, CHAT, "m")
+    assert len(refused.value.message) + len(refused.value.param or "") < 300
+
+
 def test_long_values_are_not_quoted() -> None:
     body: dict[str, Any] = {"suffix": "secret " * 20}
     with pytest.raises(InvalidRequest) as refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.tokenizer import Tokenizer
@@ -48,6 +48,7 @@ def make(tokenizer: Tokenizer, stops: Sequence[str], **options: int | bool) -> C
 CUTS = st.lists(st.integers(0, 200), max_size=12)
 
 
+@settings(deadline=None)
 @given(
     cuts=CUTS, stop=st.sampled_from(["🎉", "降る", "again.", "e: 雨", ".", "nowhere"]), logprobs=st.booleans()
 )
@@ -75,6 +76,7 @@ def test_cuts_change_nothing(tokenizer: Tokenizer, cuts: list[int], stop: str, l
         assert tokens == []
 
 
+@settings(deadline=None)
 @given(cuts=CUTS)
 def test_records_never_come_before_their_text(tokenizer: Tokenizer, cuts: list[int]) -> None:
     choice = make(tokenizer, ["and again and never"], wants_logprobs=True)

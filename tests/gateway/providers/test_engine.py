@@ -317,7 +317,26 @@ async def test_tenants_have_salts_of_their_own(
     assert [request.tenant_salt for request in engine.requests] == expected
 
 
-async def test_long_texts_do_not_stop_the_loop(engine_http: httpx.AsyncClient, tokenizer: Tokenizer) -> None:
+async def test_too_many_sequences_are_refused(engine_http: httpx.AsyncClient) -> None:
+    status, error = await refused(engine_http, COMPLETIONS, completion(prompt=["a"] * 100, n=11))
+    assert (status, error["param"]) == (400, "n")
+
+
+LONG = [{"role": "user", "content": "word " * 200_000}]
+MANY = [{"role": "user", "content": [{"type": "text", "text": "word"}]}] * 20_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, chat(messages=LONG)),
+        (CHAT, chat(messages=MANY)),
+        (COMPLETIONS, completion(prompt=["word " * 1000] * 500)),
+    ],
+)
+async def test_long_texts_do_not_stop_the_loop(
+    engine_http: httpx.AsyncClient, path: str, body: dict[str, Any]
+) -> None:
     turns = 0
 
     async def count() -> None:
@@ -327,8 +346,7 @@ async def test_long_texts_do_not_stop_the_loop(engine_http: httpx.AsyncClient, t
             await asyncio.sleep(0)
 
     counter = asyncio.create_task(count())
-    body = chat(messages=[{"role": "user", "content": "word " * 200_000}])
-    status, error = await refused(engine_http, CHAT, body)
+    status, error = await refused(engine_http, path, body)
     counter.cancel()
     assert (status, error["code"]) == (400, "context_length_exceeded")
     assert turns > 100
