@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from backend.server.stats import INTER_TOKEN_BOUNDS_S, STEP_TIME_BOUNDS_S, STEP_TOKENS_BOUNDS, TTFT_BOUNDS_S
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from backend.server.stats import INTER_TOKEN_BOUNDS_S, STEP_TIME_BOUNDS_S, STEP_TOKENS_BOUNDS, TTFT_BOUNDS_S
 
 if TYPE_CHECKING:
     from backend.server.messages import EngineStats
@@ -101,15 +102,20 @@ class EngineCollector(Collector):
         yield age
         stats = {model: found for model, source in self._sources.items() if (found := source.stats)}
         if stats:
+            # What a dead engine last had running says nothing about now; its counters stay until it is back.
+            yield from _gauges({model: found for model, found in stats.items() if self._sources[model].ready})
             yield from _families(stats)
 
 
-def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
+def _gauges(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
     for field, (name, help_) in GAUGES.items():
         gauge = GaugeMetricFamily(name, help_, labels=["model"])
         for model, snapshot in stats.items():
             gauge.add_metric([model], getattr(snapshot, field))
         yield gauge
+
+
+def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
     for field, (name, help_) in COUNTERS.items():
         counter = CounterMetricFamily(name, help_, labels=["model"])
         for model, snapshot in stats.items():

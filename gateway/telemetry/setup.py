@@ -29,6 +29,7 @@ class Tracing:
 
     tracer: Tracer | None = None
     provider: TracerProvider | None = None
+    exporter: SpanExporter | None = None
 
     @property
     def enabled(self) -> bool:
@@ -37,13 +38,16 @@ class Tracing:
 
     def shutdown(self, timeout_s: float = FLUSH_TIMEOUT_S) -> bool:
         """Send what is queued and stop; False when the collector did not take it within `timeout_s`."""
-        if self.provider is None:
+        if self.provider is None or self.exporter is None:
             return True
-        # The SDK's own shutdown waits up to 30 s for a dead collector: its thread may be left behind.
+        # The SDK's own shutdown waits up to 30 s for a dead collector.
         thread = threading.Thread(target=self.provider.shutdown, name="otlp-flush", daemon=True)
         thread.start()
         thread.join(timeout_s)
-        return not thread.is_alive()
+        if not thread.is_alive():
+            return True
+        self.exporter.shutdown()  # wakes it from its retries
+        return False
 
 
 OFF = Tracing()
@@ -70,7 +74,7 @@ def start_tracing(settings: TelemetrySettings, version: str = "") -> Tracing:
         shutdown_on_exit=False,
     )
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    return Tracing(provider.get_tracer("penstock.gateway", version or None), provider)
+    return Tracing(provider.get_tracer("penstock.gateway", version or None), provider, exporter)
 
 
 def _exporter(settings: TelemetrySettings) -> SpanExporter:

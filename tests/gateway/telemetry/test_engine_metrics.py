@@ -83,6 +83,13 @@ def test_an_engine_that_has_not_spoken_is_down_and_has_no_statistics() -> None:
     assert sample(metrics, "penstock_engine_queue_requests", model="pico") is None
 
 
+def test_a_dead_engine_keeps_its_counters_and_loses_its_gauges() -> None:
+    metrics = Metrics(["pico"])
+    metrics.add_engine("pico", Source(ready=False, stats=EngineStats(num_running=3, steps_total=9)))
+    assert sample(metrics, "penstock_engine_running_requests", model="pico") is None
+    assert sample(metrics, "penstock_engine_steps_total", model="pico") == 9
+
+
 def test_a_snapshot_before_the_first_step_has_no_histograms() -> None:
     metrics = Metrics(["pico"])
     metrics.add_engine("pico", Source(stats=EngineStats()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -62,8 +63,12 @@ def test_a_dead_collector_neither_blocks_spans_nor_shutdown() -> None:
     for _ in range(100):
         tracing.tracer.start_span("lost").end()
     assert time.perf_counter() - started < 1.0
-    tracing.shutdown(timeout_s=0.5)
+    assert not tracing.shutdown(timeout_s=0.5)
     assert time.perf_counter() - started < 3.0
+    for thread in threading.enumerate():
+        if thread.name in ("otlp-flush", "OtelBatchSpanRecordProcessor"):
+            thread.join(10.0)
+            assert not thread.is_alive()
 
 
 def test_sampling_respects_the_caller_and_the_ratio() -> None:
