@@ -212,8 +212,7 @@ class Supervisor:
         self._on_ready()
 
     def _is_up(self) -> bool:
-        workers_up = all(worker.phase == "ready" for worker in self._workers)
-        return workers_up and all(backend.connection.ready for backend in self._backends)
+        return all(worker.phase == "ready" for worker in self._workers)
 
 
 def remove_stale_folders() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Generator
 import msgspec
 import uvicorn
 import uvloop
+from starlette.types import Message
 
 from backend.errors import CheckpointError
 from gateway.app import build_app
@@ -27,6 +28,7 @@ from gateway.telemetry.errors import TelemetryError
 from gateway.web.door import Door
 from policies.document import Policies
 
+READY_POLL_S = 0.05
 KEEP_ALIVE_S = 75
 """Longer than a load balancer's usual 60 s, so that it is never we who close under a request."""
 
@@ -55,11 +57,6 @@ class _Server(uvicorn.Server):
             self.force_exit = True
         self.should_exit = True
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if not self.should_exit:
-            _report("ready")
-
 
 def main() -> int:
     """Serve until told to end. Returns the exit code."""
@@ -81,7 +78,9 @@ async def _serve(orders: Orders) -> None:
     server = _Server(_config(app, settings))
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), _on_stdin, server)
+    announcing = asyncio.create_task(_announce(app))
     await server.serve(sockets=[socket.socket(fileno=orders.listen_fd)])
+    announcing.cancel()
 
 
 def _config(app: Door, settings: Settings) -> uvicorn.Config:
@@ -108,9 +107,27 @@ def _on_stdin(server: _Server) -> None:
         server.drain()
 
 
-def _report(phase: str) -> None:
-    sys.stdout.write(msgspec.json.encode({"phase": phase, "fraction": 1.0}).decode() + "\n")
+async def _announce(app: Door) -> None:
+    """Tell the supervisor once this worker reaches every model; it shows the banner then."""
+    while not await _is_ready(app):
+        await asyncio.sleep(READY_POLL_S)
+    sys.stdout.write('{"phase": "ready", "fraction": 1.0}\n')
     sys.stdout.flush()
+
+
+async def _is_ready(app: Door) -> bool:
+    """Ask the application itself, as a load balancer would."""
+    statuses: list[int] = []
+
+    async def send(message: Message) -> None:
+        statuses.append(message.get("status", 0))
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "method": "GET", "path": "/health/ready", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    return statuses[0] == 200
 
 
 if __name__ == "__main__":
