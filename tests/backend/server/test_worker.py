@@ -1,0 +1,94 @@
+"""The real worker process on a tiny checkpoint: progress, serving, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from backend.config import EngineConfig
+from backend.server.client import EngineClient
+from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+from tests.backend.server.asking import ask, text
+
+LIMIT_S = 100
+
+
+def start(folder: Path, config: bytes, *options: str) -> subprocess.Popen[str]:
+    path = folder / "config.json"
+    path.write_bytes(config)
+    command = [
+        sys.executable,
+        "-m",
+        "backend.server.worker",
+        str(path),
+        "--socket",
+        str(folder / "e.sock"),
+        *options,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def config_for(checkpoint: Path, **changes: Any) -> bytes:  # noqa: ANN401
+    return msgspec.json.encode(
+        EngineConfig(model="tiny", checkpoint=str(checkpoint), num_pages=64, **changes)
+    )
+
+
+async def test_load_serve_drain(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    write_checkpoint(next(v for v in VARIANTS if v.name == "qwen3"), checkpoint)
+    process = start(tmp_path, config_for(checkpoint), "--parent-pid", str(os.getpid()))
+    assert process.stdout is not None
+    phases: list[str] = []
+    while "ready" not in phases:
+        line = await asyncio.to_thread(process.stdout.readline)
+        assert line, "the worker ended before it was ready"
+        phases.append(json.loads(line)["phase"])
+    assert sorted(set(phases), key=phases.index) == ["loading", "warming_up", "ready"]
+    client = EngineClient(tmp_path / "e.sock")
+    await client.start()
+    await client.wait_ready(LIMIT_S)
+    assert client.hello is not None and client.hello.num_pages == 64 and len(client.hello.revision) == 64
+    assert client.stats.steps_total == 0 and client.stats.free_pages == 64, "the warm-up left traces"
+    one, other = client.submit([ask("a", [1, 2, 3], 6), ask("b", [1, 2, 3], 6)])
+    assert len(await text(one)) == len(await text(other)) == 6
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait, LIMIT_S) == 0
+    assert not (tmp_path / "e.sock").exists()
+    await client.close()
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (config_for(Path("/nowhere/at/all")), "/nowhere/at/all"),
+        (b'{"model": "m", "checkpoint": "/c", "nonsense": 1}', "nonsense"),
+        (b"not json", "config.json"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(tmp_path: Path, config: bytes, words: str) -> None:
+    process = start(tmp_path, config)
+    _, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 2
+    assert words in errors and "Traceback" not in errors and errors.count("\n") == 1
+
+
+async def test_an_orphan_ends_by_itself(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    write_checkpoint(next(v for v in VARIANTS if v.name == "llama"), checkpoint)
+    process = start(tmp_path, config_for(checkpoint), "--parent-pid", "1")
+    await asyncio.to_thread(process.communicate, None, LIMIT_S)
+    assert process.returncode == 0
