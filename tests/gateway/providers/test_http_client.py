@@ -160,6 +160,17 @@ async def test_connect_refused_and_unknown_host() -> None:
         await ask(client_for("http://nowhere.invalid"))
 
 
+async def test_tls_to_a_server_without_tls() -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(response(b"ok"))
+        writer.close()
+
+    listener = await asyncio.start_server(plain, "127.0.0.1", 0)
+    async with listener:
+        with pytest.raises(ConnectFailed, match="TLS failed"):
+            await ask(client_for(f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}"))
+
+
 async def test_silence_before_and_after_headers() -> None:
     async def silent(writer: asyncio.StreamWriter, seen: Seen) -> None:
         await asyncio.Event().wait()
