@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,9 +48,7 @@ class KVStorage:
     def __init__(self, layout: KVLayout, num_pages: int) -> None:
         self.layout = layout
         shape = (num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.head_dim)
-        self.layers = [
-            torch.zeros(shape, dtype=layout.dtype, device=layout.device) for _ in range(layout.num_layers)
-        ]
+        self.layers = [_zeros(shape, layout) for _ in range(layout.num_layers)]
         self._slots: list[Tensor] = [layer.flatten(0, 1) for layer in self.layers]
 
     @property
@@ -61,6 +61,14 @@ class KVStorage:
         target = self._slots[layer]
         new = keys_values.view(-1, 2, *target.shape[2:])
         target.index_copy_(0, slots, new if new.dtype == target.dtype else new.to(target.dtype))
+
+
+def _zeros(shape: tuple[int, ...], layout: KVLayout) -> Tensor:
+    """Zeros that cost no memory before they are written: on CPU, numpy leaves them to the kernel's lazy pages."""
+    if layout.device.type != "cpu":
+        return torch.zeros(shape, dtype=layout.dtype, device=layout.device)
+    num_bytes = math.prod(shape) * layout.dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(layout.dtype).view(shape)
 
 
 class HasKVLayout(Protocol):
