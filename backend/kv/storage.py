@@ -18,6 +18,7 @@ from backend.types import PAGE_TOKENS
 _CPU_SHARE, _CPU_CAP_BYTES = 0.25, 1 << 30
 _CUDA_SHARE = 0.85
 _MIN_PAGES = 16
+_CACHE_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,13 @@ class KVStorage:
 
 
 def _zeros(shape: tuple[int, ...], layout: KVLayout) -> Tensor:
-    """Zeros that cost no memory before they are written: on CPU, numpy leaves them to the kernel's lazy pages."""
+    """Zeros that on CPU cost no memory before they are written: numpy leaves them to the kernel."""
     if layout.device.type != "cpu":
         return torch.zeros(shape, dtype=layout.dtype, device=layout.device)
     num_bytes = math.prod(shape) * layout.dtype.itemsize
-    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(layout.dtype).view(shape)
+    raw = np.zeros(num_bytes + _CACHE_LINE_BYTES, dtype=np.uint8)
+    start = -raw.ctypes.data % _CACHE_LINE_BYTES
+    return torch.from_numpy(raw[start : start + num_bytes]).view(layout.dtype).view(shape)
 
 
 class HasKVLayout(Protocol):
