@@ -44,7 +44,9 @@ def num_pages_for(config: EngineConfig, model: LoadedModel) -> int:
         num_pages, source = config.num_pages, f"num_pages is {config.num_pages!r}"
     else:
         page_bytes = model.kv_layout.page_bytes
-        budget = _default_bytes(model.device) if config.kv_cache_bytes is None else config.kv_cache_bytes
+        budget = config.kv_cache_bytes
+        if budget is None:
+            budget = min(_default_bytes(model.device), _most_useful_pages(config, model) * page_bytes)
         num_pages, source = budget // page_bytes, f"{budget} bytes hold no KV page of {page_bytes} bytes"
     if num_pages < 1:
         raise CheckpointError(f"{source}; raise kv_cache_bytes or num_pages of model {config.model!r}")
@@ -67,6 +69,12 @@ def revision_of(checkpoint: Path) -> str:
                 file.seek(size * i // _SAMPLES)
                 digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()
+
+
+def _most_useful_pages(config: EngineConfig, model: LoadedModel) -> int:
+    """Room for every running sequence at full length, and as much again for known prefixes."""
+    longest = config.max_model_tokens or model.config.max_position_tokens
+    return 2 * config.max_running * -(-longest // PAGE_TOKENS)
 
 
 def _default_bytes(device: torch.device) -> int:

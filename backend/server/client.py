@@ -35,7 +35,7 @@ HEARTBEAT_LIMIT_S = 5.0
 
 _HEARTBEAT_CEILING_S = 60.0
 _FIRST_RETRY_S = 0.05
-_LAST_RETRY_S = 1.0
+_LAST_RETRY_S = 0.25
 
 
 class RequestStream(AsyncIterator[StepOutput]):

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.config import EngineConfig
+from backend.engine.capacity import num_pages_for, revision_of, runner_facts
+from backend.errors import CheckpointError
+from backend.models import LoadedModel, load_model
+from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("capacity")
+    write_checkpoint(next(v for v in VARIANTS if v.name == "qwen3"), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path) -> LoadedModel:
+    return load_model(EngineConfig(model="t", checkpoint=str(checkpoint), device="cpu"))
+
+
+def config_of(checkpoint: Path, **changes: int) -> EngineConfig:
+    return EngineConfig(model="t", checkpoint=str(checkpoint), device="cpu", **changes)  # type: ignore[arg-type]
+
+
+def test_pages_follow_the_configuration(checkpoint: Path, model: LoadedModel) -> None:
+    page_bytes = model.kv_layout.page_bytes
+    assert num_pages_for(config_of(checkpoint, num_pages=7), model) == 7
+    assert num_pages_for(config_of(checkpoint, kv_cache_bytes=10 * page_bytes + 1), model) == 10
+    # A tiny model does not take a share of memory that it can never use: twice 2 sequences of 512 tokens.
+    assert num_pages_for(config_of(checkpoint, max_running=2), model) == 2 * 2 * 512 // 16
+    with pytest.raises(CheckpointError, match="kv_cache_bytes"):
+        num_pages_for(config_of(checkpoint, kv_cache_bytes=page_bytes - 1), model)
+
+
+def test_context_is_bounded_by_checkpoint_and_memory(checkpoint: Path, model: LoadedModel) -> None:
+    assert runner_facts(config_of(checkpoint, num_pages=4), model).max_model_tokens == 64
+    assert runner_facts(config_of(checkpoint, max_model_tokens=100), model).max_model_tokens == 100
+    with pytest.raises(CheckpointError, match="512"):
+        runner_facts(config_of(checkpoint, max_model_tokens=513), model)
+
+
+def test_revision_changes_with_a_weight(checkpoint: Path, tmp_path: Path) -> None:
+    for path in checkpoint.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert revision_of(tmp_path) == revision_of(checkpoint)
+    weights = tmp_path / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(data)
+    assert revision_of(tmp_path) != revision_of(checkpoint)
