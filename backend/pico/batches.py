@@ -49,7 +49,8 @@ def group_by_length(encoded: Sequence[Encoded], max_tokens: int = MAX_BATCH_TOKE
 def make_batch(encoded: Sequence[Encoded], indices: Sequence[int]) -> Batch:
     """Pad the chosen conversations on the right with token 0."""
     length = max(len(encoded[index][0]) for index in indices)
-    ids = torch.zeros(len(indices), length, dtype=torch.long)
+    # Never a single row: a compiled model would be compiled again for that size.
+    ids = torch.zeros(max(2, len(indices)), length, dtype=torch.long)
     positions: list[int] = []
     targets: list[int] = []
     rows: list[int] = []

@@ -22,14 +22,22 @@ SYSTEM_PROMPTS = (
     "You are an AI assistant. Today is a nice day.",
 )
 TAUGHT_TIERS = (1, 2)  # the tiers that the model must master
-HARD_SHARE = 0.15  # of the samples, for tiers 3 to 5
-HARD_TIER_WEIGHTS = {3: 1.0, 4: 0.6, 5: 0.35}
+HARD_SHARE = 0.1  # of the samples, for tiers 3 to 5
+HARD_TIER_WEIGHTS = {3: 1.0, 4: 0.5, 5: 0.3}
 TIER_WEIGHTS = {1: 0.7, 2: 1.0}
-FAMILY_WEIGHTS = {"arithmetic": 1.6, "smalltalk": 0.7, "out_of_scope": 0.7, "extraction": 1.2}
+FAMILY_WEIGHTS = {
+    "arithmetic": 3.0,
+    "word_problems": 1.2,
+    "sequences": 1.2,
+    "strings": 1.3,
+    "smalltalk": 0.6,
+    "out_of_scope": 0.5,
+    "extraction": 0.9,
+}
 SYSTEM_SHARE = 0.12
 EXTRA_TURN_SHARE = 0.1
 ROUGH_SHARE = 0.15  # of the prompts, without final punctuation or capital
-FLOOR = 0.2  # of its weight, that a mastered cell keeps
+FLOOR = 0.15  # of its weight, that a mastered cell keeps
 _QUESTION_OPENERS = frozenset(
     ("what", "which", "how", "is", "give", "sort", "count", "convert", "calculate", "find")
 )

@@ -1,13 +1,14 @@
 """Train the model: `python -m backend.pico.train --run-dir DIR --seed 0 --steps N --decay-steps D`.
 
 A run that was killed goes on from its last checkpoint. Every step draws its data from (seed, step), so a
-resumed run equals an uninterrupted one. The learning rate is constant until the last `--decay-steps`, so N
-may be set late.
+resumed run equals an uninterrupted one. The learning rate is constant until the last `--decay-steps`; a file
+DIR/schedule.json {"steps": N, "decay_steps": D} changes both while the run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import time
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ WARMUP_STEPS = 60
 FINAL_LR_SHARE = 0.02
 MATRIX_LR, OTHER_LR = 0.02, 0.003
 VALIDATE_EVERY, VALIDATION_PER_CELL = 250, 32
-CHECKPOINT_EVERY, LOG_EVERY = 100, 20
+CHECKPOINT_EVERY, LOG_EVERY, SCHEDULE_EVERY = 50, 10, 25
 
 
 @dataclass(slots=True)
@@ -147,11 +148,26 @@ def log_validation(run: Run, measured: dict[Cell, float]) -> None:
     LOG.info("step %d validation %.1f | %s", run.step, 100 * sum(measured.values()) / len(measured), cells)
 
 
+def read_schedule(folder: Path, steps: int, decay_steps: int) -> tuple[int, int]:
+    """Steps and decay steps as the first process finds them in the folder's schedule.json, else unchanged."""
+    chosen = torch.zeros(2, dtype=torch.long)
+    if rank_and_workers()[0] == 0:
+        path = folder / "schedule.json"
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        chosen += torch.tensor([found.get("steps", steps), found.get("decay_steps", decay_steps)])
+    new_steps, new_decay_steps = add_up(chosen).tolist()
+    if (new_steps, new_decay_steps) != (steps, decay_steps):
+        LOG.info("step schedule: %d steps, decay over the last %d", new_steps, new_decay_steps)
+    return new_steps, new_decay_steps
+
+
 def train(run: Run, steps: int, decay_steps: int) -> None:
     """Train until `steps`, with validation, adaptation of the mix and checkpoints on the way."""
     losses: list[float] = []
     started = time.perf_counter()
     while run.step < steps:
+        if run.step % SCHEDULE_EVERY == 0:
+            steps, decay_steps = read_schedule(run.folder, steps, decay_steps)
         losses.append(train_step(run, lr_share(run.step, steps, decay_steps)))
         run.step += 1
         if run.step % VALIDATE_EVERY == 0:

@@ -53,12 +53,12 @@ def _tier1(rng: Random) -> Draw:
 def _tier2(rng: Random) -> Draw:
     kind = rng.randrange(3)
     if kind == 0:
-        return _items(rng, 2, 9)
-    return _words(rng, 3, 7) if kind == 1 else _letters(rng, 3, 7)
+        return _items(rng, 2, 8)
+    return _words(rng, 2, 5) if kind == 1 else _letters(rng, 2, 5)
 
 
 def _tier3(rng: Random) -> Draw:
-    return _words(rng, 8, 14) if rng.random() < 0.5 else _letters(rng, 8, 14)
+    return _words(rng, 6, 12) if rng.random() < 0.5 else _letters(rng, 6, 12)
 
 
 def _tier4(rng: Random) -> Draw:

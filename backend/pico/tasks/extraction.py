@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family
-from backend.pico.tasks.words import CATEGORIES, ITEMS, JOBS, city, noun, person
+from backend.pico.tasks.words import CATEGORIES, ITEMS, JOBS, city, noun, person, with_article
 
 # A fact is (statement, questions, answer).
 _Fact = tuple[str, tuple[str, ...], str]
@@ -20,8 +20,12 @@ def _lives(rng: Random, who: str) -> _Fact:
 
 def _works(rng: Random, who: str) -> _Fact:
     job = rng.choice(JOBS)
-    verb = rng.choice(("works as a", "is a", "has a job as a"))
-    return f"{who} {verb} {job}.", (f"What is the job of {who}?", f"What does {who} work as?"), job
+    verb = rng.choice(("works as", "is", "has a job as"))
+    return (
+        f"{who} {verb} {with_article(job)}.",
+        (f"What is the job of {who}?", f"What does {who} work as?"),
+        job,
+    )
 
 
 def _owns(rng: Random, who: str) -> _Fact:
@@ -46,7 +50,7 @@ def _likes(rng: Random, who: str) -> _Fact:
 
 def _pet(rng: Random, who: str) -> _Fact:
     animal, name = rng.choice(CATEGORIES["animal"]), person(rng)
-    statement = f"{who} has a {animal} called {name}."
+    statement = f"{who} has {with_article(animal)} called {name}."
     return (
         statement,
         (f"What is the {animal} of {who} called?", f"What is the name of the {animal} of {who}?"),
@@ -65,7 +69,11 @@ def _code(rng: Random, who: str) -> _Fact:
 
 def _bought(rng: Random, who: str) -> _Fact:
     thing = noun(rng)
-    return f"{who} bought a {thing}.", (f"What did {who} buy?", f"Which thing did {who} buy?"), thing
+    return (
+        f"{who} bought {with_article(thing)}.",
+        (f"What did {who} buy?", f"Which thing did {who} buy?"),
+        thing,
+    )
 
 
 _FACTS: tuple[Callable[[Random, str], _Fact], ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family, join_words
-from backend.pico.tasks.words import NOUNS, distinct, noun
+from backend.pico.tasks.words import NOUNS, distinct
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -41,7 +41,7 @@ def _end(rng: Random) -> Draw:
 
 
 def _times(rng: Random) -> Draw:
-    word, count = noun(rng), rng.randint(2, 5)
+    word, count = rng.choice(NOUNS), rng.randint(2, 4)
     prompts = [
         f"Repeat the word {word} {count} times.",
         f'Write "{word}" {count} times.',

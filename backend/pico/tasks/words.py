@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+INVENTED_SHARE = 0.1
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "animal": (
         "dog", "cat", "horse", "cow", "sheep", "lion", "tiger", "bear", "wolf", "fox", "rabbit", "mouse",
@@ -43,23 +44,28 @@ _CODAS = ("", "", "n", "r", "l", "s", "k", "m")
 
 def invented_word(rng: Random) -> str:
     """A pronounceable lower-case word of two or three syllables that no list holds."""
-    parts = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.randint(2, 3))]
+    parts = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.choice((2, 2, 2, 3)))]
     return "".join(parts) + rng.choice(_CODAS)
+
+
+def with_article(word: str) -> str:
+    """The word after "a" or "an"."""
+    return f"{'an' if word[0] in _VOWELS else 'a'} {word}"
 
 
 def person(rng: Random) -> str:
     """A first name, sometimes invented."""
-    return invented_word(rng).capitalize() if rng.random() < 0.25 else rng.choice(FIRST_NAMES)
+    return invented_word(rng).capitalize() if rng.random() < INVENTED_SHARE else rng.choice(FIRST_NAMES)
 
 
 def city(rng: Random) -> str:
     """A city, sometimes invented."""
-    return invented_word(rng).capitalize() if rng.random() < 0.25 else rng.choice(CITIES)
+    return invented_word(rng).capitalize() if rng.random() < INVENTED_SHARE else rng.choice(CITIES)
 
 
 def noun(rng: Random) -> str:
     """A noun, sometimes invented."""
-    return invented_word(rng) if rng.random() < 0.2 else rng.choice(NOUNS)
+    return invented_word(rng) if rng.random() < INVENTED_SHARE else rng.choice(NOUNS)
 
 
 def distinct(rng: Random, count: int, *, invented: bool = True) -> list[str]:

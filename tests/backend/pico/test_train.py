@@ -1,0 +1,77 @@
+"""A resumed run equals an uninterrupted one; the schedule and the optimiser do what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from backend.pico import parallel, train
+from backend.pico.export import WEIGHTS
+from backend.pico.model import SHAPE
+from backend.pico.optim import orthogonalise
+from backend.pico.train import lr_share, open_run
+
+TINY = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32, "head_dim": 16}
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in TINY.items():
+        monkeypatch.setitem(SHAPE, key, value)
+    for name, value in (("CONVERSATIONS_PER_STEP", 6), ("VALIDATION_PER_CELL", 1), ("VALIDATE_EVERY", 2)):
+        monkeypatch.setattr(train, name, value)
+    monkeypatch.setattr(train, "CHECKPOINT_EVERY", 2)
+
+
+def new_folder(path: Path) -> Path:
+    path.mkdir()
+    Tokenizer.from_file(str(WEIGHTS / "tokenizer.json")).save(str(path / "tokenizer.json"))
+    return path
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    whole = open_run(new_folder(tmp_path / "whole"), 7)
+    train.train(whole, steps=4, decay_steps=2)
+
+    folder = new_folder(tmp_path / "resumed")
+    killed = open_run(folder, 7)
+    train.train(killed, steps=2, decay_steps=0)
+    resumed = open_run(folder, 7)
+    assert resumed.step == 2
+    assert resumed.mix.accuracy == killed.mix.accuracy
+    train.train(resumed, steps=4, decay_steps=2)
+
+    assert resumed.tokens == whole.tokens
+    for name, tensor in whole.model.state_dict().items():
+        torch.testing.assert_close(resumed.model.state_dict()[name], tensor)
+
+
+def test_schedule_warms_up_stays_and_decays() -> None:
+    shares = [lr_share(step, 1000, 200) for step in range(1000)]
+    assert shares[0] < 0.05
+    assert all(share == 1 for share in shares[train.WARMUP_STEPS : 800])
+    assert shares[800:] == sorted(shares[800:], reverse=True)
+    assert shares[-1] == train.FINAL_LR_SHARE
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 8, 20), (1, 20, 8)])
+def test_orthogonalise_brings_singular_values_near_one(shape: tuple[int, int, int]) -> None:
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.svdvals(orthogonalise(matrices, iterations=8))
+    assert values.min() > 0.5
+    assert values.max() < 1.4
+
+
+def test_work_is_shared_alone_and_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = [5, 1, 4, 2, 2]
+    assert sorted(parallel.share(costs)) == [0, 1, 2, 3, 4]
+    parts = []
+    for rank in (0, 1):
+        monkeypatch.setattr(parallel, "rank_and_workers", lambda rank=rank: (rank, 2))
+        parts.append(parallel.share(costs))
+    assert sorted(parts[0] + parts[1]) == [0, 1, 2, 3, 4]
+    assert {sum(costs[index] for index in part) for part in parts} == {7}
