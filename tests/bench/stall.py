@@ -41,7 +41,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Measure and print."""
     checkpoint = ensure_checkpoint(arguments.checkpoint, Path(arguments.dir))
     gaps = Gaps()
-    with running(our_engine("ours", checkpoint)) as target:
+    target = our_engine("ours", checkpoint)
+    with running(target):
         for round_ in range(arguments.rounds):
             asyncio.run(_round(target, arguments, round_, gaps))
     idle_s, busy_s = load.percentile(gaps.idle, 0.99), load.percentile(gaps.busy, 0.99)

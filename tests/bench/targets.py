@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.e2e.server import free_port
+from tests.e2e.server import descendants, free_port
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 20.0
@@ -74,10 +74,10 @@ def parse_peer(text: str) -> Target:
 
 
 @contextlib.contextmanager
-def running(target: Target) -> Iterator[Target]:
-    """Start the target, wait until it lists its models, end its whole process group afterwards."""
+def running(target: Target) -> Iterator[int | None]:
+    """Start the target, wait until it is ready, end its process group afterwards; gives the process id."""
     if not target.command:
-        yield target
+        yield None
         return
     with tempfile.NamedTemporaryFile(prefix=f"{target.name}-", suffix=".log", delete=False) as log:
         process = subprocess.Popen(
@@ -90,9 +90,19 @@ def running(target: Target) -> Iterator[Target]:
         )
     try:
         _wait_ready(target, process, Path(log.name))
-        yield target
+        yield process.pid
     finally:
         _stop(process)
+
+
+def cpu_time_s(pid: int) -> float:
+    """Processor time that a process and its descendants have used."""
+    ticks = 0
+    for each in (pid, *descendants(pid)):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += int(fields[11]) + int(fields[12])  # utime and stime
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _wait_ready(target: Target, process: subprocess.Popen[bytes], log: Path) -> None:

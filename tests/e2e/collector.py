@@ -1,9 +1,13 @@
-"""A small OTLP receiver (HTTP/protobuf and gRPC) in the test's own process."""
+"""A small OTLP receiver (HTTP/protobuf and gRPC) in the test's own process.
+
+`python -m tests.e2e.collector [PORT]` listens on PORT (4318) and prints each trace as a tree.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -81,7 +85,7 @@ class Collector:
 class HttpCollector(Collector):
     """Listens for OTLP over HTTP/protobuf; `endpoint` is the base URL for OTEL_EXPORTER_OTLP_ENDPOINT."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         super().__init__()
         collector = self
 
@@ -97,7 +101,7 @@ class HttpCollector(Collector):
             def log_message(self, format: str, *args: object) -> None:
                 """Silent."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -155,3 +159,40 @@ def _value(value: AnyValue) -> Value:
         return [_value(item) for item in value.array_value.values]
     found: Value = getattr(value, kind) if kind else None
     return found
+
+
+def as_text(spans: Sequence[ReceivedSpan]) -> str:
+    """The spans of one trace as an indented tree, with start (from the first span) and duration."""
+    first_s = min(span.start_s for span in spans)
+    known = {span.span_id for span in spans}
+
+    def lines(parent_ids: set[str], depth: int) -> Iterator[str]:
+        for span in sorted(spans, key=lambda each: each.start_s):
+            if span.parent_id in parent_ids:
+                times = (
+                    f"+{(span.start_s - first_s) * 1e3:.1f} ms, {(span.end_s - span.start_s) * 1e3:.1f} ms"
+                )
+                failed = " ERROR" if span.status == 2 else ""
+                yield f"{'  ' * depth}{span.name} [{span.service}] {times}{failed}"
+                for name, value in sorted(span.attributes.items()):
+                    yield f"{'  ' * depth}    {name} = {value}"
+                yield from lines({span.span_id}, depth + 1)
+
+    roots = {span.parent_id for span in spans} - known
+    return "\n".join([f"trace {spans[0].trace_id}", *lines(roots, 1)])
+
+
+def main(port: int) -> None:
+    """Print traces until interrupted; a trace is printed (again) whenever more of it has come."""
+    collector = HttpCollector(port)
+    print(f"OTEL_EXPORTER_OTLP_ENDPOINT={collector.endpoint}", flush=True)
+    seen = 0
+    while True:
+        spans = collector.wait_for(lambda found, seen=seen: len(found) > seen, timeout_s=1e9)  # type: ignore[misc]
+        for trace_id in dict.fromkeys(span.trace_id for span in spans[seen:]):
+            print("\n" + as_text([span for span in spans if span.trace_id == trace_id]), flush=True)
+        seen = len(spans)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 4318)
