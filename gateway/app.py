@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from starlette.routing import Route, Router
+
 from backend.server.client import EngineClient
 from backend.server.encoder_client import EncoderClient
 from backend.tokenizer import Tokenizer
@@ -12,7 +14,6 @@ from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
 from gateway.openai.endpoint import ModelEndpoint
 from gateway.openai.health import HealthEndpoint
-from gateway.openai.models import PATH as MODEL_PATH
 from gateway.openai.models import ModelsEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.exchange import Endpoint
@@ -27,7 +28,7 @@ from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import Tracing, start_tracing
-from gateway.web.door import Door, Resource, Route
+from gateway.web.door import Door, Resource
 from gateway.web.watch import Limits
 from policies.document import EncoderModel, EngineModel, Policies, UpstreamModel
 
@@ -36,7 +37,7 @@ POLICY_HEADER = "x-penstock-policy"
 
 def build_app(
     settings: Settings, policies: Policies, providers: Mapping[str, Provider] | None = None
-) -> Door:
+) -> Router:
     """The ASGI application of one worker; call it inside the worker's event loop.
 
     `providers` replace those of the models that they name. Raises CheckpointError or TelemetryError.
@@ -48,38 +49,43 @@ def build_app(
         [builder.build(name) for name in policies.models],
         {name: route.model for name, route in policies.routes.items()},
     )
-    routes = _routes(settings, policies, models, metrics)
-    resources = [_TracingResource(tracing), *builder.resources]
-    return Door(routes, Telemetry(tracing, metrics), resources, {POLICY_HEADER: policies.version})
+    door = Door(Telemetry(tracing, metrics), {POLICY_HEADER: policies.version})
+    pipeline = Pipeline(KeyRing(settings.api_keys), models, policies.version)
+    routes = _model_routes(door, settings, pipeline) + _other_routes(door, settings, models, metrics)
+    return door.router(routes, [_TracingResource(tracing), *builder.resources])
 
 
-def _routes(
-    settings: Settings, policies: Policies, models: ModelTable, metrics: Metrics
-) -> tuple[Route, ...]:
-    keys = KeyRing(settings.api_keys)
-    pipeline = Pipeline(keys, models, policies.version)
-    limit = settings.max_body_bytes
-
-    def model_endpoint(endpoint: Endpoint) -> ModelEndpoint:
-        return ModelEndpoint(
-            endpoint, pipeline, max_body_bytes=limit, total_timeout_s=settings.timeouts.total_s
+def _model_routes(door: Door, settings: Settings, pipeline: Pipeline) -> list[Route]:
+    def route(path: str, endpoint: Endpoint) -> Route:
+        answer = ModelEndpoint(
+            endpoint,
+            pipeline,
+            max_body_bytes=settings.max_body_bytes,
+            total_timeout_s=settings.timeouts.total_s,
         )
+        return door.route("POST", path, endpoint, answer)
 
+    return [
+        route("/v1/chat/completions", "chat"),
+        route("/v1/completions", "completions"),
+        route("/v1/embeddings", "embeddings"),
+    ]
+
+
+def _other_routes(door: Door, settings: Settings, models: ModelTable, metrics: Metrics) -> list[Route]:
+    keys = KeyRing(settings.api_keys)
     listing = ModelsEndpoint(keys, models)
-    text = TokenizeEndpoint(keys, models, limit)
+    text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
     health = HealthEndpoint(models, metrics)
-    return (
-        Route("POST", "/v1/chat/completions", "chat", model_endpoint("chat")),
-        Route("POST", "/v1/completions", "completions", model_endpoint("completions")),
-        Route("POST", "/v1/embeddings", "embeddings", model_endpoint("embeddings")),
-        Route("GET", "/v1/models", "models", listing.list),
-        Route("GET", MODEL_PATH, "models", listing.show),
-        Route("POST", "/tokenize", "tokenize", text.tokenize),
-        Route("POST", "/detokenize", "detokenize", text.detokenize),
-        Route("GET", "/health/live", "", health.live),
-        Route("GET", "/health/ready", "", health.ready),
-        Route("GET", "/metrics", "", health.metrics),
-    )
+    return [
+        door.route("GET", "/v1/models", "models", listing.list),
+        door.route("GET", "/v1/models/{id:path}", "models", listing.show),
+        door.route("POST", "/tokenize", "tokenize", text.tokenize),
+        door.route("POST", "/detokenize", "detokenize", text.detokenize),
+        door.route("GET", "/health/live", "", health.live),
+        door.route("GET", "/health/ready", "", health.ready),
+        door.route("GET", "/metrics", "", health.metrics),
+    ]
 
 
 class _Builder:

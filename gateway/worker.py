@@ -17,7 +17,7 @@ from collections.abc import Generator
 import msgspec
 import uvicorn
 import uvloop
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from backend.errors import CheckpointError
 from gateway.app import build_app
@@ -25,7 +25,6 @@ from gateway.child import EXIT_CANNOT_SERVE
 from gateway.log import configure_logging
 from gateway.settings import Settings
 from gateway.telemetry.errors import TelemetryError
-from gateway.web.door import Door
 from policies.document import Policies
 
 READY_POLL_S = 0.05
@@ -83,7 +82,7 @@ async def _serve(orders: Orders) -> None:
     announcing.cancel()
 
 
-def _config(app: Door, settings: Settings) -> uvicorn.Config:
+def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         lifespan="on",
@@ -107,7 +106,7 @@ def _on_stdin(server: _Server) -> None:
         server.drain()
 
 
-async def _announce(app: Door) -> None:
+async def _announce(app: ASGIApp) -> None:
     """Tell the supervisor once this worker reaches every model; it shows the banner then."""
     while not await _is_ready(app):
         await asyncio.sleep(READY_POLL_S)
@@ -115,7 +114,7 @@ async def _announce(app: Door) -> None:
     sys.stdout.flush()
 
 
-async def _is_ready(app: Door) -> bool:
+async def _is_ready(app: ASGIApp) -> bool:
     """Ask the application itself, as a load balancer would."""
     statuses: list[int] = []
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import unquote
 
 from gateway.auth import KeyRing
 from gateway.errors import NotFound
 from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.web.call import Call
-
-PATH = "/v1/models/"
 
 
 class ModelsEndpoint:
@@ -31,7 +28,7 @@ class ModelsEndpoint:
     async def show(self, call: Call) -> None:
         """One of them; raises NotFound."""
         self._keys.identify(call.authorization)
-        name = unquote(call.scope["path"].removeprefix(PATH))
+        name: str = call.scope["path_params"]["id"]
         await call.respond(encode(_entry(name, self._models.resolve(name))))
 
 

@@ -1,4 +1,4 @@
-"""The ASGI application: lifespan, routing, and one way out for every error."""
+"""One way in and one way out: every call is recorded, and every error becomes an answer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route, Router
+from starlette.types import Lifespan, Receive, Scope, Send
 
 from gateway.errors import ApiError, MethodNotAllowed, NotFound, Unavailable, to_api_error
 from gateway.telemetry import spans
@@ -23,6 +23,8 @@ logger = logging.getLogger("penstock.gateway")
 
 FAREWELL_S = 1.0
 """How long a call that is cut off at shutdown may take to say so."""
+
+Answer = Callable[[Call], Awaitable[None]]
 
 
 class Resource(Protocol):
@@ -37,72 +39,64 @@ class Resource(Protocol):
         ...
 
 
-Endpoint = Callable[[Call], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A path, its one method, and who answers. A path that ends in "/" also takes everything below it.
-
-    `label` is the endpoint's name in metrics; "" leaves it out of metrics and traces.
-    """
-
-    method: str
-    path: str
-    label: str
-    endpoint: Endpoint
-
-    @property
-    def template(self) -> str:
-        """The path as spans show it: never with the caller's words in it."""
-        return self.path + "{id}" if self.path.endswith("/") else self.path
-
-
 class Door:
-    """Every call comes in here and leaves here, answered."""
+    """Makes the ASGI endpoints that Starlette's router leads to."""
+
+    def __init__(self, telemetry: Telemetry, headers: Mapping[str, str] | None = None) -> None:
+        """`headers` go out with every answer."""
+        self._telemetry = telemetry
+        self._unrecorded = Telemetry(OFF, Metrics(()))  # nobody reads it
+        self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+
+    def route(self, method: str, path: str, label: str, answer: Answer) -> Route:
+        """A path in Starlette's notation and its one method (GET also takes HEAD).
+
+        `label` is the endpoint's name in metrics; "" leaves it out of metrics and traces.
+        """
+        template = path.replace(":path}", "}")
+
+        async def check_method(call: Call) -> None:
+            asked = call.scope["method"]
+            if asked != method and (asked, method) != ("HEAD", "GET"):
+                raise MethodNotAllowed(
+                    f"{asked[:16]} is not allowed on {template}: use {method}.", headers={"allow": method}
+                )
+            await answer(call)
+
+        recorder = self._telemetry if label else self._unrecorded
+        return Route(path, Endpoint(recorder, label or "other", template, check_method, self._headers))
+
+    def router(self, routes: Sequence[Route], resources: Sequence[Resource] = ()) -> Router:
+        """The ASGI application; `resources` are started in order and closed in reverse."""
+        unknown = Endpoint(self._telemetry, "other", "", _unknown_path, self._headers)
+        return Router(routes, redirect_slashes=False, default=unknown, lifespan=_lifespan(resources))
+
+
+class Endpoint:
+    """One endpoint as an ASGI application. `template` is the path as spans show it: no caller's words."""
 
     def __init__(
         self,
-        routes: Sequence[Route],
         telemetry: Telemetry,
-        resources: Sequence[Resource] = (),
-        headers: Mapping[str, str] | None = None,
+        label: str,
+        template: str,
+        answer: Answer,
+        headers: list[tuple[bytes, bytes]],
     ) -> None:
-        """`headers` go out with every answer; `resources` are started in order and closed in reverse."""
-        self._exact = {route.path: route for route in routes if not route.path.endswith("/")}
-        self._below = [route for route in routes if route.path.endswith("/")]
         self._telemetry = telemetry
-        self._unrecorded = Telemetry(OFF, Metrics(()))  # nobody reads it
-        self.resources = list(resources)
-        self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        self._label = label
+        self._template = template
+        self._answer = answer
+        self._headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
-        if scope["type"] == "http":
-            await self._serve(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._live(receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1000, "reason": "No WebSocket endpoints here."})
-
-    def _route(self, path: str) -> Route | None:
-        route = self._exact.get(path)
-        if route is None:
-            for each in self._below:
-                if path.startswith(each.path) and len(path) > len(each.path):
-                    return each
-        return route
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._route(scope["path"])
-        label, template = (route.label, route.template) if route is not None else ("other", "")
-        recorder = self._telemetry if label else self._unrecorded
-        telemetry = recorder.begin(label or "other", scope["method"], template, scope["headers"])
+        """Answer one call, whatever happens."""
+        telemetry = self._telemetry.begin(self._label, scope["method"], self._template, scope["headers"])
         call = Call(scope, receive, send, telemetry, self._headers)
         telemetry.annotate({spans.REQUEST_ID: call.request_id})
         error: ApiError | None = None
         try:
-            await _endpoint_of(route, scope)(call)
+            await self._answer(call)
         except asyncio.CancelledError:
             error = Unavailable("The gateway is shutting down. Send the request again.")
             with contextlib.suppress(TimeoutError):
@@ -117,41 +111,23 @@ class Door:
         finally:
             telemetry.end(call.status, "" if error is None else type(error).__name__)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        opened: list[Resource] = []
-        await receive()
-        try:
-            for resource in self.resources:
+
+def _lifespan(resources: Sequence[Resource]) -> Lifespan[Router]:
+    @contextlib.asynccontextmanager
+    async def live(_: Router) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as opened:
+            for resource in resources:
                 await resource.start()
-                opened.append(resource)
-        except Exception as failure:  # noqa: BLE001 - the server wants the reason as a message
-            await self._close(opened)
-            await send({"type": "lifespan.startup.failed", "message": str(failure)})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self._close(opened)
-        await send({"type": "lifespan.shutdown.complete"})
+                opened.push_async_callback(resource.close)
+            yield
 
-    @staticmethod
-    async def _close(opened: list[Resource]) -> None:
-        for resource in reversed(opened):
-            await resource.close()
+    return live
 
 
-def _endpoint_of(route: Route | None, scope: Scope) -> Endpoint:
-    if route is None:
-        raise NotFound(f"Unknown request URL: {scope['method']} {_shown(scope['path'])}.", code="unknown_url")
-    if scope["method"] != route.method:
-        raise MethodNotAllowed(
-            f"{scope['method'][:16]} is not allowed on {route.template}: use {route.method}.",
-            headers={"allow": route.method},
-        )
-    return route.endpoint
-
-
-def _shown(path: str) -> str:
-    return path if len(path) <= 128 else path[:128] + "…"
+async def _unknown_path(call: Call) -> None:
+    path = call.scope["path"]
+    shown = path if len(path) <= 128 else path[:128] + "…"
+    raise NotFound(f"Unknown request URL: {call.scope['method']} {shown}.", code="unknown_url")
 
 
 def log_failure(failure: BaseException, request_id: str) -> None:

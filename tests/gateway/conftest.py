@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.routing import Router
 
 from backend.server.client import EngineClient
 from backend.tokenizer import Tokenizer
@@ -14,7 +15,6 @@ from gateway.providers.base import Provider
 from gateway.providers.engine import EngineProvider
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
-from gateway.web.door import Door
 from gateway.web.watch import Limits
 from policies.document import EngineModel, ModelEntry, Policies, Route, UpstreamModel
 from tests.backend.tokenizer.checkpoints import save_byte_level
@@ -25,7 +25,7 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 REPLY = "The water turns the wheel."
-MakeApp = Callable[..., Door]
+MakeApp = Callable[..., Router]
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def fake() -> FakeProvider:
 def make_app(fake: FakeProvider) -> MakeApp:
     """Builds an app whose models `ours` and `theirs` are answered by the given provider, or `fake`."""
 
-    def make(provider: Provider | None = None, **settings: object) -> Door:
+    def make(provider: Provider | None = None, **settings: object) -> Router:
         entries = {
             "ours": ModelEntry(engine=EngineModel(checkpoint="/none")),
             "theirs": ModelEntry(upstream=UpstreamModel(base_url="http://127.0.0.1:1/v1")),
@@ -55,7 +55,7 @@ def make_app(fake: FakeProvider) -> MakeApp:
     return make
 
 
-def http_client(app: Door, **headers: str) -> httpx.AsyncClient:
+def http_client(app: Router, **headers: str) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
     return httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers)
 

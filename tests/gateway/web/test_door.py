@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from starlette.routing import Router
 from starlette.types import Message
 
 from gateway.errors import InvalidRequest
@@ -11,12 +12,13 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
 from gateway.web.call import Call
-from gateway.web.door import Door, Route
+from gateway.web.door import Door
 from tests.gateway.connection import Connection, events
 
 
-def door(endpoint: Any, *resources: Any) -> Door:  # noqa: ANN401
-    return Door([Route("GET", "/x", "other", endpoint)], Telemetry(OFF, Metrics(())), resources)
+def door(endpoint: Any, *resources: Any) -> Router:  # noqa: ANN401
+    opens = Door(Telemetry(OFF, Metrics(())))
+    return opens.router([opens.route("GET", "/x", "other", endpoint)], resources)
 
 
 class Part:
@@ -34,9 +36,8 @@ class Part:
         self.log.append(f"close {self.name}")
 
 
-async def live(app: Door) -> list[Message]:
+async def live(app: Router, sent: list[Message]) -> None:
     incoming: asyncio.Queue[Message] = asyncio.Queue()
-    sent: list[Message] = []
     incoming.put_nowait({"type": "lifespan.startup"})
     incoming.put_nowait({"type": "lifespan.shutdown"})
 
@@ -44,7 +45,6 @@ async def live(app: Door) -> list[Message]:
         sent.append(message)
 
     await app({"type": "lifespan"}, incoming.get, send)
-    return sent
 
 
 async def nothing(call: Call) -> None:
@@ -53,7 +53,8 @@ async def nothing(call: Call) -> None:
 
 async def test_parts_are_opened_in_order_and_closed_in_reverse() -> None:
     log: list[str] = []
-    sent = await live(door(nothing, Part("a", log), Part("b", log)))
+    sent: list[Message] = []
+    await live(door(nothing, Part("a", log), Part("b", log)), sent)
     assert [message["type"] for message in sent] == [
         "lifespan.startup.complete",
         "lifespan.shutdown.complete",
@@ -63,19 +64,16 @@ async def test_parts_are_opened_in_order_and_closed_in_reverse() -> None:
 
 async def test_a_part_that_cannot_start_closes_those_that_did() -> None:
     log: list[str] = []
-    sent = await live(door(nothing, Part("a", log), Part("b", log, fails=True)))
-    assert sent == [{"type": "lifespan.startup.failed", "message": "b cannot start"}]
+    sent: list[Message] = []
+    with pytest.raises(RuntimeError, match="b cannot start"):
+        await live(door(nothing, Part("a", log), Part("b", log, fails=True)), sent)
+    assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
     assert log == ["start a", "close a"]
 
 
-async def test_web_sockets_are_closed() -> None:
-    sent: list[Message] = []
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await door(nothing)({"type": "websocket"}, asyncio.Queue[Message]().get, send)
-    assert sent[0]["type"] == "websocket.close"
+async def test_get_also_takes_head() -> None:
+    assert (await Connection(door(nothing), "HEAD", "/x").head())[0] == 200
+    assert (await Connection(door(nothing), "POST", "/x").head())[0] == 405
 
 
 async def test_an_error_inside_a_stream_is_its_last_event() -> None:
@@ -123,7 +121,8 @@ async def test_headers_that_http_cannot_carry_are_left_out() -> None:
 
 async def test_endpoints_without_a_label_are_not_counted() -> None:
     metrics = Metrics(())
-    app = Door([Route("GET", "/health", "", nothing)], Telemetry(OFF, metrics))
+    opens = Door(Telemetry(OFF, metrics))
+    app = opens.router([opens.route("GET", "/health", "", nothing)])
     connection = Connection(app, "GET", "/health")
     assert (await connection.head())[0] == 200
     await connection.body()
