@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import httpx
 import pytest
 
-from backend.server.client import EngineClient
 from backend.tokenizer import Tokenizer
 from gateway.app import build_app
 from gateway.providers.engine import EngineProvider
@@ -186,8 +186,6 @@ async def test_readiness_follows_the_engine(
     folder = save_byte_level(tmp_path_factory.mktemp("checkpoint"))
     policies = Policies(models={"ours": ModelEntry(engine=EngineModel(checkpoint=str(folder)))})
     app = build_app(Settings(socket_paths={"ours": str(engine.path)}), policies)
-    client = app.resources[-1]
-    assert isinstance(client, EngineClient)
     async with http_client(app) as http:
         before = await http.get("/health/ready")
         assert before.status_code == 503
@@ -195,12 +193,11 @@ async def test_readiness_follows_the_engine(
             "status": "unavailable",
             "models": {"ours": {"ready": False, "phase": "starting", "fraction": 0.0}},
         }
-        await client.start()
-        await client.wait_ready(5)
-        ready = await http.get("/health/ready")
-        assert (ready.status_code, ready.json()["models"]["ours"]["ready"]) == (200, True)
-        assert (await http.get("/v1/models/ours")).json()["max_model_len"] == 256
-    await client.close()
+        async with app.lifespan_context(app), asyncio.timeout(5):
+            while (ready := await http.get("/health/ready")).status_code != 200:
+                await asyncio.sleep(0)
+            assert ready.json()["models"]["ours"]["ready"] is True
+            assert (await http.get("/v1/models/ours")).json()["max_model_len"] == 256
 
 
 async def test_tokenize_and_back(engine_http: httpx.AsyncClient, provider: EngineProvider) -> None:
