@@ -42,21 +42,28 @@ class HangDetector:
         self._since_s = self._silent_since_s = self._last = None
 
     def _works(self, pid: int, now_s: float) -> bool:
-        """True when it used the processor, or waited for a disk, since the last call."""
+        """True when it used the processor since the last call, or now waits for it or for a disk."""
         usage = _usage(pid)
         if usage is None:
             return False
-        cpu_s, is_waiting_for_disk = usage
+        cpu_s, is_waiting = usage
         last, self._last = self._last, (pid, now_s, cpu_s)
         if last is None or last[0] != pid:
             return True
-        return is_waiting_for_disk or cpu_s - last[2] > WORKING_CPU_SHARE * (now_s - last[1])
+        return is_waiting or cpu_s - last[2] > WORKING_CPU_SHARE * (now_s - last[1])
 
 
 def _usage(pid: int) -> tuple[float, bool] | None:
-    """Return processor seconds of a process and whether it sits in an uninterruptible wait; None: unknown."""
+    """Return processor seconds of a process and whether it waits for a processor or a disk; None: unknown."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # not Linux, or it has just ended
+        fields = _fields(Path(f"/proc/{pid}/stat"))
+        states = {_fields(thread)[0] for thread in Path(f"/proc/{pid}/task").glob("*/stat")}
+    except OSError:  # not Linux, or it (or a thread of it) has just ended
         return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == "D"
+    # R is also a thread that other work keeps from its processor: starved, not hung. D waits for a disk.
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), bool(states & {"R", "D"})
+
+
+def _fields(stat: Path) -> list[str]:
+    """Split a stat file of /proc behind the command's name, which may hold anything."""
+    return stat.read_text().rpartition(")")[2].split()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from gateway import hang
@@ -16,9 +21,9 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 0.0
         self.cpu_s = 0.0
-        self.on_disk = False
+        self.waits = False
         self.detector = HangDetector()
-        monkeypatch.setattr(hang, "_usage", lambda pid: (self.cpu_s, self.on_disk))
+        monkeypatch.setattr(hang, "_usage", lambda pid: (self.cpu_s, self.waits))
 
     def look(self, age_s: float, works: bool = False) -> bool:
         self.now_s += 0.5
@@ -47,8 +52,8 @@ def test_long_step_is_fine_and_endless_loop_is_not(machine: Machine) -> None:
     assert looks.index(True) * 0.5 == pytest.approx(HUNG_BUSY_AFTER_S, abs=1)
 
 
-def test_waiting_for_the_disk_is_work(machine: Machine) -> None:
-    machine.on_disk = True
+def test_waiting_for_a_disk_or_a_processor_is_work(machine: Machine) -> None:
+    machine.waits = True
     assert not any(machine.look(SILENT) for _ in range(20))
 
 
@@ -65,9 +70,20 @@ def test_reset_begins_anew(machine: Machine) -> None:
     assert not machine.look(SILENT)
 
 
-def test_usage_of_a_real_process() -> None:
-    import os
+def test_a_starved_process_waits_and_a_stopped_one_does_not() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            states = set()
+            while True not in states:  # from its start it may wait for the disk or for nothing
+                states.add((hang._usage(busy.pid) or (0.0, False))[1])
+            busy.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, busy.pid, os.WSTOPPED)
+            assert hang._usage(busy.pid) is not None and not hang._usage(busy.pid)[1]  # type: ignore[index]
+        finally:
+            busy.kill()
 
+
+def test_usage_of_a_real_process() -> None:
     usage = hang._usage(os.getpid())
     assert usage is None or usage[0] > 0
     assert hang._usage(2**22 + 1) is None
