@@ -18,7 +18,8 @@ class AttentionContext:
     """What one step computes once and every layer's attention reads."""
 
     plan: AttentionPlan
-    cos_sin: Tensor  # [2, T, 1, head_dim], see kernels.rotary
+    cos: Tensor  # [T, 1, head_dim], see kernels.rotary
+    signed_sin: Tensor
     slots: Tensor  # [T]
     kv: KVStorage
 
@@ -51,7 +52,7 @@ class Attention:
         heads = self.qkv(x).view(x.shape[0], shape.num_heads + 2 * shape.num_kv_heads, shape.head_dim)
         queries_keys = heads[:, : shape.num_heads + shape.num_kv_heads]
         normed = queries_keys if self.qk_norm is None else self.qk_norm(queries_keys)
-        rotate(normed, context.cos_sin, out=queries_keys)
+        rotate(normed, context.cos, context.signed_sin, out=queries_keys)
         context.kv.write(shape.layer, context.slots, heads[:, shape.num_heads :])
         plan = context.plan.by_window[shape.window]
         attended = paged_attention(heads[:, : shape.num_heads], context.kv.layers[shape.layer], plan)

@@ -23,11 +23,12 @@ class Rope:
         self._scale = config.attention_factor
         self._table = self._rows(_FIRST_ROWS)
 
-    def __call__(self, positions: Tensor, longest: int) -> Tensor:
-        """Positions [T], all below `longest` → [2, T, 1, head_dim] as kernels.rotary wants it."""
+    def __call__(self, positions: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """Positions [T], all below `longest` → cosines and signed sines, each [T, 1, head_dim]."""
         if longest > self._table.shape[1]:
             self._table = self._rows(1 << (longest - 1).bit_length())
-        return self._table.index_select(1, positions)
+        cos, signed_sin = self._table.index_select(1, positions)
+        return cos, signed_sin
 
     def _rows(self, count: int) -> Tensor:
         """[2, count, 1, head_dim]; angles in fp32, as transformers computes them."""

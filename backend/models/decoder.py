@@ -49,11 +49,13 @@ class Decoder:
     def forward(self, step: StepInput, kv: KVStorage) -> Tensor:
         """Compute the step's tokens and store their keys and values; returns the residual stream [T, D]."""
         hidden = self.embedding(step.token_ids)
+        cos, signed_sin = self.rope(step.positions, max(step.context_lens))
         context = AttentionContext(
             plan=plan_attention(
                 step.query_lens, step.context_lens, step.page_table, self.config.windows, hidden.dtype
             ),
-            cos_sin=self.rope(step.positions, max(step.context_lens)),
+            cos=cos,
+            signed_sin=signed_sin,
             slots=step.slots,
             kv=kv,
         )

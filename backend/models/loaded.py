@@ -70,7 +70,7 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     model_config = ModelConfig.from_checkpoint(config.checkpoint)
     names = FAMILIES[model_config.architecture]
     with torch.inference_mode(), WeightReader(config.checkpoint, on_progress) as reader:
-        precision = choose_precision(config, reader.dtype(names.embedding))
+        precision = choose_precision(config, model_config, reader.dtype(names.embedding))
         decoder = DecoderBuilder(model_config, names, reader, precision).build()
     if on_progress is not None:
         on_progress(1.0)

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from backend.config import EngineConfig
+from backend.config import EngineConfig, ModelConfig
 from backend.errors import CheckpointError
 from backend.kernels.linear import WeightLayout
+
+_SMALL_KV_BYTES = 1 << 16
+"""Up to this many bytes per token in float32, converting keys and values costs more than their memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Precision:
     kv: torch.dtype  # keys and values at rest
 
 
-def choose_precision(config: EngineConfig, stored: torch.dtype) -> Precision:
+def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> Precision:
     """`stored` is the checkpoint's dtype. Raises CheckpointError when cuda is asked for and absent.
 
     "auto" never computes more coarsely than the checkpoint is stored: float32 stays float32, 16 bit is
@@ -35,7 +38,9 @@ def choose_precision(config: EngineConfig, stored: torch.dtype) -> Precision:
     if device.type != "cpu":
         return Precision(device, torch.float32, "plain", torch.float32)
     if narrow:
-        return Precision(device, torch.float32, "half", torch.bfloat16)
+        token_bytes = model.num_layers * 2 * model.num_kv_heads * model.head_dim * torch.float32.itemsize
+        kv = torch.float32 if token_bytes <= _SMALL_KV_BYTES else torch.bfloat16
+        return Precision(device, torch.float32, "half", kv)
     return Precision(device, torch.float32, "packed", torch.float32)
 
 

@@ -18,12 +18,15 @@ def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:
 
 def _attend(q: Tensor, kv: Tensor, group: Group) -> Tensor:
     _, num_heads, head_dim = q.shape
-    queries = q[group.rows].view(group.count, group.queries, num_heads, head_dim).transpose(1, 2)
+    if group.queries == 1:
+        queries = q[group.rows].unsqueeze(2)
+    else:
+        queries = q[group.rows].transpose(0, 1).unsqueeze(0)
     gathered = kv[group.pages] if isinstance(group.pages, slice) else kv.index_select(0, group.pages)
     if gathered.dtype != q.dtype:
         gathered = gathered.to(q.dtype)
     by_sequence = gathered.view(group.count, -1, *kv.shape[2:])[:, : group.length]
-    keys, values = by_sequence.permute(2, 0, 3, 1, 4)  # each [count, Hkv, length, D]
+    keys, values = by_sequence.permute(2, 0, 3, 1, 4).unbind(0)  # each [count, Hkv, length, D]
     result = F.scaled_dot_product_attention(
         queries,
         keys,

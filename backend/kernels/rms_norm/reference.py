@@ -20,8 +20,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if x.dtype != torch.float32:
         return F.rms_norm(x, (size,), None, eps) * weight
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    root = torch.hypot(norm, _constant(math.sqrt(size * eps), x.device)).mul_(1 / math.sqrt(size))
-    return (x / root).mul_(weight)
+    root = torch.hypot(norm, _constant(math.sqrt(size * eps), x.device))
+    return (x / root.mul_(_constant(1 / math.sqrt(size), x.device))).mul_(weight)
 
 
 @functools.lru_cache(maxsize=64)

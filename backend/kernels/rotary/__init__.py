@@ -1,6 +1,6 @@
 """Rotary position embedding: (a, b) → (a cos - b sin, b cos + a sin) for the two halves a, b of each head.
 
-x, out [T, H, D]; cos_sin [2, T, 1, D]: cosines, and sines with the sign of the first half turned.
+x, out [T, H, D]; cos, signed_sin [T, 1, D]: the angle of each pair twice; sines negative in the first half.
 Bound: memory, reads and writes every element once. Reference: reference.py. Paper: arXiv:2104.09864.
 """
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from backend.kernels.rotary import reference
 
 
-def rotate(x: Tensor, cos_sin: Tensor, out: Tensor) -> None:
+def rotate(x: Tensor, cos: Tensor, signed_sin: Tensor, out: Tensor) -> None:
     """Rotate every head of every token by the token's position into `out`, which may be `x` itself."""
-    assert x.dim() == 3 and x.shape == out.shape and cos_sin.shape[1] == x.shape[0]
-    reference.rotate(x, cos_sin, out)
+    assert x.dim() == 3 and x.shape == out.shape and cos.shape[0] == signed_sin.shape[0] == x.shape[0]
+    reference.rotate(x, cos, signed_sin, out)
