@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -25,6 +27,7 @@ def main() -> None:
     )
     commands.add_parser("checkpoints", help="make the random checkpoints").set_defaults(run=_checkpoints)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what we started is ended as well
     arguments.run(arguments)
 
 
