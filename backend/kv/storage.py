@@ -50,7 +50,7 @@ class KVStorage:
         self.layout = layout
         shape = (num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.head_dim)
         self.layers = [_zeros(shape, layout) for _ in range(layout.num_layers)]
-        self._slots: list[Tensor] = [layer.flatten(0, 1) for layer in self.layers]
+        self._slots: list[Tensor] = [layer.flatten(0, 1).flatten(1, 2) for layer in self.layers]
 
     @property
     def num_pages(self) -> int:
@@ -60,8 +60,7 @@ class KVStorage:
     def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
         """Store `keys_values` [T, 2 * kv_heads, head_dim], keys first, at `slots` [T] of one layer."""
         target = self._slots[layer]
-        new = keys_values.view(-1, 2, *target.shape[2:])
-        target.index_copy_(0, slots, new if new.dtype == target.dtype else new.to(target.dtype))
+        target.index_copy_(0, slots, keys_values.to(target.dtype))
 
 
 def _zeros(shape: tuple[int, ...], layout: KVLayout) -> Tensor:

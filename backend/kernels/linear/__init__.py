@@ -34,8 +34,12 @@ def available_layouts() -> frozenset[WeightLayout]:
 def pack(weight: Tensor, bias: Tensor | None, layout: WeightLayout) -> PackedWeight:
     """Lay `weight` [N, K] out. "half" falls back to "packed" for a weight that fp16 cannot hold."""
     assert weight.dim() == 2 and (bias is None or bias.shape == (weight.shape[0],))
+    plain = reference.PlainWeight(weight, bias)
+    best: PackedWeight
     if layout == "half" and packed.fits_half(weight):
-        return packed.HalfWeight(weight, bias)
-    if layout != "plain" and "packed" in available_layouts() and weight.dtype == torch.float32:
-        return packed.OnednnWeight(weight, bias)
-    return reference.PlainWeight(weight, bias)
+        best = packed.HalfWeight(weight, bias)
+    elif layout != "plain" and "packed" in available_layouts() and weight.dtype == torch.float32:
+        best = packed.OnednnWeight(weight, bias)
+    else:
+        return plain
+    return packed.SmallWeight(plain, best) if weight.numel() <= packed.SMALL_ELEMENTS else best

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from backend.kernels.linear import WeightLayout
+    from backend.kernels.linear import PackedWeight, WeightLayout
 
 _ROWS_HINT = 16
 """oneDNN chooses its blocks for this many rows; measured to be good from 1 to 256, unlike a hint of 1."""
+
+SMALL_ELEMENTS = 1 << 18
+"""Below this many elements one row is faster in the plain layout: the packed ones cost 10 to 20 us per call."""
 
 _HALF_ROUNDING = 2.0**-25
 """fp16's step below 2^-14 is 2^-24; bf16 weights above that are exact in fp16."""
@@ -47,6 +50,20 @@ class HalfWeight:
         """[T, K] → [T, N]."""
         result: Tensor = self._linear(x, self._packed)
         return result
+
+
+class SmallWeight:
+    """Two layouts of a weight so small that calling a packed one costs more than one row's arithmetic."""
+
+    __slots__ = ("_many_rows", "_one_row")
+
+    def __init__(self, one_row: PackedWeight, many_rows: PackedWeight) -> None:
+        self._one_row = one_row
+        self._many_rows = many_rows
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, K] → [T, N]."""
+        return self._one_row(x) if x.shape[0] == 1 else self._many_rows(x)
 
 
 def fits_half(weight: Tensor) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ class Group:
     length: int  # keys per sequence after trimming the gathered pages
     mask: Tensor | None  # added to the scores, broadcastable to [count, Hq, queries, length]
     is_causal: bool  # the square causal mask, without a tensor
+    is_whole_step: bool = False  # `rows` are all tokens of the step, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ def _plan_window(step: _Step, window: int | None) -> WindowPlan:
     decodes = [i for i, query_len in enumerate(step.query_lens) if query_len == 1]
     groups = [_decode_group(step, members, window) for members in _split(step, decodes, window)]
     groups += [_prefill_group(step, i, window) for i, count in enumerate(step.query_lens) if count > 1]
+    if len(groups) == 1 and isinstance(groups[0].rows, slice):
+        return WindowPlan([replace(groups[0], is_whole_step=True)], None)
     if all(isinstance(group.rows, slice) for group in groups):
         edges = [group.rows for group in groups if isinstance(group.rows, slice)]
         if all(left.stop == right.start for left, right in zip(edges, edges[1:], strict=False)):

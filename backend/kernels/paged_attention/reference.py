@@ -18,15 +18,9 @@ def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:
 
 def _attend(q: Tensor, kv: Tensor, group: Group) -> Tensor:
     _, num_heads, head_dim = q.shape
-    if group.queries == 1:
-        queries = q[group.rows].unsqueeze(2)
-    else:
-        queries = q[group.rows].transpose(0, 1).unsqueeze(0)
-    gathered = kv[group.pages] if isinstance(group.pages, slice) else kv.index_select(0, group.pages)
-    if gathered.dtype != q.dtype:
-        gathered = gathered.to(q.dtype)
-    by_sequence = gathered.view(group.count, -1, *kv.shape[2:])[:, : group.length]
-    keys, values = by_sequence.permute(2, 0, 3, 1, 4).unbind(0)  # each [count, Hkv, length, D]
+    own = q if group.is_whole_step else q[group.rows]
+    queries = own.unsqueeze(2) if group.queries == 1 else own.transpose(0, 1).unsqueeze(0)
+    keys, values = _keys_values(kv, group, q.dtype)
     result = F.scaled_dot_product_attention(
         queries,
         keys,
@@ -35,4 +29,18 @@ def _attend(q: Tensor, kv: Tensor, group: Group) -> Tensor:
         is_causal=group.is_causal,
         enable_gqa=keys.shape[1] != num_heads,
     )
-    return result.transpose(1, 2).reshape(group.count * group.queries, num_heads * head_dim)
+    if group.queries > 1:
+        result = result.transpose(1, 2)
+    return result.reshape(group.count * group.queries, num_heads * head_dim)
+
+
+def _keys_values(kv: Tensor, group: Group, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Keys and values of the group, each [count, Hkv, length, D]; views where the pages are one run."""
+    if isinstance(group.pages, slice):
+        begin = group.pages.start * kv.shape[1]
+        by_sequence = kv.view(1, -1, *kv.shape[2:])[:, begin : begin + group.length]
+    else:
+        gathered = kv.index_select(0, group.pages)
+        by_sequence = gathered.view(group.count, -1, *kv.shape[2:])[:, : group.length]
+    keys, values = by_sequence.to(dtype).permute(2, 0, 3, 1, 4).unbind(0)
+    return keys, values
