@@ -32,7 +32,7 @@ FAMILY_WEIGHTS = {
     "strings": 1.3,
     "smalltalk": 0.6,
     "out_of_scope": 0.5,
-    "extraction": 0.9,
+    "extraction": 2.5,
 }
 SYSTEM_SHARE = 0.12
 EXTRA_TURN_SHARE = 0.1

@@ -51,14 +51,17 @@ def _tier1(rng: Random) -> Draw:
 
 
 def _tier2(rng: Random) -> Draw:
-    kind = rng.randrange(3)
-    if kind == 0:
+    if rng.random() < 0.7:
         return _items(rng, 2, 8)
-    return _words(rng, 2, 5) if kind == 1 else _letters(rng, 2, 5)
+    letters = rng.sample(_LETTERS, rng.randint(2, 8))
+    text = " ".join(letters)
+    prompts = [f"How many letters are in: {text}?", f"Count the letters: {text}"]
+    return Draw(prompts, str(len(letters)), f"letters {text}")
 
 
 def _tier3(rng: Random) -> Draw:
-    return _words(rng, 6, 12) if rng.random() < 0.5 else _letters(rng, 6, 12)
+    most = rng.choice((5, 12))
+    return _words(rng, 2, most) if rng.random() < 0.5 else _letters(rng, 2, most)
 
 
 def _tier4(rng: Random) -> Draw:

@@ -59,7 +59,7 @@ def _pet(rng: Random, who: str) -> _Fact:
 
 
 def _code(rng: Random, who: str) -> _Fact:
-    code = "".join(rng.choice("0123456789") for _ in range(rng.randint(3, 5)))
+    code = "".join(rng.choice("0123456789") for _ in range(rng.randint(3, 4)))
     return (
         f"The code of {who} is {code}.",
         (f"What is the code of {who}?", f"Which code does {who} have?"),
@@ -76,16 +76,9 @@ def _bought(rng: Random, who: str) -> _Fact:
     )
 
 
-_FACTS: tuple[Callable[[Random, str], _Fact], ...] = (
-    _lives,
-    _works,
-    _owns,
-    _age,
-    _likes,
-    _pet,
-    _code,
-    _bought,
-)
+_FactMaker = Callable[[Random, str], _Fact]
+_SIMPLE: tuple[_FactMaker, ...] = (_lives, _works, _owns, _age, _likes, _code, _bought)
+_ALL: tuple[_FactMaker, ...] = (*_SIMPLE, _pet)
 
 
 def _people(rng: Random, count: int) -> list[str]:
@@ -95,9 +88,9 @@ def _people(rng: Random, count: int) -> list[str]:
     return list(found)
 
 
-def _passage(rng: Random, people: int, per_person: int) -> Draw:
+def _passage(rng: Random, people: int, per_person: int, makers: tuple[_FactMaker, ...] = _ALL) -> Draw:
     names = _people(rng, people)
-    facts = [make(rng, name) for name in names for make in rng.sample(_FACTS, per_person)]
+    facts = [make(rng, name) for name in names for make in rng.sample(makers, per_person)]
     rng.shuffle(facts)
     _, questions, answer = rng.choice(facts)
     text = " ".join(statement for statement, _, _ in facts)
@@ -113,11 +106,11 @@ def _passage(rng: Random, people: int, per_person: int) -> Draw:
 
 
 def _tier1(rng: Random) -> Draw:
-    return _passage(rng, rng.randint(1, 2), 1)
+    return _passage(rng, rng.randint(1, 2), 1, _SIMPLE)
 
 
 def _tier2(rng: Random) -> Draw:
-    return _passage(rng, 2, 2) if rng.random() < 0.5 else _passage(rng, rng.randint(3, 4), 1)
+    return _passage(rng, 2, 2, _SIMPLE) if rng.random() < 0.5 else _passage(rng, 3, 1, _SIMPLE)
 
 
 def _tier3(rng: Random) -> Draw:
