@@ -9,13 +9,18 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
-from backend.errors import CheckpointError, RequestError, TemplateError
+from backend.errors import CheckpointError, PromptTooLong, RequestError, TemplateError
 from backend.tokenizer.chat_template import ChatTemplate
 from backend.tokenizer.detokenizer import Detokenizer
 from backend.tokenizer.files import TokenizerFiles, as_added_token, read_files
 from backend.tokenizer.token_bytes import TokenBytes, read_rules, special_ids
 
 Message = Mapping[str, Any]
+
+LONG_TEXT_CHARS = 16_384
+"""Longer texts are encoded without the interpreter's lock, which costs short ones more than it gives."""
+NORMALIZER_SHRINKS = 4
+"""How much shorter a normalizer may make a text (composing accents, trimming spaces) before it is split."""
 
 
 class Tokenizer:
@@ -35,6 +40,7 @@ class Tokenizer:
             name: ChatTemplate(text, str(files.folder)) for name, text in files.chat_templates.items()
         }
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self._longest_token = max(map(len, backend.get_vocab(with_added_tokens=True)), default=1)
         self.eos_token_ids = files.eos_token_ids
 
     @classmethod
@@ -57,17 +63,32 @@ class Tokenizer:
         """Whether the checkpoint says how to write a chat."""
         return "default" in self._templates
 
-    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = False, max_tokens: int | None = None) -> list[int]:
         """Token ids of `text`; special tokens written in it count as such, as in transformers.
 
         `add_special_tokens` adds what the checkpoint puts around a plain prompt (often BOS). Raises
-        RequestError when the text holds half of a surrogate pair, which no encoding has.
+        RequestError when the text holds half of a surrogate pair, which no encoding has, and PromptTooLong,
+        without encoding it, when it is so long that it surely has more than `max_tokens`.
         """
+        if max_tokens is not None:
+            self._check_length(text, max_tokens)
         try:
-            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            if len(text) <= LONG_TEXT_CHARS:
+                found = self._backend.encode(text, add_special_tokens=add_special_tokens)
+            else:
+                (found,) = self._backend.encode_batch([text], add_special_tokens=add_special_tokens)
         except (UnicodeEncodeError, TypeError) as error:
             raise RequestError(_NOT_UNICODE) from error
+        ids: list[int] = found.ids
         return ids
+
+    def _check_length(self, text: str, max_tokens: int) -> None:
+        least = len(text) // (self._longest_token * NORMALIZER_SHRINKS)
+        if least > max_tokens:
+            raise PromptTooLong(
+                f"This model's maximum context length is {max_tokens} tokens. However, your prompt has "
+                f"{len(text)} characters, which are more than {least} tokens. Please reduce its length."
+            )
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of these tokens; ids that are no tokens stand for nothing. Raises RequestError below 0."""
@@ -122,11 +143,12 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        max_tokens: int | None = None,
         **variables: Any,  # noqa: ANN401 - templates take any JSON value
     ) -> list[int]:
-        """Token ids of the chat's prompt: templates write their own special tokens."""
+        """Token ids of the chat's prompt: templates write their own special tokens; else as `encode`."""
         prompt = self.render_chat(messages, add_generation_prompt, continue_final_message, tools, **variables)
-        return self.encode(prompt)
+        return self.encode(prompt, max_tokens=max_tokens)
 
 
 _NOT_UNICODE = "The text holds half of a surrogate pair (U+D800 to U+DFFF): send valid Unicode."

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from backend.errors import EngineError, EngineUnavailable
+from backend.errors import EngineError, EngineUnavailable, RequestError
 from backend.server.client import EngineClient, RequestStream
 from backend.server.messages import Hello
 from backend.tokenizer import Tokenizer
+from backend.tokenizer.tokenizer import LONG_TEXT_CHARS
 from backend.types import Request, SamplingParams, StepOutput
 from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
 from gateway.openai.messages import plain_messages, text_size
@@ -32,8 +33,6 @@ from gateway.providers.sampling import (
     max_tokens_for,
 )
 
-LONG_TEXT_CHARS = 16_384
-"""Longer texts are tokenised in a thread, so that other streams keep flowing (about 2 ms of work)."""
 MAX_SEQUENCES = 1024
 """Prompts times choices of one request."""
 RETRY_S = 2.0
@@ -69,6 +68,11 @@ class EngineProvider:
         return hello
 
     @property
+    def _max_model_tokens(self) -> int | None:
+        hello = self.client.hello
+        return None if hello is None else hello.max_model_tokens
+
+    @property
     def fingerprint(self) -> str | None:
         """Names the weights in answers; None while the engine is away."""
         hello = self.client.hello
@@ -84,6 +88,7 @@ class EngineProvider:
             request.messages,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=bool(request.continue_final_message),
+            max_tokens=self._max_model_tokens,
         )
         hello = self.hello
         base = base_params(request, hello.vocab_size)
@@ -110,8 +115,9 @@ class EngineProvider:
         _check_count(len(prompts), request.num_choices)
         hello = self.hello
         base = base_params(request, hello.vocab_size)
+        found = await self.encode_prompts(prompts, max_tokens=hello.max_model_tokens)
         jobs: list[Job] = []
-        for prompt, token_ids in zip(prompts, await self.encode_prompts(prompts), strict=True):
+        for prompt, token_ids in zip(prompts, found, strict=True):
             check_prompt(token_ids, hello.vocab_size)
             limit = max_tokens_for(request.token_limit, len(token_ids), hello.max_model_tokens, "prompt")
             echo = None
@@ -140,37 +146,51 @@ class EngineProvider:
         *,
         add_generation_prompt: bool | None,
         continue_final_message: bool,
+        max_tokens: int | None = None,
     ) -> list[int]:
-        """Token ids of a chat's prompt. Raises InvalidRequest, also when the template refuses."""
+        """Token ids of a chat's prompt. Raises InvalidRequest, also when the template refuses.
+
+        With `max_tokens` a text that surely has more is refused before it costs time to count them.
+        """
         opens_answer = not continue_final_message if add_generation_prompt is None else add_generation_prompt
         return await self._text_work(
+            "messages",
             text_size(messages),
             lambda: self.tokenizer.encode_chat(
-                plain_messages(messages), opens_answer, continue_final_message
+                plain_messages(messages), opens_answer, continue_final_message, max_tokens=max_tokens
             ),
         )
 
     async def encode_prompts(
-        self, prompts: Sequence[Prompt], *, add_special_tokens: bool = True
+        self, prompts: Sequence[Prompt], *, add_special_tokens: bool = True, max_tokens: int | None = None
     ) -> list[list[int]]:
-        """Token ids of plain prompts; those given as ids stay as they are. Raises InvalidRequest."""
+        """Token ids of plain prompts; those given as ids stay as they are. Raises InvalidRequest.
+
+        `max_tokens` as in `encode_messages`.
+        """
         return await self._text_work(
+            "prompt",
             sum(len(prompt) for prompt in prompts if isinstance(prompt, str)),
             lambda: [
-                self.tokenizer.encode(prompt, add_special_tokens) if isinstance(prompt, str) else prompt
+                self.tokenizer.encode(prompt, add_special_tokens, max_tokens)
+                if isinstance(prompt, str)
+                else prompt
                 for prompt in prompts
             ],
         )
 
     async def decode(self, token_ids: list[int]) -> str:
         """The text of these tokens. Raises InvalidRequest."""
-        return await self._text_work(4 * len(token_ids), lambda: self.tokenizer.decode(token_ids))
+        return await self._text_work("tokens", 4 * len(token_ids), lambda: self.tokenizer.decode(token_ids))
 
-    async def _text_work(self, num_chars: int, work: Callable[[], T]) -> T:
+    async def _text_work(self, param: str, num_chars: int, work: Callable[[], T]) -> T:
+        """Do it, in a thread when it is much. `param` is the field that an error without one is about."""
         try:
             return await asyncio.to_thread(work) if num_chars > LONG_TEXT_CHARS else work()
-        except EngineError as error:
-            raise to_api_error(error) from None
+        except RequestError as error:
+            failure = to_api_error(error)
+            failure.param = failure.param or param
+            raise failure from None
 
     def _job(
         self,

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from backend.errors import CheckpointError, RequestError, TemplateError
+from backend.errors import CheckpointError, PromptTooLong, RequestError, TemplateError
 from backend.tokenizer import Tokenizer
 from backend.tokenizer.files import read_eos_token_ids
 from tests.backend.tokenizer.checkpoints import save_byte_level, save_metaspace
@@ -177,3 +179,31 @@ def test_a_broken_checkpoint_is_one_sentence(
 def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="There is no folder"):
         Tokenizer.from_checkpoint(tmp_path / "nowhere")
+
+
+def test_long_texts_are_encoded_as_short_ones_and_let_other_threads_run(pairs: dict[str, Pair]) -> None:
+    ours, theirs = pairs["byte_level"]
+    text = "The water turns the wheel. é " * 20_000
+    found: list[list[int]] = []
+    worker = threading.Thread(target=lambda: found.append(ours.encode(text)))
+    worker.start()
+    num_turns = 0
+    while worker.is_alive():
+        num_turns += 1
+        time.sleep(0)
+    assert num_turns > 100  # with the interpreter's lock held there are one or two
+    assert found == [theirs.encode(text, add_special_tokens=False)]
+    with pytest.raises(RequestError, match="surrogate"):
+        ours.encode(text + "\ud83d")
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_what_surely_exceeds_the_limit_is_refused_before_it_costs_time(
+    pairs: dict[str, Pair], kind: str
+) -> None:
+    tokenizer = pairs[kind][0]
+    with pytest.raises(PromptTooLong, match="10000000 characters"):
+        tokenizer.encode("x " * 5_000_000, max_tokens=2048)
+    longest = max((tokenizer.token_text(i) for i in range(tokenizer.vocab_size)), key=len)
+    text = longest * 100
+    assert tokenizer.encode(text, max_tokens=100) == tokenizer.encode(text)
