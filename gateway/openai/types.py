@@ -30,7 +30,7 @@ TextsOrTokens = (
     str
     | Annotated[
         list[str | TokenId | TokenIds],  # all of one kind; checked by `prompts.parse_prompts`
-        Meta(min_length=1, max_length=2048),
+        Meta(min_length=1),
     ]
 )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -20,6 +20,8 @@ from tests.gateway.scripted_engine import ScriptedEngine, says, silent
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+
+T = TypeVar("T")
 
 
 def chat(**more: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -322,14 +324,12 @@ async def test_too_many_sequences_are_refused(engine_http: httpx.AsyncClient) ->
     assert (status, error["param"]) == (400, "n")
 
 
-LONG = [{"role": "user", "content": "word " * 200_000}]
 MANY = [{"role": "user", "content": [{"type": "text", "text": "word"}]}] * 20_000
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        (CHAT, chat(messages=LONG)),
         (CHAT, chat(messages=MANY)),
         (COMPLETIONS, completion(prompt=["word " * 1000] * 500)),
     ],
@@ -337,6 +337,20 @@ MANY = [{"role": "user", "content": [{"type": "text", "text": "word"}]}] * 20_00
 async def test_long_texts_do_not_stop_the_loop(
     engine_http: httpx.AsyncClient, path: str, body: dict[str, Any]
 ) -> None:
+    (status, error), turns = await counting_turns(refused(engine_http, path, body))
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+    assert turns > 100
+
+
+async def test_one_long_text_does_not_stop_the_loop(provider: EngineProvider, tokenizer: Tokenizer) -> None:
+    text = "word " * 100_000
+    (found,), turns = await counting_turns(provider.encode_prompts([text]))
+    assert found == tokenizer.encode(text)
+    assert turns > 100
+
+
+async def counting_turns(work: Awaitable[T]) -> tuple[T, int]:
+    """What the work gives, and how often the loop went round meanwhile."""
     turns = 0
 
     async def count() -> None:
@@ -346,7 +360,29 @@ async def test_long_texts_do_not_stop_the_loop(
             await asyncio.sleep(0)
 
     counter = asyncio.create_task(count())
-    status, error = await refused(engine_http, path, body)
+    result = await work
     counter.cancel()
+    return result, turns
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_a_huge_text_is_refused_without_being_tokenised(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, path: str
+) -> None:
+    text = "x " * 4_000_000
+    messages = [{"role": "user", "content": text}]
+    body = completion(prompt=text) if path == COMPLETIONS else chat(messages=messages)
+    status, error = await refused(engine_http, path, body)
     assert (status, error["code"]) == (400, "context_length_exceeded")
-    assert turns > 100
+    assert error["param"] == ("prompt" if path == COMPLETIONS else "messages")
+    assert not engine.requests
+
+
+async def test_token_ids_are_limited_by_the_context_alone(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine
+) -> None:
+    status, error = await refused(engine_http, COMPLETIONS, completion(prompt=[5] * 3000))
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+    status, error = await refused(engine_http, COMPLETIONS, completion(prompt=["a"] * 2049))
+    assert (status, error["param"]) == (400, "prompt")
+    assert not engine.requests
