@@ -25,6 +25,7 @@ from gateway.child import EXIT_CANNOT_SERVE
 from gateway.log import configure_logging
 from gateway.settings import Settings
 from gateway.telemetry.errors import TelemetryError
+from gateway.web.http_protocol import HttpProtocol
 from policies.document import Policies
 
 READY_POLL_S = 0.05
@@ -86,7 +87,7 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         lifespan="on",
-        http="httptools",
+        http=HttpProtocol,
         ws="none",
         log_config=None,
         access_log=settings.access_log,
