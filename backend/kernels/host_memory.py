@@ -1,7 +1,7 @@
-"""Keeps freed host memory in the process: a decode step frees and allocates the same tensors every few milliseconds.
+"""Keeps freed host memory in the process: every step frees and allocates the same tensors.
 
-By default glibc gives large blocks back to the system at once, and each allocation then pays for zeroed pages again;
-on a 0.45 B model with 32 sequences that was half of the step.
+By default glibc gives large blocks back to the system at once, and each allocation then pays for zeroed pages
+again; on a 0.45 B model with 32 sequences that was half of the step.
 """
 
 from __future__ import annotations

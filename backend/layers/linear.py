@@ -15,7 +15,7 @@ class Linear:
 
     def __init__(self, weights: list[Tensor], biases: list[Tensor] | None, layout: WeightLayout) -> None:
         """`weights` [N_i, K] and `biases` [N_i] are stacked in order; both may be freed afterwards."""
-        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+        weight = torch.cat(weights)  # copies even one: the checkpoint's file is mapped, and aligned by chance
         bias = None if not biases else torch.cat(biases)
         self.out_features, self.in_features = weight.shape
         self._multiply = pack(weight, bias, layout)

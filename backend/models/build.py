@@ -110,14 +110,17 @@ class DecoderBuilder:
         self, rows: dict[str, int], columns: int, *, bias: bool = False, layout: WeightLayout | None = None
     ) -> Linear:
         """Stack the weights named by `rows` (name → number of rows) and, with `bias`, their biases."""
-        weights = [self._place(self.reader.get(name, (count, columns))) for name, count in rows.items()]
+        stored = [self.reader.get(name, (count, columns)) for name, count in rows.items()]
         biases = None
         if bias:
             biases = [
                 self._place(self.reader.get(name.removesuffix("weight") + "bias", (count,)))
                 for name, count in rows.items()
             ]
-        return Linear(weights, biases, layout or self.precision.weights)
+        layout = layout or self.precision.weights
+        if layout == "half" and any(weight.dtype == torch.float32 for weight in stored):
+            layout = "packed"  # stored more finely than half can hold
+        return Linear([self._place(weight) for weight in stored], biases, layout)
 
     def _norm(self, name: str) -> RMSNorm:
         weight = self._place(self.reader.get(name, (self.config.hidden_size,)))

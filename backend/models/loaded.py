@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig
+from backend.kernels.host_memory import keep_freed_memory
 from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.step_input import StepInput
 from backend.models.build import DecoderBuilder
@@ -71,6 +72,8 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     names = FAMILIES[model_config.architecture]
     with torch.inference_mode(), WeightReader(config.checkpoint, on_progress) as reader:
         precision = choose_precision(config, model_config, reader.dtype(names.embedding))
+        if precision.device.type == "cpu":
+            keep_freed_memory()
         decoder = DecoderBuilder(model_config, names, reader, precision).build()
     if on_progress is not None:
         on_progress(1.0)

@@ -32,5 +32,5 @@ def run_experts(
         begin += count
     joined = torch.cat(results) * weights.reshape(-1).index_select(0, order)[:, None]
     # Back to token order, so that the sum over k does not depend on which other tokens share the step.
-    unsorted = torch.empty_like(joined).index_copy_(0, order, joined.to(x.dtype))
-    return unsorted.view(num_tokens, top_k, -1).sum(dim=1)
+    unsorted = torch.empty_like(joined).index_copy_(0, order, joined)
+    return unsorted.view(num_tokens, top_k, -1).sum(dim=1).to(x.dtype)

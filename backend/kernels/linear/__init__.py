@@ -32,7 +32,7 @@ def available_layouts() -> frozenset[WeightLayout]:
 
 
 def pack(weight: Tensor, bias: Tensor | None, layout: WeightLayout) -> PackedWeight:
-    """Lay `weight` [N, K] out. "half" falls back to "packed" for a weight that fp16 cannot hold."""
+    """Lay `weight` [N, K] out; "half", for weights stored in 16 bits, falls back where fp16 overflows."""
     assert weight.dim() == 2 and (bias is None or bias.shape == (weight.shape[0],))
     plain = reference.PlainWeight(weight, bias)
     best: PackedWeight

@@ -1,7 +1,7 @@
 """What the reference attention gathers, masks and multiplies: computed once per step, used by every layer.
 
-Sequences with one query token are padded to a common number of pages and go in one call; to bound the
-padding, they are split where the longest is more than twice the shortest. Every other sequence is a call of its own.
+Sequences with one query token are padded to a common number of pages and go in one call; to bound the padding
+they are split where the longest is over twice the shortest. Every other sequence is a call of its own.
 """
 
 from __future__ import annotations

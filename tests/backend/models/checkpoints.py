@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 199,
@@ -69,9 +69,9 @@ VARIANTS = [
 ]
 
 
-def write_checkpoint(  # noqa: ANN401 - transformers is untyped
-    variant: Variant, directory: Path, dtype: torch.dtype = torch.float32, **save: Any
-) -> Any:
+def write_checkpoint(
+    variant: Variant, directory: Path, dtype: torch.dtype = torch.float32, **save: object
+) -> PreTrainedModel:
     """Save a random model of `variant` under `directory`; returns transformers' model, in float32."""
     torch.manual_seed(len(variant.name))
     config = AutoConfig.for_model(variant.model_type, **{**SHAPE, **variant.changes})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from backend.config import EngineConfig
 from backend.models import LoadedModel, load_model
@@ -22,7 +22,7 @@ MAX_DIFFERENCE = 1e-4
 class Pair:
     """The same weights in transformers and here."""
 
-    theirs: Any
+    theirs: PreTrainedModel
     ours: LoadedModel
 
     def expected(self, tokens: list[int]) -> Tensor:

@@ -1,0 +1,78 @@
+"""Frequencies and attention factors equal transformers', in both spellings of config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from backend.config import ModelConfig
+from backend.layers.rope import Rope, frequencies
+
+BASE = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 10,
+    "hidden_size": 256,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 8192,
+}
+SCALINGS: list[dict[str, Any]] = [
+    {"rope_type": "linear", "factor": 3.0},
+    {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 1024,
+    },
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048, "truncate": False},
+    {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 1024, "beta_fast": 20.0},
+    {
+        "rope_type": "yarn",
+        "factor": 8.0,
+        "original_max_position_embeddings": 1024,
+        "mscale": 0.7,
+        "mscale_all_dim": 1.0,
+    },
+]
+
+
+def read(directory: Path, **changes: object) -> ModelConfig:
+    (directory / "config.json").write_text(json.dumps({**BASE, **changes}))
+    return ModelConfig.from_checkpoint(directory)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS, ids=str)
+def test_scaling_equals_transformers(tmp_path: Path, scaling: dict[str, Any]) -> None:
+    theirs = LlamaConfig(**{**BASE, "rope_parameters": {**scaling, "rope_theta": 5e5}})
+    expected, factor = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](theirs, torch.device("cpu"))
+    new = read(tmp_path, rope_parameters={**scaling, "rope_theta": 5e5})
+    old_keys = {("type" if key == "rope_type" else key): value for key, value in scaling.items()}
+    old = read(tmp_path, rope_scaling=old_keys, rope_theta=5e5)
+    assert new.rope == old.rope
+    torch.testing.assert_close(frequencies(new.rope, new.head_dim), expected, rtol=1e-6, atol=0)
+    assert new.rope.attention_factor == pytest.approx(factor)
+
+
+def test_default_theta(tmp_path: Path) -> None:
+    assert read(tmp_path).rope.theta == 1e4
+    assert read(tmp_path, rope_theta=7e5).rope.theta == 7e5
+    assert read(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 3e5}).rope.theta == 3e5
+
+
+def test_table_grows_with_the_context(tmp_path: Path) -> None:
+    rope = Rope(read(tmp_path).rope, 128, torch.float32, torch.device("cpu"))
+    positions = torch.tensor([5, 9000])
+    cos, signed_sin = rope(positions, 9001)
+    angles = positions[:, None].float() * frequencies(read(tmp_path).rope, 128)
+    assert torch.equal(cos[:, 0, :64], angles.cos()) and torch.equal(cos[:, 0, 64:], angles.cos())
+    assert torch.equal(signed_sin[:, 0, :64], -angles.sin())
+    assert torch.equal(signed_sin[:, 0, 64:], angles.sin())

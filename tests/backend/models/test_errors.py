@@ -1,0 +1,133 @@
+"""Every way a checkpoint can be broken is one sentence that names the file, at start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from backend.config import DeviceName, EngineConfig
+from backend.errors import CheckpointError
+from backend.models import load_model
+from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+
+BY_NAME = {variant.name: variant for variant in VARIANTS}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    write_checkpoint(BY_NAME["qwen3"], tmp_path)
+    return tmp_path
+
+
+def load(directory: Path, device: DeviceName = "cpu") -> None:
+    load_model(EngineConfig(model="m", checkpoint=str(directory), device=device))
+
+
+def refuse(directory: Path, *fragments: str, device: DeviceName = "cpu") -> None:
+    with pytest.raises(CheckpointError) as caught:
+        load(directory, device)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    for fragment in fragments:
+        assert fragment in message
+
+
+def edit_config(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = directory / "config.json"
+    raw = json.loads(path.read_text())
+    change(raw)
+    path.write_text(json.dumps(raw))
+
+
+def edit_tensors(directory: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    tensors = load_file(directory / "model.safetensors")
+    change(tensors)
+    save_file(tensors, directory / "model.safetensors")
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    refuse(tmp_path / "nowhere", "nowhere/config.json does not exist", "Hugging Face")
+
+
+def test_config_is_not_json(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text("{broken")
+    refuse(checkpoint, "config.json", "cannot be read as JSON")
+
+
+def test_config_is_a_list(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text("[]")
+    refuse(checkpoint, "config.json holds a list")
+
+
+def test_unsupported_architecture(checkpoint: Path) -> None:
+    edit_config(checkpoint, lambda raw: raw.update(architectures=["GPT2LMHeadModel"]))
+    refuse(checkpoint, "'GPT2LMHeadModel'", "LlamaForCausalLM")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("hidden_size", None, "a number"),
+        ("hidden_size", "64", "a number"),
+        ("num_hidden_layers", 0, "a positive whole number"),
+        ("num_key_value_heads", 3, "a divisor of num_attention_heads=4"),
+        ("hidden_act", "gelu", "'silu'"),
+        ("rope_parameters", {"rope_type": "longrope"}, "'llama3', 'yarn'"),
+        ("rope_parameters", {"rope_type": "linear"}, "a number"),
+        ("quantization_config", {"quant_method": "gptq"}, "unquantised"),
+    ],
+)
+def test_wrong_value(checkpoint: Path, key: str, value: object, expected: str) -> None:
+    edit_config(checkpoint, lambda raw: raw.update({key: value}))
+    refuse(checkpoint, "config.json", expected)
+
+
+def test_no_weights(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    refuse(checkpoint, "holds no *.safetensors file")
+
+
+@pytest.mark.parametrize("size", [0, 5, 400, -1000])
+def test_truncated_file(checkpoint: Path, size: int) -> None:
+    path = checkpoint / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:size])
+    refuse(checkpoint, "model.safetensors", "download")
+
+
+def test_missing_tensor(checkpoint: Path) -> None:
+    name = "model.layers.1.mlp.up_proj.weight"
+    edit_tensors(checkpoint, lambda tensors: tensors.pop(name))
+    refuse(checkpoint, repr(name), "incomplete")
+
+
+def test_wrong_shape(checkpoint: Path) -> None:
+    edit_config(checkpoint, lambda raw: raw.update(intermediate_size=100))
+    refuse(checkpoint, "mlp.gate_proj.weight", "[96, 64]", "[100, 64]")
+
+
+def test_integer_weights(checkpoint: Path) -> None:
+    name = "model.norm.weight"
+    edit_tensors(checkpoint, lambda tensors: tensors.update({name: tensors[name].to(torch.int8)}))
+    refuse(checkpoint, repr(name), "int8", "unquantised")
+
+
+def test_missing_shard_and_broken_index(tmp_path: Path) -> None:
+    write_checkpoint(BY_NAME["llama"], tmp_path, max_shard_size="100KB")
+    shards = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    shards[1].unlink()
+    refuse(tmp_path, shards[1].name, "index.json names it")
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    refuse(tmp_path, "is not a safetensors index")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without cuda")
+def test_cuda_asked_for_and_absent(checkpoint: Path) -> None:
+    refuse(checkpoint, "'cuda'", "'auto'", device="cuda")

@@ -1,0 +1,77 @@
+"""Loading: shards, progress, revision, and what "auto" makes of a 16-bit checkpoint."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from backend.config import DtypeName, EngineConfig
+from backend.models import LoadedModel, load_model
+from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+from tests.backend.models.driver import Driver, Track, random_tokens
+
+BY_NAME = {variant.name: variant for variant in VARIANTS}
+
+
+def load(directory: Path, dtype: DtypeName = "float32") -> LoadedModel:
+    return load_model(EngineConfig(model="m", checkpoint=str(directory), device="cpu", dtype=dtype))
+
+
+def logits(model: LoadedModel) -> torch.Tensor:
+    tokens = random_tokens(40, seed=1)
+    driver, track = Driver(model), Track(tokens)
+    return torch.cat([driver.step([(track, count)])[0] for count in (30, 1, 9)])
+
+
+def test_shards_give_the_same_model(tmp_path: Path) -> None:
+    for name, size in (("one", "1GB"), ("many", "100KB")):
+        write_checkpoint(BY_NAME["mixtral"], tmp_path / name, max_shard_size=size)
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
+    assert torch.equal(logits(load(tmp_path / "one")), logits(load(tmp_path / "many")))
+
+
+def test_progress_rises_to_one(tmp_path: Path) -> None:
+    write_checkpoint(BY_NAME["qwen2"], tmp_path)
+    seen: list[float] = []
+    load_model(EngineConfig(model="m", checkpoint=str(tmp_path), device="cpu"), seen.append)
+    assert len(seen) > 10 and seen[0] > 0 and seen[-1] == 1.0
+    assert all(left <= right for left, right in pairwise(seen))
+
+
+def test_revision_tells_checkpoints_apart(tmp_path: Path) -> None:
+    for name in ("qwen3", "qwen3-biases"):
+        write_checkpoint(BY_NAME[name], tmp_path / name)
+    first = load(tmp_path / "qwen3").revision
+    assert first == load(tmp_path / "qwen3").revision
+    assert first != load(tmp_path / "qwen3-biases").revision
+
+
+def test_auto_keeps_a_float32_checkpoint_in_float32(tmp_path: Path) -> None:
+    write_checkpoint(BY_NAME["qwen3"], tmp_path)
+    model = load(tmp_path, "auto")
+    assert model.dtype == model.kv_layout.dtype == torch.float32
+    assert torch.equal(logits(model), logits(load(tmp_path)))
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen2", "qwen3-moe"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("auto", 0.03), ("bfloat16", 0.08)])
+def test_sixteen_bit_checkpoint_is_close_to_exact(
+    tmp_path: Path, name: str, dtype: DtypeName, tolerance: float
+) -> None:
+    """Relative to the spread of the logits; "auto" is far closer where the CPU computes in float32."""
+    write_checkpoint(BY_NAME[name], tmp_path, torch.bfloat16)
+    exact, got = logits(load(tmp_path)), logits(load(tmp_path, dtype))
+    assert got.dtype == torch.float32
+    assert ((got - exact).abs().mean() / exact.std()).item() < tolerance
+
+
+def test_weight_beyond_half_precision(tmp_path: Path) -> None:
+    """A bf16 weight that fp16 cannot hold is kept in float32, not made infinite."""
+    theirs = write_checkpoint(BY_NAME["llama"], tmp_path)
+    with torch.no_grad():
+        theirs.model.layers[0].mlp.up_proj.weight[0, 0] = 1e6
+    theirs.to(torch.bfloat16).save_pretrained(tmp_path)
+    assert logits(load(tmp_path, "auto")).isfinite().all()
