@@ -109,6 +109,7 @@ class EngineClient:
         self._changed = asyncio.Event()
         self._last_frame_s = 0.0
         self._longest_gap_s = 0.0
+        self._has_beaten = False
         self.hello: Hello | None = None
         self.stats = EngineStats()
 
@@ -121,7 +122,7 @@ class EngineClient:
     def ready(self) -> bool:
         """Connected, greeted, and the engine's step loop turns."""
         limit_s = min(max(HEARTBEAT_LIMIT_S, 3 * self._longest_gap_s), _HEARTBEAT_CEILING_S)
-        return self.hello is not None and self.heartbeat_age_s < limit_s
+        return self._has_beaten and self.heartbeat_age_s < limit_s
 
     async def start(self) -> None:
         """Begin to connect, and to connect again whenever the engine goes away. Returns at once."""
@@ -208,6 +209,7 @@ class EngineClient:
         """The connection is gone: whoever waits must know."""
         self._connection = None
         self.hello = None
+        self._has_beaten = False
         self._longest_gap_s = 0.0
         streams, self._streams = self._streams, {}
         for stream in streams.values():
@@ -224,6 +226,7 @@ class EngineClient:
                     self._dispatch(output)
             case Heartbeat():
                 self.stats = message.stats
+                self._has_beaten = True
             case Rejected():
                 stream = self._streams.pop(message.request_id, None)
                 if stream is not None:
