@@ -10,9 +10,12 @@ from gateway.openai.support import unknown_field
 
 ROLES = ("system", "developer", "user", "assistant")
 FIELDS = ("role", "content", "name", "refusal", "audio", "function_call", "tool_calls", "annotations")
+READ_FIELDS = ("role", "content", "name", "refusal")
 TEXT_PART_FIELDS = ("type", "text", "prompt_cache_breakpoint")
 MESSAGE_CHARS = 64
 """What a message costs a template beside its text, in characters."""
+LONGEST_ROLE = 16
+"""Longer ones are not quoted in errors: they may be somebody's text in the wrong place."""
 PART_KINDS = {"image_url": "images", "input_audio": "audio", "file": "files"}
 
 
@@ -41,55 +44,91 @@ def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
     if role in ("tool", "function"):
         raise _refused(f"{where}.role", f"messages of the role {role!r} (tool calls) are not supported yet")
     if role not in ROLES:
-        raise InvalidRequest(
-            f"Invalid value for '{where}.role': expected one of {', '.join(ROLES)}.", param=f"{where}.role"
-        )
+        raise _wrong_role(role, f"{where}.role")
     for name, value in message.items():
         if name not in FIELDS:
             raise unknown_field(name, FIELDS, f"{where}.")
-        if name not in ("role", "content", "name") and value not in (None, [], ""):
+        if name not in READ_FIELDS and value not in (None, [], ""):
             raise _refused(f"{where}.{name}", f"'{name}' in a message is not supported yet")
     plain = {"role": "system" if role == "developer" else str(role), "content": _text(message, where)}
     author = message.get("name")
     if isinstance(author, str):
         plain["name"] = author
     elif author is not None:
-        raise InvalidRequest(f"Invalid type for '{where}.name': expected a string.", param=f"{where}.name")
+        raise _wrong_type(f"{where}.name", "a string")
     return plain
 
 
 def _text(message: dict[str, Any], where: str) -> str:
     content = message.get("content")
+    if message.get("refusal") not in (None, ""):
+        content = _refusal(message, where)
     if isinstance(content, str):
         return content
     where = f"{where}.content"
     if isinstance(content, list) and content:
-        return "\n".join(_part_text(part, f"{where}[{index}]") for index, part in enumerate(content))
-    raise InvalidRequest(
-        f"Invalid type for '{where}': expected a string or a non-empty array of text parts.", param=where
-    )
+        return "\n".join(
+            _part_text(part, f"{where}[{index}]", message["role"]) for index, part in enumerate(content)
+        )
+    if "content" not in message:
+        raise InvalidRequest(
+            f"Missing required parameter: '{where}'.", param=where, code="missing_required_parameter"
+        )
+    raise _wrong_type(where, "a string or a non-empty array of text parts")
 
 
-def _part_text(part: object, where: str) -> str:
+def _refusal(message: dict[str, Any], where: str) -> str:
+    """What the model said instead of an answer, in a conversation that goes on."""
+    if message["role"] != "assistant" or message.get("content") not in (None, "", []):
+        raise _refused(f"{where}.refusal", "'refusal' belongs to an assistant's message without 'content'")
+    refusal = message["refusal"]
+    if not isinstance(refusal, str):
+        raise _wrong_type(f"{where}.refusal", "a string")
+    return refusal
+
+
+def _part_text(part: object, where: str, role: str) -> str:
     if not isinstance(part, dict):
-        raise InvalidRequest(f"Invalid type for '{where}': expected an object.", param=where)
+        raise _wrong_type(where, "an object")
     kind = part.get("type")
     if isinstance(kind, str) and kind in PART_KINDS:
         raise _refused(
             f"{where}.type", f"{PART_KINDS[kind]} ({kind!r} parts) are not supported by this model"
         )
-    field = "refusal" if kind == "refusal" else "text"
-    if kind not in ("text", "refusal"):
-        raise InvalidRequest(f"Invalid value for '{where}.type': expected 'text'.", param=f"{where}.type")
-    if not isinstance(part.get(field), str):
+    is_refusal = kind == "refusal" and role == "assistant"
+    field = "refusal" if is_refusal else "text"
+    if kind != "text" and not is_refusal:
         raise InvalidRequest(
-            f"Invalid type for '{where}.{field}': expected a string.", param=f"{where}.{field}"
+            f"Invalid value for '{where}.type': expected 'text'.",
+            param=f"{where}.type",
+            code="invalid_value",
         )
+    if not isinstance(part.get(field), str):
+        raise _wrong_type(f"{where}.{field}", "a string")
     for name in part:
         if name not in TEXT_PART_FIELDS and name != field:
             raise unknown_field(name, TEXT_PART_FIELDS, f"{where}.")
     text: str = part[field]
     return text
+
+
+def _wrong_role(role: object, where: str) -> InvalidRequest:
+    if role is None:
+        return InvalidRequest(
+            f"Missing required parameter: '{where}'.", param=where, code="missing_required_parameter"
+        )
+    shown = f" (got {role!r})" if isinstance(role, str) and len(role) <= LONGEST_ROLE else ""
+    return InvalidRequest(
+        f"Invalid value for '{where}'{shown}: expected one of {', '.join(ROLES)}.",
+        param=where,
+        code="invalid_value",
+    )
+
+
+def _wrong_type(where: str, expected: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Invalid type for '{where}': expected {expected}.", param=where, code="invalid_type"
+    )
 
 
 def _refused(param: str, what: str) -> InvalidRequest:

@@ -93,6 +93,7 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     """POST /v1/chat/completions."""
 
     messages: Messages
+    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None  # completions may ask for none
     max_completion_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None

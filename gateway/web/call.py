@@ -111,7 +111,7 @@ class Call:
                 status=415,
                 code="unsupported_media_type",
             )
-        if header(self.scope, b"content-encoding") not in (b"", b"identity"):
+        if header(self.scope, b"content-encoding").lower() not in (b"", b"identity"):
             raise InvalidRequest(
                 "Compressed request bodies are not read: send it without Content-Encoding.",
                 status=415,

@@ -3,14 +3,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from openai.types.chat import (
+    ChatCompletionAssistantMessageParam,
+    ChatCompletionContentPartRefusalParam,
+    ChatCompletionContentPartTextParam,
+    ChatCompletionDeveloperMessageParam,
+    ChatCompletionSystemMessageParam,
+    ChatCompletionUserMessageParam,
+)
 
 from gateway.errors import InvalidRequest
-from gateway.openai.messages import plain_messages
+from gateway.openai.messages import FIELDS, TEXT_PART_FIELDS, plain_messages
 
 
 def test_text_comes_through_in_either_form() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "developer", "content": "rules"},
         {"role": "user", "content": parts, "name": "ann"},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
@@ -23,11 +31,52 @@ def test_text_comes_through_in_either_form() -> None:
 
 
 def test_an_answer_may_come_back_as_it_was_given() -> None:
-    answer = {
+    answer: dict[str, Any] = {
         "role": "assistant", "content": "yes", "refusal": None, "annotations": [], "audio": None,
         "function_call": None, "tool_calls": None,
     }  # fmt: skip
     assert plain_messages([answer]) == [{"role": "assistant", "content": "yes"}]
+    refusal = {"role": "assistant", "content": None, "refusal": "no"}
+    assert plain_messages([refusal]) == [{"role": "assistant", "content": "no"}]
+
+
+@pytest.mark.parametrize(
+    ("params", "known"),
+    [
+        (ChatCompletionSystemMessageParam, FIELDS),
+        (ChatCompletionDeveloperMessageParam, FIELDS),
+        (ChatCompletionUserMessageParam, FIELDS),
+        (ChatCompletionAssistantMessageParam, FIELDS),
+        (ChatCompletionContentPartTextParam, TEXT_PART_FIELDS),
+        (ChatCompletionContentPartRefusalParam, ("type", "refusal")),
+    ],
+)
+def test_every_documented_field_of_a_message_is_known(params: type, known: tuple[str, ...]) -> None:
+    assert set(params.__annotations__) - set(known) == set()
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ({"content": "x"}, "missing_required_parameter"),
+        ({"role": "user"}, "missing_required_parameter"),
+        ({"role": "user", "content": None}, "invalid_type"),
+        ({"role": "usr", "content": "x"}, "invalid_value"),
+        ({"role": "tool", "content": "x"}, "unsupported_parameter"),
+    ],
+)
+def test_refusals_carry_a_code(message: dict[str, Any], code: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        plain_messages([message])
+    assert refused.value.code == code
+
+
+def test_a_mistyped_role_is_quoted_and_a_text_in_its_place_is_not() -> None:
+    with pytest.raises(InvalidRequest, match="got 'usr'"):
+        plain_messages([{"role": "usr", "content": "x"}])
+    with pytest.raises(InvalidRequest) as refused:
+        plain_messages([{"role": "my secret question is this", "content": "x"}])
+    assert "secret" not in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -54,6 +103,10 @@ def test_an_answer_may_come_back_as_it_was_given() -> None:
         ({"role": "user", "content": "x", "name": 1}, "messages[1].name"),
         ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[1].tool_calls"),
         ({"role": "assistant", "content": "x", "audio": {"id": "1"}}, "messages[1].audio"),
+        ({"role": "assistant", "content": "x", "refusal": "no"}, "messages[1].refusal"),
+        ({"role": "assistant", "content": None, "refusal": 5}, "messages[1].refusal"),
+        ({"role": "user", "content": None, "refusal": "no"}, "messages[1].refusal"),
+        ({"role": "user", "content": [{"type": "refusal", "refusal": "x"}]}, "messages[1].content[0].type"),
     ],
 )
 def test_what_no_template_reads_is_refused_by_place(message: dict[str, Any], param: str) -> None:

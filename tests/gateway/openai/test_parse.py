@@ -53,6 +53,7 @@ def test_bytes_either_decode_or_are_refused(raw: bytes) -> None:
         ({"logit_bias": {"5": 101}}, "logit_bias", "invalid_value"),
         ({"metadata": {"k" * 65: "v"}}, "metadata", "invalid_value"),
         ({"metadata": {"k": 1}}, "metadata", "invalid_type"),
+        ({"max_tokens": 0}, "max_tokens", "invalid_value"),
         ({"stream_options": {"include_usag": True}}, "stream_options.include_usag", "unknown_parameter"),
         ({"model": ""}, "model", "invalid_value"),
     ],

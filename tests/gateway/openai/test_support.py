@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from openai.types import completion_create_params, embedding_create_params
+from openai.types.chat import ChatCompletionStreamOptionsParam
 from openai.types.chat import completion_create_params as chat_create_params
 
 from gateway.errors import InvalidRequest
 from gateway.openai.support import CHAT, COMPLETIONS, EMBEDDINGS, Rule, check_supported
-from gateway.openai.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.openai.types import ChatRequest, CompletionRequest, EmbeddingRequest, StreamOptions
 
 TABLES = {
     "chat": (
@@ -45,6 +46,11 @@ def test_tables_hold_every_documented_field_and_our_extensions(name: str) -> Non
     extensions = {field for field, rule in table.items() if rule.note.startswith("extension")}
     assert set(table) - documented == extensions
     assert set(table) == set(kind.__struct_fields__)
+
+
+def test_every_documented_stream_option_is_known() -> None:
+    documented = set(ChatCompletionStreamOptionsParam.__annotations__)
+    assert documented == set(StreamOptions.__struct_fields__)
 
 
 REFUSED = [
