@@ -65,8 +65,8 @@ async def test_kill_nine_under_twenty_streams(start_server: StartServer) -> None
     assert httpx.get(server.root_url + "/health/live", timeout=5).status_code == 200
 
     wait_until(server.is_ready, 4 * RESTART_LIMIT_S, lambda: "the engine did not come back")
-    # Where even the first start took longer, the machine is too busy for the absolute limit.
-    assert time.monotonic() - killed_s < max(RESTART_LIMIT_S, first_start_s)
+    # Where the first start alone took more than half of it, the machine is too busy for the absolute limit.
+    assert time.monotonic() - killed_s < max(RESTART_LIMIT_S, 2 * first_start_s)
     assert server.engine_pids() != [pid]
     again = httpx.post(
         server.base_url + "/chat/completions",
