@@ -1,7 +1,8 @@
-"""The draw: argmax(logits / temperature + Gumbel noise) over what top_k, top_p and min_p leave.
+"""The draw: one uniform number per (seed, absolute position), looked up in the row's cumulative weights.
 
-The noise is a hash of (seed, absolute position, token id), so that a seed gives the same draw whatever the
-batch, the row or the order of steps. The allowed set is a threshold on the logits: ties stay together.
+The number is a hash, so that a seed gives the same draw whatever the batch, the row or the order of steps.
+Weights are the softmax of logits / temperature; what top_k, top_p and min_p forbid weighs 0. The allowed set
+is a threshold: ties stay together. Tokens are laid out by id, so that near ties do not swap places.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-CANDIDATES = 128
-"""Best tokens per row that filters look at first; a row whose filter reaches deeper sorts its vocabulary."""
+CANDIDATES = 1024
+"""Best weights per row that filters look at first; a row whose filter reaches deeper sorts its vocabulary."""
+
+_LEAST_TEMPERATURE = 1e-6
+"""Below, logits / temperature could overflow; it is as good as greedy by far."""
+
+_RUN_TOKENS = 128
+"""The draw first finds a run of so many tokens by their sums, then the token within."""
 
 _BLOCK_ELEMENTS = 2**20
-"""Noise is made for so many logits at once: bounded, and small enough for the processor's cache."""
+"""So many logits are worked on at once: bounds memory, and keeps it in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +43,9 @@ class Sampler:
     """Draws tokens for one vocabulary on one device."""
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._vocab_size = vocab_size
         self._device = device
-        ids = np.arange(vocab_size, dtype=np.uint32)
-        self._token_hash = torch.from_numpy(_mix32(ids + np.uint32(0x9E3779B9)).view(np.int32)).to(device)
+        self._run = torch.arange(_RUN_TOKENS, device=device)
 
     def sample(self, logits: Tensor, batch: SamplingBatch) -> tuple[list[int], list[bool]]:
         """Token ids [R] and whether each row's logits were sound (no NaN, not all masked).
@@ -46,91 +53,65 @@ class Sampler:
         `logits` [R, V] float32 stay as they are.
         """
         is_random = batch.temperature > 0
-        if not is_random.any():
-            best, token_ids = _best(logits)
-            return token_ids.tolist(), torch.isfinite(best).tolist()
         if is_random.all():
-            best, token_ids = self._draw(logits, batch, np.arange(len(is_random)))
-            return token_ids.tolist(), torch.isfinite(best).tolist()
+            token_ids, is_sound = self._draw(logits, batch, np.arange(len(is_random)))
+            return token_ids.tolist(), is_sound.tolist()
         best, token_ids = _best(logits)
-        rows = np.flatnonzero(is_random)
-        index = torch.from_numpy(rows).to(self._device)
-        best[index], token_ids[index] = self._draw(logits[index], batch, rows)
-        return token_ids.tolist(), torch.isfinite(best).tolist()
+        is_sound = torch.isfinite(best)
+        if is_random.any():
+            rows = np.flatnonzero(is_random)
+            index = torch.from_numpy(rows).to(self._device)
+            token_ids[index], is_sound[index] = self._draw(logits[index], batch, rows)
+        return token_ids.tolist(), is_sound.tolist()
 
     def _draw(self, logits: Tensor, batch: SamplingBatch, rows: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
-        """Best score and token id for `logits` [R', V], which are those of `rows` of the batch."""
-        scaled = logits / self._column(batch.temperature[rows])
-        keys = self._keys(batch.seeds[rows], batch.positions[rows])
-        top_k, top_p, min_p = batch.top_k[rows], batch.top_p[rows], batch.min_p[rows]
-        is_filtered = ((top_k > 0) & (top_k < logits.shape[1])) | (top_p < 1) | (min_p > 0)
-        if not is_filtered.any():
-            return self._draw_all(scaled, keys)
-        filters = _Filters(self._column(top_k), self._column(top_p), self._column(min_p))
-        if is_filtered.all():
-            return self._draw_filtered(scaled, keys, filters)
-        best = torch.empty(len(rows), dtype=scaled.dtype, device=self._device)
-        token_ids = torch.empty(len(rows), dtype=torch.int64, device=self._device)
-        some, others = (
-            torch.from_numpy(np.flatnonzero(part)).to(self._device) for part in (is_filtered, ~is_filtered)
-        )
-        best[some], token_ids[some] = self._draw_filtered(scaled[some], keys[:, some], filters[some])
-        best[others], token_ids[others] = self._draw_all(scaled[others], keys[:, others])
-        return best, token_ids
-
-    def _draw_filtered(self, scaled: Tensor, keys: Tensor, filters: _Filters) -> tuple[Tensor, Tensor]:
-        """Draw among the best CANDIDATES of each row, again over all tokens where those may not do."""
-        best, token_ids, is_certain = self._draw_candidates(scaled, keys, filters)
-        rest = torch.nonzero(~is_certain).flatten()
-        if len(rest):
-            part = scaled[rest]
-            threshold, _ = filters[rest].thresholds(part.sort(dim=-1, descending=True).values, part)
-            part.masked_fill_(part < threshold, float("-inf"))
-            best[rest], token_ids[rest] = self._draw_all(part, keys[:, rest])
-        return best, token_ids
-
-    def _draw_candidates(
-        self, scaled: Tensor, keys: Tensor, filters: _Filters
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw among the best CANDIDATES of each row; False where the allowed set may reach beyond them."""
-        values, ids = scaled.topk(min(CANDIDATES, scaled.shape[1]), dim=-1)
-        threshold, is_certain = filters.thresholds(values, scaled)
-        scores = values - self._noise(self._token_hash[ids], keys)
-        best, choice = _best(scores.masked_fill_(values < threshold, float("-inf")))
-        return best, ids.gather(1, choice[:, None])[:, 0], is_certain
-
-    def _draw_all(self, scaled: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw over the whole vocabulary, a block of rows at a time."""
-        num_rows, vocab_size = scaled.shape
-        block = max(1, _BLOCK_ELEMENTS // vocab_size)
+        """Token id and soundness for each of `logits` [R', V], which are those of `rows` of the batch."""
+        size = max(1, _BLOCK_ELEMENTS // self._vocab_size)
         parts = [
-            _best(scaled[i : i + block] - self._noise(self._token_hash[None], keys[:, i : i + block]))
-            for i in range(0, num_rows, block)
+            self._draw_block(logits[i : i + size], batch, rows[i : i + size])
+            for i in range(0, len(rows), size)
         ]
-        return torch.cat([best for best, _ in parts]), torch.cat([token_ids for _, token_ids in parts])
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat([token_ids for token_ids, _ in parts]), torch.cat([sound for _, sound in parts])
 
-    def _noise(self, token_hash: Tensor, keys: Tensor) -> Tensor:
-        """Negated standard Gumbel noise [R, C] for `token_hash` [R or 1, C] int32 and `keys` [2, R] int32.
+    def _draw_block(
+        self, logits: Tensor, batch: SamplingBatch, rows: NDArray[np.intp]
+    ) -> tuple[Tensor, Tensor]:
+        temperature = np.maximum(batch.temperature[rows], np.float32(_LEAST_TEMPERATURE))
+        weights = (logits / self._column(temperature)).softmax(dim=-1)
+        top_k, top_p, min_p = batch.top_k[rows], batch.top_p[rows], batch.min_p[rows]
+        filtered = np.flatnonzero(((top_k > 0) & (top_k < self._vocab_size)) | (top_p < 1) | (min_p > 0))
+        if len(filtered):
+            columns = (self._column(values[filtered]) for values in (top_k, top_p, min_p))
+            index = torch.from_numpy(filtered).to(self._device)
+            part = weights if len(filtered) == len(rows) else weights[index]
+            _zero_below(weights, index, _Filters(*columns).thresholds(part))
+        return self._pick(weights, self._column(_uniforms(batch.seeds[rows], batch.positions[rows])))
 
-        Two rounds of a 32-bit multiply-and-shift hash with a key word in each; a mask makes shifts logical.
+    def _pick(self, weights: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """Where `uniforms` [R, 1] float64 of the way through the row's sum of `weights` [R, V] lies.
+
+        A token of weight 0 is never picked.
         """
-        first, second = keys[0, :, None], keys[1, :, None]
-        bits = token_hash ^ first
-        bits.mul_(0x7FEB352D)
-        bits.bitwise_xor_((bits >> 15).bitwise_and_(0x1FFFF)).bitwise_xor_(second)
-        bits.mul_(0x846CA68B - 2**32)
-        bits.bitwise_xor_((bits >> 16).bitwise_and_(0xFFFF)).bitwise_and_(0x7FFFFFFF)
-        # log1p keeps its precision where it matters: a uniform near 0 is noise far up, which wins.
-        negated_uniform = bits.to(torch.float32).add_(0.5).mul_(-(2.0**-31))
-        return negated_uniform.log1p_().neg_().log_()
+        sums = _sums_of_runs(weights)
+        edges = sums.cumsum(dim=-1, dtype=torch.float64)
+        total = edges[:, -1:]
+        target = uniforms * total
+        run = (edges <= target).sum(dim=-1, keepdim=True).clamp_(max=sums.shape[1] - 1)
+        ids = run * _RUN_TOKENS + self._run
+        last = self._vocab_size - 1
+        inside = weights.gather(1, ids.clamp(max=last))
+        if self._vocab_size % _RUN_TOKENS:
+            inside.masked_fill_(ids > last, 0.0)
+        inner = inside.cumsum(dim=-1, dtype=torch.float64)
+        # The run's own sum may differ from `sums` in its last digits: stay within it.
+        rest = (target - (edges.gather(1, run) - sums.gather(1, run))).clamp_(min=0.0)
+        rest = torch.minimum(rest, inner[:, -1:] * (1.0 - 2.0**-50))
+        token_ids = ids[:, 0] + (inner <= rest).sum(dim=-1)
+        return token_ids.clamp_(max=last), (total > 0)[:, 0]  # NaN is not
 
-    def _keys(self, seeds: NDArray[np.uint64], positions: NDArray[np.int64]) -> Tensor:
-        """Two int32 key words [2, R] from (seed, position)."""
-        mixed = _mix64(_mix64(seeds) + positions.astype(np.uint64))
-        words = np.stack([mixed.astype(np.uint32), (mixed >> np.uint64(32)).astype(np.uint32)])
-        return torch.from_numpy(words.view(np.int32)).to(self._device)
-
-    def _column(self, values: NDArray[np.float32] | NDArray[np.int64]) -> Tensor:
+    def _column(self, values: NDArray[np.float32] | NDArray[np.float64] | NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(values).to(self._device)[:, None]
 
 
@@ -142,35 +123,39 @@ class _Filters:
     top_p: Tensor
     min_p: Tensor
 
-    def __getitem__(self, rows: Tensor) -> _Filters:
-        return _Filters(self.top_k[rows], self.top_p[rows], self.min_p[rows])
+    def thresholds(self, weights: Tensor) -> Tensor:
+        """The least allowed weight [R, 1] of `weights` [R, V], whose rows sum to 1."""
+        threshold, is_certain = self._thresholds(_largest(weights, CANDIDATES), weights.shape[1])
+        rest = torch.nonzero(~is_certain).flatten()
+        if len(rest):
+            some = _Filters(self.top_k[rest], self.top_p[rest], self.min_p[rest])
+            part = _largest(weights[rest], weights.shape[1])
+            threshold[rest], _ = some._thresholds(part, weights.shape[1])
+        return threshold
 
-    def thresholds(self, values: Tensor, scaled: Tensor) -> tuple[Tensor, Tensor]:
-        """The lowest allowed value of each row [R, 1], and whether `values` sufficed to know it [R].
+    def _thresholds(self, values: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
+        """The least allowed weight of each row [R, 1], and whether `values` sufficed to know it [R].
 
-        `values` [R, C] are the C best of `scaled` [R, V], best first. top_p counts within what top_k leaves.
+        `values` [R, C] are the row's C best, best first. top_p counts within what top_k leaves.
         """
-        num_values, vocab_size = values.shape[1], scaled.shape[1]
-        is_complete = num_values == vocab_size
-        last = values[:, -1:]
+        num_values = values.shape[1]
         is_limited = (self.top_k > 0) & (self.top_k < vocab_size)
         at_k = values.gather(1, self.top_k.clamp(1, num_values) - 1)
-        by_k = torch.where(is_limited, at_k, float("-inf"))
-        allowed = values >= by_k
-        inside = torch.where(allowed, values, float("-inf")).logsumexp(dim=-1, keepdim=True)
-        total = (
-            inside if is_complete else torch.where(is_limited, inside, scaled.logsumexp(dim=-1, keepdim=True))
-        )
-        probabilities = torch.where(allowed, (values - total).exp(), 0.0)
-        mass_before = probabilities.cumsum(dim=-1) - probabilities
-        num_inside = (mass_before < self.top_p).sum(dim=-1, keepdim=True).clamp_(1, num_values)
-        by_p = torch.where(self.top_p < 1, values.gather(1, num_inside - 1), float("-inf"))
-        by_min = values[:, :1] + self.min_p.log()
+        by_k = torch.where(is_limited, at_k, 0.0)
+        allowed = torch.where(values >= by_k, values, 0.0)
+        mass = allowed.cumsum(dim=-1, dtype=torch.float64)
+        wanted = self.top_p * torch.where(is_limited, mass[:, -1:], 1.0)
+        num_inside = (mass - allowed < wanted).sum(dim=-1, keepdim=True).clamp_(1, num_values)
+        has_p = self.top_p < 1
+        by_p = torch.where(has_p, values.gather(1, num_inside - 1), 0.0)
+        by_min = values[:, :1] * self.min_p
         threshold = torch.maximum(torch.maximum(by_k, by_p), by_min)
-        if is_complete:
+        if num_values == vocab_size:
             return threshold, torch.ones(len(values), dtype=torch.bool, device=values.device)
-        is_known = ~is_limited | ((self.top_k <= num_values) & (by_k > last))
-        return threshold, (is_known & (threshold > last))[:, 0]
+        # Ties with the k-th may go on behind the last value, and would count for top_p.
+        knows_k = (self.top_k <= num_values) & (~has_p | (at_k > values[:, -1:]))
+        knows_p = ~has_p | (mass[:, -1:] >= wanted)
+        return threshold, torch.where(is_limited, knows_k, knows_p)[:, 0]
 
 
 def _best(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,11 +168,43 @@ def _best(scores: Tensor) -> tuple[Tensor, Tensor]:
     return scores.gather(1, index[:, None])[:, 0], index
 
 
-def _mix32(x: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """A bijective avalanche hash of 32-bit words (the finaliser of MurmurHash3)."""
-    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    x = (x ^ (x >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return x ^ (x >> np.uint32(16))
+def _largest(weights: Tensor, count: int) -> Tensor:
+    """The `count` largest of each row of [R, V], or all when there are fewer, best first."""
+    count = min(count, weights.shape[1])
+    if weights.is_cuda:
+        return weights.topk(count, dim=-1).values
+    # On a CPU, torch's topk and sort take ten times as long as numpy's.
+    values = weights.numpy()
+    if count < weights.shape[1]:
+        values = np.partition(values, -count, axis=-1)[:, -count:]
+    return torch.from_numpy(np.sort(values, axis=-1)[:, ::-1].copy())
+
+
+def _zero_below(weights: Tensor, rows: Tensor, thresholds: Tensor) -> None:
+    """Set what is less than `thresholds` [R', 1] to 0 in these rows [R'] of `weights` [R, V]."""
+    if weights.is_cuda:
+        part = weights[rows]
+        weights[rows] = part.masked_fill_(part < thresholds, 0.0)
+        return
+    # On a CPU, comparing takes ten times as long as torch's threshold, which keeps what is greater.
+    bounds = np.nextafter(thresholds[:, 0].numpy(), np.float32(-1))
+    for row, bound in zip(rows.tolist(), bounds.tolist(), strict=True):
+        torch.threshold_(weights[row], bound, 0.0)
+
+
+def _sums_of_runs(weights: Tensor) -> Tensor:
+    """Sums of each _RUN_TOKENS neighbours in the rows of [R, V]; the last run may be shorter."""
+    tail = weights.shape[1] % _RUN_TOKENS
+    whole = weights.shape[1] - tail
+    sums = weights[:, :whole].view(len(weights), whole // _RUN_TOKENS, _RUN_TOKENS).sum(dim=-1)
+    return torch.cat([sums, weights[:, whole:].sum(dim=-1, keepdim=True)], dim=1) if tail else sums
+
+
+def _uniforms(seeds: NDArray[np.uint64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A number strictly between 0 and 1 for each (seed, position): 48 bits of their hash."""
+    mixed = _mix64(_mix64(seeds) + positions.astype(np.uint64))
+    uniforms: NDArray[np.float64] = ((mixed >> np.uint64(16)).astype(np.float64) + 0.5) * 2.0**-48
+    return uniforms
 
 
 def _mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -76,6 +76,45 @@ def test_draws_follow_the_distribution(temperature: float, k: int, p: float, m: 
     assert chi2 < degrees + 5 * (2 * degrees) ** 0.5
 
 
+@pytest.mark.parametrize("params", [{}, {"top_k": 150}, {"top_p": 0.7}, {"min_p": 0.02}])
+def test_draws_follow_the_distribution_over_many_runs_of_tokens(params: dict[str, float]) -> None:
+    logits = torch.randn(300, generator=torch.Generator().manual_seed(2))  # two whole runs and a shorter one
+    allowed = allowed_by_transformers(
+        logits[None], 1.0, int(params.get("top_k", 0)), params.get("top_p", 1.0), params.get("min_p", 0.0)
+    )
+    want = allowed.softmax(-1)[0]
+    draws = 30_000
+    got = frequencies(logits, draws, **params)
+    assert (got[want == 0] == 0).all()
+    seen = want > 0
+    chi2 = float((draws * (got[seen] - want[seen]) ** 2 / want[seen]).sum())
+    degrees = int(seen.sum()) - 1
+    assert degrees > 50 and chi2 < degrees + 5 * (2 * degrees) ** 0.5
+
+
+@pytest.mark.parametrize("params", [{"top_k": 1500}, {"top_p": 0.9}, {"top_k": 1500, "top_p": 0.95}])
+def test_filters_that_reach_beyond_the_candidates(params: dict[str, float]) -> None:
+    vocab_size, draws = 3 * CANDIDATES + 5, 300
+    logits = torch.randn(vocab_size, generator=torch.Generator().manual_seed(3)) * 0.3
+    allowed = allowed_by_transformers(
+        logits[None], 1.0, int(params.get("top_k", 0)), params.get("top_p", 1.0), 0.0
+    )
+    kept = allowed[0] > float("-inf")
+    assert CANDIDATES < int(kept.sum()) < vocab_size
+    batch = batch_of(draws, positions=list(range(draws)), **params)
+    tokens, _ = Sampler(vocab_size, CPU).sample(logits.expand(draws, -1).contiguous(), batch)
+    assert kept[tokens].all()
+    beyond = logits.argsort(descending=True)[CANDIDATES:]
+    assert set(tokens) & set(beyond.tolist()), "the less likely of the allowed are drawn too"
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-20, 1e-42])
+def test_the_smallest_temperatures_are_as_good_as_greedy(temperature: float) -> None:
+    logits = torch.randn(5, 1000, generator=torch.Generator().manual_seed(4)) * 30
+    tokens, sound = Sampler(1000, CPU).sample(logits, batch_of(5, temperature=temperature))
+    assert all(sound) and tokens == logits.argmax(-1).tolist()
+
+
 def test_two_seeds_and_two_positions_are_independent() -> None:
     draws = 20_000
     sampler, logits = Sampler(8, CPU), torch.zeros(draws, 8)
