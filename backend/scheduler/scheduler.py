@@ -46,7 +46,7 @@ class Scheduler:
         self._free_rows = list(range(config.max_running - 1, -1, -1))
         self._oldest_first = False
         self._budget = PrefillBudget(
-            config.max_batch_tokens, config.min_chunk_tokens, config.max_step_stretch
+            config.max_batch_tokens, config.min_chunk_tokens, config.max_step_stretch, config.max_step_s
         )
 
     @property

@@ -10,7 +10,7 @@ STRETCH = 2.3
 
 
 def make_budget() -> PrefillBudget:
-    return PrefillBudget(max_batch_tokens=2048, min_chunk_tokens=16, max_step_stretch=STRETCH)
+    return PrefillBudget(max_batch_tokens=2048, min_chunk_tokens=16, max_step_stretch=STRETCH, max_step_s=1.0)
 
 
 def step_s(num_decodes: int, num_prompt_tokens: int, token_s: float) -> float:
@@ -19,8 +19,68 @@ def step_s(num_decodes: int, num_prompt_tokens: int, token_s: float) -> float:
     return 0.008 + 0.0005 * num_decodes + started + token_s * num_prompt_tokens
 
 
-def test_everything_when_nothing_decodes() -> None:
-    assert make_budget().prefill_tokens(0, 5) == 2048
+def prefill_alone(budget: PrefillBudget, prompt_tokens: int, token_s: float) -> list[float]:
+    """Compute a prompt by itself on a machine with 10 ms of overhead per step; the times of its steps."""
+    times_s: list[float] = []
+    while prompt_tokens:
+        tokens = min(prompt_tokens, budget.prefill_tokens(0, 1))
+        assert tokens > 0
+        times_s.append(0.01 + token_s * tokens)
+        budget.observe(0, tokens, times_s[-1])
+        prompt_tokens -= tokens
+    return times_s
+
+
+def test_the_first_step_is_small_and_a_fast_machine_then_gets_everything() -> None:
+    budget = make_budget()
+    assert budget.prefill_tokens(0, 5) == 64
+    assert len(prefill_alone(budget, 64 + 3 * 2048, 0.00001)) == 4
+    assert budget.prefill_tokens(0, 5) == 2048
+
+
+@pytest.mark.parametrize("token_s", [0.002, 0.012, 0.05])
+def test_a_prompt_alone_is_computed_in_steps_of_about_a_second(token_s: float) -> None:
+    times_s = prefill_alone(make_budget(), 4000, token_s)
+    assert max(times_s[1:]) <= 1.1 and times_s[0] <= 64 * token_s + 0.01
+    assert sum(times_s[1:-1]) / len(times_s[1:-1]) >= 0.8, "and no shorter than need be"
+
+
+def test_a_cost_that_grows_with_the_context_is_followed() -> None:
+    budget, computed = make_budget(), 0
+    for _ in range(200):
+        tokens = budget.prefill_tokens(0, 1)
+        elapsed_s = tokens * (0.002 + 2e-6 * computed)
+        assert elapsed_s <= 1.6
+        budget.observe(0, tokens, elapsed_s)
+        computed += tokens
+
+
+def test_short_prompts_do_not_slow_the_next_long_one() -> None:
+    budget = make_budget()
+    for _ in range(30):
+        budget.observe(0, 5, 0.01)
+    times_s = prefill_alone(budget, 8192, 0.00001)
+    assert len(times_s) <= 6, "the cost of a step must not pass for that of its few tokens"
+
+
+def test_a_hiccup_does_not_cut_prompts_for_long() -> None:
+    budget = make_budget()
+    prefill_alone(budget, 8192, 0.0001)
+    budget.observe(0, 2048, 60.0)
+    assert budget.prefill_tokens(0, 1) >= 1024
+    assert len(prefill_alone(budget, 8192, 0.0001)) <= 8
+
+
+def test_a_mixed_step_is_bounded_in_time_whatever_waits() -> None:
+    budget = make_budget()
+    for _ in range(40):
+        tokens = budget.prefill_tokens(1, 200)
+        budget.observe(1, tokens, 0.1 + 0.012 * tokens)
+        assert 0.1 + 0.012 * tokens <= 1.1
+
+
+def test_an_idle_queue_and_no_decodes_leave_the_whole_batch() -> None:
+    assert make_budget().prefill_tokens(0, 0) == 2048
 
 
 def test_decoding_is_measured_before_prefill_joins() -> None:

@@ -12,6 +12,7 @@ from backend.scheduler import SchedulerConfig
         ({"max_queue": -1}, "max_queue is -1"),
         ({"max_running": 64, "max_batch_tokens": 32}, "max_batch_tokens is 32, less than max_running 64"),
         ({"max_step_stretch": 1.0}, "max_step_stretch is 1.0"),
+        ({"max_step_s": 0.0}, "max_step_s is 0.0"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, float], sentence: str) -> None:

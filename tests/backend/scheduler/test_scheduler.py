@@ -10,7 +10,9 @@ from tests.backend.scheduler.fake_runner import FakeRunner
 
 def make_runner(num_pages: int = 1024, **settings: int) -> FakeRunner:
     limits = {"max_model_tokens": 8192, "max_batch_tokens": 512, "max_running": 8} | settings
-    return FakeRunner(SchedulerConfig(**limits), num_pages)
+    runner = FakeRunner(SchedulerConfig(**limits), num_pages)
+    runner.scheduler._budget.observe(0, 512, 512 * runner.prompt_token_s)  # a machine that is known already
+    return runner
 
 
 def endless(max_tokens: int) -> SamplingParams:
