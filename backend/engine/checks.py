@@ -12,6 +12,11 @@ from backend.types import Request, SamplingParams
 
 MAX_LOGPROBS = 100
 
+MAX_PROMPT_ENTRIES = 2**20
+"""Log-probabilities of one prompt: they leave in one frame, which all requests of a gateway share."""
+
+_MAX_TOP_K = 2**31 - 1
+
 
 def check_request(request: Request, vocab_size: int) -> None:
     """Raise RequestError with the field's name when the engine cannot serve this request."""
@@ -26,6 +31,13 @@ def check_request(request: Request, vocab_size: int) -> None:
     if request.adapter:
         raise RequestError(f"adapter {request.adapter!r} is not loaded; this engine serves none", "model")
     _check_params(request.params, vocab_size)
+    num_top = request.params.prompt_logprobs
+    if num_top is not None and len(prompt) * (num_top + 1) > MAX_PROMPT_ENTRIES:
+        raise RequestError(
+            f"prompt_logprobs is {num_top!r} for {len(prompt)} prompt tokens; ask for at most "
+            f"{MAX_PROMPT_ENTRIES} log-probabilities in all",
+            "prompt_logprobs",
+        )
 
 
 def _check_params(params: SamplingParams, vocab_size: int) -> None:
@@ -33,7 +45,7 @@ def _check_params(params: SamplingParams, vocab_size: int) -> None:
         ("max_tokens", params.max_tokens, 1, math.inf),
         ("temperature", params.temperature, 0, 100),
         ("top_p", params.top_p, 0, 1),
-        ("top_k", params.top_k, 0, math.inf),
+        ("top_k", params.top_k, 0, _MAX_TOP_K),
         ("min_p", params.min_p, 0, 1),
         ("repetition_penalty", params.repetition_penalty, 1e-3, 1e3),
         ("presence_penalty", params.presence_penalty, -100, 100),

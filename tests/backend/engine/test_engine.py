@@ -100,6 +100,8 @@ def test_refusals_name_the_field() -> None:
         "logit_bias": {5000: 1.0},
         "stop_token_ids": (-1,),
         "repetition_penalty": 0.0,
+        "top_k": 2**63,
+        "prompt_logprobs": 101,
     }.items():
         with pytest.raises(RequestError) as caught:
             engine.add(ask("a", [1], **{field: value}))
@@ -144,6 +146,14 @@ def test_unsound_logits_end_only_their_request() -> None:
     outputs = drain(engine)
     assert outputs["bad"][-1].finish_reason == "error"
     assert text(outputs["good"]) == expected([1, 2, 3], 8)
+
+
+def test_prompt_logprobs_are_bounded_by_what_a_frame_may_hold() -> None:
+    engine = new_engine(FakeRunner(num_pages=2000, max_model_tokens=30_000))
+    with pytest.raises(RequestError, match="prompt_logprobs") as caught:
+        engine.add(ask("a", [1] * 20_000, prompt_logprobs=100))
+    assert caught.value.param == "prompt_logprobs"
+    engine.add(ask("a", [1] * 20_000, prompt_logprobs=5))
 
 
 def test_report_counts_tokens_and_times() -> None:
