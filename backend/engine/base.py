@@ -22,10 +22,10 @@ class RunnerFacts:
 
 @dataclass(slots=True)
 class StepResult:
-    """What one step gave, for the R chunks of the plan that sample, in plan order."""
+    """What one step gave, in plan order: tokens of the R chunks that sample, soundness of all B."""
 
     token_ids: list[int]
-    is_sound: list[bool]  # False: the logits held no finite value, the token means nothing
+    is_sound: list[bool]  # False: what the chunk computed is not finite; token and KV mean nothing
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by index into token_ids
     prompt_logprobs: dict[int, list[TokenLogprobs | None]] = field(default_factory=dict)
 

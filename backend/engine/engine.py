@@ -123,7 +123,7 @@ class Engine:
         ttfts_s: list[float] = []
         gaps_s: list[float] = []
         num_prompt_tokens = self._note_chunks(done, now_s)
-        sampled = [chunk for chunk in done.chunks if chunk.samples]
+        sampled = _sampled(done)
         for i, chunk in enumerate(sampled):
             active = self._active[chunk.sequence.request.request_id]
             if active.last_token_s < 0:
@@ -160,12 +160,13 @@ class Engine:
             plan, result = self._run_apart(plan, error, outputs)
         if all(result.is_sound):
             return plan, result
-        bad = [chunk for chunk, ok in zip(_sampled(plan), result.is_sound, strict=True) if not ok]
-        for chunk in bad:
-            outputs.append(self._fail(chunk.sequence, _UNSOUND))
-        keep = [i for i, ok in enumerate(result.is_sound) if ok]
-        chunks = [chunk for chunk in plan.chunks if chunk not in bad]
-        return Plan(chunks, plan.preempted), _select(result, keep)
+        sound = [chunk for chunk, ok in zip(plan.chunks, result.is_sound, strict=True) if ok]
+        kept = {chunk.sequence for chunk in sound}
+        result = _select(result, [i for i, c in enumerate(_sampled(plan)) if c.sequence in kept])
+        for chunk in plan.chunks:
+            if chunk.sequence not in kept:
+                outputs.append(self._fail(chunk.sequence, _UNSOUND))
+        return Plan(sound, plan.preempted), result
 
     def _run_apart(self, plan: Plan, error: Exception, outputs: list[StepOutput]) -> tuple[Plan, StepResult]:
         """Run each chunk by itself to find whose error it is."""

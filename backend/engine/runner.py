@@ -39,11 +39,17 @@ class ModelRunner:
         step = prepare(plan, self._table, self._model.device)
         hidden = self._model.forward(step.step_input, self._storage)
         self._score_prompts(plan, step, hidden)
-        if not step.sampled:
-            return StepResult([], [])
-        if len(step.token_index) != hidden.shape[0]:
-            hidden = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
-        return self._sample(step, self._model.logits(hidden))
+        unsound = _unsound(plan, step, hidden)
+        result = StepResult([], [])
+        if step.sampled:
+            if len(step.token_index) != hidden.shape[0]:
+                hidden = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
+            result = self._sample(step, self._model.logits(hidden))
+            unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
+        result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
+        if unsound:
+            self._scrub([chunk for chunk in plan.chunks if chunk.sequence in unsound])
+        return result
 
     def forget(self, sequence: Sequence) -> None:
         """Free the sequence's row."""
@@ -59,9 +65,6 @@ class ModelRunner:
         apply_edits(logits, table.edits(rows))
         ban_tokens(logits, table.bans(rows, positions))
         token_ids, is_sound = self._sampler.sample(logits, table.sampling(rows, positions))
-        if not all(is_sound):
-            self._scrub([chunk for chunk, ok in zip(step.sampled, is_sound, strict=True) if not ok])
-        table.count(rows, token_ids)
         result = StepResult(token_ids, is_sound)
         if own_logits is not None:
             drawn = [token_ids[i] for i, _ in wanted]
@@ -69,6 +72,7 @@ class ModelRunner:
             result.logprobs = {i: record for (i, _), record in zip(wanted, scored, strict=True)}
         if self._prompt_scores:
             self._hand_out_prompt_scores(step, result)
+        table.count(rows, token_ids)  # last: a step that failed before is run again
         return result
 
     def _scrub(self, chunks: list[ScheduledChunk]) -> None:
@@ -97,3 +101,18 @@ class ModelRunner:
             scores = self._prompt_scores.pop(chunk.sequence, None)
             if scores is not None:
                 result.prompt_logprobs[i] = scores
+
+
+def _unsound(plan: Plan, step: PreparedStep, hidden: Tensor) -> set[Sequence]:
+    """Sequences of whose prompt chunk any token of `hidden` [T, D] is not finite.
+
+    Chunks that do not sample have no logits to tell, and a window may hide an early token from the last.
+    """
+    found: list[tuple[Sequence, Tensor]] = []
+    for chunk, offset in zip(plan.chunks, step.offsets.tolist(), strict=True):
+        if chunk.num_tokens > 1 or not chunk.samples:
+            found.append((chunk.sequence, hidden[offset : offset + chunk.num_tokens].isfinite().all()))
+    if not found:
+        return set()
+    is_finite = torch.stack([finite for _, finite in found]).tolist()
+    return {sequence for (sequence, _), ok in zip(found, is_finite, strict=True) if not ok}

@@ -48,7 +48,7 @@ class FakeRunner:
             for position in range(chunk.start, chunk.end):
                 self._memory[_slot(sequence, position)] = (position, sequence.tokens[position])
         token_ids = [self._next(c.sequence) for c in plan.chunks if c.samples]
-        return StepResult(token_ids, [True] * len(token_ids))
+        return StepResult(token_ids, [True] * len(plan.chunks))
 
     def forget(self, sequence: Sequence) -> None:
         self.rows = {row: owner for row, owner in self.rows.items() if owner is not sequence}

@@ -136,15 +136,15 @@ def test_unsound_logits_end_only_their_request() -> None:
     class Unsound(FakeRunner):
         def run(self, plan: Plan) -> StepResult:
             result = super().run(plan)
-            sampled = [c for c in plan.chunks if c.samples]
-            result.is_sound = [c.sequence.request.request_id != "bad" for c in sampled]
+            result.is_sound = [c.sequence.request.request_id != "bad" for c in plan.chunks]
             return result
 
-    engine = new_engine(Unsound())
-    engine.add(ask("bad", [1, 2, 3]))
+    engine = new_engine(Unsound(), max_batch_tokens=32)
+    engine.add(ask("bad", [1, 2, 3] * 20))  # fails in its first chunk, which draws no token
     engine.add(ask("good", [1, 2, 3]))
     outputs = drain(engine)
-    assert outputs["bad"][-1].finish_reason == "error"
+    assert [output.finish_reason for output in outputs["bad"]] == ["error"]
+    assert engine.kv.cached_pages == 0, "what it computed is not for others"
     assert text(outputs["good"]) == expected([1, 2, 3], 8)
 
 

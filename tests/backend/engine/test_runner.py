@@ -218,11 +218,9 @@ def test_prompt_logprobs_in_chunks(qwen3: Subject, budget: int, monkeypatch: pyt
     assert all(o.prompt_logprobs is None for o in outputs[1:])
 
 
-def test_not_a_number_ends_its_request_and_nobody_elses(
-    qwen3: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = qwen3.engine(num_pages=16, prefix_cache=False)
-    table = qwen3.model.decoder.embedding
+def poison(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Token 198 becomes not a number."""
+    table = model.decoder.embedding
     honest = type(table).__call__
 
     def poisoned(self: Any, token_ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
@@ -231,10 +229,32 @@ def test_not_a_number_ends_its_request_and_nobody_elses(
         return hidden
 
     monkeypatch.setattr(type(table), "__call__", poisoned)
-    found = run(engine, [ask("bad", [1, 2, 198]), ask("good", qwen3.prompts[2])])
-    assert found["bad"][-1].finish_reason == "error" and "finite" in found["bad"][-1].error
-    assert [t for o in found["good"] for t in o.token_ids] == qwen3.greedy[2]
-    # A NaN left in a page would spread to whoever gets the page next.
+
+
+def assert_finite(engine: Engine) -> None:
+    """A NaN left in a page would spread to whoever gets the page next."""
     runner = engine._runner
     assert isinstance(runner, ModelRunner)
     assert all(layer.isfinite().all() for layer in runner._storage.layers)
+
+
+def test_not_a_number_ends_its_request_and_nobody_elses(
+    qwen3: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = qwen3.engine(num_pages=16, prefix_cache=False)
+    poison(qwen3.model, monkeypatch)
+    found = run(engine, [ask("bad", [1, 2, 198]), ask("good", qwen3.prompts[2])])
+    assert found["bad"][-1].finish_reason == "error" and "finite" in found["bad"][-1].error
+    assert [t for o in found["good"] for t in o.token_ids] == qwen3.greedy[2]
+    assert_finite(engine)
+
+
+def test_not_a_number_in_an_early_chunk_reaches_no_other_page(
+    qwen3: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = qwen3.engine(max_batch_tokens=40)
+    poison(qwen3.model, monkeypatch)
+    found = run(engine, [ask("bad", [198, *qwen3.prompts[3]]), ask("good", qwen3.prompts[2])])
+    assert [o.finish_reason for o in found["bad"]] == ["error"]
+    assert [t for o in found["good"] for t in o.token_ids] == qwen3.greedy[2]
+    assert_finite(engine)
