@@ -87,7 +87,7 @@ class Tokenizer:
         if least > max_tokens:
             raise PromptTooLong(
                 f"This model's maximum context length is {max_tokens} tokens. However, your prompt has "
-                f"{len(text)} characters, which are more than {least} tokens. Please reduce its length."
+                f"{len(text)} characters, which are at least {least} tokens. Please reduce its length."
             )
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
