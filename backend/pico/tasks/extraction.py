@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family
@@ -88,9 +88,11 @@ def _people(rng: Random, count: int) -> list[str]:
     return list(found)
 
 
-def _passage(rng: Random, people: int, per_person: int, makers: tuple[_FactMaker, ...] = _ALL) -> Draw:
-    names = _people(rng, people)
-    facts = [make(rng, name) for name in names for make in rng.sample(makers, per_person)]
+def _passage(rng: Random, kinds: Sequence[Sequence[_FactMaker]]) -> Draw:
+    """A text about as many people as there are lists of kinds, and a question about one of its facts."""
+    facts = [
+        make(rng, name) for name, own in zip(_people(rng, len(kinds)), kinds, strict=True) for make in own
+    ]
     rng.shuffle(facts)
     _, questions, answer = rng.choice(facts)
     text = " ".join(statement for statement, _, _ in facts)
@@ -106,19 +108,23 @@ def _passage(rng: Random, people: int, per_person: int, makers: tuple[_FactMaker
 
 
 def _tier1(rng: Random) -> Draw:
-    return _passage(rng, rng.randint(1, 2), 1, _SIMPLE)
+    return _passage(rng, [[rng.choice(_SIMPLE)] for _ in range(rng.randint(1, 2))])
 
 
 def _tier2(rng: Random) -> Draw:
-    return _passage(rng, 2, 2, _SIMPLE) if rng.random() < 0.5 else _passage(rng, 3, 1, _SIMPLE)
+    first, second, third, fourth = rng.sample(
+        _SIMPLE, 4
+    )  # of different kinds: telling people apart is tier 3
+    return _passage(rng, rng.choice(([[first, second], [third, fourth]], [[first], [second], [third]])))
 
 
 def _tier3(rng: Random) -> Draw:
-    return _passage(rng, 3, rng.randint(2, 3))
+    people, most = rng.choice(((2, 2), (3, 1), (3, 3)))
+    return _passage(rng, [rng.sample(_ALL, rng.randint(1, most)) for _ in range(people)])
 
 
 def _tier4(rng: Random) -> Draw:
-    return _passage(rng, 4, rng.randint(3, 5))
+    return _passage(rng, [rng.sample(_ALL, rng.randint(3, 5)) for _ in range(4)])
 
 
 def _tier5(rng: Random) -> Draw:

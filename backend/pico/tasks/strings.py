@@ -11,8 +11,8 @@ _ORDINALS = ("first", "second", "third", "fourth", "fifth")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def _echo(rng: Random) -> Draw:
-    words = distinct(rng, rng.randint(1, 4))
+def _echo(rng: Random, *, invented: bool = False) -> Draw:
+    words = distinct(rng, rng.randint(1, 4), invented=invented)
     text = " ".join(words)
     prompts = [
         f"Say {text}",
@@ -28,8 +28,8 @@ def _echo(rng: Random) -> Draw:
     return Draw(prompts, text, f"echo {text}")
 
 
-def _end(rng: Random) -> Draw:
-    words = distinct(rng, rng.randint(2, 5))
+def _end(rng: Random, *, invented: bool = False) -> Draw:
+    words = distinct(rng, rng.randint(2, 5), invented=invented)
     text, last = " ".join(words), rng.random() < 0.5
     which = "last" if last else "first"
     prompts = [
@@ -61,8 +61,8 @@ def _reverse(rng: Random, words: list[str], what: str) -> Draw:
     return Draw(prompts, " ".join(reversed(words)), f"reverse {text}")
 
 
-def _nth(rng: Random) -> Draw:
-    words = distinct(rng, rng.randint(3, 5))
+def _nth(rng: Random, *, invented: bool = False) -> Draw:
+    words = distinct(rng, rng.randint(3, 5), invented=invented)
     place, text = rng.randrange(len(words)), " ".join(words)
     prompts = [
         f"What is the {_ORDINALS[place]} word of: {text}?",
@@ -72,8 +72,8 @@ def _nth(rng: Random) -> Draw:
     return Draw(prompts, words[place], f"{place} of {text}")
 
 
-def _replace(rng: Random) -> Draw:
-    words = distinct(rng, rng.randint(3, 5))
+def _replace(rng: Random, *, invented: bool = False) -> Draw:
+    words = distinct(rng, rng.randint(3, 5), invented=invented)
     old, new, text = words[0], words[1], words[2:]
     text.insert(rng.randint(0, len(text)), old)
     source = " ".join(text)
@@ -85,8 +85,8 @@ def _replace(rng: Random) -> Draw:
     return Draw(prompts, " ".join(new if word == old else word for word in text), f"{old}>{new} {source}")
 
 
-def _separate(rng: Random) -> Draw:
-    words = distinct(rng, rng.randint(2, 5))
+def _separate(rng: Random, *, invented: bool = False) -> Draw:
+    words = distinct(rng, rng.randint(2, 5), invented=invented)
     text, (name, mark) = (
         " ".join(words),
         rng.choice((("commas", ", "), ("dashes", "-"), ("plus signs", " + "))),
@@ -102,15 +102,18 @@ def _tier1(rng: Random) -> Draw:
 def _tier2(rng: Random) -> Draw:
     kind = rng.randrange(5)
     if kind == 0:
-        return _reverse(rng, distinct(rng, rng.randint(2, 5)), "word")
+        return _reverse(rng, distinct(rng, rng.randint(2, 5), invented=False), "word")
     if kind == 1:
         return _reverse(rng, rng.sample(_LETTERS, rng.randint(3, 5)), "letter")
     return (_nth, _replace, _separate)[kind - 2](rng)
 
 
 def _tier3(rng: Random) -> Draw:
-    if rng.random() < 0.5:
+    kind = rng.randrange(3)
+    if kind == 0:
         return _reverse(rng, rng.sample(_LETTERS, rng.randint(6, 9)), "letter")
+    if kind == 1:
+        return rng.choice((_echo, _end, _nth, _replace, _separate))(rng, invented=True)
     words = distinct(rng, 4)
     sequence = [rng.choice(words) for _ in range(rng.randint(5, 8))]
     text = join_words(sequence)
