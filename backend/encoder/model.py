@@ -23,6 +23,7 @@ from backend.errors import CheckpointError, RequestError
 MAX_INPUTS = 2048  # of one request, as in OpenAI's API
 MAX_REQUEST_TOKENS = 300_000  # likewise
 MAX_REQUEST_CHARS = 8_000_000  # read before the tokens can be counted
+MAX_INPUT_CHARS = 32_768  # likewise: tokenising takes a hundred times a text's own memory
 
 
 class SentenceEncoder:
@@ -93,6 +94,12 @@ class SentenceEncoder:
         if not value:
             raise RequestError(f"`input[{index}]` is empty: give some text.", param="input")
         if isinstance(value, str):
+            if len(value) > MAX_INPUT_CHARS:
+                raise RequestError(
+                    f"`input[{index}]` has {len(value)} characters; the model reads at most "
+                    f"{self.max_tokens} tokens: split the text.",
+                    param="input",
+                )
             try:
                 ids: list[int] = self._tokenizer.encode(value).ids
             except (UnicodeEncodeError, TypeError) as error:

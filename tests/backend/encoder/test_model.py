@@ -80,6 +80,8 @@ def test_the_longest_input_passes_and_one_more_token_does_not(encoder: SentenceE
     ) as caught:
         encoder.tokenize(["fine", fits + "water"])
     assert caught.value.param == "input"
+    with pytest.raises(RequestError, match="has 32769 characters; the model reads at most 256 tokens"):
+        encoder.tokenize(["x" * 32_769])
     with pytest.raises(RequestError, match="has 300 tokens; the model reads at most 256"):
         encoder.tokenize([[2000] * 298])
 
