@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from backend.config import EngineConfig
-from backend.errors import CheckpointError
 from backend.types import PAGE_TOKENS
 
-_CPU_SHARE, _CPU_CAP_BYTES = 0.25, 1 << 30
-_CUDA_SHARE = 0.85
-_MIN_PAGES = 16
 _CACHE_LINE_BYTES = 64
 
 
@@ -71,50 +64,3 @@ def _zeros(shape: tuple[int, ...], layout: KVLayout) -> Tensor:
     raw = np.zeros(num_bytes + _CACHE_LINE_BYTES, dtype=np.uint8)
     start = -raw.ctypes.data % _CACHE_LINE_BYTES
     return torch.from_numpy(raw[start : start + num_bytes]).view(layout.dtype).view(shape)
-
-
-class HasKVLayout(Protocol):
-    """A loaded model, as far as memory is concerned."""
-
-    @property
-    def kv_layout(self) -> KVLayout:
-        """The shape of its KV memory."""
-        ...
-
-
-def num_pages_for(config: EngineConfig, model: HasKVLayout) -> int:
-    """How many pages to allocate once the weights are loaded: as configured, or a share of free memory.
-
-    Raises CheckpointError when not even a short sequence would fit.
-    """
-    if config.num_pages is not None:
-        return config.num_pages
-    layout = model.kv_layout
-    budget = _free_share(layout.device) if config.kv_cache_bytes is None else config.kv_cache_bytes
-    num_pages = budget // layout.page_bytes
-    if num_pages < _MIN_PAGES:
-        raise CheckpointError(
-            f"KV memory of {budget} bytes holds {num_pages} pages of model {config.model!r}, at least "
-            f"{_MIN_PAGES} ({_MIN_PAGES * layout.page_bytes} bytes) are needed; "
-            "free memory or raise kv_cache_bytes"
-        )
-    return num_pages
-
-
-def _free_share(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * _CUDA_SHARE)
-    return min(int(_free_cpu_bytes() * _CPU_SHARE), _CPU_CAP_BYTES)
-
-
-def _free_cpu_bytes() -> int:
-    """Memory that this process may still take: the machine's, or the container's where that is less."""
-    free = [_CPU_CAP_BYTES * 4]  # where the system does not say, such as outside Linux
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
-        free = [int(fields["MemAvailable"].split()[0]) * 1024]
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and (text := limit.read_text().strip()).isdigit():
-        free.append(max(0, int(text) - int(used.read_text())))
-    return min(free)

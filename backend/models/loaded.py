@@ -16,7 +16,7 @@ from backend.models.build import DecoderBuilder
 from backend.models.decoder import Decoder
 from backend.models.precision import Precision, choose_precision
 from backend.models.registry import FAMILIES
-from backend.models.weights import WeightReader, checkpoint_revision
+from backend.models.weights import WeightReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,6 @@ class LoadedModel:
     config: ModelConfig
     precision: Precision
     decoder: Decoder
-    revision: str  # differs between checkpoints: part of the identity of their KV pages
 
     @property
     def device(self) -> torch.device:
@@ -77,4 +76,4 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
         decoder = DecoderBuilder(model_config, names, reader, precision).build()
     if on_progress is not None:
         on_progress(1.0)
-    return LoadedModel(model_config, precision, decoder, checkpoint_revision(config.checkpoint))
+    return LoadedModel(model_config, precision, decoder)

@@ -6,7 +6,6 @@ CheckpointError that names the file.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ from torch import Tensor
 from backend.errors import CheckpointError
 
 _INDEX = "model.safetensors.index.json"
-_SAMPLE_BYTES = 1 << 20
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -115,19 +113,3 @@ def _open(path: Path) -> Any:  # noqa: ANN401 - safetensors exports no type for 
         raise CheckpointError(
             f"{path} is not a complete safetensors file ({error}); the download broke off, download it again"
         ) from None
-
-
-def checkpoint_revision(directory: str | Path) -> str:
-    """A hash that tells checkpoints apart: config.json, and each weight file's size, first and last MiB.
-
-    Reading everything would double the start-up time of a large model; a fine-tune changes the last MiB too.
-    """
-    digest = hashlib.sha256((Path(directory) / "config.json").read_bytes())
-    for path in _weight_files(Path(directory)):
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            digest.update(f"{path.name} {size} ".encode())
-            digest.update(file.read(_SAMPLE_BYTES))
-            file.seek(max(0, size - _SAMPLE_BYTES))
-            digest.update(file.read(_SAMPLE_BYTES))
-    return digest.hexdigest()

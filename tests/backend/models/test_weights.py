@@ -1,4 +1,4 @@
-"""Loading: shards, progress, revision, and what "auto" makes of a 16-bit checkpoint."""
+"""Loading: shards, progress, and what "auto" makes of a 16-bit checkpoint."""
 
 from __future__ import annotations
 
@@ -39,14 +39,6 @@ def test_progress_rises_to_one(tmp_path: Path) -> None:
     load_model(EngineConfig(model="m", checkpoint=str(tmp_path), device="cpu"), seen.append)
     assert len(seen) > 10 and seen[0] > 0 and seen[-1] == 1.0
     assert all(left <= right for left, right in pairwise(seen))
-
-
-def test_revision_tells_checkpoints_apart(tmp_path: Path) -> None:
-    for name in ("qwen3", "qwen3-biases"):
-        write_checkpoint(BY_NAME[name], tmp_path / name)
-    first = load(tmp_path / "qwen3").revision
-    assert first == load(tmp_path / "qwen3").revision
-    assert first != load(tmp_path / "qwen3-biases").revision
 
 
 def test_auto_keeps_a_float32_checkpoint_in_float32(tmp_path: Path) -> None:
