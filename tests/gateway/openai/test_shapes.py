@@ -1,0 +1,81 @@
+"""Our answers against the official client's own models: strictly typed, no member that they do not know."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from openai.types import Completion, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+from tests.gateway.connection import events
+
+CHAT: dict[str, Any] = {"model": "ours", "messages": [{"role": "user", "content": "Say it."}]}
+COMPLETION: dict[str, Any] = {"model": "ours", "prompt": "Say it.", "max_tokens": 64}
+USAGE = {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": True}}
+
+
+def check(kind: type[BaseModel], value: dict[str, Any], *unknown: str) -> None:
+    """Raises unless `value` is a `kind`; members that it does not know must be among `unknown`."""
+    parsed = kind.model_validate_json(json.dumps(value), strict=True)
+    assert set(_strange(parsed)) == set(unknown)
+
+
+def _strange(value: object) -> list[str]:
+    if isinstance(value, list):
+        return [name for item in value for name in _strange(item)]
+    if not isinstance(value, BaseModel):
+        return []
+    inner = [name for field in type(value).model_fields for name in _strange(getattr(value, field))]
+    return [*(value.model_extra or {}), *inner]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body"),
+    [
+        ("/v1/chat/completions", ChatCompletion, CHAT | {"n": 2, "service_tier": "auto"}),
+        ("/v1/chat/completions", ChatCompletion, CHAT | {"metadata": {"a": "b"}, "max_tokens": 2}),
+        ("/v1/completions", Completion, COMPLETION | {"prompt": ["a", "b"], "n": 2}),
+        ("/v1/completions", Completion, COMPLETION | {"echo": True, "max_tokens": 0}),
+    ],
+)
+async def test_whole_answers(
+    engine_http: httpx.AsyncClient, path: str, kind: type[BaseModel], body: dict[str, Any]
+) -> None:
+    response = await engine_http.post(path, json=body)
+    assert response.status_code == 200, response.text
+    check(kind, response.json())
+
+
+async def test_chunks_of_chats(engine_http: httpx.AsyncClient) -> None:
+    response = await engine_http.post("/v1/chat/completions", json=CHAT | USAGE | {"n": 2})
+    *chunks, done = events(response.content)
+    assert done == "[DONE]"
+    for chunk in chunks:
+        check(ChatCompletionChunk, chunk)
+        assert ("obfuscation" in chunk) is bool(chunk["choices"])
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] > 0
+    assert all(chunk["usage"] is None for chunk in chunks[:-1])
+    assert len({chunk["id"] for chunk in chunks}) == 1
+
+
+async def test_chunks_of_completions(engine_http: httpx.AsyncClient) -> None:
+    response = await engine_http.post("/v1/completions", json=COMPLETION | USAGE)
+    *chunks, done = events(response.content)
+    assert done == "[DONE]"
+    for chunk in chunks:
+        for choice in chunk["choices"]:  # the client's model has no word for "not yet"
+            choice["finish_reason"] = choice["finish_reason"] or "stop"
+        check(Completion, chunk, *(("obfuscation",) if chunk["choices"] else ()))
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] > 0
+
+
+async def test_models(engine_http: httpx.AsyncClient) -> None:
+    listing = (await engine_http.get("/v1/models")).json()
+    assert listing["object"] == "list"
+    for entry in listing["data"]:
+        assert set(entry) <= {*Model.model_fields, "max_model_len"}
+        Model.model_validate_json(json.dumps(entry), strict=True)
