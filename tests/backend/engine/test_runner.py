@@ -243,7 +243,9 @@ def test_not_a_number_ends_its_request_and_nobody_elses(
 ) -> None:
     engine = qwen3.engine(num_pages=16, prefix_cache=False)
     poison(qwen3.model, monkeypatch)
-    found = run(engine, [ask("bad", [1, 2, 198]), ask("good", qwen3.prompts[2])])
+    found = run(engine, [ask("bad", [1, 2, 198])])
+    assert_finite(engine)  # before anybody writes over it
+    found |= run(engine, [ask("bad", [1, 2, 198]), ask("good", qwen3.prompts[2])])
     assert found["bad"][-1].finish_reason == "error" and "finite" in found["bad"][-1].error
     assert [t for o in found["good"] for t in o.token_ids] == qwen3.greedy[2]
     assert_finite(engine)
@@ -254,7 +256,9 @@ def test_not_a_number_in_an_early_chunk_reaches_no_other_page(
 ) -> None:
     engine = qwen3.engine(max_batch_tokens=40)
     poison(qwen3.model, monkeypatch)
+    found = run(engine, [ask("bad", [198, *qwen3.prompts[3]])])
+    assert [o.finish_reason for o in found["bad"]] == ["error"] and engine.kv.cached_pages == 0
+    assert_finite(engine)
     found = run(engine, [ask("bad", [198, *qwen3.prompts[3]]), ask("good", qwen3.prompts[2])])
-    assert [o.finish_reason for o in found["bad"]] == ["error"]
     assert [t for o in found["good"] for t in o.token_ids] == qwen3.greedy[2]
     assert_finite(engine)
