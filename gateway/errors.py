@@ -61,7 +61,7 @@ class Unauthorized(ApiError):
     """No API key, or one that is not known."""
 
     status = 401
-    type = "authentication_error"
+    type = "invalid_request_error"  # as OpenAI's own API says it
     code = "invalid_api_key"
 
 
