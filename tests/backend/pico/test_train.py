@@ -50,6 +50,12 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
         torch.testing.assert_close(resumed.model.state_dict()[name], tensor)
 
 
+def test_schedule_file_overrides_the_options(tmp_path: Path) -> None:
+    assert train.read_schedule(tmp_path, 100, 10) == (100, 10)
+    (tmp_path / "schedule.json").write_text('{"steps": 80, "decay_steps": 20}')
+    assert train.read_schedule(tmp_path, 100, 10) == (80, 20)
+
+
 def test_schedule_warms_up_stays_and_decays() -> None:
     shares = [lr_share(step, 1000, 200) for step in range(1000)]
     assert shares[0] < 0.05

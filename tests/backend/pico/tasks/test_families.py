@@ -86,19 +86,13 @@ def test_every_family_teaches_the_lower_tiers() -> None:
     assert all(set(TAUGHT_TIERS) <= set(family.tiers) for family in FAMILIES.values())
 
 
-@pytest.mark.parametrize("tier", [1, 2, 3, 5])
+@pytest.mark.parametrize("tier", [1, 2, 3])
 def test_arithmetic_answers_are_right(tier: int) -> None:
     for instance in draw("arithmetic", tier):
-        left, op, right = (
-            re.fullmatch(r"(\d+)([-+*])(\d+)", instance.key).groups()
-            if "(" not in instance.key
-            else ("0", "+", "0")
-        )  # type: ignore[union-attr]
-        if "(" not in instance.key:
-            value = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}[
-                op
-            ]
-            assert instance.answer == str(value)
+        found = re.fullmatch(r"(\d+)([-+*])(\d+)", instance.key)
+        assert found is not None
+        left, right = int(found[1]), int(found[3])
+        assert int(instance.answer) == {"+": left + right, "-": left - right, "*": left * right}[found[2]]
 
 
 @pytest.mark.parametrize("tier", [1, 2])
