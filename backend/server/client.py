@@ -34,6 +34,9 @@ HEARTBEAT_LIMIT_S = 5.0
 """An engine whose last heartbeat is older is not ready, unless its steps are known to take long."""
 
 _HEARTBEAT_CEILING_S = 60.0
+_GAP_HALF_LIFE_S = 60.0
+"""So fast a long silence is forgotten, that a hung engine is not taken for a slow one for ever."""
+
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 0.25
 
@@ -218,7 +221,8 @@ class EngineClient:
     def _receive(self, message: FromEngine) -> None:
         now_s = time.monotonic()
         if self.hello is not None:
-            self._longest_gap_s = max(self._longest_gap_s, now_s - self._last_frame_s)
+            gap_s = now_s - self._last_frame_s
+            self._longest_gap_s = max(gap_s, self._longest_gap_s * 0.5 ** (gap_s / _GAP_HALF_LIFE_S))
         self._last_frame_s = now_s
         match message:
             case Outputs():

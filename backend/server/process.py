@@ -79,7 +79,14 @@ class EngineServer:
         self._stop_requested = True
 
     def run(self) -> None:
-        """The loop. Raises what the engine raised when it cannot go on."""
+        """Serve until `stop`. Raises what the engine raised when it cannot go on; everybody is hung up on."""
+        try:
+            self._loop()
+            self._end()
+        finally:
+            self._close()
+
+    def _loop(self) -> None:
         engine = self._engine
         while True:
             if self._stop_requested and self._listener.fileno() >= 0:
@@ -95,7 +102,6 @@ class EngineServer:
             self._hand_over_traces()
             if time.monotonic() >= self._next_beat_s:
                 self._beat()
-        self._end()
 
     def _poll(self, timeout_s: float) -> None:
         for key, events in self._selector.select(timeout_s):
@@ -231,7 +237,7 @@ class EngineServer:
         logger.info("draining: %d requests to finish", len(self._routes))
 
     def _end(self) -> None:
-        """Tell who still waits, let the last bytes out, close."""
+        """Tell who still waits, let the last bytes out."""
         for key, route in list(self._routes.items()):
             output = StepOutput(request_id=route.request_id, finish_reason="error", error=_SHUTTING_DOWN)
             self._engine.abort(key)
@@ -241,6 +247,9 @@ class EngineServer:
         deadline_s = time.monotonic() + 1.0
         while any(c.has_outgoing for c in self._connections.values()) and time.monotonic() < deadline_s:
             self._poll(0.1)
+
+    def _close(self) -> None:
+        self._listener.close()
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

@@ -9,6 +9,7 @@ import pytest
 
 from backend.errors import EngineUnavailable
 from backend.server.client import EngineClient, RequestStream
+from backend.server.messages import EngineStats, Heartbeat, Hello
 from backend.types import StepOutput, TokenLogprobs
 from tests.backend.server.asking import (
     TIMEOUT_S,
@@ -33,6 +34,24 @@ async def test_a_slow_reader_gets_everything_in_one_output(tmp_path: Path) -> No
     assert output.token_ids == [4, 5, 6] and output.finish_reason == "stop" and output.stop_token_id == 2
     assert output.num_cached_tokens == 16 and output.request_id == "a"
     assert output.logprobs == [record, record] and output.prompt_logprobs == [None]
+
+
+async def test_one_long_silence_is_not_held_against_the_next_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("backend.server.client.time.monotonic", lambda: now_s)
+    client = EngineClient(tmp_path / "none")
+    client._receive(Hello("fake", "/none", "r", 512, 1000, 64, "cpu", "float32"))
+    now_s = 15.0  # a step that took long
+    client._receive(Heartbeat(1, EngineStats()))
+    now_s = 30.0
+    assert client.ready, "the next step may take as long"
+    for beat in range(600):
+        now_s = 30.0 + beat / 2
+        client._receive(Heartbeat(beat, EngineStats()))
+    now_s += 6.0
+    assert not client.ready, "for minutes it has beaten twice a second; now it hangs"
 
 
 async def test_without_an_engine(tmp_path: Path) -> None:

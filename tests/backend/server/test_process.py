@@ -8,15 +8,20 @@ import os
 import signal
 import socket
 import stat
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from backend.config import EngineConfig
+from backend.engine.engine import Engine
 from backend.errors import EngineUnavailable, PromptTooLong, QueueFull, RequestError
 from backend.server.client import EngineClient
+from backend.server.connections import listen
 from backend.server.framing import FrameReader, encode_frame
-from backend.server.messages import Submit
-from tests.backend.engine.fake_runner import expected
+from backend.server.messages import Hello, Submit
+from backend.server.process import EngineServer
+from tests.backend.engine.fake_runner import FakeRunner, expected
 from tests.backend.server.asking import (
     TIMEOUT_S,
     ask,
@@ -182,6 +187,25 @@ async def test_a_broken_engine_ends_its_process(start_worker: StartWorker) -> No
         with pytest.raises(EngineUnavailable):
             await collect(stream)
     assert await asyncio.to_thread(worker.process.wait, TIMEOUT_S) != 0
+
+
+async def test_a_dying_engine_hangs_up_before_its_process_ends(tmp_path: Path) -> None:
+    path, runner = tmp_path / "e.sock", FakeRunner(poison=666)
+    engine = Engine(EngineConfig(model="fake", checkpoint="/none"), runner)
+    server = EngineServer(engine, Hello("fake", "/none", "r", 512, 1000, 64, "cpu", "float32"), listen(path))
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    requests = [ask("a", [666]), ask("b", [666, 1])]
+    writer.write(encode_frame(msgspec.msgpack.encode(Submit(requests))))
+    with pytest.raises(RuntimeError, match="poisoned"):
+        await asyncio.to_thread(server.run)
+    async with asyncio.timeout(TIMEOUT_S):
+        while await reader.read(65536):  # what was sent before, then the end
+            pass
+    with pytest.raises(OSError):
+        await asyncio.open_unix_connection(str(path))
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 async def test_one_frame_per_step_and_client(start_worker: StartWorker) -> None:
