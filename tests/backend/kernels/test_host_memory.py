@@ -12,7 +12,8 @@ PROGRAM = """
 import resource, torch
 from backend.kernels.host_memory import keep_freed_memory
 assert keep_freed_memory()
-torch.ones(12_000_000)  # 48 MB, freed at once
+for _ in range(20):  # until the heap has found its shape
+    torch.ones(12_000_000)  # 48 MB, freed at once
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
     torch.ones(12_000_000)
