@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,14 +48,20 @@ class Subject:
         return Engine(config, ModelRunner(self.model, self.model.new_kv_storage(facts.num_pages), facts, 4))
 
 
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Subject]:
+    """Makes each family's subject once."""
+    return functools.cache(lambda name: make_subject(name, tmp_path_factory))
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
-def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    return make_subject(request.param, tmp_path_factory)
+def subject(request: pytest.FixtureRequest, subjects: Callable[[str], Subject]) -> Subject:
+    return subjects(request.param)
 
 
 @pytest.fixture(scope="module")
-def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    return make_subject("qwen3", tmp_path_factory)
+def qwen3(subjects: Callable[[str], Subject]) -> Subject:
+    return subjects("qwen3")
 
 
 def make_subject(name: str, tmp_path_factory: pytest.TempPathFactory) -> Subject:
