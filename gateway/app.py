@@ -125,7 +125,7 @@ class _Builder:
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:
         client = EngineClient(self._settings.socket_paths[name])
         tokenizer = Tokenizer.from_checkpoint(checkpoint_folder(engine.checkpoint))
-        provider = EngineProvider(name, client, tokenizer)
+        provider = EngineProvider(name, client, tokenizer, self._settings.timeouts.engine_start_s)
         self.resources.append(client)
         self._metrics.add_engine(name, client)
         return ServedModel(name, "engine", provider, self._limits, self._state(name, client), engine=provider)

@@ -24,6 +24,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     first_token_s: float = 120.0
     idle_s: float = 60.0
     total_s: float = 900.0
+    engine_start_s: float = 30.0  # a request waits so long for an engine that is starting or restarting
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +100,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_WORKERS": ("workers", _positive_int),
     "PENSTOCK_API_KEYS": ("api_keys", _keys),
     "PENSTOCK_MAX_BODY_BYTES": ("max_body_bytes", _positive_int),
+    "PENSTOCK_ENGINE_START_TIMEOUT_S": ("engine_start_s", _seconds),
     "PENSTOCK_FIRST_TOKEN_TIMEOUT_S": ("first_token_s", _seconds),
     "PENSTOCK_IDLE_TIMEOUT_S": ("idle_s", _seconds),
     "PENSTOCK_TOTAL_TIMEOUT_S": ("total_s", _seconds),

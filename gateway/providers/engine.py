@@ -54,10 +54,15 @@ class Job:
 class EngineProvider:
     """Answers with the engine behind `client`. Text questions (`encode` …) also serve /tokenize."""
 
-    def __init__(self, name: str, client: EngineClient, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, name: str, client: EngineClient, tokenizer: Tokenizer, start_wait_s: float = 0.0
+    ) -> None:
+        """`start_wait_s`: how long requests wait for an engine that is starting or restarting."""
         self.name = name
         self.client = client
         self.tokenizer = tokenizer
+        self._start_wait_s = start_wait_s
+        self._num_waiting = 0
 
     @property
     def hello(self) -> Hello:
@@ -66,6 +71,18 @@ class EngineProvider:
         if hello is None or not self.client.ready:
             raise self._unavailable()
         return hello
+
+    async def _reached(self) -> Hello:
+        """`hello`, after a bounded wait for an engine that is on its way, by a bounded crowd."""
+        if not self.client.ready and self._start_wait_s and self._num_waiting < MAX_SEQUENCES:
+            self._num_waiting += 1
+            try:
+                await self.client.wait_ready(self._start_wait_s)
+            except EngineUnavailable:
+                raise self._unavailable() from None
+            finally:
+                self._num_waiting -= 1
+        return self.hello
 
     @property
     def _max_model_tokens(self) -> int | None:
@@ -90,7 +107,7 @@ class EngineProvider:
             continue_final_message=bool(request.continue_final_message),
             max_tokens=self._max_model_tokens,
         )
-        hello = self.hello
+        hello = await self._reached()
         base = base_params(request, hello.vocab_size)
         limit = max_tokens_for(request.token_limit, len(prompt), hello.max_model_tokens, "messages")
         jobs = [
@@ -113,7 +130,7 @@ class EngineProvider:
         check_request(request)
         prompts = parse_prompts(request.prompt, "prompt")
         _check_count(len(prompts), request.num_choices)
-        hello = self.hello
+        hello = await self._reached()
         base = base_params(request, hello.vocab_size)
         found = await self.encode_prompts(prompts, max_tokens=hello.max_model_tokens)
         jobs: list[Job] = []

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
+from backend.server.client import EngineClient
 from backend.server.messages import Rejected
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.auth import KeyRing
 from gateway.providers.engine import EngineProvider
-from tests.gateway.conftest import REPLY, MakeApp
+from tests.gateway.conftest import REPLY, MakeApp, http_client
 from tests.gateway.connection import Connection, events
 from tests.gateway.scripted_engine import ScriptedEngine, says, silent
 
@@ -244,6 +245,27 @@ async def test_without_an_engine_it_is_a_503(
     response = await engine_http.post(CHAT, json=chat())
     assert response.status_code == 503 and response.headers["retry-after"]
     assert "sock" not in response.text
+
+
+async def test_a_request_waits_for_an_engine_that_is_starting(
+    make_app: MakeApp, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    client = EngineClient(engine.path)
+    app = make_app(EngineProvider("ours", client, tokenizer, start_wait_s=5.0))
+    async with http_client(app) as http:
+        asking = asyncio.create_task(http.post(CHAT, json=chat()))
+        await asyncio.sleep(0)  # it asks before anybody connects
+        await client.start()
+        assert (await asking).status_code == 200
+    await client.close()
+
+
+async def test_waiting_for_an_engine_has_an_end(
+    make_app: MakeApp, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    app = make_app(EngineProvider("ours", EngineClient(engine.path), tokenizer, start_wait_s=0.05))
+    async with http_client(app) as http:
+        assert (await http.post(CHAT, json=chat())).status_code == 503
 
 
 async def started(
