@@ -35,7 +35,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_batch_tokens: int = 2048
     max_running: int = 128
     max_queue: int = 512
-    num_threads: int | None = None  # of torch; None: torch's own choice
+    num_threads: int | None = None  # of torch; None: 1 for small models, else torch's own choice
     prefix_cache: bool = True
     otlp_endpoint: str = ""  # "" switches engine spans off
     otlp_protocol: str = "http/protobuf"  # or "grpc"

@@ -18,6 +18,10 @@ from backend.models.precision import Precision, choose_precision
 from backend.models.registry import FAMILIES
 from backend.models.weights import WeightReader
 
+_SMALL_MATRIX = 1 << 17
+"""Elements. Threads that share a smaller matrix wait for each other longer than they compute, and starve
+whatever else wants their cores."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
@@ -65,9 +69,11 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
 
     Raises CheckpointError with one sentence when the checkpoint is missing, broken or unsupported.
     """
+    model_config = ModelConfig.from_checkpoint(config.checkpoint)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    model_config = ModelConfig.from_checkpoint(config.checkpoint)
+    elif model_config.hidden_size * model_config.intermediate_size < _SMALL_MATRIX:
+        torch.set_num_threads(1)
     names = FAMILIES[model_config.architecture]
     with torch.inference_mode(), WeightReader(config.checkpoint, on_progress) as reader:
         precision = choose_precision(config, model_config, reader.dtype(names.embedding))
