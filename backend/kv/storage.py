@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from backend.types import PAGE_TOKENS
-
-_CACHE_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,10 @@ class KVStorage:
     def __init__(self, layout: KVLayout, num_pages: int) -> None:
         self.layout = layout
         shape = (num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.head_dim)
-        self.layers = [_zeros(shape, layout) for _ in range(layout.num_layers)]
+        # Written at once: memory that comes in only while requests run slows their prompts.
+        self.layers = [
+            torch.zeros(shape, dtype=layout.dtype, device=layout.device) for _ in range(layout.num_layers)
+        ]
         self._slots: list[Tensor] = [layer.flatten(0, 1).flatten(1, 2) for layer in self.layers]
 
     @property
@@ -54,13 +53,3 @@ class KVStorage:
         """Store `keys_values` [T, 2 * kv_heads, head_dim], keys first, at `slots` [T] of one layer."""
         target = self._slots[layer]
         target.index_copy_(0, slots, keys_values.to(target.dtype))
-
-
-def _zeros(shape: tuple[int, ...], layout: KVLayout) -> Tensor:
-    """Zeros that on CPU cost no memory before they are written: numpy leaves them to the kernel."""
-    if layout.device.type != "cpu":
-        return torch.zeros(shape, dtype=layout.dtype, device=layout.device)
-    num_bytes = math.prod(shape) * layout.dtype.itemsize
-    raw = np.zeros(num_bytes + _CACHE_LINE_BYTES, dtype=np.uint8)
-    start = -raw.ctypes.data % _CACHE_LINE_BYTES
-    return torch.from_numpy(raw[start : start + num_bytes]).view(layout.dtype).view(shape)
