@@ -60,18 +60,17 @@ async def test_kill_nine_under_twenty_streams(start_server: StartServer) -> None
 
     ready = httpx.get(server.root_url + "/health/ready", timeout=5)
     assert ready.status_code == 503 and ready.json()["models"][MODEL]["ready"] is False
-    refused = httpx.post(server.base_url + "/chat/completions", json={"model": MODEL, "messages": ask("hi")})
-    assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
     assert httpx.get(server.root_url + "/health/live", timeout=5).status_code == 200
 
+    # A request that comes while the engine restarts waits for it.
+    again = httpx.post(
+        server.base_url + "/chat/completions",
+        json={"model": MODEL, "messages": ask("What is 2 + 2?"), "max_tokens": 4},
+        timeout=60,
+    )
+    assert again.status_code == 200
     wait_until(server.is_ready, 4 * RESTART_LIMIT_S, lambda: "the engine did not come back")
     # Where the first start alone took more than half of it, the machine is too busy for the absolute limit.
     assert time.monotonic() - killed_s < max(RESTART_LIMIT_S, 2 * first_start_s)
     assert server.engine_pids() != [pid]
-    again = httpx.post(
-        server.base_url + "/chat/completions",
-        json={"model": MODEL, "messages": ask("What is 2 + 2?"), "max_tokens": 4},
-        timeout=30,
-    )
-    assert again.status_code == 200
     assert server.terminate() == 0
