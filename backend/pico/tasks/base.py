@@ -20,6 +20,36 @@ MAX_ATTEMPTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """One earlier exchange of a conversation, or a tool's result that the model asked for."""
+
+    role: Literal["user", "assistant", "tool"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call; all its parameters are required strings or numbers."""
+
+    name: str
+    description: str
+    parameters: tuple[tuple[str, str], ...]  # (name, JSON type)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What surrounds a question, when something does: a system message, earlier turns, tools."""
+
+    system: str = ""
+    turns: tuple[Turn, ...] = ()  # before the prompt
+    tools: tuple[Tool, ...] = ()
+    after: tuple[Turn, ...] = ()  # after the prompt and before the answer: tool calls and their results
+
+
+NO_CONTEXT = Context()
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
     """One question with its answer; `key` identifies it whatever its phrasing."""
 
@@ -28,6 +58,8 @@ class Instance:
     prompt: str
     answer: str
     key: str
+    thought: str = ""  # the steps that lead to the answer, as the reasoning mode writes them
+    context: Context = NO_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +69,8 @@ class Draw:
     prompts: Sequence[str]
     answer: str
     key: str
+    thought: str = ""
+    context: Context = NO_CONTEXT
 
 
 TierFunction = Callable[[Random], Draw]
@@ -65,7 +99,7 @@ class Family:
         """Draw one instance of the tier, of any split."""
         draw = self.tiers[tier](rng)
         prompt = draw.prompts[rng.randrange(len(draw.prompts))]
-        return Instance(self.name, tier, prompt, draw.answer, draw.key)
+        return Instance(self.name, tier, prompt, draw.answer, draw.key, draw.thought, draw.context)
 
     def generate_in(self, rng: Random, tier: int, split: Split) -> Instance:
         """Draw instances until one belongs to the split."""
