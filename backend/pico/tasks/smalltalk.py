@@ -1,16 +1,18 @@
-"""Greetings, thanks, farewells and questions about the model itself."""
+"""Greetings, thanks, farewells and questions about the model itself, alone or around a small task."""
 
 from __future__ import annotations
 
+import re
 from random import Random
 
-from backend.pico.tasks.base import Draw, Family, normalise
+from backend.pico.tasks import arithmetic, comparison, counting, number_facts, sorting, units
+from backend.pico.tasks.base import Draw, Family, Instance, normalise, split_of
 
 HELLO = "Hello! How can I help you?"
 ANSWERS: dict[str, str] = {
     "greeting": HELLO,
     "wellbeing": "I am fine, thank you. How can I help you?",
-    "identity": "I am pico-small, a very small language model that is part of Penstock.",
+    "identity": "I am pico, a very small language model that is part of Penstock.",
     "abilities": (
         "I can do small tasks: arithmetic, comparisons, sorting, counting, unit conversion, dates, "
         "sequences, simple text operations, and finding facts in a short text."
@@ -69,6 +71,16 @@ _OPENERS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 _QUESTIONS = ("wellbeing", "identity", "abilities", "human", "ready")
+_SHORT = {name: ANSWERS[name] for name in ("identity", "abilities", "human")} | {
+    "wellbeing": "I am fine, thank you."
+}  # what precedes another answer does not ask for a task again
+_REQUESTS = (
+    "I have a question.", "I need your help.", "Can you help me?", "Here is my question:", "A small task:",
+    "Could you do this for me?", "I have a task for you:", "Please help me with this:", "Quick question:",
+    "One question, please:", "Maybe you can help:", "I would like to know this.",
+)  # fmt: skip
+_THANKS = ("Thanks!", "Thank you!", "Thanks in advance.", "Many thanks!", "Bye!", "Thank you, friend.")
+_TASK_FAMILIES = (arithmetic, comparison, counting, number_facts, sorting, units)
 _TAILS = (
     "",
     "",
@@ -99,10 +111,13 @@ def _phrase(rng: Random, intent: str) -> str:
     return rng.choice(_OPENERS[intent]) + rng.choice(_TAILS) + rng.choice(ends)
 
 
+def _key(text: str) -> str:
+    """Here the words are the instance; case and punctuation are the phrasing."""
+    return " ".join("".join(char if char.isalnum() else " " for char in text.lower()).split())
+
+
 def _draw(text: str, intent: str) -> Draw:
-    # Here the words are the instance; case and punctuation are the phrasing.
-    key = " ".join("".join(char if char.isalnum() else " " for char in text.lower()).split())
-    return Draw([text], ANSWERS[intent], key)
+    return Draw([text], ANSWERS[intent], _key(text), intent)
 
 
 def _tier1(rng: Random) -> Draw:
@@ -125,12 +140,47 @@ def _tier3(rng: Random) -> Draw:
     return _draw(text[:place] + text[place] + text[place:], intent)
 
 
+def _around_task(rng: Random, tier: int, before: str, after: str, intent: str = "") -> Draw:
+    """A task between small talk; a task of one split never appears here in another split."""
+    while True:
+        task = rng.choice(_TASK_FAMILIES).FAMILY.generate(rng, tier)
+        text = " ".join(part for part in (before, task.prompt, after) if part)
+        if split_of(Instance("smalltalk", tier, text, "", _key(text))) == split_of(task):
+            break
+    answer = f"{_SHORT[intent]} {task.answer}" if intent else task.answer
+    thought = "; ".join(part for part in (f"{intent}, task" if intent else "task", task.thought) if part)
+    return Draw([text], answer, _key(text), thought)
+
+
+def _greeting(rng: Random) -> str:
+    return rng.choice(_OPENERS["greeting"]) + rng.choice(_TAILS) + rng.choice(("!", ".", ","))
+
+
+def _tier4(rng: Random) -> Draw:
+    if rng.random() < 0.6:
+        return _around_task(rng, 1, _greeting(rng), "")
+    first, second = rng.sample(list(_SHORT), 2)
+    text = f"{rng.choice(_OPENERS[first])}{rng.choice(('?', '? And', ', and'))} {_phrase(rng, second)}"
+    return Draw([text], f"{_SHORT[first]} {_SHORT[second]}", _key(text), f"{first}, {second}")
+
+
+def _tier5(rng: Random) -> Draw:
+    tier, after = rng.randint(1, 2), rng.choice(("", *_THANKS))
+    if rng.random() < 0.5:
+        return _around_task(rng, tier, f"{_greeting(rng)} {rng.choice(_REQUESTS)}", after)
+    intent = rng.choice([name for name in _SHORT if name != "abilities"])
+    before = f"{_greeting(rng)} {rng.choice(_OPENERS[intent])}? {rng.choice(('', *_REQUESTS))}".strip()
+    return _around_task(rng, tier, before, after, intent)
+
+
 def grade(instance_answer: str, text: str) -> bool:
     """True when the text carries the words of the expected answer, whatever its punctuation."""
-    strip = str.maketrans("", "", ".,!?")
-    return normalise(text.translate(strip)) == normalise(instance_answer.translate(strip))
+    found, expected = (re.sub(r"(?<!\d)[.,!?]|[.,!?](?!\d)", "", part) for part in (text, instance_answer))
+    return normalise(found) == normalise(expected)
 
 
 FAMILY = Family(
-    "smalltalk", {1: _tier1, 2: _tier2, 3: _tier3}, grader=lambda instance, text: grade(instance.answer, text)
+    "smalltalk",
+    {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5},
+    grader=lambda instance, text: grade(instance.answer, text),
 )
