@@ -36,7 +36,7 @@ def _pick(rng: Random, misses: int) -> Draw:
         f"Find the {name}: {text}",
         f"{text}: which one is {_SINGULARS[name]}?",
     ]
-    return Draw(prompts, good[0], f"{name} {text}")
+    return Draw(prompts, good[0], f"{name} {text}", f"{good[0]}: {name}")
 
 
 def _tier1(rng: Random) -> Draw:
@@ -57,30 +57,58 @@ def _tier2(rng: Random) -> Draw:
         f"Find the odd one out: {text}",
         f"Which is the odd one out: {text}?",
     ]
-    return Draw(prompts, odd, f"odd {text}")
+    steps = "; ".join(f"{word} {other if word == odd else name}" for word in words)
+    return Draw(prompts, odd, f"odd {text}", f"{steps}; {odd}")
 
 
 def _tier3(rng: Random) -> Draw:
     name, words, good = _mixed(rng, rng.randint(2, 3), rng.randint(2, 3))
-    text = join_words(words)
-    prompts = [f"List the {_PLURALS[name]}: {text}", f"Which of these are {_PLURALS[name]}: {text}?"]
-    return Draw(prompts, join_words(good), f"list {name} {text}")
+    text, plural = join_words(words), _PLURALS[name]
+    prompts = [
+        f"List the {plural}: {text}",
+        f"Which of these are {plural}: {text}?",
+        f"Find the {plural}: {text}",
+        f"{text}: which ones are {plural}?",
+    ]
+    steps = "; ".join(f"{word} {'+' if word in good else '-'}" for word in words)
+    return Draw(prompts, join_words(good), f"list {name} {text}", steps)
 
 
 def _tier4(rng: Random) -> Draw:
     name, words, good = _mixed(rng, rng.randint(1, 5), rng.randint(1, 5))
-    text = join_words(words)
-    return Draw(
-        [f"How many {_PLURALS[name]} are in this list: {text}?"], str(len(good)), f"count {name} {text}"
-    )
+    text, plural = join_words(words), _PLURALS[name]
+    prompts = [
+        f"How many {plural} are in this list: {text}?",
+        f"How many of these are {plural}: {text}?",
+        f"Count the {plural}: {text}",
+        f"{text}: how many {plural} are there?",
+    ]
+    counts = [sum(word in good for word in words[: place + 1]) for place in range(len(words))]
+    steps = "; ".join(f"{word} {count}" for word, count in zip(words, counts, strict=True))
+    return Draw(prompts, str(len(good)), f"count {name} {text}", steps)
 
 
 def _tier5(rng: Random) -> Draw:
     name, words, good = _mixed(rng, rng.randint(3, 5), rng.randint(3, 5))
-    text = join_words(words)
-    return Draw(
-        [f"Sort the {_PLURALS[name]} alphabetically: {text}"], join_words(sorted(good)), f"sort {name} {text}"
-    )
+    text, plural = join_words(words), _PLURALS[name]
+    prompts = [
+        f"Sort the {plural} alphabetically: {text}",
+        f"List the {plural} in alphabetical order: {text}",
+        f"Put the {plural} in alphabetical order: {text}",
+        f"{text}: sort the {plural} from A to Z",
+    ]
+    return Draw(prompts, join_words(sorted(good)), f"sort {name} {text}", _insertions(words, good))
+
+
+def _insertions(words: list[str], good: list[str]) -> str:
+    """Word by word: the sorted list so far for a hit, a minus for any other word."""
+    steps: list[str] = []
+    found: list[str] = []
+    for word in words:
+        if word in good:
+            found = sorted([*found, word])
+        steps.append(f"{word}: {' '.join(found) if word in good else '-'}")
+    return "; ".join(steps)
 
 
 FAMILY = Family("categories", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})

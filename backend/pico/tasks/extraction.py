@@ -80,6 +80,8 @@ _FactMaker = Callable[[Random, str], _Fact]
 _SIMPLE: tuple[_FactMaker, ...] = (_lives, _works, _owns, _age, _likes, _code, _bought)
 _ALL: tuple[_FactMaker, ...] = (*_SIMPLE, _pet)
 
+_RELATIONS = ("friend", "teacher", "doctor", "dentist", "lawyer", "driver", "cook")
+
 
 def _people(rng: Random, count: int) -> list[str]:
     found: dict[str, None] = {}
@@ -94,17 +96,19 @@ def _passage(rng: Random, kinds: Sequence[Sequence[_FactMaker]]) -> Draw:
         make(rng, name) for name, own in zip(_people(rng, len(kinds)), kinds, strict=True) for make in own
     ]
     rng.shuffle(facts)
-    _, questions, answer = rng.choice(facts)
+    found, questions, answer = rng.choice(facts)
     text = " ".join(statement for statement, _, _ in facts)
-    question = rng.choice(questions)
-    prompts = [
+    # The text alone is the key: another question about a known text is not a new instance.
+    return Draw(_prompts(text, rng.choice(questions)), answer, text, found.rstrip("."))
+
+
+def _prompts(text: str, question: str) -> list[str]:
+    return [
         f"{text} {question}",
         f"{text}\n{question}",
         f"Text: {text}\nQuestion: {question}",
         f"{question}\n{text}",
     ]
-    # The text alone is the key: another question about a known text is not a new instance.
-    return Draw(prompts, answer, text)
 
 
 def _tier1(rng: Random) -> Draw:
@@ -128,16 +132,23 @@ def _tier4(rng: Random) -> Draw:
 
 
 def _tier5(rng: Random) -> Draw:
-    first, second, third = _people(rng, 3)
-    where, other = city(rng), city(rng)
-    friends = [
-        f"{first} is a friend of {second}.",
-        f"{second} lives in {where}.",
-        f"{third} lives in {other}.",
-    ]
-    rng.shuffle(friends)
-    text = " ".join(friends)
-    return Draw([f"{text} Where does the friend of {first} live?"], where, text)
+    """Two relations to follow before the fact: "Where does the teacher of the friend of Anna live?"."""
+    start, middle, end, *others = _people(rng, 5)
+    near, far, spare = rng.sample(_RELATIONS, 3)
+    links = [(near, start, middle), (far, middle, end), (far, start, others[0]), (spare, end, others[1])]
+    make = rng.choice(_SIMPLE)
+    facts = {name: make(rng, name) for name in (middle, end, *others)}
+    statements = [_link(*link) for link in links] + [fact[0] for fact in facts.values()]
+    rng.shuffle(statements)
+    text = " ".join(statements)
+    found, questions, answer = facts[end]
+    question = rng.choice(questions).replace(end, f"the {far} of the {near} of {start}")
+    thought = f"{near} of {start}: {middle}; {far} of {middle}: {end}; {found.rstrip('.')}"
+    return Draw(_prompts(text, question), answer, text, thought)
+
+
+def _link(relation: str, person_from: str, person_to: str) -> str:
+    return f"The {relation} of {person_from} is {person_to}."
 
 
 FAMILY = Family("extraction", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})
