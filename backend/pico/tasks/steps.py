@@ -1,0 +1,135 @@
+"""The written steps of thought that several families share: one line of text that ends with the result.
+
+Every step is local: copy, one column with its carry or borrow, one entry of the multiplication table, one
+comparison. Nothing is spaced, since a space before a digit would cost a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+DIRECT_LIMIT = 100  # sums and differences below it need no columns: tiers 1 and 2 teach them in one go
+LAST_TABLE = 12  # divisors up to it need no list of their multiples
+
+
+def add_steps(left: int, right: int) -> str:
+    """A sum: `47+38=85`, or by columns `347+285:7+5=12;4+8+1=13;3+2+1=6;632`."""
+    if left < DIRECT_LIMIT and right < DIRECT_LIMIT:
+        return f"{left}+{right}={left + right}"
+    carry, columns = 0, []
+    for upper, lower in _columns(left, right):
+        total = upper + lower + carry
+        columns.append(f"{upper}+{lower}" + (f"+{carry}" if columns else "") + f"={total}")
+        carry = total // 10
+    return f"{left}+{right}:{';'.join(columns)};{left + right}"
+
+
+def subtract_steps(left: int, right: int) -> str:
+    """A difference: `85-38=47`, or by columns with their borrow `632-285:2-5=7b1;3-8-1=4b1;6-2-1=3b0;347`."""
+    if left < right:
+        raise ValueError(f"no steps for {left!r} - {right!r}, which is negative; swap the two")
+    if left < DIRECT_LIMIT:
+        return f"{left}-{right}={left - right}"
+    borrow, columns = 0, []
+    for upper, lower in _columns(left, right):
+        rest = upper - lower - borrow
+        text = f"{upper}-{lower}" + (f"-{borrow}" if columns else "")
+        borrow = int(rest < 0)
+        columns.append(f"{text}={rest % 10}b{borrow}")
+    return f"{left}-{right}:{';'.join(columns)};{left - right}"
+
+
+def multiply_steps(left: int, right: int) -> str:
+    """A product, the larger factor first: `7*8=56`, `47*8:7*8=56;4*8=32+5=37;376`, or by partial products."""
+    left, right = max(left, right), min(left, right)
+    if right < 10:
+        return _times_digit(left, right)
+    parts: list[str] = []
+    total = 0
+    for place, digit in enumerate(reversed(str(right))):
+        partial = left * int(digit) * 10**place
+        if digit == "0":
+            continue
+        parts.append(_times_digit(left, int(digit)))
+        if total:
+            parts.append(add_steps(partial, total))
+        elif place:
+            parts.append(str(partial))
+        total += partial
+    return f"{left}*{right}:{';'.join(parts)}"
+
+
+def divide_steps(number: int, divisor: int) -> str:
+    """A long division with remainder: `584/7:58/7=8r2;24/7=3r3;83r3` (83, remainder 3).
+
+    Divisors of two digits show the product that they take away, `107/12=8:96r11`, and those above 12
+    their multiples first.
+    """
+    quotient, rest = divmod(number, divisor)
+    if quotient < 10:
+        return _divide_once(number, divisor)
+    parts, taken = [], 0
+    digits = str(number)
+    for place, digit in enumerate(digits):
+        taken = taken * 10 + int(digit)
+        if not parts and taken < divisor and place < len(digits) - 1:
+            continue
+        parts.append(_divide_once(taken, divisor))
+        taken %= divisor
+    return f"{number}/{divisor}:{';'.join(parts)};{quotient}r{rest}"
+
+
+def sum_steps(values: Sequence[int]) -> str:
+    """A running sum: `3+5=8;8+4=12`; the total of one number is that number."""
+    total, parts = values[0], []
+    for value in values[1:]:
+        parts.append(add_steps(total, value))
+        total += value
+    return ";".join(parts) or str(total)
+
+
+def compare_steps(left: float, right: float) -> str:
+    """One comparison: `12<30`."""
+    return f"{left}{'<' if left < right else '>' if left > right else '='}{right}"
+
+
+def extreme_steps(values: Sequence[int], *, largest: bool) -> str:
+    """Each number with the best so far: `45:45;12:45;78:78`."""
+    parts: list[str] = []
+    best = values[0]
+    for value in values:
+        best = max(best, value) if largest else min(best, value)
+        parts.append(f"{value}:{best}")
+    return ";".join(parts)
+
+
+def _columns(left: int, right: int) -> list[tuple[int, int]]:
+    """The digits of both numbers side by side, units first, the shorter one filled with zeros."""
+    width = max(len(str(left)), len(str(right)))
+    upper, lower = str(left).zfill(width), str(right).zfill(width)
+    return [(int(one), int(other)) for one, other in zip(reversed(upper), reversed(lower), strict=True)]
+
+
+def _times_digit(left: int, digit: int) -> str:
+    """The product of a number and one digit."""
+    if left < 10 or digit < 2:
+        return f"{left}*{digit}={left * digit}"
+    carry, columns = 0, []
+    for figure in reversed(str(left)):
+        product = int(figure) * digit
+        text = f"{figure}*{digit}={product}"
+        columns.append(f"{text}+{carry}={product + carry}" if columns else text)
+        carry = (product + carry) // 10
+    return f"{left}*{digit}:{';'.join(columns)};{left * digit}"
+
+
+def _divide_once(number: int, divisor: int) -> str:
+    """A division whose quotient is one digit."""
+    quotient, rest = divmod(number, divisor)
+    if divisor < 10:
+        return f"{number}/{divisor}={quotient}r{rest}"
+    step = f"{number}/{divisor}={quotient}:{divisor * quotient}r{rest}"
+    if divisor <= LAST_TABLE or not quotient:
+        return step
+    multiples = ",".join(str(divisor * factor) for factor in range(1, min(quotient + 2, 10)))
+    return f"{multiples};{step}"
