@@ -10,6 +10,15 @@ from backend.pico.tasks.words import NOUNS, distinct
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
+def _running(sequence: list[str], hits: list[bool]) -> str:
+    """Every item followed by the number of hits so far."""
+    steps, count = [], 0
+    for item, hit in zip(sequence, hits, strict=True):
+        count += hit
+        steps.append(f"{item}{count}")
+    return " ".join(steps)
+
+
 def _items(rng: Random, low: int, high: int) -> Draw:
     words = distinct(rng, rng.randint(low, high))
     text = join_words(words)
@@ -20,7 +29,7 @@ def _items(rng: Random, low: int, high: int) -> Draw:
         f"How many things are listed here: {text}?",
         f"Count the words: {text}",
     ]
-    return Draw(prompts, str(len(words)), f"items {text}")
+    return Draw(prompts, str(len(words)), f"items {text}", f"{words[-1]} {len(words)}")
 
 
 def _occurrences(rng: Random, pool: list[str], what: str, low: int, high: int) -> Draw:
@@ -34,8 +43,11 @@ def _occurrences(rng: Random, pool: list[str], what: str, low: int, high: int) -
         f'How many times does the {what} "{target}" appear in: {text}?',
         f"How often does {target} occur in: {text}?",
         f"Count the {what} {target} in: {text}",
+        f"How many times is {target} in: {text}?",
+        f'Count how often "{target}" appears: {text}',
     ]
-    return Draw(prompts, str(hits), f"{target} in {text}")
+    thought = f"{target}: {_running(sequence, [item == target for item in sequence])}"
+    return Draw(prompts, str(hits), f"{target} in {text}", thought)
 
 
 def _words(rng: Random, low: int, high: int) -> Draw:
@@ -55,8 +67,13 @@ def _tier2(rng: Random) -> Draw:
         return _items(rng, 2, 8)
     letters = rng.sample(_LETTERS, rng.randint(2, 8))
     text = " ".join(letters)
-    prompts = [f"How many letters are in: {text}?", f"Count the letters: {text}"]
-    return Draw(prompts, str(len(letters)), f"letters {text}")
+    prompts = [
+        f"How many letters are in: {text}?",
+        f"Count the letters: {text}",
+        f"How many letters are listed here: {text}?",
+        f"What is the number of letters in: {text}?",
+    ]
+    return Draw(prompts, str(len(letters)), f"letters {text}", f"{letters[-1]} {len(letters)}")
 
 
 def _tier3(rng: Random) -> Draw:
@@ -67,18 +84,33 @@ def _tier3(rng: Random) -> Draw:
 def _tier4(rng: Random) -> Draw:
     numbers = [rng.randrange(100) for _ in range(rng.randint(4, 8))]
     text, parity = join_words([str(number) for number in numbers]), rng.randrange(2)
-    hits = sum(number % 2 == parity for number in numbers)
+    hits = [number % 2 == parity for number in numbers]
     word = ("even", "odd")[parity]
-    prompts = [f"How many {word} numbers are in {text}?", f"Count the {word} numbers: {text}"]
-    return Draw(prompts, str(hits), f"{word} {text}")
+    prompts = [
+        f"How many {word} numbers are in {text}?",
+        f"Count the {word} numbers: {text}",
+        f"How many of these numbers are {word}: {text}?",
+        f"How many of {text} are {word}?",
+        f"Give me the count of {word} numbers in this list: {text}",
+    ]
+    thought = f"{word}: {_running([f'{number}:' for number in numbers], hits)}"
+    return Draw(prompts, str(sum(hits)), f"{word} {text}", thought)
 
 
 def _tier5(rng: Random) -> Draw:
     word = rng.choice(NOUNS)
     letter = rng.choice(word) if rng.random() < 0.7 else rng.choice(_LETTERS)
     extra = rng.choice(NOUNS)
-    prompts = [f'How many times does the letter "{letter}" appear in "{word} {extra}"?']
-    return Draw(prompts, str((word + extra).count(letter)), f"{letter} {word} {extra}")
+    prompts = [
+        f'How many times does the letter "{letter}" appear in "{word} {extra}"?',
+        f'How many "{letter}" are in "{word} {extra}"?',
+        f"How often does the letter {letter} occur in the words {word} {extra}?",
+        f'Count the letter "{letter}" in: {word} {extra}',
+        f"Count each {letter} in {word} {extra}.",
+    ]
+    letters = list(word + extra)
+    thought = f"{letter}: {_running(letters, [found == letter for found in letters])}"
+    return Draw(prompts, str(letters.count(letter)), f"{letter} {word} {extra}", thought)
 
 
 FAMILY = Family("counting", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})
