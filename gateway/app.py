@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from starlette.routing import Route, Router
@@ -104,6 +105,9 @@ class _Builder:
 
     def build(self, name: str) -> ServedModel:
         """The model `name` of the policies."""
+        return replace(self._served(name), price=self._policies.models[name].price)
+
+    def _served(self, name: str) -> ServedModel:
         entry = self._policies.models[name]
         given = self._given.get(name)
         if given is not None:

@@ -14,6 +14,7 @@ from msgspec import Meta
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
 """A model or route name, as clients send it."""
 Positive = Annotated[int, Meta(ge=1)]
+Usd = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 RemoteName = Annotated[str, Meta(min_length=1, description="Its name there; left out: the name it has here.")]
 EnvironmentName = Annotated[
@@ -76,12 +77,20 @@ class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     num_threads: Positive | None = None
 
 
+class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model's tokens cost; /v1/models shows it, and evaluations reckon with it."""
+
+    input_usd_per_million_tokens: Usd
+    output_usd_per_million_tokens: Usd
+
+
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model name that clients can ask for; exactly one of the three sections is there."""
 
     engine: EngineModel | None = None
     upstream: UpstreamModel | None = None
     encoder: EncoderModel | None = None
+    price: Price | None = None
     description: str = ""
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from gateway.auth import KeyRing
@@ -9,6 +10,7 @@ from gateway.errors import NotFound
 from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.web.call import Call
+from policies.document import Price
 
 
 class ModelsEndpoint:
@@ -36,7 +38,23 @@ def _entry(name: str, model: ServedModel) -> dict[str, Any]:
     entry = {"id": name, "object": "model", "created": model.created, "owned_by": model.owned_by}
     if model.engine is not None and model.engine.client.hello is not None:
         entry["max_model_len"] = model.engine.client.hello.max_model_tokens  # vLLM's name for it
+    if model.name != name:
+        entry["root"] = model.name  # vLLM's name for what answers: a route leads to it
+    if model.price is not None:
+        entry["pricing"] = _pricing(model.price)
     return entry
+
+
+def _pricing(price: Price) -> dict[str, str]:
+    """In OpenRouter's shape: USD per token, as text because a float would not be exact."""
+    return {
+        "prompt": _per_token(price.input_usd_per_million_tokens),
+        "completion": _per_token(price.output_usd_per_million_tokens),
+    }
+
+
+def _per_token(usd_per_million: float) -> str:
+    return f"{(Decimal(repr(usd_per_million)) / 1_000_000).normalize():f}"
 
 
 def engine_of(models: ModelTable, name: str | None) -> ServedModel:

@@ -14,6 +14,7 @@ from gateway.web.watch import Limits
 if TYPE_CHECKING:
     from gateway.providers.base import Provider
     from gateway.providers.engine import EngineProvider
+    from policies.document import Price
 
 Kind = Literal["engine", "upstream", "encoder"]
 
@@ -42,6 +43,7 @@ class ServedModel:
     limits: Limits
     state: Callable[[], ModelState] = always_ready
     engine: EngineProvider | None = None  # of our own engine only: tokenizer and limits, for /tokenize
+    price: Price | None = None
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.document import EngineModel, ModelEntry, Policies
+from policies.document import EngineModel, ModelEntry, Policies, Price
 from policies.errors import PolicyError
 from policies.load import load_policies, merge_models
 
@@ -49,6 +49,22 @@ def test_documents_of_files_and_streams_are_merged(tmp_path: Path) -> None:
     assert sorted(policies.models) == ["b", "c", "small"]
     upstream = policies.models["b"].upstream
     assert upstream is not None and upstream.connect_timeout_s == 5.0
+
+
+def test_price(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "    engine:",
+        "    price: {input_usd_per_million_tokens: 1, output_usd_per_million_tokens: 0.5}\n    engine:",
+    )
+    price = load_policies(write(tmp_path, a=text)).models["small"].price
+    assert price == Price(input_usd_per_million_tokens=1.0, output_usd_per_million_tokens=0.5)
+    wrong = problems(write(tmp_path, a=text.replace(": 1,", ": -1,").replace("output_usd", "outputusd")))
+    assert [message for _, _, message in wrong] == [
+        "models.small.price.input_usd_per_million_tokens must be a number >= 0, not -1",
+        "unknown key 'outputusd_per_million_tokens' in models.small.price; "
+        "did you mean 'output_usd_per_million_tokens'?",
+        "models.small.price needs the key 'output_usd_per_million_tokens'",
+    ]
 
 
 def test_anchors_and_merge_keys(tmp_path: Path) -> None:

@@ -1,0 +1,30 @@
+"""What /v1/models says of a model beside its name: price and what a route leads to."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.app import build_app
+from gateway.providers.fake import FakeProvider
+from gateway.settings import Settings
+from policies.document import EngineModel, ModelEntry, Policies, Price, Route
+from tests.gateway.conftest import http_client
+
+
+@pytest.mark.parametrize(
+    ("usd_per_million", "per_token"),
+    [(0.0, "0"), (0.019, "0.000000019"), (0.15, "0.00000015"), (30, "0.00003"), (2e6, "2")],
+)
+async def test_price_is_listed_per_token_as_text(usd_per_million: float, per_token: str) -> None:
+    price = Price(input_usd_per_million_tokens=usd_per_million, output_usd_per_million_tokens=1.0)
+    models = {
+        "dear": ModelEntry(engine=EngineModel(checkpoint="/none"), price=price),
+        "free": ModelEntry(engine=EngineModel(checkpoint="/none")),
+    }
+    policies = Policies(models=models, routes={"auto": Route(model="dear")}, version="v1")
+    app = build_app(Settings(), policies, dict.fromkeys(models, FakeProvider()))
+    async with http_client(app) as http:
+        dear, free, auto = (await http.get("/v1/models")).json()["data"]
+    assert dear["pricing"] == auto["pricing"] == {"prompt": per_token, "completion": "0.000001"}
+    assert auto["root"] == "dear"
+    assert not {"pricing", "root"} & set(free)
