@@ -1,0 +1,1 @@
+"""HyperExperts: the adapters that HyperMoE generates for sets of chosen experts."""

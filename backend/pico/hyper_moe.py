@@ -1,0 +1,129 @@
+"""HyperMoE for training (Zhao et al., 2024): the experts that a token leaves out modulate those it chose.
+
+A hypernetwork that all layers share turns the mean embedding of a token's unselected experts, with an
+embedding of the layer, into a small adapter, the HyperExpert; its output is added to that of the selected
+experts. The condition depends on layer and chosen set alone: a pass generates each set's HyperExpert once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from backend.config import HyperMoEConfig
+from backend.kernels.hyper_experts.subsets import all_subsets, binomial_table, subset_numbers
+from backend.pico.experts import replace_blocks
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MAX_SETS = 4096
+"""Every set's HyperExpert is generated in every pass."""
+
+
+class HyperNetwork(nn.Module):
+    """Generates the HyperExperts of all layers; `up` starts at zero, so that the plain model is unchanged."""
+
+    binomials: Tensor
+    unselected: Tensor
+
+    def __init__(
+        self, config: HyperMoEConfig, num_layers: int, num_experts: int, chosen_experts: int, hidden_size: int
+    ) -> None:
+        super().__init__()
+        sets = math.comb(num_experts, chosen_experts)
+        if sets > MAX_SETS or chosen_experts == num_experts:
+            raise ValueError(
+                f"{chosen_experts} of {num_experts} experts make {sets} sets; "
+                f"training takes 2 to {MAX_SETS}, choose other numbers"
+            )
+        self.config = config
+        self.expert_embeddings = nn.Parameter(torch.randn(num_layers, num_experts, config.embedding_size))
+        self.layer_embeddings = nn.Parameter(torch.randn(num_layers, config.embedding_size))
+        self.hidden = nn.Linear(2 * config.embedding_size, config.hidden_size)
+        self.condition = nn.Linear(config.hidden_size, config.condition_size, bias=False)
+        self.down = nn.Linear(config.condition_size, config.rank * hidden_size, bias=False)
+        self.up = nn.Linear(config.condition_size, hidden_size * config.rank, bias=False)
+        # The condition has length 1: the generated entries get the generator's spread, as nn.Linear's would.
+        nn.init.normal_(self.down.weight, std=hidden_size**-0.5)
+        nn.init.zeros_(self.up.weight)
+        chosen = all_subsets(num_experts, chosen_experts)
+        left_out = torch.ones(sets, num_experts).scatter_(1, chosen, 0.0)
+        self.register_buffer("binomials", binomial_table(num_experts, chosen_experts), persistent=False)
+        self.register_buffer("unselected", left_out / (num_experts - chosen_experts), persistent=False)
+
+    def hyper_experts(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The layer's adapters, by the number of the chosen set: down (S, D, r), up (S, r, D)."""
+        aggregate = self.unselected @ self.expert_embeddings[layer]
+        place = self.layer_embeddings[layer].expand(len(aggregate), -1)
+        hidden = nn.functional.silu(self.hidden(torch.cat((aggregate, place), dim=1)))
+        condition = nn.functional.normalize(self.condition(hidden), dim=1)
+        rank = self.config.rank
+        down: Tensor = self.down(condition).unflatten(1, (rank, -1)).mT
+        up: Tensor = self.up(condition).unflatten(1, (-1, rank)).mT
+        return down, up
+
+    def forward(self, layer: int, x: Tensor, chosen: Tensor) -> Tensor:
+        """What the HyperExperts add: x (T, D), chosen (T, k) → (T, D)."""
+        down, up = self.hyper_experts(layer)
+        ordered, order = subset_numbers(chosen, self.binomials).sort()
+        counts = torch.bincount(ordered, minlength=len(down)).tolist()
+        inner = nn.functional.silu(_grouped(x.index_select(0, order), down, counts))
+        output = _grouped(inner, up, counts)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order), device=order.device)
+        return output.index_select(0, back)
+
+
+def attach(model: PreTrainedModel, config: HyperMoEConfig) -> HyperNetwork:
+    """Give a plain model HyperExperts, saved with it as `hyper.*` and as config.json's "hyper_moe"."""
+    shape = model.config
+    hyper = HyperNetwork(
+        config, shape.num_hidden_layers, shape.num_experts, shape.num_experts_per_tok, shape.hidden_size
+    )
+    model.add_module("hyper", hyper)
+    model.config.hyper_moe = asdict(config)
+    replace_blocks(model, hyper)
+    return hyper
+
+
+class _Grouped(torch.autograd.Function):
+    """One product per group of rows, written in place: without autograd's cost for each small product."""
+
+    @staticmethod
+    def forward(  # the type of ctx is torch's own secret
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weights: Tensor,
+        counts: list[int],
+    ) -> Tensor:
+        ctx.save_for_backward(x, weights)
+        ctx.counts = counts
+        y = x.new_empty(len(x), weights.shape[2])
+        begin = 0
+        for weight, count in zip(weights, counts, strict=True):
+            rows = slice(begin, begin := begin + count)
+            torch.mm(x[rows], weight, out=y[rows])
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
+        (dy,) = gradients
+        x, weights = ctx.saved_tensors
+        dx, dweights = torch.empty_like(x), torch.zeros_like(weights)
+        begin = 0
+        for index, count in enumerate(ctx.counts):
+            rows = slice(begin, begin := begin + count)
+            torch.mm(dy[rows], weights[index].T, out=dx[rows])
+            torch.mm(x[rows].T, dy[rows], out=dweights[index])
+        return dx, dweights, None
+
+
+def _grouped(x: Tensor, weights: Tensor, counts: list[int]) -> Tensor:
+    """x (T, K) sorted into groups of `counts` rows, weights (G, K, N) → (T, N)."""
+    result: Tensor = _Grouped.apply(x, weights, counts)  # type: ignore[no-untyped-call]
+    return result
