@@ -1,0 +1,27 @@
+"""Tool calls as the model writes them: JSON between <tool_call> marks, one block per call."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
+
+
+def call_text(name: str, arguments: Mapping[str, object]) -> str:
+    """One call, as JSON with the usual spaces."""
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def parse_calls(text: str) -> list[dict[str, Any]] | None:
+    """The calls in a text, in order; None when there are none, or anything else stands in it."""
+    if _CALL.sub("", text).strip():
+        return None
+    try:
+        calls = [json.loads(found) for found in _CALL.findall(text)]
+    except json.JSONDecodeError:
+        return None
+    return calls or None

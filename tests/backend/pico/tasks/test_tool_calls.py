@@ -1,0 +1,19 @@
+"""Calls that were written are read back; anything else is no call."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.pico.tasks.tool_calls import call_text, parse_calls
+
+
+def test_calls_read_back_in_order() -> None:
+    calls = [{"name": "f", "arguments": {"x": "é\n<"}}, {"name": "g", "arguments": {}}]
+    text = "\n".join(call_text(str(call["name"]), dict(call["arguments"])) for call in calls)
+    assert parse_calls(text) == calls
+    assert parse_calls(f" {text}\n") == calls
+
+
+@pytest.mark.parametrize("text", ["", "42", "<tool_call>\n{]\n</tool_call>", f"So: {call_text('f', {})}"])
+def test_other_text_is_no_call(text: str) -> None:
+    assert parse_calls(text) is None
