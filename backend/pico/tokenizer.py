@@ -5,13 +5,16 @@ Digits are single tokens, so that a number looks the same wherever it stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from backend.pico.curriculum import Message, Mix, sample_conversations
+from backend.pico.conversations import Message
+from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.tasks.words import CITIES, FIRST_NAMES, JOBS, NOUNS, invented_word
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -26,6 +29,8 @@ SPECIAL_TOKENS = (
     "</tool_call>",
     "<|reserved|>",
 )
+THOUGHT_START, THOUGHT_END = "<think>\n", "</think>"
+_ROLES = ("user", "assistant", "tool")  # any other becomes "system"
 TEMPLATE_PATH = Path(__file__).with_name("chat_template.jinja")
 VOCAB_SIZE = 1536
 _PATTERN = (
@@ -39,9 +44,9 @@ def train_tokenizer(seed: int, conversations: int = 40_000) -> Tokenizer:
     rng = Random(f"tokenizer:{seed}")
     texts = [
         message["content"]
-        for messages in sample_conversations(rng, Mix(), conversations)
-        for message in messages
-        if message["role"] != "system"
+        for conversation in sample_conversations(rng, Mix(EMPHASIS["pico-small"]), conversations)
+        for message in conversation["messages"]
+        if message["role"] != "system" and message["content"]
     ]
     # Invented words teach syllables instead of spending the vocabulary on whole sentences only.
     texts += [" ".join(invented_word(rng) for _ in range(8)) for _ in range(conversations // 20)]
@@ -74,21 +79,78 @@ def special_id(tokenizer: Tokenizer, token: str) -> int:
     return found
 
 
-def render(messages: Iterable[Message], *, add_generation_prompt: bool = False) -> str:
-    """The conversation as text; the same as the chat template, for plain string contents."""
-    text = "".join(f"{TURN_START}{m['role']}\n{m['content']}{TURN_END}\n" for m in messages)
-    return text + (f"{TURN_START}assistant\n" if add_generation_prompt else "")
+def render(
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    add_generation_prompt: bool = False,
+    enable_thinking: bool = False,
+) -> str:
+    """The conversation as text; the same as the chat template, for contents that are strings."""
+    text = "".join(piece for piece, _ in _pieces(messages, tools, past=add_generation_prompt))
+    if add_generation_prompt:
+        text += f"{TURN_START}assistant\n" + (THOUGHT_START if enable_thinking else "")
+    return text
 
 
-def encode_training(tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-    """Token ids, and for each whether the model must learn to predict it (answers and their end)."""
-    ids: list[int] = []
-    learnt: list[bool] = []
-    for message in messages:
-        is_answer = message["role"] == "assistant"
-        head = tokenizer.encode(f"{TURN_START}{message['role']}\n").ids
-        body = tokenizer.encode(f"{message['content']}{TURN_END}").ids
-        tail = tokenizer.encode("\n").ids
-        ids += head + body + tail
-        learnt += [False] * len(head) + [is_answer] * len(body) + [False] * len(tail)
-    return ids, learnt
+def encode_training(
+    tokenizer: Tokenizer, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
+) -> tuple[list[int], list[bool]]:
+    """Token ids, and for each whether the model must learn to predict it.
+
+    It learns the answers, their ends, and the last answer's thought when that one has `reasoning_content`.
+    """
+    pieces = _pieces(messages, tools, past=False)
+    encoding = tokenizer.encode("".join(piece for piece, _ in pieces))
+    by_character = [is_learnt for piece, is_learnt in pieces for _ in piece]
+    return encoding.ids, [by_character[start] for start, _ in encoding.offsets]
+
+
+def _pieces(
+    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, *, past: bool
+) -> list[tuple[str, bool]]:
+    """The conversation's text in pieces, each with whether it is learnt; `past` hides the last thought."""
+    listed = "\n".join(["Tools:", *map(_tool_line, tools)]) if tools else ""
+    pieces: list[tuple[str, bool]] = []
+    if listed and messages[0]["role"] in _ROLES:
+        pieces.append((f"{TURN_START}system\n{listed}{TURN_END}\n", False))
+    for index, message in enumerate(messages):
+        role = message["role"] if message["role"] in _ROLES else "system"
+        if role == "assistant":
+            pieces += _answer(message, is_last=index == len(messages) - 1 and not past)
+            continue
+        text = message["content"] or ""
+        if listed and index == 0 and role == "system":
+            text += ("\n\n" if text else "") + listed
+        pieces.append((f"{TURN_START}{role}\n{text}{TURN_END}\n", False))
+    return pieces
+
+
+def _answer(message: Message, *, is_last: bool) -> list[tuple[str, bool]]:
+    head, text = f"{TURN_START}assistant\n", message.get("content") or ""
+    thought = message.get("reasoning_content") if is_last else None
+    if not is_last and THOUGHT_END in text:
+        text = text.rsplit(THOUGHT_END, 1)[1].lstrip("\n")
+    calls = "\n".join(map(_call_text, message.get("tool_calls") or ()))
+    text += ("\n" if text and calls else "") + calls
+    if thought is not None:
+        head += THOUGHT_START
+        text = thought + ("\n" if thought else "") + f"{THOUGHT_END}\n\n{text}"
+    return [(head, False), (f"{text}{TURN_END}", True), ("\n", False)]
+
+
+def _tool_line(tool: Mapping[str, Any]) -> str:
+    function = tool.get("function", tool)
+    properties = (function.get("parameters") or {}).get("properties") or {}
+    kinds = {name: schema.get("type") for name, schema in properties.items()}
+    listed = [f"{name}: {kind if isinstance(kind, str) else 'any'}" for name, kind in kinds.items()]
+    return f"{function['name']}({', '.join(listed)}): {function.get('description') or ''}"
+
+
+def _call_text(call: Mapping[str, Any]) -> str:
+    function = call.get("function", call)
+    arguments = function["arguments"]
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    name = json.dumps(function["name"], ensure_ascii=False)
+    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'

@@ -68,6 +68,9 @@ def test_template_equals_render_and_accepts_parts() -> None:
         )
     parts = [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
     assert reader.apply_chat_template(parts, tokenize=False) == "<|im_start|>system\nab<|im_end|>\n"
+    tools = [{"type": "function", "function": {"name": "f", "description": "Do it."}}]
+    shown = reader.apply_chat_template(parts, tools=tools, tokenize=False)
+    assert shown == "<|im_start|>system\nab\n\nTools:\nf(): Do it.<|im_end|>\n"
     stored = json.loads((WEIGHTS / "tokenizer_config.json").read_text())["chat_template"]
     assert stored == (WEIGHTS / "chat_template.jinja").read_text() == TEMPLATE_PATH.read_text()
 
