@@ -1,13 +1,15 @@
-"""Sums, differences and products of whole numbers."""
+"""Sums, differences, products and exact quotients of whole numbers."""
 
 from __future__ import annotations
 
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family
+from backend.pico.tasks.steps import add_steps, divide_steps, multiply_steps, subtract_steps
 
-_NAMES = {"+": "plus", "-": "minus", "*": "times"}
-_SYMBOLS = {"+": ("+",), "-": ("-",), "*": ("*", "x", "×")}
+_NAMES = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
+_SYMBOLS = {"+": ("+",), "-": ("-",), "*": ("*", "x", "×"), "/": ("/", "÷", ":")}
+_STEPS = {"+": add_steps, "-": subtract_steps, "*": multiply_steps, "/": divide_steps}
 
 
 def _phrasings(rng: Random, left: int, op: str, right: int) -> list[str]:
@@ -33,14 +35,21 @@ def _phrasings(rng: Random, left: int, op: str, right: int) -> list[str]:
         ]
     elif op == "-":
         prompts += [f"Subtract {right} from {left}.", f"Take {right} away from {left}."]
-    else:
+    elif op == "*":
         prompts += [f"Multiply {left} by {right}.", f"What is the product of {left} and {right}?"]
+    else:
+        prompts += [f"Divide {left} by {right}.", f"How many times does {right} go into {left}?"]
     return prompts
 
 
 def _draw(rng: Random, left: int, op: str, right: int) -> Draw:
-    value = {"+": left + right, "-": left - right, "*": left * right}[op]
-    return Draw(_phrasings(rng, left, op, right), str(value), f"{left}{op}{right}")
+    value = _value(left, op, right)
+    prompts = _phrasings(rng, left, op, right)
+    return Draw(prompts, str(value), f"{left}{op}{right}", _STEPS[op](left, right))
+
+
+def _value(left: int, op: str, right: int) -> int:
+    return {"+": left + right, "-": left - right, "*": left * right, "/": left // max(right, 1)}[op]
 
 
 def _sum_or_difference(rng: Random, left: int, right: int) -> Draw:
@@ -68,18 +77,31 @@ def _tier3(rng: Random) -> Draw:
     return _sum_or_difference(rng, rng.randint(100, 999), rng.randint(10, 999))
 
 
-def _expression(expression: str, value: int) -> Draw:
-    prompts = [f"What is {expression}?", f"{expression} =", f"Calculate {expression}.", expression]
-    return Draw(prompts, str(value), expression.replace(" ", ""))
+def _expression(text: str, first: int, ops: str, second: int, third: int) -> Draw:
+    """Two operations, the first one on the first two numbers."""
+    middle = _value(first, ops[0], second)
+    prompts = [
+        f"What is {text}?", f"{text} =", f"Calculate {text}.", text, f"Compute {text}.", f"{text} = ?",
+        f"How much is {text}?", f"What is the result of {text}?", f"Work out {text}.", f"Solve: {text}",
+    ]  # fmt: skip
+    thought = f"{_STEPS[ops[0]](first, second)};{_STEPS[ops[1]](middle, third)}"
+    return Draw(prompts, str(_value(middle, ops[1], third)), text.replace(" ", ""), thought)
+
+
+def _quotient(rng: Random) -> Draw:
+    divisor = rng.randint(2, 9)
+    return _draw(rng, divisor * rng.randint(11, 99), "/", divisor)
 
 
 def _tier4(rng: Random) -> Draw:
-    if rng.random() < 0.5:
+    kind = rng.random()
+    if kind < 0.4:
         return _draw(rng, rng.randint(11, 99), "*", rng.randint(2, 9))
+    if kind < 0.6:
+        return _quotient(rng)
     first, second, third = (rng.randint(1, 50) for _ in range(3))
-    if first + second >= third and rng.random() < 0.5:
-        return _expression(f"{first} + {second} - {third}", first + second - third)
-    return _expression(f"{first} + {second} + {third}", first + second + third)
+    op = "-" if first + second >= third and rng.random() < 0.5 else "+"
+    return _expression(f"{first} + {second} {op} {third}", first, f"+{op}", second, third)
 
 
 def _tier5(rng: Random) -> Draw:
@@ -89,7 +111,7 @@ def _tier5(rng: Random) -> Draw:
     if kind == 1:
         return _sum_or_difference(rng, rng.randint(1000, 99999), rng.randint(1000, 99999))
     first, second, third = rng.randint(1, 20), rng.randint(1, 20), rng.randint(2, 9)
-    return _expression(f"({first} + {second}) * {third}", (first + second) * third)
+    return _expression(f"({first} + {second}) * {third}", first, "+*", second, third)
 
 
 FAMILY = Family("arithmetic", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})

@@ -66,7 +66,7 @@ def divide_steps(number: int, divisor: int) -> str:
     their multiples first.
     """
     quotient, rest = divmod(number, divisor)
-    if quotient < 10:
+    if quotient < 10 or divisor == 10:
         return _divide_once(number, divisor)
     parts, taken = [], 0
     digits = str(number)
@@ -126,7 +126,7 @@ def _times_digit(left: int, digit: int) -> str:
 def _divide_once(number: int, divisor: int) -> str:
     """A division whose quotient is one digit."""
     quotient, rest = divmod(number, divisor)
-    if divisor < 10:
+    if divisor <= 10:
         return f"{number}/{divisor}={quotient}r{rest}"
     step = f"{number}/{divisor}={quotient}:{divisor * quotient}r{rest}"
     if divisor <= LAST_TABLE or not quotient:
