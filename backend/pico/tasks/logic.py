@@ -1,0 +1,320 @@
+"""Draw conclusions: orders, simple truth, if-then chains, classes, liars, boolean expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from backend.pico.tasks.base import Draw, Family, join_words
+from backend.pico.tasks.words import CATEGORIES, FIRST_NAMES, JOBS, with_article
+
+# Comparatives of more and of less, then the superlatives.
+_SCALES = (
+    ("taller", "shorter", "tallest", "shortest"),
+    ("older", "younger", "oldest", "youngest"),
+    ("faster", "slower", "fastest", "slowest"),
+    ("bigger", "smaller", "biggest", "smallest"),
+)
+_ABILITIES = ("sing", "cook", "read", "talk", "fly", "work", "play", "count")
+_OBJECTS = tuple(CATEGORIES["vehicle"] + CATEGORIES["furniture"])
+_COLOURS = CATEGORIES["colour"]
+_CLASSES = tuple(CATEGORIES["animal"] + JOBS)
+_RANKS = ("", "second ", "third ", "fourth ")
+_REDUCIBLE = re.compile(
+    r"not (true|false)|\((true|false) (and|or) (true|false)\)|^(true|false) (and|or) (true|false)$"
+)
+
+
+def _ask(text: str, questions: list[str], answer: str, thought: str) -> Draw:
+    """The text before each question; the text alone is the key, as in extraction."""
+    prompts = [f"{text} {question}" for question in questions]
+    prompts += [f"{text}\n{questions[0]}", f"Text: {text}\nQuestion: {questions[-1]}"]
+    return Draw(prompts, answer, text, thought)
+
+
+# --- Who is the tallest? ---------------------------------------------------------------------------------
+
+
+def _order_of_two(rng: Random) -> Draw:
+    high, low = rng.sample(FIRST_NAMES, 2)
+    more, less, _, _ = rng.choice(_SCALES)
+    text = rng.choice((f"{high} is {more} than {low}.", f"{low} is {less} than {high}."))
+    asked, answer = rng.choice(((more, high), (less, low)))
+    questions = [f"Who is {asked}?", f"Which of them is {asked}?", f"Which one is {asked}?"]
+    return _ask(text, questions, answer, f"{high} > {low}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """People from the most to the least, the shuffled sentences that fix their order, and its steps."""
+
+    people: list[str]
+    text: str
+    steps: str
+    most: str
+    least: str
+
+
+def _order(rng: Random, count: int, *, both: bool) -> _Order:
+    people = rng.sample(FIRST_NAMES, count)
+    more, less, most, least = rng.choice(_SCALES)
+    links = list(zip(people, people[1:], strict=False))
+    rng.shuffle(links)
+    statements = [
+        f"{low} is {less} than {high}." if both and rng.random() < 0.5 else f"{high} is {more} than {low}."
+        for high, low in links
+    ]
+    upwards = people[people.index(links[0][0]) :: -1]
+    steps = [f"{high} > {low}" for high, low in links]
+    steps.append(f"up {' '.join(upwards)}")
+    steps.append("down " + ", ".join(f"{rank} {name}" for rank, name in enumerate(people, start=1)))
+    return _Order(people, " ".join(statements), "; ".join(steps), most, least)
+
+
+def _order_of_three(rng: Random) -> Draw:
+    order = _order(rng, 3, both=False)
+    asked, answer = rng.choice(((order.most, order.people[0]), (order.least, order.people[-1])))
+    return _ask(order.text, _who(asked), answer, " > ".join(order.people))
+
+
+def _who(asked: str) -> list[str]:
+    return [f"Who is the {asked}?", f"Which person is the {asked}?", f"Who is the {asked} of them?"]
+
+
+def _order_end(rng: Random, count: int) -> Draw:
+    order = _order(rng, count, both=True)
+    asked, answer = rng.choice(((order.most, order.people[0]), (order.least, order.people[-1])))
+    return _ask(order.text, _who(asked), answer, f"{order.steps}; {answer}")
+
+
+def _order_rank(rng: Random, count: int) -> Draw:
+    order = _order(rng, count, both=True)
+    place = rng.randint(1, min(count, len(_RANKS)) - 1)
+    answer = order.people[place]
+    return _ask(order.text, _who(_RANKS[place] + order.most), answer, f"{order.steps}; {place + 1} {answer}")
+
+
+def _order_all(rng: Random, count: int) -> Draw:
+    order = _order(rng, count, both=True)
+    questions = [
+        f"Sort them from the {order.most} to the {order.least}.",
+        f"List all from the {order.most} to the {order.least}.",
+        f"What is the order from the {order.most} to the {order.least}?",
+    ]
+    return _ask(order.text, questions, join_words(order.people), order.steps)
+
+
+# --- Is it true? -----------------------------------------------------------------------------------------
+
+
+def _said(yes: bool) -> str:
+    return "Yes" if yes else "No"
+
+
+def _truth_of_one(rng: Random) -> Draw:
+    things, colours = rng.sample(_OBJECTS, 2), rng.sample(_COLOURS, 3)
+    text = f"The {things[0]} is {colours[0]}. The {things[1]} is {colours[1]}."
+    place = rng.randrange(2)
+    asked = colours[place] if rng.random() < 0.5 else rng.choice(colours)
+    thing, real = things[place], colours[place]
+    questions = [
+        f"Is the {thing} {asked}?",
+        f"Is it true that the {thing} is {asked}?",
+        f"Yes or no: the {thing} is {asked}.",
+    ]
+    thought = f"{thing} {real}" if real == asked else f"{thing} {real}, not {asked}"
+    return _ask(text, questions, _said(real == asked), thought)
+
+
+def _truth_of_two(rng: Random) -> Draw:
+    things, colours = rng.sample(_OBJECTS, 2), rng.sample(_COLOURS, 2)
+    text = " ".join(f"The {thing} is {colour}." for thing, colour in zip(things, colours, strict=True))
+    claims = [colour if rng.random() < 0.6 else rng.choice(_COLOURS) for colour in colours]
+    facts = [claim == colour for claim, colour in zip(claims, colours, strict=True)]
+    word = rng.choice(("and", "or"))
+    claim = f"the {things[0]} is {claims[0]} {word} the {things[1]} is {claims[1]}"
+    answer = _said(all(facts) if word == "and" else any(facts))
+    questions = [f"Is it true that {claim}?", f"Yes or no: {claim}.", f"Is this right: {claim}?"]
+    return _ask(text, questions, answer, f"{_said(facts[0])} {word} {_said(facts[1])}".lower())
+
+
+# --- If it is so, then what? -----------------------------------------------------------------------------
+
+
+def _chain(rng: Random, length: int, spare: int) -> Draw:
+    """Rules from one coloured thing to the next; spare rules ask for colours that nothing has."""
+    things = rng.sample(_OBJECTS, length + 1)
+    colours = [rng.choice(_COLOURS) for _ in things]
+    broken = rng.randrange(length) if rng.random() < 0.2 else length
+    rules = []
+    for place in range(length):
+        needed = colours[place] if place != broken else _another(rng, colours[place])
+        rules.append((things[place], needed, things[place + 1], colours[place + 1]))
+    for _ in range(spare):
+        place = rng.randrange(length)
+        taken = {rule[1] for rule in rules if rule[0] == things[place]} | {colours[place]}
+        needed = rng.choice([colour for colour in _COLOURS if colour not in taken])
+        rules.append((things[place], needed, things[place + 1], _another(rng, colours[place + 1])))
+    rng.shuffle(rules)
+    sentences = [f"If the {a} is {b}, the {c} is {d}." for a, b, c, d in rules]
+    sentences.insert(rng.choice((0, len(sentences))), f"The {things[0]} is {colours[0]}.")
+    answer = colours[-1] if broken == length else "unknown"
+    known = [f"{thing} {colour}" for thing, colour in zip(things, colours, strict=True)][: broken + 1]
+    steps = known if broken == length else [*known, "unknown"]
+    return _ask(" ".join(sentences), _colour_of(things[-1]), answer, "; ".join(steps))
+
+
+def _another(rng: Random, colour: str) -> str:
+    return rng.choice([other for other in _COLOURS if other != colour])
+
+
+def _colour_of(thing: str) -> list[str]:
+    return [
+        f"What colour is the {thing}?",
+        f"What is the colour of the {thing}?",
+        f"Which colour is the {thing}?",
+    ]
+
+
+def _ability(rng: Random, rules: int) -> Draw:
+    """Who belongs to a class can do what the class can do."""
+    name, skill = rng.choice(FIRST_NAMES), rng.choice(_ABILITIES)
+    classes = rng.sample(_CLASSES, rules)
+    can = [rng.random() < 0.5] if rules == 1 else rng.sample((True, False), 2)
+    texts = [
+        f"Every {kind} can {skill}." if able else f"No {kind} can {skill}."
+        for kind, able in zip(classes, can, strict=True)
+    ]
+    text = f"{' '.join(texts)} {name} is {with_article(classes[0])}."
+    if rules == 2 and rng.random() < 0.5:
+        text = f"{texts[1]} {texts[0]} {name} is {with_article(classes[0])}."
+    questions = [
+        f"Can {name} {skill}?",
+        f"Is it true that {name} can {skill}?",
+        f"Yes or no: can {name} {skill}?",
+    ]
+    return _ask(text, questions, _said(can[0]), f"{name} {classes[0]}; {texts[0][:-1].lower()}")
+
+
+def _classes(rng: Random, length: int, spare: int) -> Draw:
+    """Chains of classes up to an ability: the asked one, and others that lead elsewhere."""
+    skills = rng.sample(_ABILITIES, spare + 1)
+    names = rng.sample(FIRST_NAMES, spare + 1)
+    kinds = rng.sample(_CLASSES, length * (spare + 1))
+    statements: list[str] = []
+    for place, name in enumerate(names):
+        chain = kinds[place * length : (place + 1) * length]
+        statements.append(f"{name} is {with_article(chain[0])}.")
+        statements += [f"Every {a} is {with_article(b)}." for a, b in zip(chain, chain[1:], strict=False)]
+        statements.append(f"Every {chain[-1]} can {skills[place]}.")
+    rng.shuffle(statements)
+    questions = [
+        f"What can {names[0]} do?",
+        f"Which thing can {names[0]} do?",
+        f"Say in one word what {names[0]} can do.",
+    ]
+    steps = " ".join([names[0], *kinds[:length], skills[0]])
+    return _ask(" ".join(statements), questions, skills[0], steps)
+
+
+# --- Who lies? -------------------------------------------------------------------------------------------
+
+
+def _liars(rng: Random, count: int, *, shuffled: bool) -> Draw:
+    """A known first person, and a chain of people of whom each says whether the one before lies."""
+    people = rng.sample(FIRST_NAMES, count)
+    honest = [rng.random() < 0.5 for _ in people]
+    statements = [f"{people[0]} {'tells the truth' if honest[0] else 'lies'}."]
+    for place in range(1, count):
+        claim = "tells the truth" if honest[place] == honest[place - 1] else "lies"
+        statements.append(f"{people[place]} says that {people[place - 1]} {claim}.")
+    if shuffled:
+        rng.shuffle(statements)
+    steps = []
+    for place, name in enumerate(people):
+        lies = honest[: place + 1].count(False)
+        steps.append(f"{name} {'true' if honest[place] else 'lies'} {lies}")
+    last, thought = people[-1], "; ".join(steps)
+    if rng.random() < 0.5:
+        questions = [
+            f"Does {last} tell the truth?",
+            f"Is {last} honest?",
+            f"Yes or no: {last} tells the truth.",
+        ]
+        return _ask(" ".join(statements), questions, _said(honest[-1]), thought)
+    questions = ["How many of them lie?", "How many people lie?", "What is the number of liars?"]
+    return _ask(" ".join(statements), questions, str(honest.count(False)), thought)
+
+
+# --- true and not false ----------------------------------------------------------------------------------
+
+
+def _expression(rng: Random, operators: int) -> str:
+    if operators == 0:
+        value = rng.choice(("true", "false"))
+        return f"not {value}" if rng.random() < 0.3 else value
+    left = rng.randrange(operators)
+    text = f"({_expression(rng, left)} {rng.choice(('and', 'or'))} {_expression(rng, operators - 1 - left)})"
+    return f"not {text}" if rng.random() < 0.15 else text
+
+
+def _reduced(match: re.Match[str]) -> str:
+    words = match.group().strip("()").split()
+    if words[0] == "not":
+        return "false" if words[1] == "true" else "true"
+    values = (words[0] == "true", words[2] == "true")
+    return str(all(values) if words[1] == "and" else any(values)).lower()
+
+
+def _boolean(rng: Random, operators: int) -> Draw:
+    text = _expression(rng, operators)
+    text = text[1:-1] if text.startswith("(") else text
+    steps = [text]
+    while (found := _REDUCIBLE.sub(_reduced, steps[-1])) != steps[-1]:
+        steps.append(found)
+    prompts = [
+        f"Is this true or false: {text}?",
+        f"What is the value of {text}?",
+        f"True or false: {text}",
+        f"Calculate: {text}",
+        f"Work out {text}.",
+    ]
+    return Draw(prompts, steps[-1], text, "; ".join(steps[1:]))
+
+
+_KINDS: dict[int, tuple[Callable[[Random], Draw], ...]] = {
+    1: (_order_of_two, _truth_of_one, lambda rng: _ability(rng, 1)),
+    2: (_order_of_three, _truth_of_two, lambda rng: _ability(rng, 2), lambda rng: _chain(rng, 1, 0)),
+    3: (
+        lambda rng: _order_end(rng, 4),
+        lambda rng: _chain(rng, 2, 1),
+        lambda rng: _classes(rng, 2, 1),
+        lambda rng: _liars(rng, 3, shuffled=False),
+        lambda rng: _boolean(rng, 2),
+    ),
+    4: (
+        lambda rng: _order_rank(rng, rng.randint(4, 5)),
+        lambda rng: _order_all(rng, 4),
+        lambda rng: _chain(rng, 3, 2),
+        lambda rng: _classes(rng, 3, 1),
+        lambda rng: _liars(rng, 5, shuffled=False),
+        lambda rng: _boolean(rng, 3),
+    ),
+    5: (
+        lambda rng: _order_rank(rng, 6),
+        lambda rng: _order_all(rng, rng.randint(5, 6)),
+        lambda rng: _chain(rng, 4, 4),
+        lambda rng: _classes(rng, 4, 2),
+        lambda rng: _liars(rng, 6, shuffled=True),
+        lambda rng: _boolean(rng, 4),
+    ),
+}
+
+
+def _tier(number: int) -> Callable[[Random], Draw]:
+    return lambda rng: rng.choice(_KINDS[number])(rng)
+
+
+FAMILY = Family("logic", {number: _tier(number) for number in _KINDS})
