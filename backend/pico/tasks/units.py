@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family
+from backend.pico.tasks.steps import add_steps, divide_steps, multiply_steps
 
 # (large singular, large plural, large symbol, small plural, small symbol, factor)
 _Unit = tuple[str, str, str, str, str, int]
@@ -25,6 +26,24 @@ _TIME: tuple[_Unit, ...] = (
     ("week", "weeks", "weeks", "days", "d", 7),
     ("year", "years", "years", "months", "months", 12),
 )
+# Pairs of steps: from the first one's large unit down to the second one's small unit.
+_FAR = ((_TIME[0], _TIME[1]), (_TIME[2], _TIME[0]), (_TIME[3], _TIME[2]))
+
+
+def _times(value: int, factor: int) -> str:
+    """The steps of value * factor; tens and hundreds only put their zeros on."""
+    core = int(str(factor).rstrip("0"))
+    if core == 1:
+        return f"*{factor}"
+    steps = multiply_steps(value, core)
+    return steps if core == factor else f"{steps};{value * factor}"
+
+
+def _divided(number: int, factor: int) -> str:
+    """The steps of an exact number / factor, without the zeros that both end with."""
+    if int(str(factor).rstrip("0")) == 1:
+        return f"/{factor}"
+    return divide_steps(number // 10, factor // 10) if factor % 10 == 0 else divide_steps(number, factor)
 
 
 def _ask(value: str, source: str, target: str) -> list[str]:
@@ -38,12 +57,26 @@ def _ask(value: str, source: str, target: str) -> list[str]:
     ]
 
 
+def _ask_mixed(text: str, target: str) -> list[str]:
+    return [
+        f"Convert {text} to {target}.",
+        f"How many {target} are {text}?",
+        f"What is {text} in {target}?",
+        f"Express {text} in {target}.",
+    ]
+
+
 def _down(rng: Random, unit: _Unit, value: int) -> Draw:
     singular, plural, symbol, small, small_symbol, factor = unit
     source, target = (
         (symbol, small_symbol) if rng.random() < 0.4 else (singular if value == 1 else plural, small)
     )
-    return Draw(_ask(str(value), source, target), f"{value * factor} {target}", f"{value} {plural}>{small}")
+    return Draw(
+        _ask(str(value), source, target),
+        f"{value * factor} {target}",
+        f"{value} {plural}>{small}",
+        _times(value, factor),
+    )
 
 
 def _up(rng: Random, unit: _Unit, value: int) -> Draw:
@@ -51,7 +84,10 @@ def _up(rng: Random, unit: _Unit, value: int) -> Draw:
     source, target = (small_symbol, symbol) if rng.random() < 0.4 else (small, plural)
     shown = singular if value == 1 and target == plural else target
     return Draw(
-        _ask(str(value * factor), source, target), f"{value} {shown}", f"{value * factor} {small}>{plural}"
+        _ask(str(value * factor), source, target),
+        f"{value} {shown}",
+        f"{value * factor} {small}>{plural}",
+        _divided(value * factor, factor),
     )
 
 
@@ -61,12 +97,38 @@ def _mixed(rng: Random, unit: _Unit, value: int, rest: int) -> Draw:
         text, target = f"{value} {symbol} {rest} {small_symbol}", small_symbol
     else:
         text, target = f"{value} {singular if value == 1 else plural} and {rest} {small}", small
-    prompts = [
-        f"Convert {text} to {target}.",
-        f"How many {target} are {text}?",
-        f"What is {text} in {target}?",
-    ]
-    return Draw(prompts, f"{value * factor + rest} {target}", f"{value} {plural} {rest}>{small}")
+    thought = f"{value * factor}+{rest}"
+    if unit in _TIME:
+        thought = f"{_times(value, factor)};{add_steps(value * factor, rest)}"
+    return Draw(
+        _ask_mixed(text, target),
+        f"{value * factor + rest} {target}",
+        f"{value} {plural} {rest}>{small}",
+        thought,
+    )
+
+
+def _decimal(rng: Random) -> Draw:
+    tenths, (_, plural, _, small, _, factor) = rng.randint(11, 99), rng.choice(_DECIMAL)
+    value = f"{tenths / 10:.1f}"
+    answer = f"{tenths * factor // 10} {small}"
+    return Draw(_ask(value, plural, small), answer, f"{value} {plural}>{small}", f"{tenths}*{factor // 10}")
+
+
+def _far(rng: Random) -> Draw:
+    """Two units down from a mixed value: 3 hours 20 minutes in seconds."""
+    upper, lower = rng.choice(_FAR)
+    factor, value = upper[-1], rng.randint(2, 9)
+    rest = rng.randint(2, factor - 1)
+    middle, total = value * factor + rest, (value * factor + rest) * lower[-1]
+    if rng.random() < 0.4:
+        text, target = f"{value} {upper[2]} {rest} {upper[4]}", lower[4]
+    else:
+        text, target = f"{value} {upper[1]} and {rest} {upper[3]}", lower[3]
+    thought = f"{_times(value, factor)};{add_steps(value * factor, rest)};{_times(middle, lower[-1])}"
+    return Draw(
+        _ask_mixed(text, target), f"{total} {target}", f"{value} {upper[1]} {rest}>{lower[3]}", thought
+    )
 
 
 def _tier1(rng: Random) -> Draw:
@@ -86,16 +148,13 @@ def _tier3(rng: Random) -> Draw:
 
 def _tier4(rng: Random) -> Draw:
     unit = rng.choice(_TIME)
-    return (
-        _up(rng, unit, rng.randint(1, 60)) if rng.random() < 0.5 else _mixed(rng, unit, rng.randint(1, 12), 5)
-    )
+    if rng.random() < 0.5:
+        return _up(rng, unit, rng.randint(1, 60))
+    return _mixed(rng, unit, rng.randint(1, 12), rng.randint(2, unit[-1] - 1))
 
 
 def _tier5(rng: Random) -> Draw:
-    tenths, unit = rng.randint(11, 99), rng.choice(_DECIMAL)
-    _, plural, _, small, _, factor = unit
-    value = f"{tenths / 10:.1f}"
-    return Draw(_ask(value, plural, small), f"{tenths * factor // 10} {small}", f"{value} {plural}>{small}")
+    return _decimal(rng) if rng.random() < 0.4 else _far(rng)
 
 
 FAMILY = Family("units", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})
