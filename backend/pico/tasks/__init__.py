@@ -9,6 +9,7 @@ from backend.pico.tasks import (
     counting,
     dates,
     extraction,
+    instructions,
     number_facts,
     out_of_scope,
     sequences,
@@ -37,6 +38,7 @@ FAMILIES: dict[str, Family] = {
         sequences,
         number_facts,
         categories,
+        instructions,
         smalltalk,
         out_of_scope,
     )

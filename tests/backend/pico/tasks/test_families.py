@@ -46,7 +46,7 @@ def test_a_prompt_belongs_to_one_split_only(name: str) -> None:
             prompt = (
                 re.sub(r"\W+", " ", instance.prompt.lower()) if name in ("smalltalk",) else instance.prompt
             )
-            found.setdefault(prompt, set()).add(split_of(instance))
+            found.setdefault(f"{prompt} {instance.context}", set()).add(split_of(instance))
     assert all(len(splits) == 1 for splits in found.values())
     assert {"train", "validation", "test"} == {split for splits in found.values() for split in splits}
 
