@@ -13,6 +13,7 @@ from backend.errors import CheckpointError, PromptTooLong, RequestError, Templat
 from backend.tokenizer.chat_template import ChatTemplate
 from backend.tokenizer.detokenizer import Detokenizer
 from backend.tokenizer.files import TokenizerFiles, as_added_token, read_files
+from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG, ThinkingMode, thinking_mode
 from backend.tokenizer.token_bytes import TokenBytes, read_rules, special_ids
 
 Message = Mapping[str, Any]
@@ -21,6 +22,8 @@ LONG_TEXT_CHARS = 16_384
 """Longer texts are encoded without the interpreter's lock, which costs short ones more than it gives."""
 NORMALIZER_SHRINKS = 4
 """How much shorter a normalizer may make a text (composing accents, trimming spaces) before it is split."""
+TAIL_TOKENS = 16
+"""More than a tag and the line break after it take, in any vocabulary."""
 
 
 class Tokenizer:
@@ -42,6 +45,12 @@ class Tokenizer:
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self._longest_token = max(map(len, backend.get_vocab(with_added_tokens=True)), default=1)
         self.eos_token_ids = files.eos_token_ids
+        self.thinking = self._thinking_mode(files.chat_templates.get("default", ""))
+        named = {backend.token_to_id(tag): tag for tag in (OPEN_TAG, CLOSE_TAG)}
+        self.hidden_tags: dict[int, str] = {
+            token_id: tag for token_id, tag in named.items() if token_id in self._text_bytes.hidden
+        }
+        """The tags of thoughts that are special tokens here, which no detokenizer shows."""
 
     @classmethod
     def from_checkpoint(cls, folder: str | Path) -> Tokenizer:
@@ -114,6 +123,11 @@ class Tokenizer:
         """One token as text; bytes that are no whole character show as U+FFFD."""
         return self._all_bytes[token_id].decode("utf-8", "replace")
 
+    def opens_thought(self, prompt_token_ids: Sequence[int]) -> bool:
+        """True when a prompt ends with the tag that opens a thought: the output begins inside it."""
+        tail = self.decode(prompt_token_ids[-TAIL_TOKENS:], skip_special_tokens=False)
+        return tail.rstrip().endswith(OPEN_TAG)
+
     def render_chat(
         self,
         messages: Sequence[Message],
@@ -149,6 +163,12 @@ class Tokenizer:
         """Token ids of the chat's prompt: templates write their own special tokens; else as `encode`."""
         prompt = self.render_chat(messages, add_generation_prompt, continue_final_message, tools, **variables)
         return self.encode(prompt, max_tokens=max_tokens)
+
+    def _thinking_mode(self, source: str) -> ThinkingMode:
+        def render(variables: dict[str, Any]) -> str:
+            return self.render_chat([{"role": "user", "content": "Hello"}], **variables)
+
+        return thinking_mode(render, source)
 
 
 _NOT_UNICODE = "The text holds half of a surrogate pair (U+D800 to U+DFFF): send valid Unicode."

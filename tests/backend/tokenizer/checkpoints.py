@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,11 @@ CORPUS = [
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
-def save_byte_level(folder: Path, **config: object) -> Path:
-    """Byte-level BPE as in Qwen and Llama 3, with one added token that is not special."""
+ADDED = (AddedToken("<think>", special=False), AddedToken("<｜tool▁call｜>", special=False))
+
+
+def save_byte_level(folder: Path, *, added: Sequence[AddedToken] = ADDED, **config: object) -> Path:
+    """Byte-level BPE as in Qwen and Llama 3, with added tokens that are not special."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -38,7 +41,8 @@ def save_byte_level(folder: Path, **config: object) -> Path:
         vocab_size=420, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(CORPUS, trainer)
-    tokenizer.add_tokens([AddedToken("<think>", special=False), AddedToken("<｜tool▁call｜>", special=False)])
+    tokenizer.add_tokens([token for token in added if not token.special])
+    tokenizer.add_special_tokens([token for token in added if token.special])
     return save(folder, tokenizer, {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", **config})
 
 

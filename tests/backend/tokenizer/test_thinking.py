@@ -1,0 +1,67 @@
+"""What is found out about a model's thinking from its template and vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken
+
+from backend.tokenizer import Tokenizer
+from backend.tokenizer.thinking import ThinkingMode
+from tests.backend.tokenizer.checkpoints import save_byte_level
+
+TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+ASSISTANT = "<|im_start|>assistant\n"
+HI = [{"role": "user", "content": "hi"}]
+CASES = {
+    "opens a thought when asked": (
+        "{% if enable_thinking %}<think>\n{% endif %}",
+        ThinkingMode(("enable_thinking",), is_default=False),
+    ),
+    "closes an empty thought when asked not to think": (
+        "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}",
+        ThinkingMode(("enable_thinking",), is_default=True),
+    ),
+    "another name": (
+        "{% if thinking %}<think>{% else %}</think>{% endif %}",
+        ThinkingMode(("thinking",), is_default=False),
+    ),
+    "always": ("<think>\n", ThinkingMode((), is_default=True)),
+    "never": ("", ThinkingMode()),
+    "refuses to think": (
+        "{% if enable_thinking %}{{ raise_exception('no') }}{% endif %}{# <think> #}",
+        ThinkingMode(("enable_thinking",), is_default=False),
+    ),
+}
+
+
+def load(folder: Path, tail: str) -> Tokenizer:
+    return Tokenizer.from_checkpoint(save_byte_level(folder, chat_template=TURNS + ASSISTANT + tail))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_mode_is_found_by_rendering(tmp_path: Path, name: str) -> None:
+    tail, mode = CASES[name]
+    assert load(tmp_path, tail).thinking == mode
+
+
+def test_without_a_template_nobody_thinks(tmp_path: Path) -> None:
+    assert not Tokenizer.from_checkpoint(save_byte_level(tmp_path)).thinking.can_think
+
+
+def test_a_prompt_that_opens_a_thought_is_known(tmp_path: Path) -> None:
+    tokenizer = load(tmp_path, "{% if enable_thinking %}<think>\n{% endif %}")
+    assert tokenizer.opens_thought(tokenizer.encode_chat(HI, enable_thinking=True))
+    assert not tokenizer.opens_thought(tokenizer.encode_chat(HI))
+    about_tags = [{"role": "user", "content": "What does <think> mean?"}]
+    assert not tokenizer.opens_thought(tokenizer.encode_chat(about_tags))
+
+
+def test_only_special_tags_are_hidden(tmp_path: Path) -> None:
+    plain = Tokenizer.from_checkpoint(save_byte_level(tmp_path / "plain"))
+    assert plain.hidden_tags == {}
+    tags = [AddedToken(tag, special=True) for tag in ("<think>", "</think>")]
+    special = Tokenizer.from_checkpoint(save_byte_level(tmp_path / "special", added=tags))
+    assert sorted(special.hidden_tags.values()) == ["</think>", "<think>"]
+    assert [special.token_text(token_id) for token_id in special.hidden_tags] == ["<think>", "</think>"]
