@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,6 +62,7 @@ class RopeConfig:
 class HyperMoEConfig:
     """A hypernetwork that all layers share gives each set of chosen experts an adapter (HyperMoE)."""
 
+    # In config.json, under "hyper_moe", all four are required: the defaults are those of training.
     embedding_size: int = 16  # of an expert and of a layer
     hidden_size: int = 64  # of the network between embeddings and condition
     condition_size: int = 24  # what an adapter is generated from
@@ -273,11 +274,29 @@ def _moe(reader: _Reader, architecture: str, num_layers: int) -> tuple[MoEConfig
         step = reader.positive("decoder_sparse_step", 1)
         dense = set(raw.get("mlp_only_layers") or ())
         layers = frozenset(i for i in range(num_layers) if i not in dense and (i + 1) % step == 0)
+    elif raw.get("hyper_moe") is not None:
+        raise reader.error(
+            "hyper_moe", raw["hyper_moe"], f"no such key for {architecture}, which has no experts"
+        )
     else:
         return None, frozenset()
     if moe.experts_per_token > moe.num_experts:
         raise reader.error("num_experts_per_tok", moe.experts_per_token, f"at most {moe.num_experts} experts")
-    return moe, layers
+    hyper = _hyper_moe(reader)
+    if hyper is not None and moe.experts_per_token == moe.num_experts:
+        raise reader.error("num_experts_per_tok", moe.experts_per_token, "fewer than all experts (hyper_moe)")
+    return replace(moe, hyper=hyper), layers
+
+
+def _hyper_moe(reader: _Reader) -> HyperMoEConfig | None:
+    found = reader.raw.get("hyper_moe")
+    if found is None:
+        return None
+    names = [field.name for field in fields(HyperMoEConfig)]
+    if not isinstance(found, dict) or set(found) != set(names):
+        raise reader.error("hyper_moe", found, f"an object with {', '.join(names)}")
+    section = _Reader(reader.path, found)
+    return HyperMoEConfig(**{name: section.positive(name) for name in names})
 
 
 def _rope(reader: _Reader) -> RopeConfig:

@@ -7,16 +7,25 @@ from torch import Tensor
 
 from backend.config import MoEConfig
 from backend.kernels.experts import run_experts
+from backend.layers.hyper_moe import HyperExperts
 from backend.layers.linear import Linear
 
 
 class MoE:
     """A router picks the k most likely of E experts for each token; the sum is weighted by probability."""
 
-    __slots__ = ("config", "down", "gate_up", "router")
+    __slots__ = ("config", "down", "gate_up", "hyper", "router")
 
-    def __init__(self, config: MoEConfig, router: Linear, gate_up: list[Linear], down: list[Linear]) -> None:
+    def __init__(
+        self,
+        config: MoEConfig,
+        router: Linear,
+        gate_up: list[Linear],
+        down: list[Linear],
+        hyper: HyperExperts | None = None,
+    ) -> None:
         self.config = config
+        self.hyper = hyper
         self.router = router
         self.gate_up = gate_up
         self.down = down
@@ -27,4 +36,7 @@ class MoE:
         weights, chosen = probabilities.topk(self.config.experts_per_token, dim=-1)
         if self.config.normalise_top_k:
             weights /= weights.sum(dim=-1, keepdim=True)
-        return run_experts(x, chosen, weights, self.gate_up, self.down)
+        output = run_experts(x, chosen, weights, self.gate_up, self.down)
+        if self.hyper is not None:
+            output += self.hyper(x, chosen)
+        return output

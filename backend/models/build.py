@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from backend.config import ModelConfig, MoEConfig
+from backend.config import HyperMoEConfig, ModelConfig, MoEConfig
+from backend.errors import CheckpointError
 from backend.kernels.linear import WeightLayout
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.embedding import Embedding
+from backend.layers.hyper_moe import HyperExperts, HyperNetwork
 from backend.layers.linear import Linear
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
@@ -30,12 +32,20 @@ class DecoderBuilder:
         self.names = names
         self.reader = reader
         self.precision = precision
+        self._hyper_network: HyperNetwork | None = None
 
     def build(self) -> Decoder:
         """Read everything."""
         config, names = self.config, self.names
         table = (config.vocab_size, config.hidden_size)
         embedding = self.reader.get(names.embedding, table).to(self.precision.device)
+        if config.moe is not None and config.moe.hyper is not None:
+            self._hyper_network = self._read_hyper_network(config.moe, config.moe.hyper)
+        elif names.hyper.up in self.reader:
+            raise CheckpointError(
+                f"{config.checkpoint} has a tensor {names.hyper.up!r}, but its config.json no 'hyper_moe': "
+                "without that the model would answer wrongly; restore the key or download it again"
+            )
         layers = [self._layer(layer) for layer in range(config.num_layers)]
         head = embedding if config.tie_word_embeddings else self.reader.get(names.head, table)
         return Decoder(
@@ -52,7 +62,7 @@ class DecoderBuilder:
         prefix = names.layer.format(layer=layer)
         feed_forward: MLP | MoE
         if config.moe is not None and names.experts is not None and layer in config.moe_layers:
-            feed_forward = self._moe(prefix, config.moe, names.experts)
+            feed_forward = self._moe(layer, prefix, config.moe, names.experts)
         else:
             feed_forward = self._mlp(prefix)
         return DecoderLayer(
@@ -92,7 +102,7 @@ class DecoderBuilder:
             down=self._linear({prefix + names.down: narrow}, wide, bias=config.mlp_bias),
         )
 
-    def _moe(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> MoE:
+    def _moe(self, layer: int, prefix: str, moe: MoEConfig, names: ExpertNames) -> MoE:
         wide, narrow = moe.intermediate_size, self.config.hidden_size
         gate_up, down = [], []
         for expert in range(moe.num_experts):
@@ -104,7 +114,29 @@ class DecoderBuilder:
         # The router's choice is discrete: it keeps its full precision.
         layout: WeightLayout = "packed" if self.precision.weights == "half" else self.precision.weights
         router = self._linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
-        return MoE(moe, router, gate_up, down)
+        hyper = None
+        if self._hyper_network is not None:
+            hyper = HyperExperts(self._hyper_network, layer, moe, self.precision.compute)
+        return MoE(moe, router, gate_up, down, hyper)
+
+    def _read_hyper_network(self, moe: MoEConfig, hyper: HyperMoEConfig) -> HyperNetwork:
+        config, names = self.config, self.names.hyper
+        embedding, adapter = hyper.embedding_size, hyper.rank * config.hidden_size
+        shapes = {
+            names.expert_embeddings: (config.num_layers, moe.num_experts, embedding),
+            names.layer_embeddings: (config.num_layers, embedding),
+            names.hidden: (hyper.hidden_size, 2 * embedding),
+            names.hidden_bias: (hyper.hidden_size,),
+            names.condition: (hyper.condition_size, hyper.hidden_size),
+            names.down: (adapter, hyper.condition_size),
+            names.up: (adapter, hyper.condition_size),
+        }
+        # In the order of HyperNetwork's fields. Small and seldom used: float32 costs nothing.
+        tensors = [
+            _own(self.reader.get(name, shape).to(self.precision.device, torch.float32))
+            for name, shape in shapes.items()
+        ]
+        return HyperNetwork(hyper.rank, *tensors)
 
     def _linear(
         self, rows: dict[str, int], columns: int, *, bias: bool = False, layout: WeightLayout | None = None
