@@ -90,7 +90,7 @@ def _tier4(rng: Random) -> Draw:
 
 def _second_steps(numbers: list[int], *, largest: bool) -> str:
     """Each number with the best two so far: `45:45;12:45,12;78:78,45`."""
-    parts = []
+    parts: list[str] = []
     for count, number in enumerate(numbers, start=1):
         best = sorted(numbers[:count], reverse=largest)[:2]
         parts.append(f"{number}:{','.join(map(str, best))}")

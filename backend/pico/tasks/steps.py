@@ -16,7 +16,8 @@ def add_steps(left: int, right: int) -> str:
     """A sum: `47+38=85`, or by columns `347+285:7+5=12;4+8+1=13;3+2+1=6;632`."""
     if left < DIRECT_LIMIT and right < DIRECT_LIMIT:
         return f"{left}+{right}={left + right}"
-    carry, columns = 0, []
+    carry = 0
+    columns: list[str] = []
     for upper, lower in _columns(left, right):
         total = upper + lower + carry
         columns.append(f"{upper}+{lower}" + (f"+{carry}" if columns else "") + f"={total}")
@@ -30,7 +31,8 @@ def subtract_steps(left: int, right: int) -> str:
         raise ValueError(f"no steps for {left!r} - {right!r}, which is negative; swap the two")
     if left < DIRECT_LIMIT:
         return f"{left}-{right}={left - right}"
-    borrow, columns = 0, []
+    borrow = 0
+    columns: list[str] = []
     for upper, lower in _columns(left, right):
         rest = upper - lower - borrow
         text = f"{upper}-{lower}" + (f"-{borrow}" if columns else "")
@@ -68,7 +70,8 @@ def divide_steps(number: int, divisor: int) -> str:
     quotient, rest = divmod(number, divisor)
     if quotient < 10 or divisor == 10:
         return _divide_once(number, divisor)
-    parts, taken = [], 0
+    taken = 0
+    parts: list[str] = []
     digits = str(number)
     for place, digit in enumerate(digits):
         taken = taken * 10 + int(digit)
@@ -81,7 +84,8 @@ def divide_steps(number: int, divisor: int) -> str:
 
 def sum_steps(values: Sequence[int]) -> str:
     """A running sum: `3+5=8;8+4=12`; the total of one number is that number."""
-    total, parts = values[0], []
+    total = values[0]
+    parts: list[str] = []
     for value in values[1:]:
         parts.append(add_steps(total, value))
         total += value
@@ -114,7 +118,8 @@ def _times_digit(left: int, digit: int) -> str:
     """The product of a number and one digit."""
     if left < 10 or digit < 2:
         return f"{left}*{digit}={left * digit}"
-    carry, columns = 0, []
+    carry = 0
+    columns: list[str] = []
     for figure in reversed(str(left)):
         product = int(figure) * digit
         text = f"{figure}*{digit}={product}"
