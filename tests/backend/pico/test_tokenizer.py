@@ -42,7 +42,7 @@ RESULT: Message = {"role": "tool", "tool_call_id": "call_0", "content": "84"}
 THOUGHTFUL: Message = {"role": "assistant", "content": "84", "reasoning_content": "7*2=14 c1"}
 SYSTEM: Message = {"role": "system", "content": "Be brief."}
 INLINE: Message = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nyes"}
-TOOLS: list[dict[str, Any]] = [
+TOOLS: list[Any] = [
     {
         "type": "function",
         "function": {
@@ -115,7 +115,7 @@ def test_the_prompt_is_a_prefix_of_the_conversation(tokenizer: Tokenizer) -> Non
 @pytest.mark.parametrize("messages", CONVERSATIONS)
 @pytest.mark.parametrize("tools", [None, TOOLS])
 def test_render_equals_the_template(
-    reader: PreTrainedTokenizerBase, messages: list[Message], tools: list[dict[str, Any]] | None
+    reader: PreTrainedTokenizerBase, messages: list[Message], tools: list[Any] | None
 ) -> None:
     gateway = GatewayTokenizer.from_checkpoint(WEIGHTS)
     for prompt, thinking in ((False, False), (True, False), (True, True)):

@@ -107,7 +107,7 @@ def test_taught_tiers_on_held_out_instances(loaded: Loaded, name: str, tier: int
     model, tokenizer = loaded
     instances = draw_instances(FAMILIES[name], tier, 40, "test", seed=11)
     asked = [conversation(Random(0), [instance]) for instance in instances]
-    right = all_right(model, [encode_training(tokenizer, messages) for messages in asked])
+    right = all_right(model, [encode_training(tokenizer, **found) for found in asked])
     assert sum(right) / len(right) >= 0.85  # the report measures more instances and asks for 0.95
 
 

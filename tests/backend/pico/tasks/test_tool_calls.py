@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from backend.pico.tasks.tool_calls import call_text, parse_calls
 
 
 def test_calls_read_back_in_order() -> None:
-    calls = [{"name": "f", "arguments": {"x": "é\n<"}}, {"name": "g", "arguments": {}}]
-    text = "\n".join(call_text(str(call["name"]), dict(call["arguments"])) for call in calls)
+    calls: list[dict[str, Any]] = [{"name": "f", "arguments": {"x": "é\n<"}}, {"name": "g", "arguments": {}}]
+    text = "\n".join(call_text(call["name"], call["arguments"]) for call in calls)
     assert parse_calls(text) == calls
     assert parse_calls(f" {text}\n") == calls
 
