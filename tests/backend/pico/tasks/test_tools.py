@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from random import Random
 
 import pytest
@@ -12,10 +13,11 @@ from backend.pico.tasks.base import Instance
 from backend.pico.tasks.tool_calls import call_text, parse_calls
 from backend.pico.tasks.tools import FAMILY, NOT_FOUND
 
-DRAWS = 400
+DRAWS = 300
 TIERS = (1, 2, 3, 4, 5)
 
 
+@cache
 def draw(tier: int) -> list[Instance]:
     rng = Random(tier)
     return [FAMILY.generate(rng, tier) for _ in range(DRAWS)]
