@@ -24,5 +24,4 @@ def binomial_table(num_experts: int, size: int) -> Tensor:
 
 def subset_numbers(chosen: Tensor, binomials: Tensor) -> Tensor:
     """The number of each row's set: [T, k] in any order → [T]."""
-    places = torch.arange(chosen.shape[1], device=chosen.device)
-    return binomials[places, chosen.sort(dim=1).values].sum(dim=1)
+    return binomials.gather(1, chosen.sort(dim=1).values.T).sum(dim=0)
