@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from backend.pico.batches import all_right, forward, group_by_length, make_batch
-from backend.pico.curriculum import Mix, sample_conversations
+from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.export import WEIGHTS
 from backend.pico.tokenizer import encode_training
 
@@ -30,8 +30,8 @@ def model() -> Qwen3ForCausalLM:
 @pytest.fixture(scope="module")
 def encoded() -> list[Encoded]:
     tokenizer = Tokenizer.from_file(str(WEIGHTS / "tokenizer.json"))
-    conversations = sample_conversations(Random(5), Mix(), 24)
-    return [encode_training(tokenizer, messages) for messages in conversations]
+    conversations = sample_conversations(Random(5), Mix(EMPHASIS["pico-small"]), 24)
+    return [encode_training(tokenizer, **found) for found in conversations]
 
 
 def test_groups_hold_every_conversation_once(encoded: list[Encoded]) -> None:
