@@ -30,12 +30,13 @@ class TokenInfo:
 
 @dataclass(slots=True)
 class Delta:
-    """A piece of one choice. `text` never ends inside a UTF-8 character nor holds a part of a stop string."""
+    """A piece of one choice. Texts never end inside a UTF-8 character nor hold a part of a stop string."""
 
     index: int
     text: str = ""
-    tokens: list[TokenInfo] = field(default_factory=list)  # only when logprobs were asked for
+    tokens: list[TokenInfo] = field(default_factory=list)  # of `text`; only when logprobs were asked for
     finish_reason: FinishReason | None = None  # on the choice's last delta only
+    thought: str = ""  # what the model says to itself; comes before any text
 
 
 @dataclass(slots=True)
@@ -54,6 +55,7 @@ class Generated:
 
     deltas: AsyncIterator[Delta]
     usage: Usage
+    shows_thought: bool = False  # the answer's shape has a place for it
 
 
 @dataclass(slots=True)

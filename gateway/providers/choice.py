@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from backend.sampling.stop import StopMatcher
 from backend.tokenizer import Detokenizer, Tokenizer
 from backend.types import StepOutput, TokenLogprobs
-from gateway.providers.base import Delta, FinishReason, TokenInfo
+from gateway.providers.base import Delta, TokenInfo
+from gateway.providers.thought import ThoughtSplitter
 
 
 class Choice:
     """Turns step outputs of one sequence into deltas, until `is_finished`; `num_tokens` is what they took.
 
     Token records are held back with the text they belong to, and dropped with text that a stop string cuts.
+    A thought is parted from the answer, which alone has stop strings and token records.
     """
 
     __slots__ = (
@@ -22,11 +24,13 @@ class Choice:
         "_made",
         "_min_tokens",
         "_shown",
+        "_splitter",
         "_stops",
         "_tokenizer",
         "_wants_logprobs",
         "index",
         "is_finished",
+        "num_thought_tokens",
         "num_tokens",
     )
 
@@ -40,55 +44,81 @@ class Choice:
         wants_logprobs: bool = False,
         min_tokens: int = 0,
         start_offset: int = 0,
+        splitter: ThoughtSplitter | None = None,
     ) -> None:
-        """Stop strings are looked for after `min_tokens`; `start_offset` counts echoed characters."""
+        """Stop strings are looked for after `min_tokens`; `start_offset` counts echoed characters.
+
+        Without a `splitter` all text is the answer.
+        """
         self.index = index
         self.is_finished = False
         self.num_tokens = 0
+        self.num_thought_tokens = 0  # of num_tokens, through the tag that ends the thought
         self._tokenizer = tokenizer
         self._detokenizer = detokenizer
         self._stops = StopMatcher(stops) if stops else None
         self._wants_logprobs = wants_logprobs
         self._min_tokens = min_tokens
+        self._splitter = splitter
         self._held: list[TokenInfo] = []
-        self._made = start_offset  # characters detokenised
+        self._made = start_offset  # characters detokenised, of the answer
         self._shown = start_offset  # characters given out
 
     def push(self, output: StepOutput) -> Delta:
         """The delta of one output. Its tokens after a stop string are forgotten."""
-        text, matched = self._text_of(output)
-        reason: FinishReason | None = None
+        delta = Delta(self.index)
+        matched = self._take(output, delta)
         if matched:
-            reason = "stop"
+            delta.finish_reason = "stop"
         elif output.finish_reason is not None:
-            tail, matched = self._end()
-            text += tail
-            reason = "length" if output.finish_reason == "length" and not matched else "stop"
-        self.is_finished = reason is not None
-        self._shown += len(text)
-        return Delta(self.index, text, self._release(is_cut=matched), reason)
+            matched = self._end(delta)
+            delta.finish_reason = "length" if output.finish_reason == "length" and not matched else "stop"
+        self.is_finished = delta.finish_reason is not None
+        self._shown += len(delta.text)
+        delta.tokens = self._release(is_cut=matched)
+        return delta
 
     def skip(self, output: StepOutput) -> Delta:
         """The delta of an output of which nothing is shown; the choice ends here, for want of tokens."""
         self.is_finished = True
         return Delta(self.index, finish_reason="length")
 
-    def _text_of(self, output: StepOutput) -> tuple[str, bool]:
-        if self._stops is None and not self._wants_logprobs:
+    def _take(self, output: StepOutput, delta: Delta) -> bool:
+        """Put the output's text into `delta`; True when a stop string was found in it."""
+        if self._stops is None and not self._wants_logprobs and self._splitter is None:
             self.num_tokens += len(output.token_ids)
-            return self._checked(self._detokenizer.push(output.token_ids))
-        pieces = []
+            delta.text, _ = self._checked(self._detokenizer.push(output.token_ids))
+            return False
         logprobs = output.logprobs or []
         for i, token_id in enumerate(output.token_ids):
             if i < len(logprobs):
-                self._held.append(token_info(self._tokenizer, token_id, logprobs[i], self._made))
-            made = self._detokenizer.push((token_id,))
+                waiting = self._splitter.num_waiting if self._splitter else 0
+                record = token_info(self._tokenizer, token_id, logprobs[i], self._made + waiting)
+                self._held.append(record)
             self.num_tokens += 1
+            made = self._part(token_id, delta) if self._splitter else self._detokenizer.push((token_id,))
             text, matched = self._checked(made) if self.num_tokens > self._min_tokens else self._free(made)
-            pieces.append(text)
+            delta.text += text
             if matched:
-                return "".join(pieces), True
-        return "".join(pieces), False
+                return True
+        return False
+
+    def _part(self, token_id: int, delta: Delta) -> str:
+        """What one token adds to the answer; what it adds to the thought goes into `delta`."""
+        splitter = self._splitter
+        assert splitter is not None
+        tag = "" if splitter.is_over else self._tokenizer.hidden_tags.get(token_id, "")
+        made = self._detokenizer.flush() + tag if tag else self._detokenizer.push((token_id,))
+        was_over = splitter.is_over
+        thought, text = splitter.push(made)
+        delta.thought += thought
+        if splitter.has_thought and not was_over:
+            self.num_thought_tokens = self.num_tokens
+        if made and splitter.phase in ("thought", "gap"):
+            self._held.clear()  # of these tokens the answer holds nothing
+        if splitter.phase == "answer":
+            self._splitter = None
+        return text
 
     def _free(self, made: str) -> tuple[str, bool]:
         """Text before `min_tokens`: no stop string may end it."""
@@ -102,18 +132,31 @@ class Choice:
         text, stop = self._stops.push(made)
         return text, stop is not None
 
-    def _end(self) -> tuple[str, bool]:
-        """What detokeniser and stop matcher still hold."""
-        text, matched = self._checked(self._detokenizer.flush())
+    def _end(self, delta: Delta) -> bool:
+        """Put what detokeniser, splitter and stop matcher still hold into `delta`; True as for `_take`."""
+        made = self._detokenizer.flush()
+        if self._splitter is not None:
+            made = self._end_thought(self._splitter, made, delta)
+        text, matched = self._checked(made)
+        delta.text += text
         if self._stops is not None and not matched:
-            text += self._stops.flush()
-        return text, matched
+            delta.text += self._stops.flush()
+        return matched
+
+    def _end_thought(self, splitter: ThoughtSplitter, made: str, delta: Delta) -> str:
+        """The end of the answer; that of the thought goes into `delta`."""
+        parts = (splitter.push(made), splitter.flush())
+        delta.thought += "".join(thought for thought, _ in parts)
+        text = "".join(text for _, text in parts)
+        if not text:
+            self._held.clear()
+        return text
 
     def _release(self, *, is_cut: bool) -> list[TokenInfo]:
         """Token records whose text has been given out, in part at least."""
         if not self._held:
             return []
-        if self._shown == self._made and not is_cut:
+        if self._splitter is None and self._shown == self._made and not is_cut:
             released, self._held = self._held, []
             return released
         count = sum(info.text_offset < self._shown for info in self._held)

@@ -34,6 +34,11 @@ class ThoughtSplitter:
         """True once no more of a thought can come."""
         return self.phase in ("gap", "answer")
 
+    @property
+    def num_waiting(self) -> int:
+        """Characters held back that may yet be the answer's."""
+        return 0 if self.phase != "start" or self._begins_inside else len(self._held)
+
     def push(self, text: str) -> tuple[str, str]:
         """What the next piece adds to the thought, and to the answer."""
         thought = ""

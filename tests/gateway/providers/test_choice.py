@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from backend.tokenizer import Tokenizer
 from backend.types import FinishReason, StepOutput, TokenLogprobs
 from gateway.providers.base import Delta
 from gateway.providers.choice import Choice
+from gateway.providers.thought import ThoughtSplitter
+from tests.backend.tokenizer.checkpoints import save_byte_level
 
 TEXT = "Größe: 雨が降る 🎉🎉 and again and again."
 
@@ -41,7 +45,7 @@ def run(choice: Choice, steps: Sequence[StepOutput]) -> list[Delta]:
     return deltas
 
 
-def make(tokenizer: Tokenizer, stops: Sequence[str], **options: int | bool) -> Choice:
+def make(tokenizer: Tokenizer, stops: Sequence[str], **options: object) -> Choice:
     return Choice(0, tokenizer, tokenizer.detokenizer(), stops, **options)  # type: ignore[arg-type]
 
 
@@ -125,3 +129,75 @@ def test_an_output_without_tokens_can_end_a_choice(tokenizer: Tokenizer) -> None
     choice = make(tokenizer, ["x y"])
     assert choice.push(StepOutput(request_id="r", token_ids=tokenizer.encode("x"))).text == ""
     assert choice.push(StepOutput(request_id="r", finish_reason="stop")) == Delta(0, "x", [], "stop")
+
+
+TAGS = ("<think>", "</think>")
+
+
+def thinking_tokenizer(folder: Path, kind: str) -> Tokenizer:
+    """Its tags are special tokens, tokens as others, or several tokens."""
+    added = [] if kind == "several" else [AddedToken(tag, special=kind == "special") for tag in TAGS]
+    return Tokenizer.from_checkpoint(save_byte_level(folder, added=added))
+
+
+@pytest.fixture(scope="module", params=["special", "single", "several"])
+def thinker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return thinking_tokenizer(tmp_path_factory.mktemp("thinker"), request.param)
+
+
+THOUGHT, ANSWER = "Größe: 7+5=12; again?\n\n🎉 yes.", "It is 雨 12.\n\nAgain!"
+THINKING = f"{THOUGHT}\n</think>\n\n{ANSWER}"
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    cuts=CUTS,
+    begins_inside=st.booleans(),
+    stop=st.sampled_from(["", "again", "yes", "\n\n", " 雨 12", "<", "nowhere"]),
+    logprobs=st.booleans(),
+)
+def test_cuts_change_nothing_of_thoughts(
+    thinker: Tokenizer, cuts: list[int], begins_inside: bool, stop: str, logprobs: bool
+) -> None:
+    ids = thinker.encode(THINKING if begins_inside else "<think>\n" + THINKING)
+    choice = make(
+        thinker,
+        [stop] if stop else [],
+        wants_logprobs=logprobs,
+        splitter=ThoughtSplitter(begins_inside=begins_inside),
+    )
+    deltas = run(choice, outputs(ids, cuts, "stop", logprobs=logprobs))
+    assert "".join(delta.thought for delta in deltas) == THOUGHT
+    expected = ANSWER.partition(stop)[0] if stop else ANSWER
+    assert "".join(delta.text for delta in deltas) == expected
+    tail = thinker.encode("\n\n" + ANSWER)
+    assert choice.num_thought_tokens == len(ids) - len(tail)
+    tokens = [info for delta in deltas for info in delta.tokens]
+    if logprobs:
+        shown = b"".join(info.token_bytes for info in tokens).lstrip(b"\n")
+        assert shown.startswith(expected.encode()) and (ANSWER.encode()).startswith(shown)
+    else:
+        assert tokens == []
+
+
+@pytest.mark.parametrize("end", range(1, 30))
+def test_a_thought_may_be_cut_anywhere(thinker: Tokenizer, end: int) -> None:
+    ids = thinker.encode(THINKING)[:end]
+    choice = make(thinker, ["7"], wants_logprobs=True, splitter=ThoughtSplitter(begins_inside=True))
+    deltas = run(choice, outputs(ids, [], "length", logprobs=True))
+    thought = "".join(delta.thought for delta in deltas)
+    if "</think>" in thinker.decode(ids, skip_special_tokens=False):
+        assert thought == THOUGHT and choice.num_thought_tokens <= end
+        return
+    assert thinker.decode(ids, skip_special_tokens=False).startswith(thought)
+    assert (deltas[-1].text, deltas[-1].tokens, deltas[-1].finish_reason) == ("", [], "length")
+    assert choice.num_thought_tokens == end
+
+
+def test_an_answer_without_a_thought_is_whole(thinker: Tokenizer) -> None:
+    text = "<b>12</b>\n"
+    choice = make(thinker, ["12"], wants_logprobs=True, splitter=ThoughtSplitter(begins_inside=False))
+    deltas = run(choice, outputs(thinker.encode(text), range(9), "stop", logprobs=True))
+    assert "".join(delta.text for delta in deltas) == "<b>"
+    assert b"".join(info.token_bytes for delta in deltas for info in delta.tokens) == b"<b>"
+    assert choice.num_thought_tokens == 0
