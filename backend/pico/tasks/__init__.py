@@ -9,6 +9,7 @@ from backend.pico.tasks import (
     counting,
     dates,
     extraction,
+    facts,
     instructions,
     logic,
     number_facts,
@@ -18,6 +19,7 @@ from backend.pico.tasks import (
     smalltalk,
     sorting,
     strings,
+    tools,
     units,
     word_problems,
 )
@@ -40,9 +42,11 @@ FAMILIES: dict[str, Family] = {
         sequences,
         number_facts,
         categories,
+        facts,
         logic,
         instructions,
         references,
+        tools,
         smalltalk,
         out_of_scope,
     )
