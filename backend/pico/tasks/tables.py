@@ -1,0 +1,328 @@
+"""Questions about a small table in the prompt: look up, compare, count, add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from backend.pico.tasks.base import Draw, Family
+from backend.pico.tasks.steps import subtract_steps, sum_steps
+from backend.pico.tasks.words import CATEGORIES, CITIES, FIRST_NAMES, ITEMS, JOBS
+
+_WORDS = {"city": CITIES, "job": JOBS, "colour": CATEGORIES["colour"], "animal": CATEGORIES["animal"]}
+_NUMBERS = ("age", *ITEMS)
+_MARKDOWN, _CSV, _WIDE = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Rows about people: a name, then one cell per further column."""
+
+    header: list[str]
+    rows: list[list[str]]
+    text: str
+
+    def column(self, name: str) -> list[str]:
+        """All cells under that header."""
+        return [row[self.header.index(name)] for row in self.rows]
+
+    def numbers(self, name: str) -> list[int]:
+        """All cells under that header, as numbers."""
+        return [int(cell) for cell in self.column(name)]
+
+
+def _table(rng: Random, rows: int, *, numeric: int, words: int, largest: int = 99) -> _Table:
+    """A table with as many number and word columns; the numbers of a column differ."""
+    columns: dict[str, list[str]] = {}
+    for header in rng.sample(_NUMBERS, numeric):
+        low = 10 if largest > 10 else 1
+        columns[header] = [str(number) for number in rng.sample(range(low, largest + 1), rows)]
+    for header in rng.sample(list(_WORDS), words):
+        columns[header] = [rng.choice(_WORDS[header]) for _ in range(rows)]
+    others = list(columns)
+    rng.shuffle(others)
+    names = rng.sample(FIRST_NAMES, rows)
+    cells = [[name, *(columns[header][place] for header in others)] for place, name in enumerate(names)]
+    header = ["name", *others]
+    return _Table(header, cells, _printed(rng, header, cells))
+
+
+def _printed(rng: Random, header: list[str], rows: list[list[str]]) -> str:
+    """As CSV, as Markdown without spaces, or small tables as Markdown with spaces around the bars."""
+    style = rng.choice((_CSV, _CSV, _MARKDOWN, _MARKDOWN, _WIDE if len(rows) <= 3 else _CSV))
+    if style == _CSV:
+        return "\n".join(",".join(row) for row in (header, *rows))
+    if style == _MARKDOWN:
+        return "\n".join(f"|{'|'.join(row)}|" for row in (header, ["-"] * len(header), *rows))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+
+
+def _ask(table: _Table, questions: list[str], answer: str, thought: str) -> Draw:
+    """The table before or after the question; the table alone is the key."""
+    prompts = [f"{table.text}\n{question}" for question in questions]
+    prompts += [f"{questions[0]}\n{table.text}", f"Table:\n{table.text}\nQuestion: {questions[-1]}"]
+    return Draw(prompts, answer, table.text, thought)
+
+
+def _listed(table: _Table, rows: list[list[str]]) -> str:
+    """Rows in the same short form in every thought, after the header."""
+    return "; ".join(" ".join(row) for row in (table.header, *rows))
+
+
+# --- Look up ---------------------------------------------------------------------------------------------
+
+
+def _cell(rng: Random, table: _Table, *, header: bool) -> Draw:
+    """The cell of a named row and column."""
+    row, asked = rng.choice(table.rows), rng.choice(table.header[1:])
+    name, answer = row[0], row[table.header.index(asked)]
+    if asked in ITEMS:
+        questions = [f"How many {asked} does {name} have?", f"What is the number of {asked} of {name}?"]
+    else:
+        questions = [f"What is the {asked} of {name}?", f"Which {asked} does {name} have?"]
+    questions += [f"Find the {asked} of {name}.", f"{name}: {asked}?"]
+    steps = _listed(table, [row]) if header else " ".join(row)
+    return _ask(table, questions, answer, f"{steps}; {asked} {answer}" if header else steps)
+
+
+def _row(rng: Random, table: _Table) -> Draw:
+    """The name in the row of a number."""
+    asked = rng.choice([header for header in table.header[1:] if header in _NUMBERS])
+    row = rng.choice(table.rows)
+    value = row[table.header.index(asked)]
+    what = f"{value} {asked}" if asked in ITEMS else f"the {asked} {value}"
+    questions = [f"Who has {what}?", f"Which person has {what}?", f"Name the person with {what}."]
+    return _ask(table, questions, row[0], " ".join(row))
+
+
+# --- Compare ---------------------------------------------------------------------------------------------
+
+
+def _number_header(rng: Random, table: _Table) -> str:
+    return rng.choice([header for header in table.header if header in _NUMBERS])
+
+
+def _degree(header: str) -> tuple[str, str, str, str]:
+    """How to say: the one with more, with less, the most, the least of a column."""
+    if header == "age":
+        return "is older", "is younger", "is the oldest", "is the youngest"
+    return (f"has more {header}", f"has fewer {header}", f"has the most {header}", f"has the fewest {header}")
+
+
+def _compare(rng: Random, table: _Table) -> Draw:
+    header = _number_header(rng, table)
+    place = table.header.index(header)
+    pair = rng.sample(table.rows, 2)
+    values = [int(row[place]) for row in pair]
+    which = rng.randrange(2)
+    more = _degree(header)[which]
+    best = pair[values.index((max, min)[which](values))][0]
+    first, second = pair[0][0], pair[1][0]
+    questions = [
+        f"Who {more}, {first} or {second}?",
+        f"Which one {more}: {first} or {second}?",
+        f"{first} or {second}: who {more}?",
+        f"Which of {first} and {second} {more}?",
+    ]
+    sign = "<" if values[0] < values[1] else ">"
+    steps = f"{_listed(table, pair)}; {first} {values[0]} {sign} {second} {values[1]}; {best}"
+    return _ask(table, questions, best, steps)
+
+
+def _best(table: _Table, header: str, which: int) -> tuple[list[str], str]:
+    """The row with the largest (0) or smallest (1) number, and the steps with the best so far."""
+    values, pick = table.numbers(header), (max, min)[which]
+    steps = [
+        f"{row[0]} {value}:{pick(values[: place + 1])}"
+        for place, (row, value) in enumerate(zip(table.rows, values, strict=True))
+    ]
+    best = table.rows[values.index(pick(values))]
+    return best, f"{header}; {'; '.join(steps)}; {best[0]}"
+
+
+def _extreme(rng: Random, table: _Table) -> Draw:
+    header, which = _number_header(rng, table), rng.randrange(2)
+    best, steps = _best(table, header, which)
+    most = _degree(header)[2 + which]
+    questions = [
+        f"Who {most}?",
+        f"Which person {most}?",
+        f"Name the person who {most}.",
+        f"Find out who {most}.",
+    ]
+    return _ask(table, questions, best[0], steps)
+
+
+def _extreme_other(rng: Random, table: _Table) -> Draw:
+    """Another cell of the row that a maximum or minimum selects."""
+    header, which = _number_header(rng, table), rng.randrange(2)
+    asked = rng.choice([name for name in table.header[1:] if name in _WORDS])
+    best, steps = _best(table, header, which)
+    most, answer = _degree(header)[2 + which], best[table.header.index(asked)]
+    questions = [
+        f"What is the {asked} of the person who {most}?",
+        f"Which {asked} does the person have who {most}?",
+        f"Name the {asked} of the person who {most}.",
+        f"Find the {asked} of the person who {most}.",
+    ]
+    return _ask(table, questions, answer, f"{steps}; {_listed(table, [best])}; {answer}")
+
+
+# --- Count and add up ------------------------------------------------------------------------------------
+
+
+def _count(rng: Random, table: _Table) -> Draw:
+    """How many numbers of a column are above or below a limit."""
+    header = _number_header(rng, table)
+    values = table.numbers(header)
+    limit = rng.choice([value + 1 for value in values])
+    above = rng.random() < 0.5
+    hits = [value > limit if above else value < limit for value in values]
+    what = f"{'more' if above else 'less'} than {limit}"
+    rule = f"an age of {what}" if header == "age" else f"{what} {header}"
+    questions = [
+        f"How many people have {rule}?",
+        f"Count the people with {rule}.",
+        f"How many of them have {rule}?",
+        f"What is the number of people with {rule}?",
+    ]
+    steps = [
+        f"{value}{'<' if value < limit else '=' if value == limit else '>'}{limit} {sum(hits[: place + 1])}"
+        for place, value in enumerate(values)
+    ]
+    return _ask(table, questions, str(sum(hits)), f"{header}; {'; '.join(steps)}")
+
+
+def _total(header: str) -> str:
+    return "sum of the ages" if header == "age" else f"total number of {header}"
+
+
+def _sum(rng: Random, table: _Table) -> Draw:
+    header = _number_header(rng, table)
+    values = table.numbers(header)
+    total = _total(header)
+    questions = [
+        f"What is the {total}?",
+        f"Calculate the {total}.",
+        f"Find the {total} in the table.",
+        f"Add up the column {header}.",
+    ]
+    listed = " ".join(str(value) for value in values)
+    return _ask(table, questions, str(sum(values)), f"{header} {listed}; {sum_steps(values)}")
+
+
+def _two(rng: Random, table: _Table) -> Draw:
+    """The sum or the difference of two cells of a column."""
+    header = _number_header(rng, table)
+    place = table.header.index(header)
+    rows = rng.sample(table.rows, 2)
+    if int(rows[0][place]) < int(rows[1][place]):
+        rows.reverse()
+    (first, second), (high, low) = [row[0] for row in rows], [int(row[place]) for row in rows]
+    start = f"{_listed(table, rows)}; "
+    if rng.random() < 0.5:
+        what = _total(header)
+        questions = [
+            f"What is the {what} of {first} and {second}?",
+            f"Calculate the {what} of {second} and {first}.",
+            f"{first} and {second}: what is the {what}?",
+            f"Find the {what} of {first} and {second}.",
+        ]
+        return _ask(table, questions, str(high + low), start + sum_steps([high, low]))
+    if header == "age":
+        questions = [f"How many years is {first} older than {second}?"]
+    else:
+        questions = [f"How many {header} more does {first} have than {second}?"]
+    questions += [
+        f"What is the difference of {header} between {first} and {second}?",
+        f"Calculate the difference of {header} between {second} and {first}.",
+    ]
+    return _ask(table, questions, str(high - low), start + subtract_steps(high, low))
+
+
+def _range(rng: Random, table: _Table) -> Draw:
+    """The difference between the largest and the smallest number of a column."""
+    header = _number_header(rng, table)
+    values = table.numbers(header)
+    high, low = max(values), min(values)
+    questions = [
+        f"What is the difference between the largest and the smallest number in the column {header}?",
+        f"By how much do the highest and the lowest number of {header} differ?",
+        f"Calculate the largest minus the smallest number of {header}.",
+        f"How far is it from the lowest to the highest number in the column {header}?",
+    ]
+    steps = [f"{value}:{max(values[:n])}:{min(values[:n])}" for n, value in enumerate(values, start=1)]
+    return _ask(
+        table, questions, str(high - low), f"{header}; {'; '.join(steps)}; {subtract_steps(high, low)}"
+    )
+
+
+def _sum_where(rng: Random, table: _Table) -> Draw:
+    """The sum of a column over the rows with a given word."""
+    header = _number_header(rng, table)
+    by = rng.choice([name for name in table.header if name in _WORDS])
+    words = table.column(by)
+    wanted = rng.choice(words)
+    hits = [value for value, word in zip(table.numbers(header), words, strict=True) if word == wanted]
+    total = _total(header)
+    questions = [
+        f"What is the {total} of the people with the {by} {wanted}?",
+        f"Calculate the {total} where the {by} is {wanted}.",
+        f"Find the {total} of all people whose {by} is {wanted}.",
+        f"Where the {by} is {wanted}, what is the {total}?",
+    ]
+    marks = [
+        f"{word} {value} {'+' if word == wanted else '-'}"
+        for word, value in zip(words, table.column(header), strict=True)
+    ]
+    return _ask(table, questions, str(sum(hits)), f"{header}; {'; '.join(marks)}; {sum_steps(hits)}")
+
+
+def _few_words(rng: Random, rows: int) -> _Table:
+    """A table whose only word column has two or three values, so that rows share them."""
+    table = _table(rng, rows, numeric=1, words=1, largest=40)
+    place = next(place for place, header in enumerate(table.header) if header in _WORDS)
+    values = rng.sample(_WORDS[table.header[place]], 2)
+    cells = [[*row[:place], rng.choice(values), *row[place + 1 :]] for row in table.rows]
+    return _Table(table.header, cells, _printed(rng, table.header, cells))
+
+
+# --- Tiers -----------------------------------------------------------------------------------------------
+
+
+def _tier1(rng: Random) -> Draw:
+    words = rng.randrange(2)
+    return _cell(rng, _table(rng, rng.randint(2, 3), numeric=1 - words, words=words), header=False)
+
+
+def _tier2(rng: Random) -> Draw:
+    table = _table(rng, rng.randint(2, 3), numeric=1, words=1)
+    return _cell(rng, table, header=False) if rng.random() < 0.6 else _row(rng, table)
+
+
+def _tier3(rng: Random) -> Draw:
+    if rng.random() < 0.4:
+        return _cell(rng, _table(rng, rng.randint(4, 5), numeric=2, words=1), header=True)
+    kinds: tuple[Callable[[Random, _Table], Draw], ...] = (_compare, _extreme)
+    return rng.choice(kinds)(rng, _table(rng, 3, numeric=1, words=1))
+
+
+def _tier4(rng: Random) -> Draw:
+    if rng.random() < 0.3:
+        return _sum(rng, _table(rng, 3, numeric=1, words=1, largest=30))
+    kinds: tuple[Callable[[Random, _Table], Draw], ...] = (_compare, _extreme, _count, _two)
+    return rng.choice(kinds)(rng, _table(rng, rng.randint(4, 5), numeric=1, words=1))
+
+
+def _tier5(rng: Random) -> Draw:
+    kind = rng.random()
+    if kind < 0.3:
+        return _sum(rng, _table(rng, rng.randint(4, 5), numeric=1, words=1, largest=40))
+    if kind < 0.55:
+        return _sum_where(rng, _few_words(rng, 5))
+    kinds: tuple[Callable[[Random, _Table], Draw], ...] = (_extreme_other, _range)
+    return rng.choice(kinds)(rng, _table(rng, rng.randint(5, 6), numeric=1, words=1))
+
+
+FAMILY = Family("tables", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})
