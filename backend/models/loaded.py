@@ -72,7 +72,7 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     model_config = ModelConfig.from_checkpoint(config.checkpoint)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    elif model_config.hidden_size * model_config.intermediate_size < _SMALL_MATRIX:
+    elif model_config.hidden_size * _widest_feed_forward(model_config) < _SMALL_MATRIX:
         torch.set_num_threads(1)
     names = FAMILIES[model_config.architecture]
     with torch.inference_mode(), WeightReader(config.checkpoint, on_progress) as reader:
@@ -83,3 +83,11 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     if on_progress is not None:
         on_progress(1.0)
     return LoadedModel(model_config, precision, decoder)
+
+
+def _widest_feed_forward(config: ModelConfig) -> int:
+    """A mixture of experts in every layer leaves `intermediate_size` unused, whatever config.json says."""
+    widths = [config.moe.intermediate_size] if config.moe is not None else []
+    if len(config.moe_layers) < config.num_layers:
+        widths.append(config.intermediate_size)
+    return max(widths)

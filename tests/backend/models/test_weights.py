@@ -10,7 +10,7 @@ import torch
 
 from backend.config import DtypeName, EngineConfig
 from backend.models import LoadedModel, load_model
-from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+from tests.backend.models.checkpoints import MIXED_MOE, QWEN_MOE, VARIANTS, Variant, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
@@ -67,3 +67,15 @@ def test_weight_beyond_half_precision(tmp_path: Path) -> None:
         theirs.model.layers[0].mlp.up_proj.weight[0, 0] = 1e6
     theirs.to(torch.bfloat16).save_pretrained(tmp_path)
     assert logits(load(tmp_path, "auto")).isfinite().all()
+
+
+@pytest.mark.parametrize(("experts", "expected"), [(QWEN_MOE, [1]), (MIXED_MOE, [])])
+def test_only_matrices_that_exist_decide_about_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: dict[str, object], expected: list[int]
+) -> None:
+    """A mixture of experts in every layer is small, however wide config.json calls the dense block."""
+    write_checkpoint(Variant("wide", "qwen3_moe", {**experts, "intermediate_size": 4096}), tmp_path)
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    load(tmp_path)
+    assert asked == expected
