@@ -77,13 +77,13 @@ def reader() -> PreTrainedTokenizerBase:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(0, conversations=2000)
+    return train_tokenizer(0, conversations=600)
 
 
 def test_vocabulary(tokenizer: Tokenizer) -> None:
     assert tokenizer.get_vocab_size() <= VOCAB_SIZE
     assert [tokenizer.token_to_id(token) for token in SPECIAL_TOKENS] == list(range(len(SPECIAL_TOKENS)))
-    again = train_tokenizer(0, conversations=2000)
+    again = train_tokenizer(0, conversations=600)
     assert again.get_vocab() == tokenizer.get_vocab()
 
 
