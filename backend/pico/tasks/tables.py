@@ -35,15 +35,15 @@ class _Table:
 def _table(rng: Random, rows: int, *, numeric: int, words: int, largest: int = 99) -> _Table:
     """A table with as many number and word columns; the numbers of a column differ."""
     columns: dict[str, list[str]] = {}
-    for header in rng.sample(_NUMBERS, numeric):
+    for number in rng.sample(_NUMBERS, numeric):
         low = 10 if largest > 10 else 1
-        columns[header] = [str(number) for number in rng.sample(range(low, largest + 1), rows)]
-    for header in rng.sample(list(_WORDS), words):
-        columns[header] = [rng.choice(_WORDS[header]) for _ in range(rows)]
+        columns[number] = [str(value) for value in rng.sample(range(low, largest + 1), rows)]
+    for word in rng.sample(list(_WORDS), words):
+        columns[word] = [rng.choice(_WORDS[word]) for _ in range(rows)]
     others = list(columns)
     rng.shuffle(others)
     names = rng.sample(FIRST_NAMES, rows)
-    cells = [[name, *(columns[header][place] for header in others)] for place, name in enumerate(names)]
+    cells = [[name, *(columns[other][place] for other in others)] for place, name in enumerate(names)]
     header = ["name", *others]
     return _Table(header, cells, _printed(rng, header, cells))
 
