@@ -213,7 +213,7 @@ def _sum(rng: Random, table: _Table) -> Draw:
 
 
 def _two(rng: Random, table: _Table) -> Draw:
-    """The sum or the difference of two cells of a column."""
+    """The sum or the difference of two cells of a column, the larger one first in question and steps."""
     header = _number_header(rng, table)
     place = table.header.index(header)
     rows = rng.sample(table.rows, 2)
@@ -225,7 +225,7 @@ def _two(rng: Random, table: _Table) -> Draw:
         what = _total(header)
         questions = [
             f"What is the {what} of {first} and {second}?",
-            f"Calculate the {what} of {second} and {first}.",
+            f"Calculate the {what} of {first} and {second}.",
             f"{first} and {second}: what is the {what}?",
             f"Find the {what} of {first} and {second}.",
         ]
@@ -236,7 +236,7 @@ def _two(rng: Random, table: _Table) -> Draw:
         questions = [f"How many {header} more does {first} have than {second}?"]
     questions += [
         f"What is the difference of {header} between {first} and {second}?",
-        f"Calculate the difference of {header} between {second} and {first}.",
+        f"Calculate the difference of {header} between {first} and {second}.",
     ]
     return _ask(table, questions, str(high - low), start + subtract_steps(high, low))
 
