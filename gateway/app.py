@@ -8,6 +8,7 @@ from pathlib import Path
 
 from starlette.routing import Route, Router
 
+from backend.errors import CheckpointError
 from backend.server.client import EngineClient
 from backend.server.encoder_client import EncoderClient
 from backend.tokenizer import Tokenizer
@@ -25,6 +26,7 @@ from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine import EngineProvider
 from gateway.providers.openai import OpenAIProvider
+from gateway.providers.reasoning import fault_of_default
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
@@ -129,7 +131,14 @@ class _Builder:
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:
         client = EngineClient(self._settings.socket_paths[name])
         tokenizer = Tokenizer.from_checkpoint(checkpoint_folder(engine.checkpoint))
-        provider = EngineProvider(name, client, tokenizer, self._settings.timeouts.engine_start_s)
+        fault = fault_of_default(tokenizer.thinking, engine.reasoning)
+        if fault:
+            raise CheckpointError(
+                f"models.{name}.engine.reasoning.default_effort is {engine.reasoning.default_effort!r}, but "
+                f"{engine.checkpoint!r} cannot do that. {fault}"
+            )
+        wait_s = self._settings.timeouts.engine_start_s
+        provider = EngineProvider(name, client, tokenizer, wait_s, engine.reasoning)
         self.resources.append(client)
         self._metrics.add_engine(name, client)
         return ServedModel(name, "engine", provider, self._limits, self._state(name, client), engine=provider)

@@ -25,6 +25,28 @@ EnvironmentName = Annotated[
     ),
 ]
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""OpenAI's `reasoning_effort`; a model that can only think or not thinks for all but "none"."""
+
+
+class Reasoning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a model that can think before it answers is used."""
+
+    default_effort: (
+        Annotated[
+            Effort,
+            Meta(
+                description="For requests that do not say. `none`: no thinking, any other: thinking; left "
+                "out: as the chat template does."
+            ),
+        ]
+        | None
+    ) = None
+    expose: Annotated[
+        bool,
+        Meta(description="Whether answers show the thinking; false also refuses `include_reasoning`: true."),
+    ] = True
+
 
 class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checkpoint that an engine process of ours serves."""
@@ -47,6 +69,7 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_queue: Positive = 512
     num_threads: Positive | None = None
     prefix_cache: bool = True
+    reasoning: Reasoning = Reasoning()
 
 
 class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,14 +21,21 @@ class ChatShape:
         "_pads",
         "_request",
         "_shared",
+        "_shows_thought",
         "_tail",
         "_usage_null",
         "_wants_usage",
         "response_id",
     )
 
-    def __init__(self, request: ChatRequest, model: str, fingerprint: str | None) -> None:
-        """`model` is the resolved name; `fingerprint` names the weights."""
+    def __init__(
+        self, request: ChatRequest, model: str, fingerprint: str | None, *, shows_thought: bool = False
+    ) -> None:
+        """`model` is the resolved name; `fingerprint` names the weights.
+
+        With `shows_thought` every message and delta has a `reasoning_content` beside its `content`: clients
+        of DeepSeek's API read both without asking whether they are there. vLLM's read `reasoning`.
+        """
         self.response_id = "chatcmpl-" + secrets.token_hex(14)
         self._request = request
         self._shared: dict[str, object] = {
@@ -40,6 +47,7 @@ class ChatShape:
             self._shared["service_tier"] = "default"
         self._wants_usage = request.wants_usage
         self._pads = request.wants_obfuscation
+        self._shows_thought = shows_thought
         self._heads: list[bytes] = []
         self._tail = b""
 
@@ -51,24 +59,32 @@ class ChatShape:
             for index in range(self._request.num_choices)
         ]
         self._tail = b',"usage":null' if self._wants_usage else b""
-        role = b'{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}]'
-        return b"".join(head + role + self._end("") for head in self._heads)
+        role = b'{"role":"assistant","content":""%s,"refusal":null},"logprobs":null,"finish_reason":null}]'
+        no_thought = b',"reasoning_content":null' if self._shows_thought else b""
+        return b"".join(head + role % no_thought + self._end("") for head in self._heads)
 
     def chunk(self, delta: Delta) -> bytes:
-        """A chunk with the text, then one with the finish reason."""
+        """A chunk with the thought, one with the text, then one with the finish reason."""
         head = self._heads[delta.index]
         events = b""
+        no_thought = b',"reasoning_content":null' if self._shows_thought else b""
+        if delta.thought and self._shows_thought:
+            events = (
+                b'%s{"content":null,"reasoning_content":%s,"reasoning":%s},"logprobs":null,"finish_reason":null}]%s'
+                % (head, *[encode(delta.thought)] * 2, self._end(delta.thought))
+            )
         if delta.text or delta.tokens:
-            logprobs = encode(chat_logprobs(delta.tokens)) if delta.tokens else b"null"
-            events = b'%s{"content":%s},"logprobs":%s,"finish_reason":null}]%s' % (
+            events += b'%s{"content":%s%s},"logprobs":%s,"finish_reason":null}]%s' % (
                 head,
                 encode(delta.text),
-                logprobs,
+                no_thought,
+                encode(chat_logprobs(delta.tokens)) if delta.tokens else b"null",
                 self._end(delta.text),
             )
         if delta.finish_reason is not None:
+            last = b'"content":""' + no_thought if self._shows_thought else b""
             reason = delta.finish_reason.encode()
-            events += b'%s{},"logprobs":null,"finish_reason":"%s"}]%s' % (head, reason, self._end(""))
+            events += b'%s{%s},"logprobs":null,"finish_reason":"%s"}]%s' % (head, last, reason, self._end(""))
         return events
 
     def closing(self, usage: Usage) -> bytes:
@@ -86,12 +102,7 @@ class ChatShape:
             "choices": [
                 {
                     "index": index,
-                    "message": {
-                        "role": "assistant",
-                        "content": "".join(choice.pieces),
-                        "refusal": None,
-                        "annotations": [],
-                    },
+                    "message": self._message(choice),
                     "logprobs": chat_logprobs(choice.tokens) if wants_logprobs else None,
                     "finish_reason": choice.finish_reason,
                 }
@@ -102,6 +113,12 @@ class ChatShape:
         if self._request.metadata is not None:
             body["metadata"] = self._request.metadata
         return encode(body)
+
+    def _message(self, choice: Choice) -> dict[str, object]:
+        thought = "".join(choice.thoughts) or None
+        shown = {"reasoning_content": thought, "reasoning": thought} if self._shows_thought else {}
+        text = "".join(choice.pieces)
+        return {"role": "assistant", "content": text, **shown, "refusal": None, "annotations": []}
 
     def _head(self, kind: str) -> dict[str, object]:
         return {"id": self.response_id, "object": kind, **self._shared}

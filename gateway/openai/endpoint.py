@@ -64,16 +64,16 @@ class ModelEndpoint:
 async def _send(exchange: Exchange, call: Call) -> None:
     answer = exchange.answer
     if isinstance(answer, Generated):
-        await send_generated(exchange, answer, _shape(exchange), call)
+        await send_generated(exchange, answer, _shape(exchange, answer), call)
     elif answer is not None:
         await send_relayed(exchange, answer, call)
 
 
-def _shape(exchange: Exchange) -> Shape:
+def _shape(exchange: Exchange, answer: Generated) -> Shape:
     model = exchange.model
     assert model is not None
     fingerprint = model.engine.fingerprint if model.engine is not None else None
     if isinstance(exchange.request, ChatRequest):
-        return ChatShape(exchange.request, model.name, fingerprint)
+        return ChatShape(exchange.request, model.name, fingerprint, shows_thought=answer.shows_thought)
     assert isinstance(exchange.request, CompletionRequest)
     return CompletionShape(exchange.request, model.name, fingerprint)

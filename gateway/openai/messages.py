@@ -9,8 +9,10 @@ from gateway.errors import InvalidRequest
 from gateway.openai.support import unknown_field
 
 ROLES = ("system", "developer", "user", "assistant")
-FIELDS = ("role", "content", "name", "refusal", "audio", "function_call", "tool_calls", "annotations")
-READ_FIELDS = ("role", "content", "name", "refusal")
+THOUGHT_FIELDS = ("reasoning_content", "reasoning")
+"""Where an answer shows its thinking; clients send it back with the answer."""
+READ_FIELDS = ("role", "content", "name", "refusal", *THOUGHT_FIELDS)
+FIELDS = (*READ_FIELDS, "audio", "function_call", "tool_calls", "annotations")
 TEXT_PART_FIELDS = ("type", "text", "prompt_cache_breakpoint")
 MESSAGE_CHARS = 64
 """What a message costs a template beside its text, in characters."""
@@ -28,6 +30,8 @@ def text_size(messages: Sequence[dict[str, Any]]) -> int:
             size += len(content)
         elif isinstance(content, list):
             size += sum(len(str(part.get("text"))) for part in content if isinstance(part, dict))
+        thoughts = (message.get(name) for name in THOUGHT_FIELDS)
+        size += sum(len(thought) for thought in thoughts if isinstance(thought, str))
     return size
 
 
@@ -50,7 +54,10 @@ def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
             raise unknown_field(name, FIELDS, f"{where}.")
         if name not in READ_FIELDS and value not in (None, [], ""):
             raise _refused(f"{where}.{name}", f"'{name}' in a message is not supported yet")
+    thought = _thought(message, where)
     plain = {"role": "system" if role == "developer" else str(role), "content": _text(message, where)}
+    if thought:
+        plain["reasoning_content"] = thought
     author = message.get("name")
     if isinstance(author, str):
         plain["name"] = author
@@ -59,8 +66,23 @@ def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
     return plain
 
 
+def _thought(message: dict[str, Any], where: str) -> str:
+    """The thinking behind an assistant's answer, "" without any; the template decides what becomes of it."""
+    given = [(name, message[name]) for name in THOUGHT_FIELDS if message.get(name) not in (None, "")]
+    for name, thought in given:
+        if message["role"] != "assistant":
+            raise _refused(f"{where}.{name}", f"'{name}' belongs to messages of the role 'assistant'")
+        if not isinstance(thought, str):
+            raise _wrong_type(f"{where}.{name}", "a string")
+        if thought != given[0][1]:
+            raise _refused(f"{where}.{name}", f"'{name}' differs from '{given[0][0]}'; send one of them")
+    return given[0][1] if given else ""
+
+
 def _text(message: dict[str, Any], where: str) -> str:
     content = message.get("content")
+    if content is None and _thought(message, where):
+        return ""  # an answer that was cut while it was thought over
     if message.get("refusal") not in (None, ""):
         content = _refusal(message, where)
     if isinstance(content, str):

@@ -23,12 +23,14 @@ class Choice:
     """One choice of an answer that is sent whole, as its deltas add up."""
 
     pieces: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
     tokens: list[TokenInfo] = field(default_factory=list)
     finish_reason: str | None = None
 
     def add(self, delta: Delta) -> None:
         """Take the next delta of this choice."""
         self.pieces.append(delta.text)
+        self.thoughts.append(delta.thought)
         self.tokens += delta.tokens
         self.finish_reason = delta.finish_reason or self.finish_reason
 

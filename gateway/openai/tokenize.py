@@ -70,4 +70,5 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
         request.messages,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
+        variables=engine.thinking(None, request.chat_template_kwargs).variables,
     )

@@ -120,6 +120,8 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     # Extensions.
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    include_reasoning: bool | None = None
 
     @property
     def token_limit(self) -> int | None:
@@ -176,6 +178,7 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     add_special_tokens: bool | None = None  # None: true for a prompt, false for messages
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from gateway.pipeline.exchange import Exchange
 from gateway.providers.base import Delta, Generated, Relayed, Usage
 from gateway.providers.choice import Choice, token_info
 from gateway.providers.merge import merged
+from gateway.providers.reasoning import Thinking, choose, decide, is_inside_thought
 from gateway.providers.sampling import (
     base_params,
     check_prompt,
@@ -32,6 +33,8 @@ from gateway.providers.sampling import (
     choice_params,
     max_tokens_for,
 )
+from gateway.providers.thought import ThoughtSplitter
+from policies.document import Reasoning
 
 MAX_SEQUENCES = 1024
 """Prompts times choices of one request."""
@@ -55,12 +58,18 @@ class EngineProvider:
     """Answers with the engine behind `client`. Text questions (`encode` …) also serve /tokenize."""
 
     def __init__(
-        self, name: str, client: EngineClient, tokenizer: Tokenizer, start_wait_s: float = 0.0
+        self,
+        name: str,
+        client: EngineClient,
+        tokenizer: Tokenizer,
+        start_wait_s: float = 0.0,
+        reasoning: Reasoning | None = None,
     ) -> None:
         """`start_wait_s`: how long requests wait for an engine that is starting or restarting."""
         self.name = name
         self.client = client
         self.tokenizer = tokenizer
+        self._reasoning = reasoning or Reasoning()
         self._start_wait_s = start_wait_s
         self._num_waiting = 0
 
@@ -101,12 +110,15 @@ class EngineProvider:
         assert isinstance(request, ChatRequest)
         check_supported(exchange.body, CHAT, self.name)
         check_request(request)
+        thinking = decide(request, self.tokenizer.thinking, self._reasoning)
         prompt = await self.encode_messages(
             request.messages,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=bool(request.continue_final_message),
             max_tokens=self._max_model_tokens,
+            variables=thinking.variables,
         )
+        begins_inside = self._begins_inside(request, prompt) if thinking.thinks else None
         hello = await self._reached()
         base = base_params(request, hello.vocab_size)
         limit = max_tokens_for(request.token_limit, len(prompt), hello.max_model_tokens, "messages")
@@ -117,10 +129,13 @@ class EngineProvider:
                 prompt,
                 choice_params(base, request, index, limit),
                 continues=bool(request.continue_final_message),
+                splitter=None if begins_inside is None else ThoughtSplitter(begins_inside=begins_inside),
             )
             for index in range(request.num_choices)
         ]
-        return self._start(jobs)
+        answer = self._start(jobs)
+        answer.shows_thought = thinking.thinks and thinking.is_shown
+        return answer
 
     async def complete(self, exchange: Exchange) -> Generated:
         """Answer /v1/completions."""
@@ -157,24 +172,40 @@ class EngineProvider:
             code="model_not_supported",
         )
 
+    def thinking(self, effort: str | None, template_kwargs: Mapping[str, Any] | None) -> Thinking:
+        """Whether a chat with these fields thinks. Raises InvalidRequest."""
+        return choose(effort, template_kwargs, self.tokenizer.thinking, self._reasoning)
+
+    def _begins_inside(self, request: ChatRequest, prompt: list[int]) -> bool | None:
+        """Whether the output goes on with a thought that the prompt opened; None: with the answer."""
+        if request.continue_final_message:
+            return is_inside_thought(request.messages[-1]) or None
+        return self.tokenizer.opens_thought(prompt)
+
     async def encode_messages(
         self,
         messages: list[dict[str, Any]],
         *,
         add_generation_prompt: bool | None,
         continue_final_message: bool,
+        variables: Mapping[str, Any],
         max_tokens: int | None = None,
     ) -> list[int]:
         """Token ids of a chat's prompt. Raises InvalidRequest, also when the template refuses.
 
-        With `max_tokens` a text that surely has more is refused before it costs time to count them.
+        `variables` are the template's. With `max_tokens` a text that surely has more is refused before it
+        costs time to count them.
         """
         opens_answer = not continue_final_message if add_generation_prompt is None else add_generation_prompt
         return await self._text_work(
             "messages",
             text_size(messages),
             lambda: self.tokenizer.encode_chat(
-                plain_messages(messages), opens_answer, continue_final_message, max_tokens=max_tokens
+                plain_messages(messages),
+                opens_answer,
+                continue_final_message,
+                max_tokens=max_tokens,
+                **variables,
             ),
         )
 
@@ -218,6 +249,7 @@ class EngineProvider:
         *,
         continues: bool,
         echo: str | None = None,
+        splitter: ThoughtSplitter | None = None,
     ) -> Job:
         asked = exchange.request
         assert isinstance(asked, ChatRequest | CompletionRequest)
@@ -229,6 +261,7 @@ class EngineProvider:
             wants_logprobs=params.logprobs is not None,
             min_tokens=params.min_tokens,
             start_offset=len(echo or ""),
+            splitter=splitter,
         )
         if echo is not None and params.logprobs is not None:
             params = msgspec.structs.replace(params, prompt_logprobs=params.logprobs)
@@ -273,12 +306,14 @@ class EngineProvider:
         if job.counts_prompt and output.num_cached_tokens > 0:
             usage.cached_tokens += output.num_cached_tokens
             job.counts_prompt = False
-        before = job.choice.num_tokens
+        choice = job.choice
+        before, thought_before = choice.num_tokens, choice.num_thought_tokens
         if job.shows_output:
-            delta = job.choice.push(output)
-            usage.completion_tokens += job.choice.num_tokens - before
+            delta = choice.push(output)
+            usage.completion_tokens += choice.num_tokens - before
+            usage.reasoning_tokens += choice.num_thought_tokens - thought_before
         else:
-            delta = job.choice.skip(output)
+            delta = choice.skip(output)
         if job.echo is not None:
             self._echo(job, output, delta)
         return delta

@@ -12,7 +12,7 @@ ENDPOINTS: Final = ("chat", "completions", "embeddings", "models", "tokenize", "
 MODEL_ENDPOINTS: Final = ("chat", "completions", "embeddings", "tokenize", "detokenize")
 NO_MODEL: Final = "-"
 STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
-TOKEN_KINDS: Final = ("input", "output", "cached")
+TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning")
 CALL_ERRORS: Final = (
     "InvalidRequest",
     "Unauthorized",

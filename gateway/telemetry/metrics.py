@@ -115,6 +115,7 @@ class Meter:
             self._cells[at] += usage.prompt_tokens
             self._cells[at + 1] += usage.completion_tokens
             self._cells[at + 2] += usage.cached_tokens
+            self._cells[at + 3] += usage.reasoning_tokens
         if error:
             kind = error if error in of.CALL_ERRORS else "other"
             self._cells[self._start + of.ERRORS_OFFSET + of.CALL_ERRORS.index(kind)] += 1
