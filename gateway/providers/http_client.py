@@ -1,6 +1,6 @@
 """The HTTP/1.1 client of the hot path: pooled keep-alive connections, each phase under its own time limit.
 
-Chosen by measurement (`tests/bench/clients.py`). It does what calling an API needs and no more: POST to one
+Chosen by measurement (`tests/bench/clients.py`). It does what calling an API needs and no more: GET and POST to one
 host, TLS, flow control, gzip when it comes; no redirects, no cookies, no HTTP proxies.
 """
 
@@ -116,6 +116,11 @@ class HttpClient:
         self._idle: deque[Connection] = deque()
         self._loop = asyncio.get_running_loop()
 
+    async def get(self, path: str, reply_timeout_s: float) -> Reply:
+        """As `post`, without a body."""
+        data = b"GET %b%b HTTP/1.1\r\n%b\r\n" % (self._path.encode(), path.encode(), self._head)
+        return await self._exchange(data, reply_timeout_s)
+
     async def post(self, path: str, headers: bytes, body: bytes, reply_timeout_s: float) -> Reply:
         """Send a request and return once its headers have come. `headers` as `encode_headers` makes them.
 
@@ -129,6 +134,9 @@ class HttpClient:
             len(body),
             body,
         )
+        return await self._exchange(data, reply_timeout_s)
+
+    async def _exchange(self, data: bytes, reply_timeout_s: float) -> Reply:
         while True:
             connection = self._idle_connection()
             is_reused = connection is not None

@@ -42,6 +42,16 @@ async def test_request_on_the_wire_and_keep_alive() -> None:
         await client.close()
 
 
+async def test_get_sends_no_body() -> None:
+    async with serving(always(response(b"ok"))) as server:
+        client = client_for(server.base_url)
+        reply = await client.get("/models", 5.0)
+        assert (reply.status, await reply.read_all(5.0, MIB)) == (200, b"ok")
+        assert server.seen[0].head == "GET /v1/models HTTP/1.1"
+        assert "content-length" not in server.seen[0].headers
+        await client.close()
+
+
 async def test_concurrent_requests_use_their_own_connections() -> None:
     async with serving(always(response(b"ok"))) as server:
         client = client_for(server.base_url)
