@@ -1,11 +1,14 @@
-"""Questions that refer to numbers of earlier turns: results, other operands, running counts."""
+"""Questions that refer to numbers of earlier turns: results, other operands, running counts.
+
+The earlier answers are learnt too, so their questions are of the training split of the family they are from.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
 
-from backend.pico.tasks.base import Context, Draw, Turn
+from backend.pico.tasks.base import Context, Draw, Instance, Turn, split_of
 from backend.pico.tasks.steps import add_steps, extreme_steps, multiply_steps, subtract_steps, sum_steps
 from backend.pico.tasks.words import ITEMS, person
 
@@ -30,6 +33,19 @@ def talk(*exchanges: Exchange) -> Context:
     return Context(turns=tuple(turns))
 
 
+def is_trained(family: str, key: str) -> bool:
+    """True when an earlier question may be shown with its answer."""
+    return split_of(Instance(family, 1, "", "", key)) == "train"
+
+
+def _trained_pair(rng: Random, first: int, second: int) -> tuple[int, int]:
+    """The operands of a sum, from 1 up to the limits; two different ones."""
+    while True:
+        left, right = rng.randint(1, first), rng.randint(1, second)
+        if left != right and is_trained("arithmetic", f"{left}+{right}"):
+            return left, right
+
+
 def _sum(rng: Random, left: int, right: int) -> Exchange:
     asked = rng.choice(("What is {} + {}?", "Calculate {} + {}.", "{} + {}", "{} + {} = ?", "Add {} and {}."))
     return asked.format(left, right), str(left + right)
@@ -45,18 +61,21 @@ class _Result:
 
 
 def _result(rng: Random, limit: int) -> _Result:
-    left, right = rng.randint(2, limit), rng.randint(2, limit)
+    left, right = _trained_pair(rng, limit, limit)
     if rng.random() < 0.5:
         return _Result(_sum(rng, left, right), left + right, f"{left}+{right}")
-    left, right = max(left, right) + 1, min(left, right)
-    asked = rng.choice(("What is {} - {}?", "Calculate {} - {}.", "{} - {}", "Subtract {1} from {0}."))
-    asked = asked.replace("{}", "{0}", 1).replace("{}", "{1}", 1).format(left, right)
-    return _Result((asked, str(left - right)), left - right, f"{left}-{right}")
+    left, right = max(left, right), min(left, right)
+    if not is_trained("arithmetic", f"{left}-{right}"):
+        return _result(rng, limit)
+    asked = rng.choice(("What is {0} - {1}?", "Calculate {0} - {1}.", "{0} - {1}", "Subtract {1} from {0}."))
+    return _Result((asked.format(left, right), str(left - right)), left - right, f"{left}-{right}")
 
 
 def other_parity(rng: Random) -> Draw:
     """ "And 8?" after "Is 7 even or odd?"."""
     first, second = rng.randrange(100), rng.randrange(100)
+    if not is_trained("number_facts", f"parity {first}"):
+        return other_parity(rng)
     words = ("Even", "Odd")
     asked = rng.choice((f"Is {first} even or odd?", f"{first}: even or odd?"))
     prompts = [f"And {second}?", f"And for {second}?", f"What about {second}?", f"How about {second}?"]
@@ -71,6 +90,8 @@ def other_extreme(rng: Random) -> Draw:
     asked, told, wanted, answer = (
         ("larger", high, "smaller", low) if rng.random() < 0.5 else ("smaller", low, "larger", high)
     )
+    if not is_trained("comparison", f"{pair[0]} {pair[1]} {'max' if asked == 'larger' else 'min'}"):
+        return other_extreme(rng)
     context = talk((f"Which is {asked}, {pair[0]} or {pair[1]}?", str(told)))
     prompts = [f"And the {wanted} one?", f"And which is {wanted}?", f"Which is the {wanted} one?"]
     prompts.append(f"And the {wanted} number?")
@@ -79,7 +100,7 @@ def other_extreme(rng: Random) -> Draw:
 
 def double_that(rng: Random, limit: int) -> Draw:
     """ "And twice that?" after a sum."""
-    left, right = rng.randint(1, limit), rng.randint(1, limit)
+    left, right = _trained_pair(rng, limit, limit)
     total = left + right
     prompts = ["And twice that?", "Double it.", "What is that times two?", "Multiply that by 2.", "Times 2?"]
     return Draw(
@@ -132,17 +153,15 @@ def multiply_that(rng: Random, limit: int) -> Draw:
 
 def other_operand(rng: Random, limit: int, other: int) -> Draw:
     """ "And with 9 instead of 7?" after "What is 12 + 7?"."""
-    left = rng.randint(1, limit)
-    right, new = rng.sample(range(1, other + 1), 2)
+    left, right = _trained_pair(rng, limit, other)
+    new = rng.choice([number for number in range(1, other + 1) if number != right])
     prompts = [
         f"And with {new} instead of {right}?",
-        f"And {left} + {new}?",
+        f"And for {new} instead of {right}?",
         f"Use {new} instead of {right}.",
     ]
     prompts.append(f"What if it is {new} instead of {right}?")
     key = f"{left}+{right}>{new}"
-    if left == right:  # "instead of" would be ambiguous
-        prompts = [prompts[1]]
     return Draw(prompts, str(left + new), key, add_steps(left, new), talk(_sum(rng, left, right)))
 
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.tasks.base import Draw, join_words
-from backend.pico.tasks.reference_numbers import Exchange, talk
+from backend.pico.tasks.reference_numbers import Exchange, is_trained, talk
 from backend.pico.tasks.words import CITIES, FIRST_NAMES, JOBS, city, distinct, person
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
+def _echoed(rng: Random) -> str:
+    """Words that the model was asked to say."""
+    while True:
+        text = " ".join(distinct(rng, rng.randint(1, 3)))
+        if is_trained("strings", f"echo {text}"):
+            return text
+
+
 def again(rng: Random) -> Draw:
     """ "Say it again." after an answer."""
-    text = " ".join(distinct(rng, rng.randint(1, 3)))
+    text = _echoed(rng)
     asked = rng.choice((f"Say {text}", f'Say "{text}".', f"Repeat: {text}", f"Echo: {text}"))
     prompts = ["Say it again.", "Repeat that.", "Once more, please.", "What did you say?", "Again."]
     return Draw(prompts, text, f"again {text}", text, talk((asked, text)))
@@ -118,7 +126,7 @@ def place_of_job(rng: Random, count: int, moves: int) -> Draw:
 
 def earlier_message(rng: Random, count: int) -> Draw:
     """One of the user's earlier messages, by its place."""
-    texts = [" ".join(distinct(rng, rng.randint(1, 3))) for _ in range(count)]
+    texts = [_echoed(rng) for _ in range(count)]
     place = rng.randrange(count)
     which = "last" if place == count - 1 and rng.random() < 0.5 else _ORDINALS[place]
     context = talk(*((f"Say {text}", text) for text in texts))

@@ -10,7 +10,7 @@ import pytest
 
 from backend.pico.tasks import reference_numbers as numbers
 from backend.pico.tasks import reference_words as words
-from backend.pico.tasks.base import Draw
+from backend.pico.tasks.base import Draw, Instance, split_of
 from backend.pico.tasks.references import FAMILY
 
 
@@ -96,3 +96,15 @@ def test_the_key_ignores_how_the_earlier_question_was_asked() -> None:
         if instance.key.startswith("2*("):
             seen.setdefault(instance.key, set()).add(instance.context.turns[0].content)
     assert any(len(questions) > 1 for questions in seen.values())
+
+
+def test_earlier_sums_are_of_the_training_split() -> None:
+    rng = Random(6)
+    seen = 0
+    for tier in FAMILY.tiers:
+        for _ in range(100):
+            for turn in FAMILY.generate(rng, tier).context.turns:
+                for left, sign, right in re.findall(r"^(?:What is )?(\d+) ([-+]) (\d+)\??$", turn.content):
+                    assert split_of(Instance("arithmetic", 1, "", "", f"{left}{sign}{right}")) == "train"
+                    seen += 1
+    assert seen > 20
