@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from backend.config import HyperMoEConfig
@@ -19,7 +21,7 @@ from backend.kernels.hyper_experts.subsets import all_subsets, binomial_table, s
 from backend.pico.experts import replace_blocks
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, Qwen3MoeForCausalLM
 
 MAX_SETS = 4096
 """Every set's HyperExpert is generated in every pass."""
@@ -89,6 +91,22 @@ def attach(model: PreTrainedModel, config: HyperMoEConfig) -> HyperNetwork:
     model.config.hyper_moe = asdict(config)
     replace_blocks(model, hyper)
     return hyper
+
+
+def load_sparse(folder: Path) -> Qwen3MoeForCausalLM:
+    """A stored mixture of experts in fp32, computed as in training, with its HyperExperts if it has them."""
+    from transformers import Qwen3MoeForCausalLM
+
+    model = Qwen3MoeForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    stored = getattr(model.config, "hyper_moe", None)
+    if stored is None:
+        replace_blocks(model)
+        return model
+    hyper = attach(model, HyperMoEConfig(**stored))
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        weights = {name: file.get_tensor(f"hyper.{name}").float() for name in hyper.state_dict()}
+    hyper.load_state_dict(weights)
+    return model
 
 
 class _Grouped(torch.autograd.Function):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from backend.config import HyperMoEConfig
-from backend.pico.hyper_moe import HyperNetwork, attach
+from backend.pico.hyper_moe import HyperNetwork, attach, load_sparse
 from backend.pico.model import build_model
 
 CONFIG = HyperMoEConfig(embedding_size=5, hidden_size=7, condition_size=6, rank=3)
@@ -79,6 +79,16 @@ def test_a_fresh_network_changes_nothing_and_learns(tmp_path: Path) -> None:
         f"hyper.{n}" for n in hyper.state_dict()
     }
     assert "model.layers.1.mlp.experts.4.up_proj.weight" in stored
+
+
+@pytest.mark.parametrize("has_hyper", [True, False])
+def test_a_stored_model_comes_back(tmp_path: Path, has_hyper: bool) -> None:
+    model = build_model("tiny", vocab_size=50, seed=0, shapes={"tiny": SHAPE})
+    if has_hyper:
+        nn.init.normal_(attach(model, CONFIG).up.weight)
+    model.save_pretrained(tmp_path)
+    ids = torch.arange(30)[None]
+    torch.testing.assert_close(load_sparse(tmp_path)(ids).logits, model(ids).logits)
 
 
 def test_refuses_more_sets_than_training_can_generate() -> None:
