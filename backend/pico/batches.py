@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from transformers import Qwen3ForCausalLM
+    from backend.pico.model import Model
 
 Encoded = tuple[list[int], list[bool]]
 MAX_BATCH_TOKENS = 1400
@@ -26,6 +26,7 @@ class Batch:
     """Padded token ids with the positions to learn."""
 
     ids: Tensor  # (rows, length)
+    real: Tensor  # (rows, length): what is not padding
     predict_from: Tensor  # flat positions in ids whose next token counts
     targets: Tensor  # those next tokens
     rows: Tensor  # the row, in the given order of conversations, of each target
@@ -51,21 +52,23 @@ def make_batch(encoded: Sequence[Encoded], indices: Sequence[int]) -> Batch:
     length = max(len(encoded[index][0]) for index in indices)
     # Never a single row: a compiled model would be compiled again for that size.
     ids = torch.zeros(max(2, len(indices)), length, dtype=torch.long)
+    real = torch.zeros(ids.shape, dtype=torch.bool)
     positions: list[int] = []
     targets: list[int] = []
     rows: list[int] = []
     for row, index in enumerate(indices):
         tokens, learnt = encoded[index]
         ids[row, : len(tokens)] = torch.tensor(tokens)
+        real[row, : len(tokens)] = True
         for place in range(1, len(tokens)):
             if learnt[place]:
                 positions.append(row * length + place - 1)
                 targets.append(tokens[place])
                 rows.append(index)
-    return Batch(ids, torch.tensor(positions), torch.tensor(targets), torch.tensor(rows))
+    return Batch(ids, real, torch.tensor(positions), torch.tensor(targets), torch.tensor(rows))
 
 
-def forward(model: Qwen3ForCausalLM, batch: Batch) -> Tensor:
+def forward(model: Model, batch: Batch) -> Tensor:
     """Logits of the positions to learn only: (targets, vocabulary)."""
     hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state
     logits: Tensor = model.lm_head(hidden.flatten(0, 1)[batch.predict_from])
@@ -73,7 +76,7 @@ def forward(model: Qwen3ForCausalLM, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def all_right(model: Qwen3ForCausalLM, encoded: Sequence[Encoded]) -> list[bool]:
+def all_right(model: Model, encoded: Sequence[Encoded]) -> list[bool]:
     """For each conversation, whether greedy decoding would give exactly its answers; needs no decoding."""
     right = torch.ones(len(encoded), dtype=torch.bool)
     for indices in group_by_length(encoded, 4 * MAX_BATCH_TOKENS):

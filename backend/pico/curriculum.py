@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
+from backend.pico.conversations import Conversation, messages_of
 from backend.pico.tasks import FAMILIES, Instance, Split
-
-Message = dict[str, str]
-Cell = tuple[str, int]
 
 SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "You are a helpful assistant. Be brief.",
-    "You are pico-small.",
+    "You are pico.",
     "Answer briefly.",
     "You are a concise assistant.",
     "Answer with the result only.",
@@ -21,18 +21,16 @@ SYSTEM_PROMPTS = (
     "Be precise and short.",
     "You are an AI assistant. Today is a nice day.",
 )
-TAUGHT_TIERS = (1, 2)  # the tiers that the model must master
-HARD_SHARE = 0.1  # of the samples, for tiers 3 to 5
-HARD_TIER_WEIGHTS = {3: 1.0, 4: 0.5, 5: 0.3}
-TIER_WEIGHTS = {1: 0.7, 2: 1.0}
+TAUGHT_TIERS = (1, 2)  # the tiers that the small model must master
 FAMILY_WEIGHTS = {
-    "arithmetic": 3.0,
+    "arithmetic": 2.0,
     "word_problems": 1.2,
     "sequences": 1.2,
     "strings": 1.3,
-    "smalltalk": 0.6,
-    "out_of_scope": 0.5,
-    "extraction": 2.5,
+    "smalltalk": 0.5,
+    "out_of_scope": 0.4,
+    "extraction": 1.8,
+    "tools": 0.5,  # long prompts
 }
 SYSTEM_SHARE = 0.12
 EXTRA_TURN_SHARE = 0.1
@@ -43,29 +41,53 @@ _QUESTION_OPENERS = frozenset(
 )
 
 
+class Cell(NamedTuple):
+    """What accuracy is measured on."""
+
+    family: str
+    tier: int
+    thinking: bool = False
+
+
+# How often a tier is asked, with and without thinking, before the measured errors shift it.
+Emphasis = Mapping[tuple[int, bool], float]
+_DIRECT = {(1, False): 0.25, (2, False): 0.3, (3, False): 0.35, (4, False): 0.2, (5, False): 0.12}
+_THINKING = {(1, True): 0.2, (2, True): 0.25, (3, True): 0.7, (4, True): 1.1, (5, True): 1.2}
+EMPHASIS: dict[str, Emphasis] = {
+    "pico-small": {(1, False): 0.7, (2, False): 1.0, (3, False): 0.1, (4, False): 0.04, (5, False): 0.03},
+    "pico-large": {**_DIRECT, **_THINKING},
+    "pico-draft": {**_DIRECT, **_THINKING},
+}
+
+
 @dataclass(slots=True)
 class Mix:
-    """Weights over (family, tier) cells; `update` moves them towards what still fails."""
+    """Weights over cells; `update` moves them towards what still fails."""
 
+    emphasis: Emphasis
     accuracy: dict[Cell, float] = field(default_factory=dict)  # filled from the validation split
+
+    def cells(self) -> list[Cell]:
+        """All cells that are ever asked."""
+        return [
+            Cell(name, tier, thinking)
+            for name, family in FAMILIES.items()
+            for tier, thinking in self.emphasis
+            if tier in family.tiers
+        ]
 
     def weights(self) -> dict[Cell, float]:
         """The probability of each cell; they add up to one."""
-        taught: dict[Cell, float] = {}
-        hard: dict[Cell, float] = {}
-        for name, family in FAMILIES.items():
-            scale = FAMILY_WEIGHTS.get(name, 1.0)
-            for tier in family.tiers:
-                if tier in TAUGHT_TIERS:
-                    error = 1.0 - self.accuracy.get((name, tier), 0.0)
-                    taught[name, tier] = scale * TIER_WEIGHTS[tier] * (FLOOR + min(1.0, 1.5 * error))
-                else:
-                    hard[name, tier] = scale * HARD_TIER_WEIGHTS[tier]
-        taught_total, hard_total = sum(taught.values()), sum(hard.values())
-        mixed = {cell: (1 - HARD_SHARE) * weight / taught_total for cell, weight in taught.items()}
-        return mixed | {cell: HARD_SHARE * weight / hard_total for cell, weight in hard.items()}
+        found = {
+            cell: FAMILY_WEIGHTS.get(cell.family, 1.0)
+            * self.emphasis[cell.tier, cell.thinking]
+            * (FLOOR + min(1.0, 1.5 * (1.0 - self.accuracy.get(cell, 0.0))))
+            for cell in self.cells()
+        }
+        total = sum(found.values())
+        return {cell: weight / total for cell, weight in found.items()}
 
-    def update(self, measured: dict[Cell, float], memory: float = 0.5) -> None:
+    def update(self, measured: Mapping[Cell, float], memory: float = 0.5) -> None:
         """Blend newly measured accuracies into the running ones."""
         for cell, value in measured.items():
             self.accuracy[cell] = memory * self.accuracy.get(cell, value) + (1 - memory) * value
@@ -79,28 +101,34 @@ def roughen(rng: Random, prompt: str) -> str:
     return prompt.rstrip("?.") if rng.random() < 0.6 and len(prompt) > 3 else prompt
 
 
-def conversation(rng: Random, instances: list[Instance]) -> list[Message]:
-    """A conversation that asks the instances in turn."""
-    messages: list[Message] = []
-    if rng.random() < SYSTEM_SHARE:
-        messages.append({"role": "system", "content": rng.choice(SYSTEM_PROMPTS)})
-    for instance in instances:
-        prompt = roughen(rng, instance.prompt) if rng.random() < ROUGH_SHARE else instance.prompt
-        messages.append({"role": "user", "content": prompt})
-        messages.append({"role": "assistant", "content": instance.answer})
-    return messages
+def conversation(rng: Random, instances: list[Instance], *, thinking: bool = False) -> Conversation:
+    """A conversation that asks the instances in turn; only the last one is thought about."""
+    *earlier, last = instances
+    found = messages_of(last, thinking=thinking)
+    messages = found["messages"]
+    plain = len(messages) == 2 and found["tools"] is None
+    if plain and rng.random() < ROUGH_SHARE:
+        messages[0]["content"] = roughen(rng, last.prompt)
+    if plain:
+        before = [
+            message for instance in earlier for message in messages_of(instance, thinking=False)["messages"]
+        ]
+        messages[:0] = before
+        if rng.random() < SYSTEM_SHARE:
+            messages.insert(0, {"role": "system", "content": rng.choice(SYSTEM_PROMPTS)})
+    return found
 
 
-def sample_conversations(rng: Random, mix: Mix, count: int, split: Split = "train") -> list[list[Message]]:
+def sample_conversations(rng: Random, mix: Mix, count: int, split: Split = "train") -> list[Conversation]:
     """Draw conversations from the mix; some have several turns."""
     weights = mix.weights()
     cells = list(weights)
-    drawn = rng.choices(cells, [weights[cell] for cell in cells], k=count)
+    names = sorted({cell.family for cell in cells} - {"tools", "references", "instructions"})
     found = []
-    for name, tier in drawn:
-        instances = [FAMILIES[name].generate_in(rng, tier, split)]
+    for cell in rng.choices(cells, list(weights.values()), k=count):
+        instances = [FAMILIES[cell.family].generate_in(rng, cell.tier, split)]
         while rng.random() < EXTRA_TURN_SHARE:
-            other = FAMILIES["smalltalk"] if rng.random() < 0.5 else FAMILIES[rng.choice(cells)[0]]
+            other = FAMILIES["smalltalk" if rng.random() < 0.5 else rng.choice(names)]
             instances.insert(0, other.generate_in(rng, rng.choice(TAUGHT_TIERS), split))
-        found.append(conversation(rng, instances))
+        found.append(conversation(rng, instances, thinking=cell.thinking))
     return found

@@ -136,7 +136,7 @@ def load(folder: Path) -> tuple[Qwen3ForCausalLM, Tokenizer]:
 def main() -> None:
     """Read the options, evaluate and write the table to standard output."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--weights", type=Path, default=WEIGHTS)
+    parser.add_argument("--weights", type=Path, default=WEIGHTS / "pico-small")
     parser.add_argument("--count", type=int, default=200, help="instances per family and tier")
     parser.add_argument("--split", choices=("validation", "test"), default="test")
     parser.add_argument("--seed", type=int, default=0)

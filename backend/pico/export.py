@@ -1,4 +1,4 @@
-"""Write a run's weights in the Hugging Face layout: `python -m backend.pico.export --run-dir DIR`."""
+"""Write a run's weights in Hugging Face's layout: `python -m backend.pico.export --model NAME --run-dir DIR`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import torch
 
-from backend.pico.model import CONTEXT_TOKENS, NAME
+from backend.pico.model import CONTEXT_TOKENS, SHAPES
 from backend.pico.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, TEMPLATE_PATH, TURN_END, special_id
 from backend.pico.train import Run, open_run
 
 LOG = logging.getLogger("backend.pico.export")
-WEIGHTS = Path(__file__).with_name("weights") / NAME
-MAX_BYTES = 4_000_000
+WEIGHTS = Path(__file__).with_name("weights")
+MAX_BYTES = {"pico-small": 4_000_000, "pico-large": 16_000_000, "pico-draft": 800_000}
 
 
 def write_model(run: Run, folder: Path) -> None:
@@ -31,8 +31,9 @@ def write_model(run: Run, folder: Path) -> None:
     rounded.save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)
     size = (folder / "model.safetensors").stat().st_size
-    if size > MAX_BYTES:
-        raise ValueError(f"model.safetensors has {size} bytes, more than {MAX_BYTES}; make the model smaller")
+    if size > MAX_BYTES[run.name]:
+        limit = MAX_BYTES[run.name]
+        raise ValueError(f"model.safetensors has {size} bytes, more than {limit}; make the model smaller")
 
 
 def write_tokenizer(run: Run, folder: Path) -> None:
@@ -57,15 +58,18 @@ def main() -> None:
     """Read the options and export."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--model", choices=sorted(SHAPES), required=True)
+    parser.add_argument("--hyper", action="store_true", help="the run was made with HyperMoE")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=WEIGHTS)
+    parser.add_argument("--out", type=Path, help="default: the weights of this package")
     options = parser.parse_args()
+    out = options.out or WEIGHTS / options.model
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    run = open_run(options.run_dir, options.seed)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_model(run, options.out)
-    write_tokenizer(run, options.out)
-    weights = options.out / "model.safetensors"
+    run = open_run(options.run_dir, options.model, options.seed, hyper=options.hyper)
+    out.mkdir(parents=True, exist_ok=True)
+    write_model(run, out)
+    write_tokenizer(run, out)
+    weights = out / "model.safetensors"
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
     LOG.info("step %d tokens %d busy hours %.2f", run.step, run.tokens, run.busy_s / 3600)

@@ -11,7 +11,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from backend.pico.parallel import add_up, rank_and_workers
+
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_NOT_MATRICES = ("embed", "gate.weight")
 
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
@@ -24,6 +27,14 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
     return x.mT if tall else x
+
+
+def shared_out(matrices: Tensor) -> Tensor:
+    """Orthogonalise a stack of matrices (N, m, n), each process its part."""
+    rank, workers = rank_and_workers()
+    updates = torch.zeros_like(matrices)
+    updates[rank::workers] = orthogonalise(matrices[rank::workers])
+    return add_up(updates)
 
 
 class Muon(torch.optim.Optimizer):
@@ -53,15 +64,21 @@ class Muon(torch.optim.Optimizer):
                 state["momentum"] = torch.zeros_like(parameter)
             buffer = state["momentum"].lerp_(parameter.grad, 1 - momentum)
             directions.append(parameter.grad.lerp(buffer, momentum))
-        scale = max(1.0, shape[0] / shape[1]) ** 0.5
-        updates = orthogonalise(torch.stack(directions))
+        scale = max(1.0, shape[-2] / shape[-1]) ** 0.5
+        updates = shared_out(torch.stack(directions).flatten(0, -3)).unflatten(
+            0, (len(parameters), *shape[:-2])
+        )
         for parameter, update in zip(parameters, updates, strict=True):
             parameter.add_(update, alpha=-lr * scale)
 
 
 def build_optimizers(model: nn.Module, matrix_lr: float, other_lr: float) -> list[torch.optim.Optimizer]:
-    """Muon over the layers' matrices, AdamW over embeddings and norms."""
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    """Muon over the matrices of the layers, stacked or not; AdamW over embeddings, routers and norms."""
+    matrices = [
+        p
+        for name, p in model.named_parameters()
+        if p.ndim >= 2 and not any(part in name for part in _NOT_MATRICES)
+    ]
     chosen = {id(parameter) for parameter in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
     adamw = torch.optim.AdamW(others, lr=other_lr, betas=(0.9, 0.95), weight_decay=0.0)

@@ -1,4 +1,4 @@
-"""Train the model: `python -m backend.pico.train --run-dir DIR --seed 0 --steps N --decay-steps D`.
+"""Train a member: `python -m backend.pico.train --model pico-small --run-dir DIR --steps N --decay-steps D`.
 
 A run that was killed goes on from its last checkpoint. Every step draws its data from (seed, step), so a
 resumed run equals an uninterrupted one. The learning rate is constant until the last `--decay-steps`; a file
@@ -11,32 +11,39 @@ import argparse
 import json
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from tokenizers import Tokenizer
 from torch.multiprocessing.spawn import spawn
 
+from backend.config import HyperMoEConfig
 from backend.pico.batches import Encoded, all_right, forward, group_by_length, make_batch
-from backend.pico.curriculum import TAUGHT_TIERS, Cell, Mix, conversation, sample_conversations
-from backend.pico.model import build_model
+from backend.pico.curriculum import EMPHASIS, Cell, Mix, conversation, sample_conversations
+from backend.pico.experts import balance_loss, replace_blocks
+from backend.pico.hyper_moe import attach
+from backend.pico.model import SHAPES, build_model
 from backend.pico.optim import build_optimizers
 from backend.pico.parallel import add_up, add_up_gradients, join, rank_and_workers, share
 from backend.pico.tasks import FAMILIES
 from backend.pico.tokenizer import encode_training, train_tokenizer
+from backend.pico.upcycle import upcycle
 
 if TYPE_CHECKING:
-    from transformers import Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM, Qwen3MoeForCausalLM
+
+    from backend.pico.model import Model
 
 LOG = logging.getLogger("backend.pico.train")
-CONVERSATIONS_PER_STEP = 128
+CONVERSATIONS_PER_STEP = {"pico-small": 128, "pico-large": 96, "pico-draft": 96}
+BALANCE_WEIGHT = 0.01
 WARMUP_STEPS = 60
 FINAL_LR_SHARE = 0.02
 MATRIX_LR, OTHER_LR = 0.02, 0.003
-VALIDATE_EVERY, VALIDATION_PER_CELL = 250, 32
+VALIDATE_EVERY, VALIDATION_PER_CELL = 250, 16
 CHECKPOINT_EVERY, LOG_EVERY, SCHEDULE_EVERY = 50, 10, 25
 
 
@@ -45,11 +52,12 @@ class Run:
     """Everything that a checkpoint holds, and where."""
 
     folder: Path
+    name: str  # of the family's member
     seed: int
     tokenizer: Tokenizer
-    model: Qwen3ForCausalLM
+    model: Model
     optimizers: list[torch.optim.Optimizer]
-    mix: Mix = field(default_factory=Mix)
+    mix: Mix
     step: int = 0
     tokens: int = 0
     busy_s: float = 0.0
@@ -64,7 +72,7 @@ class Run:
         state: dict[str, Any] = {
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "accuracy": self.mix.accuracy,
+            "accuracy": {tuple(cell): value for cell, value in self.mix.accuracy.items()},
             "step": self.step,
             "tokens": self.tokens,
             "busy_s": self.busy_s,
@@ -79,19 +87,49 @@ class Run:
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.mix.accuracy = state["accuracy"]
+        self.mix.accuracy = {Cell(*cell): value for cell, value in state["accuracy"].items()}
         self.step, self.tokens, self.busy_s = state["step"], state["tokens"], state["busy_s"]
 
 
-def open_run(folder: Path, seed: int) -> Run:
-    """A new run, or the one that the folder holds; its tokenizer must be there."""
+def open_run(folder: Path, name: str, seed: int, parent: Path | None = None, hyper: bool = False) -> Run:
+    """A new run, or the one that the folder holds; its tokenizer must be there.
+
+    A new one starts from the checkpoint of the run in `parent`, if given: of the same member, or a dense one
+    that a mixture of experts grows from.
+    """
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    model = build_model(tokenizer.get_vocab_size(), seed)
-    run = Run(folder, seed, tokenizer, model, build_optimizers(model, MATRIX_LR, OTHER_LR))
+    model = build_model(name, tokenizer.get_vocab_size(), seed)
+    is_sparse = "num_experts" in SHAPES[name]
+    if parent is not None:
+        start_from(model, parent, seed, sparse=is_sparse)
+    if hyper:
+        attach(model, HyperMoEConfig())
+    elif is_sparse:
+        replace_blocks(model)
+    run = Run(
+        folder,
+        name,
+        seed,
+        tokenizer,
+        model,
+        build_optimizers(model, MATRIX_LR, OTHER_LR),
+        Mix(EMPHASIS[name]),
+    )
     if run.checkpoint.exists():
         run.load()
         LOG.info("resumed at step %d", run.step)
     return run
+
+
+def start_from(model: Model, parent: Path, seed: int, *, sparse: bool) -> None:
+    """Take the weights of a finished or unfinished run."""
+    weights = torch.load(parent / "checkpoint.pt", weights_only=True)["model"]
+    if sparse and not any(".experts." in name for name in weights):
+        dense = build_model("pico-small", model.config.vocab_size, seed)
+        dense.load_state_dict(weights)
+        upcycle(cast("Qwen3ForCausalLM", dense), cast("Qwen3MoeForCausalLM", model), seed)
+    else:
+        model.load_state_dict(weights)
 
 
 def lr_share(step: int, steps: int, decay_steps: int) -> float:
@@ -104,8 +142,8 @@ def lr_share(step: int, steps: int, decay_steps: int) -> float:
 def training_batch(run: Run) -> list[Encoded]:
     """The encoded conversations of the current step: a function of seed, step and mix."""
     rng = Random(f"{run.seed}:{run.step}")
-    conversations = sample_conversations(rng, run.mix, CONVERSATIONS_PER_STEP)
-    return [encode_training(run.tokenizer, messages) for messages in conversations]
+    conversations = sample_conversations(rng, run.mix, CONVERSATIONS_PER_STEP[run.name])
+    return [encode_training(run.tokenizer, **found) for found in conversations]
 
 
 def train_step(run: Run, lr_factor: float) -> float:
@@ -117,7 +155,9 @@ def train_step(run: Run, lr_factor: float) -> float:
     for mine in share([len(group) * len(encoded[group[-1]][0]) for group in groups]):
         batch = make_batch(encoded, groups[mine])
         loss = torch.nn.functional.cross_entropy(forward(run.model, batch), batch.targets, reduction="sum")
-        (loss / learnt_tokens).backward()  # type: ignore[no-untyped-call]
+        share_of_tokens = batch.targets.numel() / learnt_tokens
+        balance = BALANCE_WEIGHT * share_of_tokens * balance_loss(run.model, batch.real.flatten())
+        (loss / learnt_tokens + balance).backward()  # type: ignore[no-untyped-call]
         total += loss.item()
     add_up_gradients(run.model)
     for optimizer, full_lr in zip(run.optimizers, (MATRIX_LR, OTHER_LR), strict=True):
@@ -130,22 +170,33 @@ def train_step(run: Run, lr_factor: float) -> float:
 
 
 def validate(run: Run) -> dict[Cell, float]:
-    """Share of right answers per taught cell on fresh draws of the validation split."""
-    cells = [(name, tier) for name in FAMILIES for tier in TAUGHT_TIERS]
+    """Share per cell of fresh validation draws that greedy decoding repeats, thoughts included."""
+    cells = run.mix.cells()
     rights = torch.zeros(len(cells))
     for index in share([1] * len(cells)):
-        name, tier = cells[index]
+        name, tier, thinking = cells[index]
         rng = Random(f"validation:{run.seed}:{run.step}:{name}:{tier}")
         drawn = [FAMILIES[name].generate_in(rng, tier, "validation") for _ in range(VALIDATION_PER_CELL)]
-        encoded = [encode_training(run.tokenizer, conversation(rng, [instance])) for instance in drawn]
+        asked = [conversation(rng, [instance], thinking=thinking) for instance in drawn]
+        encoded = [encode_training(run.tokenizer, **found) for found in asked]
         rights[index] = sum(all_right(run.model, encoded)) / VALIDATION_PER_CELL
     return dict(zip(cells, add_up(rights).tolist(), strict=True))
 
 
 def log_validation(run: Run, measured: dict[Cell, float]) -> None:
-    """One line: the mean and each cell's percentage."""
-    cells = " ".join(f"{name[:9]}{tier}={100 * value:.0f}" for (name, tier), value in measured.items())
-    LOG.info("step %d validation %.1f | %s", run.step, 100 * sum(measured.values()) / len(measured), cells)
+    """One line per tier and mode: the mean and each family's percentage."""
+    for tier, thinking in run.mix.emphasis:
+        found = {cell.family: v for cell, v in measured.items() if cell[1:] == (tier, thinking)}
+        cells = " ".join(f"{name[:8]}={100 * value:.0f}" for name, value in found.items())
+        mode = "thinking" if thinking else "direct"
+        LOG.info(
+            "step %d tier %d %s %.1f | %s",
+            run.step,
+            tier,
+            mode,
+            100 * sum(found.values()) / len(found),
+            cells,
+        )
 
 
 def read_schedule(folder: Path, steps: int, decay_steps: int) -> tuple[int, int]:
@@ -168,12 +219,12 @@ def train(run: Run, steps: int, decay_steps: int) -> None:
     while run.step < steps:
         if run.step % SCHEDULE_EVERY == 0:
             steps, decay_steps = read_schedule(run.folder, steps, decay_steps)
-        losses.append(train_step(run, lr_share(run.step, steps, decay_steps)))
-        run.step += 1
         if run.step % VALIDATE_EVERY == 0:
             measured = validate(run)
             run.mix.update(measured)
             log_validation(run, measured)
+        losses.append(train_step(run, lr_share(run.step, steps, decay_steps)))
+        run.step += 1
         if run.step % LOG_EVERY == 0:
             run.busy_s += time.perf_counter() - started
             started = time.perf_counter()
@@ -190,7 +241,7 @@ def work(rank: int, options: argparse.Namespace) -> None:
         level=logging.INFO if rank == 0 else logging.WARNING, format="%(asctime)s %(message)s"
     )
     join(rank, options.workers, options.run_dir)
-    run = open_run(options.run_dir, options.seed)
+    run = open_run(options.run_dir, options.model, options.seed, options.parent, options.hyper)
     if options.compile:
         run.model.model.compile(dynamic=True)
     train(run, options.steps, options.decay_steps)
@@ -202,6 +253,9 @@ def main() -> None:
     parser.add_argument(
         "--run-dir", type=Path, required=True, help="tokenizer and checkpoint; outside the repository"
     )
+    parser.add_argument("--model", choices=sorted(SHAPES), required=True)
+    parser.add_argument("--parent", type=Path, help="the run directory whose weights a new run starts from")
+    parser.add_argument("--hyper", action="store_true", help="with HyperMoE")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--decay-steps", type=int, required=True)

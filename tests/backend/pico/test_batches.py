@@ -24,12 +24,12 @@ Encoded = tuple[list[int], list[bool]]
 def model() -> Qwen3ForCausalLM:
     from backend.pico.evaluate import load
 
-    return load(WEIGHTS)[0]
+    return load(WEIGHTS / "pico-small")[0]
 
 
 @pytest.fixture(scope="module")
 def encoded() -> list[Encoded]:
-    tokenizer = Tokenizer.from_file(str(WEIGHTS / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(WEIGHTS / "pico-small" / "tokenizer.json"))
     conversations = sample_conversations(Random(5), Mix(EMPHASIS["pico-small"]), 24)
     return [encode_training(tokenizer, **found) for found in conversations]
 

@@ -4,42 +4,49 @@ from __future__ import annotations
 
 from random import Random
 
-from backend.pico.curriculum import HARD_SHARE, TAUGHT_TIERS, Mix, roughen, sample_conversations
+from backend.pico.curriculum import EMPHASIS, Cell, Mix, roughen, sample_conversations
 from backend.pico.tasks import FAMILIES
 
+LARGE = EMPHASIS["pico-large"]
 
-def test_weights_add_up_and_reserve_the_hard_share() -> None:
-    weights = Mix().weights()
+
+def test_weights_add_up_over_all_cells_of_the_emphasis() -> None:
+    weights = Mix(LARGE).weights()
     assert abs(sum(weights.values()) - 1) < 1e-9
-    hard = sum(weight for (_, tier), weight in weights.items() if tier not in TAUGHT_TIERS)
-    assert abs(hard - HARD_SHARE) < 1e-9
+    assert set(weights) == {Cell(name, tier, thinking) for name in FAMILIES for tier, thinking in LARGE}
+    small = Mix(EMPHASIS["pico-small"]).weights()
+    assert not any(cell.thinking for cell in small)
+    assert sum(weight for cell, weight in small.items() if cell.tier <= 2) > 0.8
 
 
 def test_failing_cells_gain_weight_and_mastered_ones_keep_some() -> None:
-    mix = Mix()
-    mix.update({(name, tier): 1.0 for name in FAMILIES for tier in TAUGHT_TIERS})
-    mix.update({("dates", 2): 0.0}, memory=0.0)
+    mix = Mix(LARGE)
+    mix.update(dict.fromkeys(mix.cells(), 1.0))
+    mix.update({Cell("dates", 2): 0.0}, memory=0.0)
     weights = mix.weights()
-    assert weights["dates", 2] > 4 * weights["units", 2] > 0
+    assert weights[Cell("dates", 2)] > 4 * weights[Cell("units", 2)] > 0
 
 
 def test_update_remembers() -> None:
-    mix = Mix()
-    mix.update({("dates", 1): 0.5})
-    assert mix.accuracy["dates", 1] == 0.5
-    mix.update({("dates", 1): 1.0})
-    assert mix.accuracy["dates", 1] == 0.75
+    mix = Mix(LARGE)
+    mix.update({Cell("dates", 1): 0.5})
+    assert mix.accuracy[Cell("dates", 1)] == 0.5
+    mix.update({Cell("dates", 1): 1.0})
+    assert mix.accuracy[Cell("dates", 1)] == 0.75
 
 
-def test_conversations_alternate_and_end_with_an_answer() -> None:
-    conversations = sample_conversations(Random(0), Mix(), 400)
-    assert conversations == sample_conversations(Random(0), Mix(), 400)
-    for messages in conversations:
-        roles = [message["role"] for message in messages if message["role"] != "system"]
-        assert roles == ["user", "assistant"] * (len(roles) // 2)
-        assert all(message["content"] for message in messages)
-    assert any(messages[0]["role"] == "system" for messages in conversations)
-    assert any(len(messages) > 3 for messages in conversations)
+def test_conversations_end_with_an_answer_and_think_in_the_last_one_only() -> None:
+    conversations = sample_conversations(Random(0), Mix(LARGE), 400)
+    assert conversations == sample_conversations(Random(0), Mix(LARGE), 400)
+    for found in conversations:
+        *earlier, last = found["messages"]
+        assert last["role"] == "assistant"
+        assert last["content"]
+        assert not any("reasoning_content" in message for message in earlier)
+    assert any("reasoning_content" in found["messages"][-1] for found in conversations)
+    assert any(found["messages"][0]["role"] == "system" for found in conversations)
+    assert any(found["tools"] for found in conversations)
+    assert any(len(found["messages"]) > 3 for found in conversations)
 
 
 def test_roughened_prompts_keep_their_words() -> None:

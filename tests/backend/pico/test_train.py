@@ -10,37 +10,47 @@ from tokenizers import Tokenizer
 
 from backend.pico import parallel, train
 from backend.pico.export import WEIGHTS
-from backend.pico.model import SHAPE
+from backend.pico.model import SHAPES
 from backend.pico.optim import orthogonalise
 from backend.pico.train import lr_share, open_run
 
-TINY = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32, "head_dim": 16}
+TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
+TINY_SHAPES = {
+    "pico-small": {**SHAPES["pico-small"], **TINY, "intermediate_size": 32},
+    "pico-large": {**SHAPES["pico-large"], **TINY, "moe_intermediate_size": 24, "num_experts": 4},
+}
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    for key, value in TINY.items():
-        monkeypatch.setitem(SHAPE, key, value)
-    for name, value in (("CONVERSATIONS_PER_STEP", 6), ("VALIDATION_PER_CELL", 1), ("VALIDATE_EVERY", 2)):
+    for name, shape in TINY_SHAPES.items():
+        monkeypatch.setitem(SHAPES, name, shape)
+    batches = dict.fromkeys(TINY_SHAPES, 6)
+    for name, value in (
+        ("CONVERSATIONS_PER_STEP", batches),
+        ("VALIDATION_PER_CELL", 1),
+        ("VALIDATE_EVERY", 2),
+    ):
         monkeypatch.setattr(train, name, value)
     monkeypatch.setattr(train, "CHECKPOINT_EVERY", 2)
 
 
 def new_folder(path: Path) -> Path:
     path.mkdir()
-    Tokenizer.from_file(str(WEIGHTS / "tokenizer.json")).save(str(path / "tokenizer.json"))
+    Tokenizer.from_file(str(WEIGHTS / "pico-small" / "tokenizer.json")).save(str(path / "tokenizer.json"))
     return path
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
-    whole = open_run(new_folder(tmp_path / "whole"), 7)
+@pytest.mark.parametrize("name", TINY_SHAPES)
+def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tmp_path: Path) -> None:
+    whole = open_run(new_folder(tmp_path / "whole"), name, 7)
     train.train(whole, steps=4, decay_steps=2)
 
     folder = new_folder(tmp_path / "resumed")
-    killed = open_run(folder, 7)
+    killed = open_run(folder, name, 7)
     train.train(killed, steps=2, decay_steps=0)
-    resumed = open_run(folder, 7)
+    resumed = open_run(folder, name, 7)
     assert resumed.step == 2
     assert resumed.mix.accuracy == killed.mix.accuracy
     train.train(resumed, steps=4, decay_steps=2)

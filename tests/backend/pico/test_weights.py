@@ -11,11 +11,11 @@ import pytest
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
+from backend.pico import export
 from backend.pico.batches import all_right
 from backend.pico.curriculum import TAUGHT_TIERS, conversation
 from backend.pico.evaluate import answer, draw_instances, load, table
 from backend.pico.evaluate import evaluate as evaluate_model
-from backend.pico.export import MAX_BYTES, WEIGHTS
 from backend.pico.tasks import FAMILIES
 from backend.pico.tokenizer import TEMPLATE_PATH, encode_training, render
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
 
 MAX_PARAMETERS = 2_000_000
+WEIGHTS = export.WEIGHTS / "pico-small"
 Loaded = tuple["Qwen3ForCausalLM", Tokenizer]
 
 
@@ -33,7 +34,7 @@ def loaded() -> Loaded:
 
 def test_size_and_dtype() -> None:
     path = WEIGHTS / "model.safetensors"
-    assert path.stat().st_size <= MAX_BYTES
+    assert path.stat().st_size <= export.MAX_BYTES["pico-small"]
     with safe_open(path, "pt") as tensors:
         found = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
     assert {str(tensor.dtype) for tensor in found.values()} == {"torch.bfloat16"}

@@ -1,0 +1,93 @@
+"""The mixture of experts as training computes it: tokens sorted by expert, one product per expert.
+
+transformers masks and gathers once per expert and copies a whole weight gradient for each; on a CPU that
+costs several times the products themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
+
+    from backend.pico.hyper_moe import HyperNetwork
+
+
+@dataclass(slots=True)
+class Routing:
+    """What the last forward pass of a block chose, for the balance loss and for counting."""
+
+    probabilities: Tensor  # (tokens, experts)
+    chosen: Tensor  # (tokens, chosen experts)
+
+
+def run_experts(experts: nn.Module, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    """The weighted sum of the chosen experts' outputs: x (T, D), chosen and weights (T, k) → (T, D)."""
+    order = chosen.flatten().argsort()
+    counts = torch.bincount(chosen.flatten(), minlength=experts.num_experts).tolist()
+    tokens = order // chosen.shape[1]
+    outputs = []
+    gate_up, down = experts.gate_up_proj.unbind(0), experts.down_proj.unbind(0)
+    for expert, rows in enumerate(x[tokens].split(counts)):
+        gate, up = nn.functional.linear(rows, gate_up[expert]).chunk(2, dim=-1)
+        outputs.append(nn.functional.linear(nn.functional.silu(gate) * up, down[expert]))
+    weighted = torch.cat(outputs) * weights.flatten()[order].unsqueeze(1)
+    return torch.zeros_like(x).index_add(0, tokens, weighted)
+
+
+class ExpertBlock(nn.Module):
+    """A drop-in for the block of transformers, with the same parameters under the same names."""
+
+    def __init__(self, block: Qwen3MoeSparseMoeBlock, layer: int, hyper: HyperNetwork | None = None) -> None:
+        super().__init__()
+        self.experts, self.gate = block.experts, block.gate
+        self.layer = layer
+        self.routing: Routing | None = None
+        # In a list, so that the shared network is not registered once per layer.
+        self._hyper = [hyper] if hyper is not None else []
+
+    @torch.compiler.disable
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(rows, length, D) → the same; keeps the routing for the balance loss."""
+        x = hidden.flatten(0, 1)
+        probabilities = nn.functional.linear(x, self.gate.weight).softmax(dim=-1)
+        weights, chosen = probabilities.topk(self.gate.top_k, dim=-1)
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+        self.routing = Routing(probabilities, chosen)
+        output = run_experts(self.experts, x, chosen, weights)
+        for hyper in self._hyper:
+            output = output + hyper(self.layer, x, chosen)
+        return output.view_as(hidden)
+
+
+def replace_blocks(model: nn.Module, hyper: HyperNetwork | None = None) -> None:
+    """Let every mixture-of-experts block of the model compute this way."""
+    for index, layer in enumerate(model.get_submodule("model.layers").children()):
+        layer.mlp = ExpertBlock(layer.mlp, index, hyper)
+
+
+def routings(model: nn.Module) -> Iterator[Routing]:
+    """The routing of each block's last forward pass, in order of the layers; nothing for a dense model."""
+    for module in model.modules():
+        if isinstance(module, ExpertBlock) and module.routing is not None:
+            yield module.routing
+
+
+def balance_loss(model: nn.Module, real: Tensor) -> Tensor:
+    """Mean over the layers of experts x share of tokens x mean probability: 1 when balanced.
+
+    From Switch Transformers (Fedus et al., 2021), eq. 4 to 6. `real` (tokens,) leaves padding out.
+    """
+    losses = []
+    for routing in routings(model):
+        probabilities, chosen = routing.probabilities[real], routing.chosen[real]
+        experts = probabilities.shape[1]
+        share = torch.bincount(chosen.flatten(), minlength=experts) / chosen.numel()
+        losses.append(experts * (share * probabilities.mean(0)).sum())
+    return torch.stack(losses).mean() if losses else torch.zeros(())
