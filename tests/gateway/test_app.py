@@ -9,12 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
+from backend.errors import CheckpointError
 from backend.tokenizer import Tokenizer
 from gateway.app import build_app
 from gateway.providers.engine import EngineProvider
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
-from policies.document import EngineModel, ModelEntry, Policies
+from policies.document import EngineModel, ModelEntry, Policies, Reasoning
+from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import MakeApp, http_client
 from tests.gateway.scripted_engine import ScriptedEngine
 
@@ -181,8 +183,6 @@ async def test_metrics_count_by_endpoint_and_model(http: httpx.AsyncClient) -> N
 async def test_readiness_follows_the_engine(
     engine: ScriptedEngine, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from tests.backend.tokenizer.checkpoints import save_byte_level
-
     folder = save_byte_level(tmp_path_factory.mktemp("checkpoint"))
     policies = Policies(models={"ours": ModelEntry(engine=EngineModel(checkpoint=str(folder)))})
     app = build_app(Settings(socket_paths={"ours": str(engine.path)}), policies)
@@ -198,6 +198,16 @@ async def test_readiness_follows_the_engine(
                 await asyncio.sleep(0)
             assert ready.json()["models"]["ours"]["ready"] is True
             assert (await http.get("/v1/models/ours")).json()["max_model_len"] == 256
+
+
+def test_a_default_effort_that_the_model_does_not_know_is_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = save_byte_level(tmp_path_factory.mktemp("checkpoint"))
+    engine = EngineModel(checkpoint=str(folder), reasoning=Reasoning(default_effort="high"))
+    policies = Policies(models={"ours": ModelEntry(engine=engine)})
+    with pytest.raises(CheckpointError, match="default_effort is 'high'.* no reasoning mode"):
+        build_app(Settings(socket_paths={"ours": "/none"}), policies)
 
 
 async def test_tokenize_and_back(engine_http: httpx.AsyncClient, provider: EngineProvider) -> None:

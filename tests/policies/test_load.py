@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.document import EngineModel, ModelEntry, Policies, Price
+from policies.document import EngineModel, ModelEntry, Policies, Price, Reasoning
 from policies.errors import PolicyError
 from policies.load import load_policies, merge_models
 
@@ -246,3 +246,12 @@ def test_merge_models_replaces_and_renews_the_version() -> None:
     merged = merge_models(base, {"mine": ModelEntry(engine=EngineModel(checkpoint="/x"))})
     assert isinstance(merged, Policies) and set(merged.models) == {*base.models, "mine"}
     assert merged.version != base.version and merged.routes == base.routes
+
+
+def test_reasoning_by_default(tmp_path: Path) -> None:
+    text = GOOD.replace("pico-small\n", "pico-small\n      reasoning: {default_effort: medium}\n")
+    engine = load_policies(write(tmp_path, a=text)).models["small"].engine
+    assert engine is not None and engine.reasoning == Reasoning(default_effort="medium", expose=True)
+    wrong = text.replace("medium", "midium")
+    ((_, line, message),) = problems(write(tmp_path, a=wrong))
+    assert line == 5 and "default_effort" in message and "did you mean 'medium'?" in message

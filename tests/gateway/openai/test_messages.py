@@ -13,7 +13,7 @@ from openai.types.chat import (
 )
 
 from gateway.errors import InvalidRequest
-from gateway.openai.messages import FIELDS, TEXT_PART_FIELDS, plain_messages
+from gateway.openai.messages import FIELDS, TEXT_PART_FIELDS, plain_messages, text_size
 
 
 def test_text_comes_through_in_either_form() -> None:
@@ -38,6 +38,27 @@ def test_an_answer_may_come_back_as_it_was_given() -> None:
     assert plain_messages([answer]) == [{"role": "assistant", "content": "yes"}]
     refusal = {"role": "assistant", "content": None, "refusal": "no"}
     assert plain_messages([refusal]) == [{"role": "assistant", "content": "no"}]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning_content": "so"},
+        {"reasoning": "so"},
+        {"reasoning": "so", "reasoning_content": "so"},
+        {"reasoning": "so", "reasoning_content": None},
+    ],
+)
+def test_a_thought_may_come_back_under_either_name(fields: dict[str, Any]) -> None:
+    plain = {"role": "assistant", "content": "yes", "reasoning_content": "so"}
+    assert plain_messages([{"role": "assistant", "content": "yes", **fields}]) == [plain]
+    assert plain_messages([{"role": "assistant", "content": None, **fields}]) == [plain | {"content": ""}]
+    assert text_size([plain]) == text_size([{"role": "assistant", "content": "yes"}]) + 2
+
+
+def test_an_answer_without_a_thought_has_none() -> None:
+    answer = {"role": "assistant", "content": "yes", "reasoning_content": None, "reasoning": ""}
+    assert plain_messages([answer]) == [{"role": "assistant", "content": "yes"}]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +124,12 @@ def test_a_mistyped_role_is_quoted_and_a_text_in_its_place_is_not() -> None:
         ({"role": "user", "content": "x", "name": 1}, "messages[1].name"),
         ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[1].tool_calls"),
         ({"role": "assistant", "content": "x", "audio": {"id": "1"}}, "messages[1].audio"),
+        ({"role": "user", "content": "x", "reasoning_content": "y"}, "messages[1].reasoning_content"),
+        ({"role": "assistant", "content": "x", "reasoning": {"y": 1}}, "messages[1].reasoning"),
+        (
+            {"role": "assistant", "content": "x", "reasoning": "y", "reasoning_content": "z"},
+            "messages[1].reasoning",
+        ),
         ({"role": "assistant", "content": "x", "refusal": "no"}, "messages[1].refusal"),
         ({"role": "assistant", "content": None, "refusal": 5}, "messages[1].refusal"),
         ({"role": "user", "content": None, "refusal": "no"}, "messages[1].refusal"),

@@ -152,6 +152,28 @@ async def test_whole_answer_is_passed_on_byte_by_byte() -> None:
     assert (asked.finish_reasons, asked.response_id) == (["stop"], "chatcmpl-9")
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_details"])
+async def test_reasoning_passes_both_ways(name: str) -> None:
+    thought = {name: [{"text": "7+5"}] if name == "reasoning_details" else "7+5"}
+    usage = {"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 6}}
+    choice = {"index": 0, "finish_reason": None, "delta": {"content": None, **thought}}
+    first = event(json.dumps({"id": "c1", "choices": [choice]}).encode())
+    last = event(piece("12", "stop", usage=usage))
+    messages = [{"role": "assistant", "content": "12", **thought}]
+    asked = {"messages": messages, "reasoning_effort": "max", "reasoning": {"exclude": False}}
+    whole = json.dumps(
+        {"choices": [{"message": messages[0], "finish_reason": "stop"}], "usage": usage}
+    ).encode()
+    async with serving(streaming(first + last + DONE)) as server:
+        answer = await provider(server).chat(exchange(stream=True, **asked))
+        assert await collect(answer) == first + last + DONE
+        assert answer.usage.reasoning_tokens == 6
+        assert json.loads(server.seen[0].body) == {"model": "there", "stream": True, **asked}
+    async with serving(always(response(whole))) as server:
+        answer = await provider(server).chat(exchange(**asked))
+        assert (answer.body, answer.usage.reasoning_tokens) == (whole, 6)
+
+
 async def test_stream_is_passed_on_and_its_connection_used_again() -> None:
     usage = event(piece("", usage={"prompt_tokens": 7, "completion_tokens": 2}).replace(b'"stop"', b"null"))
     async with serving(streaming(event(piece("a")), event(piece("", "length")), usage, DONE)) as server:

@@ -37,7 +37,7 @@ def serve(metrics: Metrics, *, endpoint: str = "chat", model: str = "pico", stat
     meter.call_started(model, now_s)
     meter.chunk(now_s + 0.05)
     meter.chunk(now_s + 0.06)
-    meter.call_ended(now_s + 0.07, Usage(prompt_tokens=10, completion_tokens=2, cached_tokens=8), "")
+    meter.call_ended(now_s + 0.07, Usage(10, completion_tokens=2, cached_tokens=8, reasoning_tokens=1), "")
     meter.end(now_s + 0.0705, status)
     return meter
 
@@ -48,6 +48,7 @@ def test_one_request_moves_every_instrument(metrics: Metrics) -> None:
     assert sample(metrics, "penstock_tokens_total", **CHAT, kind="input") == 10
     assert sample(metrics, "penstock_tokens_total", **CHAT, kind="output") == 2
     assert sample(metrics, "penstock_tokens_total", **CHAT, kind="cached") == 8
+    assert sample(metrics, "penstock_tokens_total", **CHAT, kind="reasoning") == 1
     for name in ("request_duration", "time_to_first_token", "inter_token", "gateway_overhead"):
         assert sample(metrics, f"penstock_{name}_seconds_count", **CHAT) == 1, name
     assert sample(metrics, "penstock_request_duration_seconds_sum", **CHAT) == pytest.approx(0.0705, abs=2e-3)

@@ -25,7 +25,7 @@ def tell(telemetry: Telemetry) -> None:
     assert bool(request.traceparent) is telemetry.tracing.enabled
     request.chunk()
     request.chunk()
-    request.call_ended(CallResult(Usage(3, 2, 1, 0), ["stop"], "chatcmpl-1", "pico"))
+    request.call_ended(CallResult(Usage(3, 2, 1, 1), ["stop"], "chatcmpl-1", "pico"))
     for _ in range(2):
         request.end(200)
 
@@ -60,5 +60,5 @@ def test_with_tracing_on_the_call_carries_usage() -> None:
         "gen_ai.usage.cache_read.input_tokens": 1,
         "gen_ai.usage.input_tokens": 3,
         "gen_ai.usage.output_tokens": 2,
-        "gen_ai.usage.reasoning.output_tokens": 0,
+        "gen_ai.usage.reasoning.output_tokens": 1,
     }
