@@ -20,7 +20,8 @@ def checkpoint_folder(checkpoint: str) -> Path:
             )
         return folder
     name = checkpoint.removeprefix(_PREFIX)
-    known = sorted(p.name for p in BUILTIN_FOLDER.glob("*") if p.is_dir())
+    # Beside the checkpoints lie folders of other weights, which no engine can serve alone.
+    known = sorted(path.parent.name for path in BUILTIN_FOLDER.glob("*/config.json"))
     if name not in known:
         raise CheckpointError(f"no checkpoint {checkpoint!r} ships with Penstock; known: {', '.join(known)}")
     return BUILTIN_FOLDER / name
