@@ -17,6 +17,7 @@ READ_TIMEOUT_S = 300.0
 WAIT_FOR_GATEWAY_S = 120.0
 POLL_INTERVAL_S = 0.2
 _BAR_CELLS = 20
+_DIM, _UNDIM = "\x1b[2m", "\x1b[22m"
 
 
 class ChatError(Exception):
@@ -34,9 +35,13 @@ class Terminal:
         *,
         system: str | None = None,
         max_tokens: int | None = None,
+        effort: str | None = None,
         out: TextIO | None = None,
     ) -> None:
-        """`url` is the gateway's, with or without /v1."""
+        """`url` is the gateway's, with or without /v1; `effort` is OpenAI's reasoning_effort.
+
+        What the model thinks is shown dimmed, and only on a screen: a file gets the answer alone.
+        """
         parts = urlsplit(url)
         self._is_tls = parts.scheme == "https"
         self._address = parts.netloc
@@ -45,7 +50,12 @@ class Terminal:
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"
         self._model = model
-        self._max_tokens = max_tokens
+        self._options = {
+            name: value
+            for name, value in (("max_tokens", max_tokens), ("reasoning_effort", effort))
+            if value is not None
+        }
+        self._is_dimmed = False
         self._messages = [{"role": "system", "content": system}] if system else []
         self._out = out or sys.stdout
 
@@ -117,14 +127,15 @@ class Terminal:
     def ask(self, message: str) -> str:
         """Send a message, write the answer as it comes, and return it. Raises ChatError."""
         messages = [*self._messages, {"role": "user", "content": message}]
-        body: dict[str, Any] = {"model": self._model, "messages": messages, "stream": True}
-        if self._max_tokens is not None:
-            body["max_tokens"] = self._max_tokens
+        body = {"model": self._model, "messages": messages, "stream": True, **self._options}
         with contextlib.closing(self._connect()) as connection:
             response = self._request(connection, "POST", "/v1/chat/completions", json.dumps(body).encode())
             if response.status != 200:
                 raise ChatError(error_message(response.read(), response.status))
-            answer = self._read_answer(response)
+            try:
+                answer = self._read_answer(response)
+            finally:
+                self._end_thought()
         self._messages = [*messages, {"role": "assistant", "content": answer}]
         return answer
 
@@ -138,16 +149,33 @@ class Terminal:
                 raise ChatError(f"the connection broke in the middle of the answer ({error})") from None
             for event in reader.feed(data) if data else reader.close():
                 if event == b"[DONE]":
+                    self._end_thought()
                     self._write("\n")
                     return answer
                 chunk = json.loads(event)
                 if "error" in chunk:
                     raise ChatError(error_message(event, 200))
-                text = "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
-                answer += text
-                self._write(text)
+                for choice in chunk["choices"]:
+                    answer += self._show(choice["delta"])
             if not data:
                 raise ChatError("the answer ended before it was complete")
+
+    def _show(self, delta: dict[str, Any]) -> str:
+        """Write a piece of the thought or of the answer; return the latter."""
+        thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        if thought and self._out.isatty():
+            self._write(thought if self._is_dimmed else _DIM + thought)
+            self._is_dimmed = True
+        text: str = delta.get("content") or ""
+        if text:
+            self._end_thought("\n")
+            self._write(text)
+        return text
+
+    def _end_thought(self, gap: str = "") -> None:
+        if self._is_dimmed:
+            self._is_dimmed = False
+            self._write(_UNDIM + gap)
 
     def _connect(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection

@@ -88,6 +88,39 @@ async def test_answer_is_written_as_it_comes_and_remembered() -> None:
     }
 
 
+def thought(text: str, name: str = "reasoning_content") -> bytes:
+    choices = [{"delta": {"content": None, name: text}}]
+    return b"data: " + json.dumps({"choices": choices}).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_thoughts_are_dimmed_on_a_screen_and_left_out_elsewhere(name: str) -> None:
+    answer = stream(thought("7+", name), thought("5", name), delta("1"), delta("2"), DONE)
+    async with serving(gateway(answer, answer)) as server:
+        screen, file = Screen(), io.StringIO()
+        talk = terminal(server, screen)
+        assert await asyncio.to_thread(talk.ask, "7 + 5?") == "12"
+        to_file = Terminal(server.base_url, "k", "auto", effort="low", out=file)
+        assert await asyncio.to_thread(to_file.ask, "7 + 5?") == "12"
+    assert screen.getvalue() == "\x1b[2m7+5\x1b[22m\n12\n"
+    assert file.getvalue() == "12\n"
+    assert "reasoning_effort" not in json.loads(server.seen[0].body)
+    assert json.loads(server.seen[1].body)["reasoning_effort"] == "low"
+
+
+async def test_the_screen_is_bright_again_after_a_thought_that_breaks_off() -> None:
+    async with serving(gateway(stream(thought("so")), stream(thought("so"), DONE))) as server:
+        screen = Screen()
+        talk = terminal(server, screen)
+        with pytest.raises(ChatError):
+            await asyncio.to_thread(talk.ask, "hi")
+        assert await asyncio.to_thread(talk.ask, "hi") == ""
+    assert screen.getvalue() == "\x1b[2mso\x1b[22m" * 2 + "\n"
+
+
 async def test_progress_line_while_a_model_loads() -> None:
     async with serving(gateway(stream(delta("x"), b"data: [DONE]\n\n"), loading=2)) as server:
         screen = Screen()
