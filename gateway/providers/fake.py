@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 from gateway.openai.embeddings import embeddings_body
 from gateway.openai.prompts import parse_prompts
-from gateway.openai.types import CompletionRequest, EmbeddingRequest
+from gateway.openai.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.pipeline.exchange import Exchange
 from gateway.providers.base import Delta, Generated, Relayed, Usage
 
@@ -58,12 +58,15 @@ class FakeProvider:
     def _play(self, exchange: Exchange) -> Generated:
         self.asked.append(exchange)
         usage = Usage(prompt_tokens=self._prompt_tokens)
-        return Generated(self._counted(exchange, usage), usage)
+        request = exchange.request
+        thinks = isinstance(request, ChatRequest) and request.reasoning_effort not in (None, "none")
+        return Generated(self._counted(exchange, usage), usage, shows_thought=thinks)
 
     async def _counted(self, exchange: Exchange, usage: Usage) -> AsyncIterator[Delta]:
         try:
             async for delta in self._script(exchange):
                 usage.completion_tokens += 1
+                usage.reasoning_tokens += bool(delta.thought)
                 yield delta
         finally:
             self.num_ended += 1

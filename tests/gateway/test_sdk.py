@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import openai
 import pytest
@@ -22,6 +23,9 @@ KEY = "sk-test"
 
 
 async def stalling(exchange: Exchange) -> AsyncIterator[Delta]:
+    if exchange.body.get("reasoning_effort"):
+        yield Delta(0, thought="They ")
+        yield Delta(0, thought="greet.")
     yield Delta(0, "Hello")
     if exchange.body.get("user") == "stall":
         await asyncio.get_running_loop().create_future()
@@ -82,6 +86,30 @@ async def test_the_sdks_own_accumulation(client: AsyncOpenAI) -> None:
             pass
         final = await stream.get_final_completion()
     assert final.choices[0].message.content == "Hello!"
+
+
+async def test_thoughts_as_clients_of_deepseek_and_vllm_read_them(client: AsyncOpenAI) -> None:
+    asked: dict[str, Any] = {"model": "ours", "messages": MESSAGES, "reasoning_effort": "low"}
+    answer = await client.chat.completions.create(**asked)
+    message: Any = answer.choices[0].message
+    assert (message.reasoning_content, message.reasoning) == ("They greet.", "They greet.")
+    assert message.content == "Hello!"
+    assert answer.usage is not None and answer.usage.completion_tokens_details is not None
+    assert answer.usage.completion_tokens_details.reasoning_tokens == 2
+
+    thought = content = vllm_thought = ""
+    async for chunk in await client.chat.completions.create(stream=True, **asked):
+        delta: Any = chunk.choices[0].delta
+        if delta.reasoning_content:  # no question whether it is there
+            thought += delta.reasoning_content
+        else:
+            content += delta.content
+        if hasattr(delta, "reasoning"):
+            vllm_thought += delta.reasoning
+    assert (thought, content, vllm_thought) == ("They greet.", "Hello!", "They greet.")
+
+    again = [*MESSAGES, message.model_dump(), *MESSAGES]
+    assert (await client.chat.completions.create(model="ours", messages=again)).choices  # type: ignore[arg-type]
 
 
 async def test_errors_are_the_sdks_own_classes(client: AsyncOpenAI) -> None:
