@@ -1,4 +1,4 @@
-"""`penstock serve | check | chat | schema`."""
+"""`penstock serve | check | chat | eval | schema`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import msgspec
 from backend.errors import CheckpointError
 from gateway import settings
 from gateway.checkpoints import checkpoint_folder
+from gateway.evaluation.flags import add_flags as add_evaluation_flags
+from gateway.evaluation.flags import read_plan
 from gateway.settings import Settings, SettingsError
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
@@ -50,6 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--system", help="a system message")
     chat.add_argument("--max-tokens", type=int, help="the most tokens of an answer")
     chat.set_defaults(run=_chat)
+    evaluate = commands.add_parser("eval", help="measure how well models answer")
+    kinds = evaluate.add_subparsers(title="what to evaluate", required=True, metavar="KIND")
+    models = kinds.add_parser("models", help="ask models of an OpenAI-compatible API the test questions")
+    add_evaluation_flags(models)
+    models.set_defaults(run=_eval_models)
     schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
     schema.set_defaults(run=_schema)
     return parser
@@ -190,6 +197,13 @@ def _chat(options: argparse.Namespace) -> int:
     key = options.api_key or settings.default_client_key()
     terminal = Terminal(url, key, options.model, system=options.system, max_tokens=options.max_tokens)
     return terminal.run(" ".join(options.message))
+
+
+def _eval_models(options: argparse.Namespace) -> int:
+    plan = read_plan(options)
+    from gateway.evaluation.command import evaluate_models  # tables and plots, which others do not need
+
+    return evaluate_models(plan)
 
 
 if __name__ == "__main__":

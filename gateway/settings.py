@@ -235,6 +235,19 @@ def default_client_key() -> str:
     return next(iter(_keys(os.environ.get("PENSTOCK_API_KEYS", ""))), "")
 
 
+def api_key_of(variable: str) -> str:
+    """Return the API key that a variable holds. Raises SettingsError when it cannot be sent."""
+    key = os.environ.get(variable, "").strip()
+    if not key:  # unnamed: it may be a key in the wrong place
+        raise SettingsError(
+            "--api-key-env names a variable that is not set; give the variable's name, never the key itself, "
+            "and export the key in it before"
+        )
+    if not key.isascii() or not key.isprintable():
+        raise SettingsError(f"the API key in {variable} holds characters that an HTTP header cannot carry")
+    return key
+
+
 def child_environment(policies: Policies) -> dict[str, str]:
     """Return the environment of our own processes: without secrets, and with this very code on the path."""
     secrets = {e.upstream.api_key_env for e in policies.models.values() if e.upstream is not None}

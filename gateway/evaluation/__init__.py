@@ -1,0 +1,1 @@
+"""`penstock eval`: questions with known answers, through the HTTP API of any OpenAI-compatible server."""

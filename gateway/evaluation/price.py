@@ -1,0 +1,23 @@
+"""What tokens cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrice:
+    """USD per token; decimal, so that sums of tiny amounts are exact."""
+
+    prompt_usd: Decimal
+    completion_usd: Decimal
+
+    def of(self, prompt_tokens: int, completion_tokens: int) -> Decimal:
+        """What so many tokens cost."""
+        return prompt_tokens * self.prompt_usd + completion_tokens * self.completion_usd
+
+    @property
+    def is_free(self) -> bool:
+        """True when no number of tokens costs anything."""
+        return not (self.prompt_usd or self.completion_usd)
