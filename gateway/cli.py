@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
     chat.add_argument("--system", help="a system message")
     chat.add_argument("--max-tokens", type=int, help="the most tokens of an answer")
+    chat.add_argument("--effort", help="reasoning_effort: none, low, medium, high …; default: the server's")
     chat.set_defaults(run=_chat)
     evaluate = commands.add_parser("eval", help="measure how well models answer")
     kinds = evaluate.add_subparsers(title="what to evaluate", required=True, metavar="KIND")
@@ -195,7 +196,14 @@ def _chat(options: argparse.Namespace) -> int:
     if urlsplit(url).scheme not in {"http", "https"}:
         raise SettingsError(f"--url {url!r} must begin with http:// or https://")
     key = options.api_key or settings.default_client_key()
-    terminal = Terminal(url, key, options.model, system=options.system, max_tokens=options.max_tokens)
+    terminal = Terminal(
+        url,
+        key,
+        options.model,
+        system=options.system,
+        max_tokens=options.max_tokens,
+        effort=options.effort,
+    )
     return terminal.run(" ".join(options.message))
 
 
