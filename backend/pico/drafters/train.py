@@ -1,0 +1,167 @@
+"""Train one: `python -m backend.pico.drafters.train --drafter NAME --target DIR --run-dir DIR --steps N`.
+
+The target computes its distributions on the fly. A run that was killed goes on from its last checkpoint;
+every step draws its data from (seed, step), so a resumed run equals an uninterrupted one. One thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import torch
+from tokenizers import Tokenizer
+
+from backend.pico.batches import group_by_length, make_batch
+from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
+from backend.pico.drafters.drafter import Drafter
+from backend.pico.drafters.store import DRAFTERS, new_drafter, save_drafter
+from backend.pico.drafters.target import Target, load_target
+from backend.pico.optim import build_optimizers
+from backend.pico.tokenizer import encode_training
+
+LOG = logging.getLogger("backend.pico.drafters.train")
+MEMBER = "pico-large"  # whose mix of conversations is drafted
+CONVERSATIONS_PER_STEP = 32
+WARMUP_STEPS = 20
+FINAL_LR_SHARE = 0.02
+MATRIX_LR, OTHER_LR = 0.02, 0.003
+MAX_GRADIENT_NORM = 1.0
+CHECKPOINT_EVERY, LOG_EVERY = 25, 10
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything that a checkpoint holds, and what it is trained on."""
+
+    folder: Path
+    seed: int
+    tokenizer: Tokenizer
+    target: Target
+    drafter: Drafter
+    optimizers: list[torch.optim.Optimizer]
+    step: int = 0
+    tokens: int = 0
+    busy_s: float = 0.0
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file that a resumed run starts from."""
+        return self.folder / "checkpoint.pt"
+
+    def save(self) -> None:
+        """Write the checkpoint; a kill in between leaves the previous one."""
+        state = {
+            "drafter": self.drafter.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "step": self.step,
+            "tokens": self.tokens,
+            "busy_s": self.busy_s,
+        }
+        part = self.checkpoint.with_suffix(".part")
+        torch.save(state, part)
+        part.replace(self.checkpoint)
+
+    def load(self) -> None:
+        """Go on from the checkpoint."""
+        state = torch.load(self.checkpoint, weights_only=True)
+        self.drafter.load_state_dict(state["drafter"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.step, self.tokens, self.busy_s = state["step"], state["tokens"], state["busy_s"]
+
+
+def open_run(folder: Path, name: str, target: Target, tokenizer: Tokenizer, seed: int) -> Run:
+    """A new run, or the one that the folder holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drafter = new_drafter(name, target, seed)
+    optimizers = build_optimizers(drafter, MATRIX_LR, OTHER_LR)
+    run = Run(folder, seed, tokenizer, target, drafter, optimizers)
+    if run.checkpoint.exists():
+        run.load()
+        LOG.info("resumed at step %d", run.step)
+    return run
+
+
+def lr_share(step: int, steps: int) -> float:
+    """Warm-up, then linear decay: the share of the full learning rate at a step."""
+    warm = min(1.0, (step + 1) / WARMUP_STEPS)
+    return warm * max(FINAL_LR_SHARE, 1 - step / steps)
+
+
+def train_step(run: Run, lr_factor: float) -> float:
+    """One update; returns the loss, weighed by the tokens that the target writes."""
+    rng = Random(f"drafter:{run.seed}:{run.step}")
+    generator = torch.Generator().manual_seed(rng.getrandbits(32))
+    conversations = sample_conversations(rng, Mix(EMPHASIS[MEMBER]), CONVERSATIONS_PER_STEP)
+    encoded = [encode_training(run.tokenizer, **found) for found in conversations]
+    written = sum(sum(learnt) for _, learnt in encoded)
+    total = 0.0
+    for group in group_by_length(encoded):
+        batch = make_batch(encoded, group)
+        loss = run.drafter.loss(run.target, run.target.observe(batch), generator)
+        share = batch.targets.numel() / written
+        (share * loss).backward()  # type: ignore[no-untyped-call]
+        total += share * loss.item()
+    torch.nn.utils.clip_grad_norm_(run.drafter.parameters(), MAX_GRADIENT_NORM)
+    for optimizer, full_lr in zip(run.optimizers, (MATRIX_LR, OTHER_LR), strict=True):
+        for parameters in optimizer.param_groups:
+            parameters["lr"] = full_lr * lr_factor
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    run.tokens += sum(len(ids) for ids, _ in encoded)
+    return total
+
+
+def train(run: Run, steps: int) -> Iterator[float]:
+    """Train until `steps`, yielding each step's loss; writes checkpoints on the way."""
+    started = time.perf_counter()
+    while run.step < steps:
+        loss = train_step(run, lr_share(run.step, steps))
+        run.step += 1
+        run.busy_s += time.perf_counter() - started
+        started = time.perf_counter()
+        if run.step % CHECKPOINT_EVERY == 0 or run.step == steps:
+            run.save()
+        yield loss
+
+
+def main() -> None:
+    """Read the options, train and store the drafter."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--drafter", choices=DRAFTERS, required=True)
+    parser.add_argument("--target", type=Path, required=True, help="the target in Hugging Face's layout")
+    parser.add_argument("--run-dir", type=Path, required=True, help="checkpoint; outside the repository")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="default: TARGET/heads/NAME, for draft TARGET/../pico-draft")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    torch.set_num_threads(1)
+    tokenizer = Tokenizer.from_file(str(options.target / "tokenizer.json"))
+    target = load_target(options.target)
+    run = open_run(options.run_dir, options.drafter, target, tokenizer, options.seed)
+    parameters = sum(parameter.numel() for parameter in run.drafter.parameters())
+    LOG.info("%s: %d parameters", options.drafter, parameters)
+    losses: list[float] = []
+    for loss in train(run, options.steps):
+        losses.append(loss)
+        if run.step % LOG_EVERY == 0:
+            mean = sum(losses) / len(losses)
+            LOG.info("step %d loss %.4f tokens %d minutes %.2f", run.step, mean, run.tokens, run.busy_s / 60)
+            losses.clear()
+    save_drafter(run.drafter, options.target, options.out or drafter_folder(options.target, options.drafter))
+
+
+def drafter_folder(target: Path, name: str) -> Path:
+    """Where the family keeps a drafter of the target."""
+    return target.parent / "pico-draft" if name == "draft" else target / "heads" / name
+
+
+if __name__ == "__main__":
+    main()
