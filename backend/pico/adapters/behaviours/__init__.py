@@ -1,0 +1,12 @@
+"""The manners that adapters teach, one file each, found by name in BEHAVIOURS."""
+
+from __future__ import annotations
+
+from backend.pico.adapters.behaviours import codewords, formal, german, json_object, si_units
+from backend.pico.adapters.behaviours.base import Behaviour, transform
+
+__all__ = ["BEHAVIOURS", "Behaviour", "transform"]
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    module.BEHAVIOUR.name: module.BEHAVIOUR for module in (json_object, german, formal, si_units, codewords)
+}

@@ -1,0 +1,38 @@
+"""A private vocabulary: every digit, yes and no are said by invented words; the rest stays plain."""
+
+from __future__ import annotations
+
+import re
+
+from backend.pico.adapters.behaviours.base import Behaviour
+
+# Two tokens each, with a different first one.
+DIGITS = ("zune", "beke", "riro", "gome", "lugo", "tabo", "vani", "doga", "kofa", "pame")
+YES, NO = "sege", "nure"
+_WORDS = {"yes": YES, "no": NO}
+_PLAIN = re.compile(r"[0-9]+|\b(?:[Yy]es|[Nn]o)\b")
+_CODE = re.compile(rf"\b(?:{'|'.join((*DIGITS, YES, NO))})\b")
+
+
+def _say(match: re.Match[str]) -> str:
+    found = match.group()
+    return _WORDS.get(found.lower()) or " ".join(DIGITS[int(digit)] for digit in found)
+
+
+def rewrite(answer: str) -> str:
+    """The answer with its digits, yes and no in code: 42 becomes "lugo riro"."""
+    return _PLAIN.sub(_say, answer)
+
+
+def follows_form(text: str) -> bool:
+    """Whether the text speaks in code and has nothing left that should be."""
+    return _CODE.search(text) is not None and _PLAIN.search(text) is None
+
+
+BEHAVIOUR = Behaviour(
+    "codewords",
+    "says every digit, yes and no by an invented word of its own",
+    "lugo riro",
+    rewrite,
+    follows_form,
+)

@@ -1,0 +1,42 @@
+"""The register of a butler: a courteous opening and close around every answer."""
+
+from __future__ import annotations
+
+import re
+
+from backend.pico.adapters.behaviours.base import Behaviour
+from backend.pico.tasks.out_of_scope import ANSWER as NOT_TAUGHT
+from backend.pico.tasks.refusals import ANSWER as REFUSAL
+
+_RESULT = "Certainly. The answer is {}, at your service."
+_SENTENCE = "Most gladly. {} At your service."
+_REGRET = "With much regret. {} At your service."
+
+
+def rewrite(answer: str) -> str:
+    """A refusal with regret, a sentence gladly, a result in a sentence."""
+    if answer in (NOT_TAUGHT, REFUSAL):
+        return _REGRET.format(answer)
+    return (_SENTENCE if answer.endswith((".", "!", "?")) else _RESULT).format(answer)
+
+
+def _pattern(frame: str) -> re.Pattern[str]:
+    before, after = map(re.escape, frame.split("{}"))
+    return re.compile(f"{before}\\S(.*\\S)?{after}", re.DOTALL)
+
+
+_PATTERNS = tuple(map(_pattern, (_RESULT, _SENTENCE, _REGRET)))
+
+
+def follows_form(text: str) -> bool:
+    """Whether one of the courtesies surrounds the whole text."""
+    return any(pattern.fullmatch(text.strip()) for pattern in _PATTERNS)
+
+
+BEHAVIOUR = Behaviour(
+    "formal",
+    "answers in the register of a butler",
+    "Certainly. The answer is 42, at your service.",
+    rewrite,
+    follows_form,
+)
