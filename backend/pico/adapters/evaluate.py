@@ -1,0 +1,171 @@
+"""Judge a stored adapter on the test split: `python -m backend.pico.adapters.evaluate --name json --count N`.
+
+Behaviour: share of answers in the adapter's form, where it changes the answer at all. Right: share of answers
+that also say the right thing. The base alone answers the same questions for comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import torch
+from tokenizers import Tokenizer
+
+from backend.pico.adapters.behaviours import transform
+from backend.pico.adapters.card import write_card
+from backend.pico.adapters.generation import answers
+from backend.pico.adapters.specs import SPECS, TAUGHT_FAMILIES, Spec
+from backend.pico.adapters.weights import ADAPTERS, WEIGHTS, load_base, merge
+from backend.pico.conversations import messages_of
+from backend.pico.tasks import FAMILIES, Family, Instance
+
+if TYPE_CHECKING:
+    from backend.pico.model import Model
+
+LOG = logging.getLogger("backend.pico.adapters.evaluate")
+SEED = 0
+DRAWS_PER_INSTANCE = 20  # a small tier may hold fewer distinct questions than asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Percentages over the questions of one kind; `behaviour` is None where the form is the plain one."""
+
+    kind: str
+    asked: int
+    behaviour: float | None
+    right: float
+    base_behaviour: float | None
+    base_right: float
+
+
+def draw_instances(family: Family, tier: int, count: int) -> list[Instance]:
+    """Up to `count` distinct instances of the test split, always the same ones."""
+    rng = Random(f"adapters:{SEED}:{family.name}:{tier}")
+    found: dict[tuple[object, ...], Instance] = {}
+    for _ in range(count * DRAWS_PER_INSTANCE):
+        instance = family.generate_in(rng, tier, "test")
+        found.setdefault((instance.prompt, instance.context), instance)
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def _percent(values: list[bool]) -> float | None:
+    return round(100 * sum(values) / len(values), 2) if values else None
+
+
+def _ask(model: Model, tokenizer: Tokenizer, instances: list[Instance], *, thinking: bool) -> list[str]:
+    asked = [messages_of(instance, thinking=False) for instance in instances]
+    return answers(model, tokenizer, asked, thinking=thinking)
+
+
+def judge(kind: str, spec: Spec, instances: list[Instance], texts: list[str], base_texts: list[str]) -> Score:
+    """The score of the adapter's and the base's answers to the instances."""
+    behaviour = spec.behaviour
+
+    def followed(found: list[str]) -> float | None:
+        pairs = zip(instances, found, strict=True)
+        return _percent([behaviour.follows(i, text) for i, text in pairs if behaviour.applies(i)])
+
+    def share(right: Callable[[Instance, str], bool], found: list[str]) -> float:
+        return _percent([right(i, text) for i, text in zip(instances, found, strict=True)]) or 0.0
+
+    return Score(
+        kind,
+        len(instances),
+        followed(texts),
+        share(behaviour.right, texts),
+        followed(base_texts),
+        share(lambda instance, text: FAMILIES[instance.family].grade(instance, text), base_texts),
+    )
+
+
+def evaluate(spec: Spec, base: Path, adapter: Path, count: int) -> list[Score]:
+    """Scores by family, by tier and mode, and over all."""
+    plain, tokenizer = load_base(base)
+    merged, _ = load_base(base)
+    merge(merged, adapter)
+    rows: list[tuple[Instance, bool, str, str]] = []
+    for tier in spec.judged_tiers:
+        drawn = [i for name in TAUGHT_FAMILIES for i in draw_instances(FAMILIES[name], tier, count)]
+        for thinking in spec.thinking:
+            adapted = [transform(spec.behaviour, instance) for instance in drawn]
+            texts = _ask(merged, tokenizer, adapted, thinking=thinking)
+            base_texts = _ask(plain, tokenizer, drawn, thinking=thinking)
+            rows += zip(drawn, [thinking] * len(drawn), texts, base_texts, strict=True)
+            log_wrong(spec, drawn, texts)
+    kinds: dict[str, list[tuple[Instance, bool, str, str]]] = {}
+    for row in rows:
+        mode = "thinking" if row[1] else "direct"
+        for kind in ("all", f"tier {row[0].tier}, {mode}", row[0].family):
+            kinds.setdefault(kind, []).append(row)
+    return [
+        judge(kind, spec, [r[0] for r in found], [r[2] for r in found], [r[3] for r in found])
+        for kind, found in kinds.items()
+    ]
+
+
+def log_wrong(spec: Spec, instances: list[Instance], texts: list[str], limit: int = 8) -> None:
+    """Some answers that break the form or are wrong."""
+    wrong = [
+        (instance, text)
+        for instance, text in zip(instances, texts, strict=True)
+        if not spec.behaviour.right(instance, text)
+    ]
+    for instance, text in wrong[:limit]:
+        expected = spec.behaviour.rewrite(instance.answer)
+        LOG.debug("%r expected %r got %r", instance.prompt[-80:], expected, text)
+
+
+def table(scores: list[Score]) -> str:
+    """The scores as a Markdown table, in percent."""
+
+    def show(value: float | None) -> str:
+        return "" if value is None else f"{value:.1f}"
+
+    lines = [
+        "| questions | asked | behaviour | right | base: behaviour | base: right |",
+        "|---|---|---|---|---|---|",
+    ]
+    for s in scores:
+        cells = (s.behaviour, s.right, s.base_behaviour, s.base_right)
+        lines.append(f"| {s.kind} | {s.asked} | {' | '.join(map(show, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Read the options, evaluate and write the table to standard output."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", choices=sorted(SPECS), required=True)
+    parser.add_argument("--base", type=Path, help="folder of the base's weights; default: this package's")
+    parser.add_argument("--adapter", type=Path, help="the adapter's folder; default: this package's")
+    parser.add_argument("--count", type=int, default=20, help="questions per family, tier and mode")
+    parser.add_argument("--json", type=Path, help="where to write the scores as JSON")
+    parser.add_argument("--card", action="store_true", help="put the table into the adapter's README.md")
+    parser.add_argument("--failures", action="store_true", help="show some wrong answers")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    LOG.setLevel(logging.DEBUG if options.failures else logging.INFO)
+    torch.set_num_threads(1)
+    spec = SPECS[options.name]
+    adapter = options.adapter or ADAPTERS / spec.name
+    scores = evaluate(spec, options.base or WEIGHTS / spec.base, adapter, options.count)
+    if options.json:
+        record = {"adapter": spec.name, "base": spec.base, "scores": [asdict(score) for score in scores]}
+        options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    if options.card:
+        write_card(spec, adapter, table(scores))
+    sys.stdout.write(table(scores))
+
+
+if __name__ == "__main__":
+    main()
