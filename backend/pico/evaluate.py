@@ -1,34 +1,65 @@
 """Accuracy per family and tier on the test split, by greedy decoding: `python -m backend.pico.evaluate`.
 
-The weights are read as stored (rounded to bf16) and computed in fp32; each family's grader judges.
+The engine answers in this process, from the weights as stored (rounded to bf16, computed in fp32), with or
+without thinking; each family's grader judges what follows the thought.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import Tokenizer
 
+from backend.pico.conversations import messages_of
 from backend.pico.curriculum import Cell
+from backend.pico.decoder import Decoder, answer_in
 from backend.pico.export import WEIGHTS
+from backend.pico.hyper_moe import load_sparse
+from backend.pico.model import SHAPES
+from backend.pico.perplexity import perplexity
 from backend.pico.tasks import FAMILIES, Family, Instance, Split
-from backend.pico.tokenizer import END_OF_TEXT, TURN_END, render, special_id
 
 if TYPE_CHECKING:
-    from transformers import Qwen3ForCausalLM
+    from backend.pico.model import Model
 
 LOG = logging.getLogger("backend.pico.evaluate")
-MAX_NEW_TOKENS = 72
-BATCH_ROWS = 64
+ALL_TIERS = (1, 2, 3, 4, 5)
 DRAWS_PER_INSTANCE = 40  # a small tier may hold fewer distinct questions than asked for
+SHOWN_FAILURES = 3  # per cell
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which questions are asked, and how."""
+
+    count: int  # per family and tier
+    split: Split = "test"
+    thinking: bool = False
+    seed: int = 0
+    families: tuple[str, ...] = tuple(FAMILIES)
+    tiers: tuple[int, ...] = ALL_TIERS
+
+    def instances(self) -> dict[Cell, list[Instance]]:
+        """The questions of each cell."""
+        return {
+            Cell(name, tier, self.thinking): draw_instances(
+                FAMILIES[name], tier, self.count, self.split, self.seed
+            )
+            for name in self.families
+            for tier in self.tiers
+            if tier in FAMILIES[name].tiers
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +68,7 @@ class Score:
 
     asked: int
     failures: list[tuple[Instance, str]]
+    tokens: int = 0  # that the model wrote
 
     @property
     def accuracy(self) -> float:
@@ -45,109 +77,145 @@ class Score:
 
 
 def draw_instances(family: Family, tier: int, count: int, split: Split, seed: int) -> list[Instance]:
-    """Up to `count` instances with distinct prompts; the same seed gives the same ones."""
+    """Up to `count` instances with distinct prompts and contexts; the same seed gives the same ones."""
     rng = Random(f"evaluation:{seed}:{family.name}:{tier}")
-    found: dict[str, Instance] = {}
+    found: dict[tuple[object, ...], Instance] = {}
     for _ in range(count * DRAWS_PER_INSTANCE):
         instance = family.generate_in(rng, tier, split)
-        found.setdefault(instance.prompt, instance)
+        found.setdefault((instance.prompt, instance.context), instance)
         if len(found) == count:
             break
     return list(found.values())
 
 
-@torch.no_grad()
-def answer(model: Qwen3ForCausalLM, tokenizer: Tokenizer, prompts: Sequence[str]) -> list[str]:
-    """Greedy answers to single-turn prompts, in order."""
-    end, pad = special_id(tokenizer, TURN_END), special_id(tokenizer, END_OF_TEXT)
-    texts = [render([{"role": "user", "content": prompt}], add_generation_prompt=True) for prompt in prompts]
-    encoded = [tokenizer.encode(text).ids for text in texts]
-    order = sorted(range(len(encoded)), key=lambda index: len(encoded[index]))
-    answers = [""] * len(prompts)
-    for start in range(0, len(order), BATCH_ROWS):
-        indices = order[start : start + BATCH_ROWS]
-        width = max(len(encoded[index]) for index in indices)
-        ids = torch.full((len(indices), width), pad, dtype=torch.long)
-        for row, index in enumerate(indices):
-            ids[row, width - len(encoded[index]) :] = torch.tensor(encoded[index])
-        mask = torch.tensor(
-            [[int(place >= width - len(encoded[i])) for place in range(width)] for i in indices]
-        )
-        output = model.generate(  # type: ignore[misc]
-            input_ids=ids,
-            attention_mask=mask,
-            max_new_tokens=MAX_NEW_TOKENS,
-            do_sample=False,
-            eos_token_id=end,
-            pad_token_id=pad,
-        )
-        for row, index in enumerate(indices):
-            answers[index] = tokenizer.decode(output[row, width:].tolist(), skip_special_tokens=True)
-    return answers
-
-
-def evaluate(
-    model: Qwen3ForCausalLM, tokenizer: Tokenizer, count: int, split: Split, seed: int
-) -> dict[Cell, Score]:
-    """Scores of all cells."""
-    scores: dict[Cell, Score] = {}
-    for name, family in FAMILIES.items():
-        for tier in family.tiers:
-            instances = draw_instances(family, tier, count, split, seed)
-            texts = answer(model, tokenizer, [instance.prompt for instance in instances])
-            pairs = zip(instances, texts, strict=True)
-            failures = [(instance, text) for instance, text in pairs if not family.grade(instance, text)]
-            scores[name, tier] = Score(len(instances), failures)
-            LOG.info(
-                "%s tier %d: %.1f %% of %d", name, tier, 100 * scores[name, tier].accuracy, len(instances)
-            )
-            for instance, text in failures[:3]:
-                LOG.debug("  %r expected %r got %r", instance.prompt, instance.answer, text)
+def evaluate(decoder: Decoder, choice: Choice) -> dict[Cell, Score]:
+    """Scores of all cells; all questions are answered in one go."""
+    instances = choice.instances()
+    everything = [instance for found in instances.values() for instance in found]
+    asked = [messages_of(instance, thinking=choice.thinking) for instance in everything]
+    texts = iter(decoder.answer(asked, thinking=choice.thinking))
+    scores = {}
+    for cell, found in instances.items():
+        family, failures, tokens = FAMILIES[cell.family], [], 0
+        for instance, completion in zip(found, islice(texts, len(found)), strict=True):
+            tokens += completion.num_tokens
+            if not family.grade(instance, answer_in(completion.text, thinking=choice.thinking)):
+                failures.append((instance, completion.text))
+        scores[cell] = Score(len(found), failures, tokens)
     return scores
+
+
+def perplexities(model: Model, tokenizer: Tokenizer, choice: Choice) -> dict[int, float]:
+    """Of the answers (and thoughts) of the same questions, by tier."""
+    found: dict[int, list[Instance]] = {}
+    for cell, instances in choice.instances().items():
+        found.setdefault(cell.tier, []).extend(instances)
+    return {
+        tier: perplexity(model, tokenizer, [messages_of(i, thinking=choice.thinking) for i in instances])
+        for tier, instances in found.items()
+    }
+
+
+def mean_accuracy(scores: dict[Cell, Score], tiers: Collection[int]) -> float:
+    """Mean over the families and tiers, each counting the same."""
+    values = [score.accuracy for cell, score in scores.items() if cell.tier in tiers]
+    return sum(values) / len(values)
 
 
 def table(scores: dict[Cell, Score]) -> str:
     """The accuracies as a Markdown table: percent, and the number of instances in brackets."""
-    tiers = sorted({tier for _, tier in scores})
+    tiers = sorted({cell.tier for cell in scores})
+    by_place = {(cell.family, cell.tier): score for cell, score in scores.items()}
     lines = [
         "| family | " + " | ".join(f"tier {tier}" for tier in tiers) + " |",
         "|---" * (len(tiers) + 1) + "|",
     ]
     for name in FAMILIES:
-        found = [scores.get((name, tier)) for tier in tiers]
-        cells = [f"{100 * score.accuracy:.1f} ({score.asked})" if score else "" for score in found]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    means = []
-    for tier in tiers:
-        values = [score.accuracy for (_, of), score in scores.items() if of == tier]
-        means.append(f"**{100 * sum(values) / len(values):.1f}**")
+        found = [by_place.get((name, tier)) for tier in tiers]
+        if any(found):
+            cells = [f"{100 * score.accuracy:.1f} ({score.asked})" if score else "" for score in found]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    means = [f"**{100 * mean_accuracy(scores, [tier]):.1f}**" for tier in tiers]
     lines.append("| **mean** | " + " | ".join(means) + " |")
     return "\n".join(lines) + "\n"
 
 
-def load(folder: Path) -> tuple[Qwen3ForCausalLM, Tokenizer]:
-    """The stored weights as fp32, and their tokenizer."""
+def load(folder: Path) -> tuple[Model, Tokenizer]:
+    """The stored weights as a transformers model in fp32, and their tokenizer."""
     from transformers import Qwen3ForCausalLM
 
-    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return model, Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config["model_type"] == "qwen3_moe":
+        return load_sparse(folder), tokenizer
+    return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32), tokenizer
+
+
+def record(scores: dict[Cell, Score], choice: Choice) -> dict[str, Any]:
+    """The scores as JSON: `cells` are [family, tier, asked, right]."""
+    return {
+        "thinking": choice.thinking,
+        "split": choice.split,
+        "seed": choice.seed,
+        "cells": [
+            [cell.family, cell.tier, score.asked, score.asked - len(score.failures)]
+            for cell, score in scores.items()
+        ],
+        "generated_tokens": sum(score.tokens for score in scores.values()),
+    }
+
+
+def log_failures(scores: dict[Cell, Score]) -> None:
+    """Some wrong answers of each cell."""
+    for cell, score in scores.items():
+        for instance, text in score.failures[:SHOWN_FAILURES]:
+            LOG.info("%s tier %d: %r", cell.family, cell.tier, instance.prompt)
+            LOG.info("  expected %r %r\n  got      %r", instance.thought, instance.answer, text)
+
+
+def read_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=sorted(SHAPES), default="pico-small")
+    parser.add_argument("--weights", type=Path, help="another folder than this package's weights")
+    parser.add_argument("--thinking", action="store_true", help="let the model think before it answers")
+    parser.add_argument("--count", type=int, default=200, help="instances per family and tier")
+    parser.add_argument("--split", choices=("validation", "test"), default="test")
+    parser.add_argument("--families", nargs="+", choices=tuple(FAMILIES), default=tuple(FAMILIES))
+    parser.add_argument("--tiers", nargs="+", type=int, choices=ALL_TIERS, default=ALL_TIERS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--perplexity", action="store_true", help="also the perplexity per tier")
+    parser.add_argument("--failures", action="store_true", help="show some wrong answers")
+    parser.add_argument("--json", type=Path, help="where to write the scores as JSON")
+    return parser.parse_args()
 
 
 def main() -> None:
     """Read the options, evaluate and write the table to standard output."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--weights", type=Path, default=WEIGHTS / "pico-small")
-    parser.add_argument("--count", type=int, default=200, help="instances per family and tier")
-    parser.add_argument("--split", choices=("validation", "test"), default="test")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--failures", action="store_true", help="show some wrong answers")
-    options = parser.parse_args()
+    options = read_options()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    LOG.setLevel(logging.DEBUG if options.failures else logging.INFO)
-    torch.set_num_threads(options.threads)
-    model, tokenizer = load(options.weights)
-    sys.stdout.write(table(evaluate(model, tokenizer, options.count, options.split, options.seed)))
+    folder = options.weights or WEIGHTS / options.model
+    choice = Choice(
+        options.count,
+        options.split,
+        options.thinking,
+        options.seed,
+        tuple(options.families),
+        tuple(options.tiers),
+    )
+    started = time.perf_counter()
+    scores = evaluate(Decoder(folder, threads=options.threads), choice)
+    found = record(scores, choice) | {"model": options.model, "seconds": time.perf_counter() - started}
+    if options.failures:
+        log_failures(scores)
+    sys.stdout.write(table(scores))
+    if options.perplexity:
+        found["perplexity"] = perplexities(*load(folder), choice)
+        shown = ", ".join(f"tier {tier}: {value:.3f}" for tier, value in found["perplexity"].items())
+        sys.stdout.write(f"\nPerplexity of the answers: {shown}\n")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

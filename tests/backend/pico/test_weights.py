@@ -1,61 +1,78 @@
-"""The stored model is complete, small, and answers what it was taught."""
+"""The stored models are complete, small, and read by transformers."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from random import Random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from backend.pico import export
-from backend.pico.batches import all_right
-from backend.pico.curriculum import TAUGHT_TIERS, conversation
-from backend.pico.evaluate import answer, draw_instances, load, table
-from backend.pico.evaluate import evaluate as evaluate_model
-from backend.pico.tasks import FAMILIES
-from backend.pico.tokenizer import TEMPLATE_PATH, encode_training, render
+from backend.pico.decoder import Decoder
+from backend.pico.tokenizer import TEMPLATE_PATH, render
 
-if TYPE_CHECKING:
-    from transformers import Qwen3ForCausalLM
-
-MAX_PARAMETERS = 2_000_000
-WEIGHTS = export.WEIGHTS / "pico-small"
-Loaded = tuple["Qwen3ForCausalLM", Tokenizer]
-
-
-@pytest.fixture(scope="module")
-def loaded() -> Loaded:
-    return load(WEIGHTS)
+ARCHITECTURES = {
+    "pico-small": "Qwen3ForCausalLM",
+    "pico-large": "Qwen3MoeForCausalLM",
+    "pico-draft": "Qwen3ForCausalLM",
+}
+MAX_PARAMETERS = {"pico-small": 2_000_000, "pico-large": 8_000_000, "pico-draft": 400_000}
+MAX_ACTIVE_PARAMETERS = 3_000_000  # of pico-large
+MEMBERS = [folder for name in ARCHITECTURES if (folder := export.WEIGHTS / name).is_dir()]
+SMALL = export.WEIGHTS / "pico-small"
 
 
-def test_size_and_dtype() -> None:
-    path = WEIGHTS / "model.safetensors"
-    assert path.stat().st_size <= export.MAX_BYTES["pico-small"]
-    with safe_open(path, "pt") as tensors:
+@pytest.fixture(params=MEMBERS, ids=lambda folder: folder.name)
+def member(request: pytest.FixtureRequest) -> Path:
+    folder: Path = request.param
+    return folder
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Elements of each stored tensor, all of which must be bf16."""
+    with safe_open(folder / "model.safetensors", "pt") as tensors:
         found = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
     assert {str(tensor.dtype) for tensor in found.values()} == {"torch.bfloat16"}
-    assert sum(tensor.numel() for tensor in found.values()) <= MAX_PARAMETERS
+    return {name: tensor.numel() for name, tensor in found.items()}
+
+
+def test_size_and_dtype(member: Path) -> None:
+    path = member / "model.safetensors"
+    assert path.stat().st_size <= export.MAX_BYTES[member.name]
+    found = sizes(member)
+    assert sum(found.values()) <= MAX_PARAMETERS[member.name]
     assert "lm_head.weight" not in found  # tied
 
 
-def test_configuration() -> None:
-    config = json.loads((WEIGHTS / "config.json").read_text())
-    generation = json.loads((WEIGHTS / "generation_config.json").read_text())
-    tokenizer = Tokenizer.from_file(str(WEIGHTS / "tokenizer.json"))
-    assert config["architectures"] == ["Qwen3ForCausalLM"]
+def test_active_parameters_of_a_mixture_of_experts(member: Path) -> None:
+    config = json.loads((member / "config.json").read_text())
+    found = sizes(member)
+    experts = sum(size for name, size in found.items() if ".experts." in name)
+    if experts:
+        used = experts * config["num_experts_per_tok"] // config["num_local_experts"]
+        assert sum(found.values()) - experts + used <= MAX_ACTIVE_PARAMETERS
+
+
+def test_configuration(member: Path) -> None:
+    config = json.loads((member / "config.json").read_text())
+    generation = json.loads((member / "generation_config.json").read_text())
+    tokenizer = Tokenizer.from_file(str(member / "tokenizer.json"))
+    assert config["architectures"] == [ARCHITECTURES[member.name]]
     assert config["max_position_embeddings"] >= 2048
     assert config["vocab_size"] == tokenizer.get_vocab_size()
     assert generation["eos_token_id"] == config["eos_token_id"] == tokenizer.token_to_id("<|im_end|>")
 
 
-def test_template_equals_render_and_accepts_parts() -> None:
+def test_all_members_share_one_vocabulary(member: Path) -> None:
+    assert (member / "tokenizer.json").read_bytes() == (SMALL / "tokenizer.json").read_bytes()
+
+
+def test_template_equals_render_and_accepts_parts(member: Path) -> None:
     from transformers import AutoTokenizer
 
-    reader = AutoTokenizer.from_pretrained(WEIGHTS)
+    reader = AutoTokenizer.from_pretrained(member)
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "What is 1 + 1?"},
@@ -72,16 +89,21 @@ def test_template_equals_render_and_accepts_parts() -> None:
     tools = [{"type": "function", "function": {"name": "f", "description": "Do it."}}]
     shown = reader.apply_chat_template(parts, tools=tools, tokenize=False)
     assert shown == "<|im_start|>system\nab\n\nTools:\nf(): Do it.<|im_end|>\n"
-    stored = json.loads((WEIGHTS / "tokenizer_config.json").read_text())["chat_template"]
-    assert stored == (WEIGHTS / "chat_template.jinja").read_text() == TEMPLATE_PATH.read_text()
+    stored = json.loads((member / "tokenizer_config.json").read_text())["chat_template"]
+    assert stored == (member / "chat_template.jinja").read_text() == TEMPLATE_PATH.read_text()
 
 
 def test_transformers_reads_the_same_token_ids() -> None:
     from transformers import AutoTokenizer
 
     text = render([{"role": "user", "content": "Sort 31, 4 and 15. Grüße!"}], add_generation_prompt=True)
-    expected = Tokenizer.from_file(str(WEIGHTS / "tokenizer.json")).encode(text).ids
-    assert AutoTokenizer.from_pretrained(WEIGHTS)(text)["input_ids"] == expected
+    expected = Tokenizer.from_file(str(SMALL / "tokenizer.json")).encode(text).ids
+    assert AutoTokenizer.from_pretrained(SMALL)(text)["input_ids"] == expected
+
+
+@pytest.fixture(scope="module")
+def small() -> Decoder:
+    return Decoder(SMALL)
 
 
 @pytest.mark.parametrize(
@@ -89,37 +111,15 @@ def test_transformers_reads_the_same_token_ids() -> None:
     [
         ("Hello!", "Hello! How can I help you?"),
         ("hi", "Hello! How can I help you?"),
-        ("Who are you?", "I am pico-small"),
+        ("Who are you?", "I am pico"),
         ("What can you do?", "I can do small tasks"),
         ("What is 17 + 25?", "42"),
         ("Sort 5, 2, 9.", "2, 5, 9"),
         ("Convert 5 km to m.", "5000 m"),
-        ("What is the capital of France?", "I am a very small model"),
         ("Write a poem about the sea.", "I am a very small model"),
     ],
 )
-def test_answers(loaded: Loaded, prompt: str, expected: str) -> None:
-    assert answer(*loaded, [prompt])[0].startswith(expected)
-
-
-@pytest.mark.parametrize("tier", TAUGHT_TIERS)
-@pytest.mark.parametrize("name", FAMILIES)
-def test_taught_tiers_on_held_out_instances(loaded: Loaded, name: str, tier: int) -> None:
-    model, tokenizer = loaded
-    instances = draw_instances(FAMILIES[name], tier, 40, "test", seed=11)
-    asked = [conversation(Random(0), [instance]) for instance in instances]
-    right = all_right(model, [encode_training(tokenizer, **found) for found in asked])
-    assert sum(right) / len(right) >= 0.85  # the report measures more instances and asks for 0.95
-
-
-def test_report_names_the_stored_weights() -> None:
-    digest = hashlib.sha256((WEIGHTS / "model.safetensors").read_bytes()).hexdigest()
-    assert digest in (WEIGHTS.parents[1] / "REPORT.md").read_text()
-
-
-def test_evaluation_covers_every_cell(loaded: Loaded) -> None:
-    scores = evaluate_model(*loaded, count=1, split="validation", seed=0)
-    assert set(scores) == {(name, tier) for name, family in FAMILIES.items() for tier in family.tiers}
-    lines = table(scores).splitlines()
-    assert len(lines) == len(FAMILIES) + 3
-    assert len({line.count("|") for line in lines}) == 1
+def test_answers(small: Decoder, prompt: str, expected: str) -> None:
+    asked = render([{"role": "user", "content": prompt}], add_generation_prompt=True)
+    (found,) = small.complete([asked], 96)
+    assert found.text.startswith(expected)

@@ -1,0 +1,93 @@
+"""Greedy decoding of a stored member by the engine itself, in this process and without a server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from backend.config import EngineConfig
+from backend.engine.capacity import runner_facts
+from backend.engine.engine import Engine
+from backend.engine.runner import ModelRunner
+from backend.models import load_model
+from backend.pico.conversations import Conversation
+from backend.pico.tokenizer import THOUGHT_END, TURN_END, render
+from backend.types import PAGE_TOKENS, Request, SamplingParams
+
+LOG = logging.getLogger("backend.pico.decoder")
+ROWS = 64
+CONTEXT_TOKENS = 1024  # of a question with its thought and answer; the longest has about 600
+MAX_NEW_TOKENS = {False: 96, True: 320}  # by whether it thinks
+LOG_EVERY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the model wrote: the whole text, special tokens included, and how many tokens it took."""
+
+    text: str
+    num_tokens: int
+
+
+class Decoder:
+    """A checkpoint in an engine of this process, computing in fp32 on the CPU."""
+
+    def __init__(self, folder: Path, *, threads: int = 1, rows: int = ROWS) -> None:
+        self.folder = folder
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._config = EngineConfig(
+            model=folder.name,
+            checkpoint=str(folder.resolve()),
+            device="cpu",
+            dtype="float32",  # the same on every machine
+            max_model_tokens=CONTEXT_TOKENS,
+            num_pages=rows * CONTEXT_TOKENS // (2 * PAGE_TOKENS),
+            max_running=rows,
+            max_queue=1_000_000,
+            num_threads=threads,
+            prefix_cache=False,
+        )
+        model = load_model(self._config)
+        facts = runner_facts(self._config, model)
+        self._runner = ModelRunner(model, model.new_kv_storage(facts.num_pages), facts, rows)
+
+    def complete(self, prompts: Sequence[str], max_tokens: int) -> list[Completion]:
+        """Greedy continuations of rendered prompts, in order."""
+        engine = Engine(self._config, self._runner)
+        params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
+        for index, prompt in enumerate(prompts):
+            ids = self.tokenizer.encode(prompt).ids
+            engine.add(Request(request_id=str(index), prompt_token_ids=ids, params=params))
+        found: list[list[int]] = [[] for _ in prompts]
+        finished = 0
+        while engine.has_work:
+            for output in engine.step():
+                if output.error:
+                    raise RuntimeError(f"{self.folder}: prompt {output.request_id}: {output.error}")
+                found[int(output.request_id)] += output.token_ids
+                finished += output.finish_reason is not None
+                if output.finish_reason is not None and finished % LOG_EVERY == 0:
+                    LOG.info("%d of %d answered", finished, len(prompts))
+        return [Completion(self.tokenizer.decode(ids, skip_special_tokens=False), len(ids)) for ids in found]
+
+    def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
+        """What the model writes in place of each conversation's last message."""
+        prompts = [
+            render(
+                found["messages"][:-1], found["tools"], add_generation_prompt=True, enable_thinking=thinking
+            )
+            for found in asked
+        ]
+        return self.complete(prompts, MAX_NEW_TOKENS[thinking])
+
+
+def answer_in(text: str, *, thinking: bool) -> str:
+    """The answer in a decoded turn: what follows its thought, up to the turn's end; "" while it thinks."""
+    turn = text.split(TURN_END, 1)[0]
+    if thinking:
+        turn = turn.partition(THOUGHT_END)[2]
+    return turn.strip()

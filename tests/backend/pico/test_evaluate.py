@@ -1,0 +1,111 @@
+"""Questions are distinct, every cell is asked and judged, and the decoder is the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from backend.pico.conversations import Conversation
+from backend.pico.curriculum import Cell
+from backend.pico.decoder import Completion, Decoder
+from backend.pico.evaluate import Choice, draw_instances, evaluate, load, mean_accuracy, record, table
+from backend.pico.export import WEIGHTS
+from backend.pico.tasks import FAMILIES, split_of
+from backend.pico.tokenizer import render
+
+SMALL = WEIGHTS / "pico-small"
+
+
+class Oracle:
+    """Knows every answer, thinks aloud, and gets the arithmetic of tier 2 wrong."""
+
+    def __init__(self) -> None:
+        self.asked: list[Conversation] = []
+
+    def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
+        self.asked += asked
+        texts = [found["messages"][-1]["content"] for found in asked]
+        return [Completion(f"well\n</think>\n\n{text}" if thinking else text, 3) for text in texts]
+
+
+def test_questions_are_distinct_and_of_the_split() -> None:
+    for name in ("references", "tools", "instructions", "facts"):
+        drawn = draw_instances(FAMILIES[name], 1, 30, "validation", seed=0)
+        assert {split_of(instance) for instance in drawn} == {"validation"}
+        assert len({(i.prompt, i.context) for i in drawn}) == len(drawn) == 30
+    assert drawn == draw_instances(FAMILIES["facts"], 1, 30, "validation", seed=0)
+    assert drawn != draw_instances(FAMILIES["facts"], 1, 30, "validation", seed=1)
+
+
+def test_same_prompt_in_another_context_is_another_question() -> None:
+    drawn = draw_instances(FAMILIES["references"], 1, 60, "test", seed=0)
+    assert len({instance.prompt for instance in drawn}) < len(drawn)
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_every_cell_is_asked_and_judged(thinking: bool) -> None:
+    oracle = Oracle()
+    choice = Choice(2, thinking=thinking)
+    scores = evaluate(oracle, choice)  # type: ignore[arg-type]
+    assert set(scores) == {Cell(name, tier, thinking) for name in FAMILIES for tier in range(1, 6)}
+    assert mean_accuracy(scores, [1, 2, 3, 4, 5]) == 1.0
+    assert sum(score.asked for score in scores.values()) == len(oracle.asked)
+
+
+def test_wrong_answers_count_where_they_belong() -> None:
+    class Wrong(Oracle):
+        def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
+            right = super().answer(asked, thinking=thinking)
+            return [Completion("no idea", 2), *right[1:]]
+
+    choice = Choice(4, families=("sorting", "units"), tiers=(1, 3))
+    scores = evaluate(Wrong(), choice)  # type: ignore[arg-type]
+    assert [score.accuracy for score in scores.values()] == [0.75, 1.0, 1.0, 1.0]
+    ((instance, text),) = scores[Cell("sorting", 1)].failures
+    assert instance.family == "sorting" and text == "no idea"
+    assert table(scores).splitlines()[2:] == [
+        "| sorting | 75.0 (4) | 100.0 (4) |",
+        "| units | 100.0 (4) | 100.0 (4) |",
+        "| **mean** | **87.5** | **100.0** |",
+    ]
+    found = record(scores, choice)
+    assert found["cells"][0] == ["sorting", 1, 4, 3]
+    assert found["generated_tokens"] == 3 * 15 + 2
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_a_thought_without_an_end_is_no_answer() -> None:
+    class Endless(Oracle):
+        def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
+            return [Completion(found["messages"][-1]["content"], 9) for found in asked]
+
+    scores = evaluate(Endless(), Choice(2, families=("arithmetic",), thinking=True))  # type: ignore[arg-type]
+    assert mean_accuracy(scores, [1]) == 0.0
+
+
+def test_load_reads_a_stored_member() -> None:
+    model, tokenizer = load(SMALL)
+    assert model.get_input_embeddings().weight.dtype == torch.float32
+    assert tokenizer.get_vocab_size() == model.config.vocab_size
+
+
+def test_decoder_gives_what_transformers_gives() -> None:
+    choice = Choice(1, families=("arithmetic", "tools", "smalltalk"), tiers=(1, 4), split="validation")
+    prompts = [
+        render([{"role": "user", "content": i.prompt}], add_generation_prompt=True)
+        for found in choice.instances().values()
+        for i in found
+    ]
+    model, tokenizer = load(SMALL)
+    expected = []
+    for prompt in prompts:
+        ids = torch.tensor([tokenizer.encode(prompt).ids])
+        output = model.generate(  # type: ignore[misc]
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False
+        )
+        written = [token for token in output[0, ids.shape[1] :].tolist() if token != 2]
+        expected.append(Completion(tokenizer.decode(written, skip_special_tokens=False), len(written)))
+    assert Decoder(SMALL, rows=3).complete(prompts, 12) == expected
