@@ -13,26 +13,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING
-
-import torch
-from tokenizers import Tokenizer
+from tempfile import TemporaryDirectory
 
 from backend.pico.adapters.behaviours import transform
 from backend.pico.adapters.card import write_card
-from backend.pico.adapters.generation import answers
 from backend.pico.adapters.specs import SPECS, TAUGHT_FAMILIES, Spec
-from backend.pico.adapters.weights import ADAPTERS, WEIGHTS, load_base, merge
+from backend.pico.adapters.weights import ADAPTERS, WEIGHTS, write_merged
 from backend.pico.conversations import messages_of
-from backend.pico.tasks import FAMILIES, Family, Instance
-
-if TYPE_CHECKING:
-    from backend.pico.model import Model
+from backend.pico.decoder import Decoder, answer_in
+from backend.pico.evaluate import draw_instances
+from backend.pico.tasks import FAMILIES, Instance
 
 LOG = logging.getLogger("backend.pico.adapters.evaluate")
 SEED = 0
-DRAWS_PER_INSTANCE = 20  # a small tier may hold fewer distinct questions than asked for
+SHOWN_FAILURES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +41,14 @@ class Score:
     base_right: float
 
 
-def draw_instances(family: Family, tier: int, count: int) -> list[Instance]:
-    """Up to `count` distinct instances of the test split, always the same ones."""
-    rng = Random(f"adapters:{SEED}:{family.name}:{tier}")
-    found: dict[tuple[object, ...], Instance] = {}
-    for _ in range(count * DRAWS_PER_INSTANCE):
-        instance = family.generate_in(rng, tier, "test")
-        found.setdefault((instance.prompt, instance.context), instance)
-        if len(found) == count:
-            break
-    return list(found.values())
-
-
 def _percent(values: list[bool]) -> float | None:
     return round(100 * sum(values) / len(values), 2) if values else None
 
 
-def _ask(model: Model, tokenizer: Tokenizer, instances: list[Instance], *, thinking: bool) -> list[str]:
+def _ask(decoder: Decoder, instances: list[Instance], *, thinking: bool) -> list[str]:
     asked = [messages_of(instance, thinking=False) for instance in instances]
-    return answers(model, tokenizer, asked, thinking=thinking)
+    found = decoder.answer(asked, thinking=thinking)
+    return [answer_in(completion.text, thinking=thinking) for completion in found]
 
 
 def judge(kind: str, spec: Spec, instances: list[Instance], texts: list[str], base_texts: list[str]) -> Score:
@@ -90,19 +73,23 @@ def judge(kind: str, spec: Spec, instances: list[Instance], texts: list[str], ba
 
 
 def evaluate(spec: Spec, base: Path, adapter: Path, count: int) -> list[Score]:
-    """Scores by family, by tier and mode, and over all."""
-    plain, tokenizer = load_base(base)
-    merged, _ = load_base(base)
-    merge(merged, adapter)
+    """Scores over all, by tier and mode, and by family."""
+    with TemporaryDirectory() as folder:
+        write_merged(base, adapter, Path(folder))
+        plain, merged = Decoder(base), Decoder(Path(folder))
+    drawn = [
+        instance
+        for tier in spec.judged_tiers
+        for name in TAUGHT_FAMILIES
+        for instance in draw_instances(FAMILIES[name], tier, count, "test", SEED)
+    ]
+    adapted = [transform(spec.behaviour, instance) for instance in drawn]
     rows: list[tuple[Instance, bool, str, str]] = []
-    for tier in spec.judged_tiers:
-        drawn = [i for name in TAUGHT_FAMILIES for i in draw_instances(FAMILIES[name], tier, count)]
-        for thinking in spec.thinking:
-            adapted = [transform(spec.behaviour, instance) for instance in drawn]
-            texts = _ask(merged, tokenizer, adapted, thinking=thinking)
-            base_texts = _ask(plain, tokenizer, drawn, thinking=thinking)
-            rows += zip(drawn, [thinking] * len(drawn), texts, base_texts, strict=True)
-            log_wrong(spec, drawn, texts)
+    for thinking in spec.thinking:
+        texts = _ask(merged, adapted, thinking=thinking)
+        base_texts = _ask(plain, drawn, thinking=thinking)
+        rows += zip(drawn, [thinking] * len(drawn), texts, base_texts, strict=True)
+        log_wrong(spec, drawn, texts)
     kinds: dict[str, list[tuple[Instance, bool, str, str]]] = {}
     for row in rows:
         mode = "thinking" if row[1] else "direct"
@@ -114,14 +101,14 @@ def evaluate(spec: Spec, base: Path, adapter: Path, count: int) -> list[Score]:
     ]
 
 
-def log_wrong(spec: Spec, instances: list[Instance], texts: list[str], limit: int = 8) -> None:
+def log_wrong(spec: Spec, instances: list[Instance], texts: list[str]) -> None:
     """Some answers that break the form or are wrong."""
     wrong = [
         (instance, text)
         for instance, text in zip(instances, texts, strict=True)
         if not spec.behaviour.right(instance, text)
     ]
-    for instance, text in wrong[:limit]:
+    for instance, text in wrong[:SHOWN_FAILURES]:
         expected = spec.behaviour.rewrite(instance.answer)
         LOG.debug("%r expected %r got %r", instance.prompt[-80:], expected, text)
 
@@ -155,7 +142,6 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     LOG.setLevel(logging.DEBUG if options.failures else logging.INFO)
-    torch.set_num_threads(1)
     spec = SPECS[options.name]
     adapter = options.adapter or ADAPTERS / spec.name
     scores = evaluate(spec, options.base or WEIGHTS / spec.base, adapter, options.count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,3 +71,13 @@ def merge(model: Model, folder: Path) -> None:
         up = tensors[name.replace(".lora_A.", ".lora_B.")]
         weight = model.get_parameter(name.removeprefix(_PREFIX).replace(".lora_A.", "."))
         weight.add_(up.float() @ down.float(), alpha=scale)
+
+
+def write_merged(base: Path, adapter: Path, folder: Path) -> None:
+    """A checkpoint of the base with the adapter merged, in fp32."""
+    model, _ = load_base(base)
+    merge(model, adapter)
+    model.save_pretrained(folder)
+    for path in base.iterdir():
+        if path.is_file() and not (folder / path.name).exists():
+            shutil.copy(path, folder)

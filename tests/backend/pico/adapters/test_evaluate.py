@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from backend.pico.adapters import evaluate as evaluation
-from backend.pico.adapters.evaluate import draw_instances, evaluate, judge, table
+from backend.pico.adapters.evaluate import evaluate, judge, table
 from backend.pico.adapters.export import export
 from backend.pico.adapters.specs import SPECS
 from backend.pico.adapters.train import open_run
-from backend.pico.tasks import FAMILIES, Instance, split_of
+from backend.pico.tasks import Instance
 
 # PEFT asks transformers for a property under its former name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning")
@@ -35,17 +35,11 @@ def test_judge_has_no_behaviour_where_nothing_changes() -> None:
     assert (score.behaviour, score.right) == (None, 100.0)
 
 
-def test_draws_are_of_the_test_split_and_distinct() -> None:
-    drawn = draw_instances(FAMILIES["references"], 1, 30)
-    assert len({(i.prompt, i.context) for i in drawn}) == len(drawn) == 30
-    assert {split_of(instance) for instance in drawn} == {"test"}
-
-
 def test_evaluates_a_stored_adapter(
     tiny_small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation, "TAUGHT_FAMILIES", ("arithmetic", "comparison"))
-    monkeypatch.setattr("backend.pico.adapters.generation.MAX_NEW_TOKENS", {False: 3})
+    monkeypatch.setattr("backend.pico.decoder.MAX_NEW_TOKENS", {False: 3})
     export(open_run(tmp_path, "json", tiny_small, 0), tmp_path / "json")
     scores = evaluate(SPECS["json"], tiny_small, tmp_path / "json", 2)
     assert [score.kind for score in scores] == [

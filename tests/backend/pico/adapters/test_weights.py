@@ -13,7 +13,15 @@ from safetensors.torch import load_file
 
 from backend.pico.adapters.export import MAX_BYTES
 from backend.pico.adapters.specs import SPECS
-from backend.pico.adapters.weights import ADAPTERS, WEIGHTS, adapt, load_base, merge, save_adapter
+from backend.pico.adapters.weights import (
+    ADAPTERS,
+    WEIGHTS,
+    adapt,
+    load_base,
+    merge,
+    save_adapter,
+    write_merged,
+)
 
 if TYPE_CHECKING:
     from backend.pico.model import Model
@@ -51,6 +59,9 @@ def test_peft_reads_the_folder_and_agrees_with_merged_weights(
     merge(merged, tmp_path)
     torch.testing.assert_close(logits(merged), by_peft, atol=1e-4, rtol=1e-4)
     assert (by_peft - before).abs().max() > 0.01
+
+    write_merged(base, tmp_path, tmp_path / "merged")
+    torch.testing.assert_close(logits(load_base(tmp_path / "merged")[0]), logits(merged))
 
 
 def test_configuration_names_the_base_and_sorts_the_targets(tiny_small: Path, tmp_path: Path) -> None:
