@@ -27,10 +27,11 @@ LOG_EVERY = 1000
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What the model wrote: the whole text, special tokens included, and how many tokens it took."""
+    """What the model wrote: the whole text, special tokens but the end of the turn included."""
 
     text: str
-    num_tokens: int
+    token_ids: list[int]
+    is_complete: bool  # False: cut off
 
 
 class Decoder:
@@ -63,26 +64,32 @@ class Decoder:
             ids = self.tokenizer.encode(prompt).ids
             engine.add(Request(request_id=str(index), prompt_token_ids=ids, params=params))
         found: list[list[int]] = [[] for _ in prompts]
-        finished = 0
+        reasons: dict[int, str] = {}
         while engine.has_work:
             for output in engine.step():
                 if output.error:
                     raise RuntimeError(f"{self.folder}: prompt {output.request_id}: {output.error}")
-                found[int(output.request_id)] += output.token_ids
-                finished += output.finish_reason is not None
-                if output.finish_reason is not None and finished % LOG_EVERY == 0:
-                    LOG.info("%d of %d answered", finished, len(prompts))
-        return [Completion(self.tokenizer.decode(ids, skip_special_tokens=False), len(ids)) for ids in found]
+                index = int(output.request_id)
+                found[index] += output.token_ids
+                if output.finish_reason is not None:
+                    reasons[index] = output.finish_reason
+                    if len(reasons) % LOG_EVERY == 0:
+                        LOG.info("%d of %d answered", len(reasons), len(prompts))
+        return [
+            Completion(self.tokenizer.decode(ids, skip_special_tokens=False), ids, reasons[index] == "stop")
+            for index, ids in enumerate(found)
+        ]
 
     def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
         """What the model writes in place of each conversation's last message."""
-        prompts = [
-            render(
-                found["messages"][:-1], found["tools"], add_generation_prompt=True, enable_thinking=thinking
-            )
-            for found in asked
-        ]
+        prompts = [prompt_of(found, thinking=thinking) for found in asked]
         return self.complete(prompts, MAX_NEW_TOKENS[thinking])
+
+
+def prompt_of(conversation: Conversation, *, thinking: bool) -> str:
+    """Everything before the conversation's last message, as the model is asked for it."""
+    messages, tools = conversation["messages"][:-1], conversation["tools"]
+    return render(messages, tools, add_generation_prompt=True, enable_thinking=thinking)
 
 
 def answer_in(text: str, *, thinking: bool) -> str:

@@ -98,7 +98,7 @@ def evaluate(decoder: Decoder, choice: Choice) -> dict[Cell, Score]:
     for cell, found in instances.items():
         family, failures, tokens = FAMILIES[cell.family], [], 0
         for instance, completion in zip(found, islice(texts, len(found)), strict=True):
-            tokens += completion.num_tokens
+            tokens += len(completion.token_ids)
             if not family.grade(instance, answer_in(completion.text, thinking=choice.thinking)):
                 failures.append((instance, completion.text))
         scores[cell] = Score(len(found), failures, tokens)

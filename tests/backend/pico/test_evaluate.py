@@ -17,10 +17,15 @@ from backend.pico.tasks import FAMILIES, split_of
 from backend.pico.tokenizer import render
 
 SMALL = WEIGHTS / "pico-small"
+END = 2  # the id of <|im_end|>
+
+
+def written(text: str, num_tokens: int = 3) -> Completion:
+    return Completion(text, [0] * num_tokens, is_complete=True)
 
 
 class Oracle:
-    """Knows every answer, thinks aloud, and gets the arithmetic of tier 2 wrong."""
+    """Knows every answer and thinks aloud when told to."""
 
     def __init__(self) -> None:
         self.asked: list[Conversation] = []
@@ -28,7 +33,7 @@ class Oracle:
     def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
         self.asked += asked
         texts = [found["messages"][-1]["content"] for found in asked]
-        return [Completion(f"well\n</think>\n\n{text}" if thinking else text, 3) for text in texts]
+        return [written(f"well\n</think>\n\n{text}" if thinking else text) for text in texts]
 
 
 def test_questions_are_distinct_and_of_the_split() -> None:
@@ -59,7 +64,7 @@ def test_wrong_answers_count_where_they_belong() -> None:
     class Wrong(Oracle):
         def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
             right = super().answer(asked, thinking=thinking)
-            return [Completion("no idea", 2), *right[1:]]
+            return [written("no idea", 2), *right[1:]]
 
     choice = Choice(4, families=("sorting", "units"), tiers=(1, 3))
     scores = evaluate(Wrong(), choice)  # type: ignore[arg-type]
@@ -80,7 +85,7 @@ def test_wrong_answers_count_where_they_belong() -> None:
 def test_a_thought_without_an_end_is_no_answer() -> None:
     class Endless(Oracle):
         def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
-            return [Completion(found["messages"][-1]["content"], 9) for found in asked]
+            return [written(found["messages"][-1]["content"]) for found in asked]
 
     scores = evaluate(Endless(), Choice(2, families=("arithmetic",), thinking=True))  # type: ignore[arg-type]
     assert mean_accuracy(scores, [1]) == 0.0
@@ -106,6 +111,8 @@ def test_decoder_gives_what_transformers_gives() -> None:
         output = model.generate(  # type: ignore[misc]
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False
         )
-        written = [token for token in output[0, ids.shape[1] :].tolist() if token != 2]
-        expected.append(Completion(tokenizer.decode(written, skip_special_tokens=False), len(written)))
+        found = output[0, ids.shape[1] :].tolist()
+        answer = [token for token in found if token != END]
+        text = tokenizer.decode(answer, skip_special_tokens=False)
+        expected.append(Completion(text, answer, is_complete=END in found))
     assert Decoder(SMALL, rows=3).complete(prompts, 12) == expected
