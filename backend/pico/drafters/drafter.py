@@ -39,18 +39,14 @@ class Drafter(nn.Module):
 
 def ahead(x: Tensor, steps: int, dim: int = 1) -> Tensor:
     """x moved so that place t holds what was at t + steps; zeros come in at the end."""
-    if steps == 0:
-        return x
-    kept = x.narrow(dim, steps, max(0, x.shape[dim] - steps))
-    return torch.cat((kept, torch.zeros_like(x.narrow(dim, 0, min(steps, x.shape[dim])))), dim)
+    gone, kept = x.tensor_split([min(steps, x.shape[dim])], dim)
+    return torch.cat((kept, torch.zeros_like(gone)), dim)
 
 
 def behind(x: Tensor, steps: int, dim: int = 1) -> Tensor:
     """x moved so that place t holds what was at t - steps; zeros come in at the front."""
-    if steps == 0:
-        return x
-    kept = x.narrow(dim, 0, max(0, x.shape[dim] - steps))
-    return torch.cat((torch.zeros_like(x.narrow(dim, 0, min(steps, x.shape[dim]))), kept), dim)
+    kept, gone = x.tensor_split([max(0, x.shape[dim] - steps)], dim)
+    return torch.cat((torch.zeros_like(gone), kept), dim)
 
 
 def round_places(predicts: Tensor, drafted: int) -> Tensor:

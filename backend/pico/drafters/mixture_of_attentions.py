@@ -126,7 +126,7 @@ class MixtureOfAttentions(Drafter):
         count = self.config.target_layers
         streams = view.layers[-count - 1 : -1] if count else ()
         for layer, stream in zip(target.decoder_layers[-count:] if count else (), streams, strict=True):
-            x = _target_layer(layer, stream, x, rotate, mask)
+            x = run_target_layer(layer, stream, x, rotate, mask)
         hidden: Tensor = target.norm(x)
         return hidden
 
@@ -175,7 +175,7 @@ def random_ages(shape: torch.Size, generator: torch.Generator) -> Tensor:
     return ages
 
 
-def _target_layer(layer: nn.Module, stream: Tensor, x: Tensor, rotate: Rotation, mask: Tensor) -> Tensor:
+def run_target_layer(layer: nn.Module, stream: Tensor, x: Tensor, rotate: Rotation, mask: Tensor) -> Tensor:
     """A layer of the target over drafted inputs x; `stream` is what it reads at verified positions."""
     attention = cast("Attention", layer.get_submodule("self_attn"))  # the same parameters
     input_norm = layer.get_submodule("input_layernorm")
