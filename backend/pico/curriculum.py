@@ -55,6 +55,7 @@ _DIRECT = {(1, False): 0.25, (2, False): 0.3, (3, False): 0.35, (4, False): 0.2,
 _THINKING = {(1, True): 0.2, (2, True): 0.25, (3, True): 0.7, (4, True): 1.1, (5, True): 1.2}
 EMPHASIS: dict[str, Emphasis] = {
     "pico-small": {(1, False): 0.7, (2, False): 1.0, (3, False): 0.1, (4, False): 0.04, (5, False): 0.03},
+    "pico-base": {**_DIRECT, **_THINKING},
     "pico-large": {**_DIRECT, **_THINKING},
     "pico-draft": {**_DIRECT, **_THINKING},
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,14 +27,19 @@ class Routing:
     chosen: Tensor  # (tokens, chosen experts)
 
 
-def run_experts(experts: nn.Module, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum of the chosen experts' outputs: x (T, D), chosen and weights (T, k) → (T, D)."""
+def run_experts(
+    gate_up_proj: Tensor, down_proj: Tensor, x: Tensor, chosen: Tensor, weights: Tensor
+) -> Tensor:
+    """The weighted sum of the chosen experts' outputs: x (T, D) → (T, D).
+
+    gate_up_proj (E, 2 I, D), down_proj (E, D, I), chosen and weights (T, k).
+    """
     order = chosen.flatten().argsort()
-    counts = torch.bincount(chosen.flatten(), minlength=experts.num_experts).tolist()
+    counts = torch.bincount(chosen.flatten(), minlength=len(down_proj)).tolist()
     tokens = order // chosen.shape[1]
     outputs = []
-    gate_up, down = experts.gate_up_proj.unbind(0), experts.down_proj.unbind(0)
-    for expert, rows in enumerate(x[tokens].split(counts)):
+    gate_up, down = gate_up_proj.unbind(0), down_proj.unbind(0)
+    for expert, rows in enumerate(torch.split(x[tokens], counts)):
         gate, up = nn.functional.linear(rows, gate_up[expert]).chunk(2, dim=-1)
         outputs.append(nn.functional.linear(nn.functional.silu(gate) * up, down[expert]))
     weighted = torch.cat(outputs) * weights.flatten()[order].unsqueeze(1)
@@ -52,7 +57,7 @@ class ExpertBlock(nn.Module):
         # In a list, so that the shared network is not registered once per layer.
         self._hyper = [hyper] if hyper is not None else []
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, hidden: Tensor) -> Tensor:
         """(rows, length, D) → the same; keeps the routing for the balance loss."""
         x = hidden.flatten(0, 1)
@@ -60,7 +65,7 @@ class ExpertBlock(nn.Module):
         weights, chosen = probabilities.topk(self.gate.top_k, dim=-1)
         weights = weights / weights.sum(dim=-1, keepdim=True)
         self.routing = Routing(probabilities, chosen)
-        output = run_experts(self.experts, x, chosen, weights)
+        output = run_experts(self.experts.gate_up_proj, self.experts.down_proj, x, chosen, weights)
         for hyper in self._hyper:
             output = output + hyper(self.layer, x, chosen)
         return output.view_as(hidden)
@@ -69,7 +74,7 @@ class ExpertBlock(nn.Module):
 def replace_blocks(model: nn.Module, hyper: HyperNetwork | None = None) -> None:
     """Let every mixture-of-experts block of the model compute this way."""
     for index, layer in enumerate(model.get_submodule("model.layers").children()):
-        layer.mlp = ExpertBlock(layer.mlp, index, hyper)
+        layer.mlp = ExpertBlock(cast("Any", layer.mlp), index, hyper)
 
 
 def routings(model: nn.Module) -> Iterator[Routing]:

@@ -65,9 +65,8 @@ class Muon(torch.optim.Optimizer):
             buffer = state["momentum"].lerp_(parameter.grad, 1 - momentum)
             directions.append(parameter.grad.lerp(buffer, momentum))
         scale = max(1.0, shape[-2] / shape[-1]) ** 0.5
-        updates = shared_out(torch.stack(directions).flatten(0, -3)).unflatten(
-            0, (len(parameters), *shape[:-2])
-        )
+        stack = torch.stack(directions)
+        updates = shared_out(stack.flatten(0, -3)).view_as(stack)
         for parameter, update in zip(parameters, updates, strict=True):
             parameter.add_(update, alpha=-lr * scale)
 

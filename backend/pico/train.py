@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from backend.pico.model import Model
 
 LOG = logging.getLogger("backend.pico.train")
-CONVERSATIONS_PER_STEP = {"pico-small": 128, "pico-large": 96, "pico-draft": 96}
+CONVERSATIONS_PER_STEP = {"pico-small": 128, "pico-base": 96, "pico-large": 96, "pico-draft": 96}
 BALANCE_WEIGHT = 0.01
 WARMUP_STEPS = 60
 FINAL_LR_SHARE = 0.02
