@@ -1,4 +1,4 @@
-"""Write a run's weights in Hugging Face's layout: `python -m backend.pico.export --model NAME --run-dir DIR`."""
+"""Write a run's weights as Hugging Face does: `python -m backend.pico.export --model NAME --run-dir DIR`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import torch
 
 from backend.pico.model import CONTEXT_TOKENS, SHAPES
 from backend.pico.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, TEMPLATE_PATH, TURN_END, special_id
-from backend.pico.train import Run, open_run
+from backend.pico.train import WEIGHTS, Run, open_run
 
 LOG = logging.getLogger("backend.pico.export")
-WEIGHTS = Path(__file__).with_name("weights")
 MAX_BYTES = {"pico-small": 4_000_000, "pico-large": 16_000_000, "pico-draft": 800_000}
 
 

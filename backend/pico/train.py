@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from torch.multiprocessing.spawn import spawn
 
 from backend.config import HyperMoEConfig
+from backend.pico import recipe
 from backend.pico.batches import Encoded, all_right, forward, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Cell, Mix, conversation, sample_conversations
 from backend.pico.experts import balance_loss, replace_blocks
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from backend.pico.model import Model
 
 LOG = logging.getLogger("backend.pico.train")
+WEIGHTS = Path(__file__).with_name("weights")
 CONVERSATIONS_PER_STEP = {"pico-small": 128, "pico-base": 96, "pico-large": 96, "pico-draft": 96}
 BALANCE_WEIGHT = 0.01
 WARMUP_STEPS = 60
@@ -119,6 +121,17 @@ def open_run(folder: Path, name: str, seed: int, parent: Path | None = None, hyp
         run.load()
         LOG.info("resumed at step %d", run.step)
     return run
+
+
+def provide_vocabulary(folder: Path, seed: int, *, fresh: bool) -> None:
+    """Put tokenizer.json into a new run's folder: the family's own, since its members must share one."""
+    path = folder / "tokenizer.json"
+    if path.exists():
+        return
+    if fresh:
+        train_tokenizer(seed).save(str(path))
+    else:
+        path.write_bytes((WEIGHTS / "pico-small" / "tokenizer.json").read_bytes())
 
 
 def start_from(model: Model, parent: Path, seed: int, *, sparse: bool) -> None:
@@ -253,21 +266,29 @@ def main() -> None:
     parser.add_argument(
         "--run-dir", type=Path, required=True, help="tokenizer and checkpoint; outside the repository"
     )
-    parser.add_argument("--model", choices=sorted(SHAPES), required=True)
+    parser.add_argument("--all", action="store_true", help="every stage of backend.pico.recipe, in order")
+    parser.add_argument("--model", choices=sorted(SHAPES))
     parser.add_argument("--parent", type=Path, help="the run directory whose weights a new run starts from")
+    parser.add_argument("--new-vocabulary", action="store_true", help="train one instead of the family's")
     parser.add_argument("--hyper", action="store_true", help="with HyperMoE")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--decay-steps", type=int, required=True)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--decay-steps", type=int)
     parser.add_argument("--workers", type=int, default=1, help="processes of one thread each")
     parser.add_argument(
         "--compile", action="store_true", help="a quarter faster after some minutes of compilation"
     )
     options = parser.parse_args()
+    if options.all:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+        recipe.run(options.run_dir, options.workers)
+        return
+    for name in ("model", "steps", "decay_steps"):
+        if getattr(options, name) is None:
+            parser.error(f"--{name.replace('_', '-')} is missing; give it, or --all for the whole family")
     options.run_dir.mkdir(parents=True, exist_ok=True)
     (options.run_dir / "rendezvous").unlink(missing_ok=True)
-    if not (options.run_dir / "tokenizer.json").exists():
-        train_tokenizer(options.seed).save(str(options.run_dir / "tokenizer.json"))
+    provide_vocabulary(options.run_dir, options.seed, fresh=options.new_vocabulary)
     if options.workers == 1:
         work(0, options)
     else:

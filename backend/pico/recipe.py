@@ -1,0 +1,81 @@
+"""Everything that ships, in order: `python -m backend.pico.train --all --run-dir DIR [--workers 2]`.
+
+Each stage is a command of its own with a directory of its own. A killed recipe goes on where it stopped:
+finished stages are skipped, and the one that was under way resumes from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LOG = logging.getLogger("backend.pico.recipe")
+DONE = "done"  # the file that marks a finished stage
+WEIGHTS = Path(__file__).with_name("weights")
+ADAPTERS = ("json", "german", "formal", "si", "codewords", "json-large")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One command; "{runs}" in its arguments stands for the directory of all stages, "{own}" for its own."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+
+
+def _member(name: str, model: str, steps: int, decay_steps: int, *more: str) -> Stage:
+    schedule = ("--steps", str(steps), "--decay-steps", str(decay_steps))
+    return Stage(name, "train", ("--model", model, "--run-dir", "{own}", *schedule, *more))
+
+
+def _export(model: str) -> Stage:
+    return Stage(f"{model}-export", "export", ("--model", model, "--run-dir", f"{{runs}}/{model}"))
+
+
+def _drafter(name: str) -> Stage:
+    arguments = ("--drafter", name, "--target", str(WEIGHTS / "pico-large"), "--run-dir", "{own}")
+    return Stage(f"drafter-{name}", "drafters.train", (*arguments, "--steps", "1000"))
+
+
+def _adapter(name: str) -> tuple[Stage, Stage]:
+    train = ("--name", name, "--run-dir", "{own}", "--steps", "600")
+    export = ("--name", name, "--run-dir", f"{{runs}}/adapter-{name}")
+    return (
+        Stage(f"adapter-{name}", "adapters.train", train),
+        Stage(f"adapter-{name}-export", "adapters.export", export),
+    )
+
+
+STAGES: tuple[Stage, ...] = (
+    _member("pico-small", "pico-small", 6000, 1500),
+    _export("pico-small"),
+    _member("pico-base", "pico-base", 4000, 1, "--parent", "{runs}/pico-small"),
+    # Both from the same weights, on the same data, for as many steps: what HyperMoE is worth.
+    _member("hyper-without", "pico-large", 500, 150, "--parent", "{runs}/pico-base"),
+    _member("hyper-with", "pico-large", 500, 150, "--parent", "{runs}/pico-base", "--hyper"),
+    _member("pico-large", "pico-large", 3000, 1200, "--parent", "{runs}/pico-base"),
+    _export("pico-large"),
+    *(_drafter(name) for name in ("draft", "medusa", "eagle", "mixture_of_attentions")),
+    *(stage for name in ADAPTERS for stage in _adapter(name)),
+)
+
+
+def run(folder: Path, workers: int, stages: Sequence[Stage] = STAGES) -> None:
+    """Run the stages that are not finished. Raises CalledProcessError when one fails."""
+    for stage in stages:
+        own = folder / stage.name
+        if (own / DONE).exists():
+            LOG.info("%s is finished", stage.name)
+            continue
+        own.mkdir(parents=True, exist_ok=True)
+        arguments = [argument.format(runs=folder, own=own) for argument in stage.arguments]
+        if stage.module == "train":
+            arguments += ["--workers", str(workers)]
+        LOG.info("%s: python -m backend.pico.%s %s", stage.name, stage.module, " ".join(arguments))
+        subprocess.run([sys.executable, "-m", f"backend.pico.{stage.module}", *arguments], check=True)
+        (own / DONE).touch()

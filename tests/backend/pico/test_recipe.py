@@ -1,0 +1,61 @@
+"""The recipe names stages that exist, skips what is finished and stops at what fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from backend.pico import recipe
+from backend.pico.adapters.specs import SPECS
+from backend.pico.drafters.train import DRAFTERS
+from backend.pico.recipe import DONE, STAGES, Stage
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    found: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: found.append(command))
+    return found
+
+
+def test_stages_call_modules_that_exist_and_cover_the_family() -> None:
+    names = {stage.name for stage in STAGES}
+    assert len(names) == len(STAGES)
+    for stage in STAGES:
+        assert callable(import_module(f"backend.pico.{stage.module}").main)
+    assert {f"adapter-{name}" for name in SPECS} | {f"drafter-{name}" for name in DRAFTERS} <= names
+
+
+def test_parents_come_before_those_that_need_them() -> None:
+    seen: set[str] = set()
+    for stage in STAGES:
+        for argument in stage.arguments:
+            if argument.startswith("{runs}/"):
+                assert argument.removeprefix("{runs}/") in seen, stage
+        seen.add(stage.name)
+
+
+def test_finished_stages_are_skipped(tmp_path: Path, commands: list[list[str]]) -> None:
+    stages = (Stage("first", "train", ("--run-dir", "{own}")), Stage("second", "export", ("{runs}/first",)))
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / DONE).touch()
+    recipe.run(tmp_path, 2, stages)
+    assert commands == [[sys.executable, "-m", "backend.pico.export", f"{tmp_path}/first"]]
+    recipe.run(tmp_path, 2, stages)
+    assert len(commands) == 1
+
+
+def test_a_failing_stage_stops_the_recipe_and_stays_unfinished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(command: list[str], check: bool) -> None:
+        raise subprocess.CalledProcessError(1, command)
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    with pytest.raises(subprocess.CalledProcessError):
+        recipe.run(tmp_path, 1, (Stage("first", "train", ()),))
+    assert not (tmp_path / "first" / DONE).exists()
