@@ -17,21 +17,18 @@ from pathlib import Path
 from random import Random
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from backend.pico.batches import group_by_length, make_batch
 from backend.pico.conversations import Conversation
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
+from backend.pico.decoder import Decoder
 from backend.pico.drafters.drafter import Drafter, ahead
 from backend.pico.drafters.store import DRAFTERS, load_drafter
 from backend.pico.drafters.target import Target, load_target
 from backend.pico.drafters.train import MEMBER, drafter_folder
 from backend.pico.tokenizer import TURN_END, render, special_id
 
-LOG = logging.getLogger("backend.pico.drafters.acceptance")
-MAX_NEW_TOKENS = 256
-BATCH_ROWS = 64
 GROUPS = ("all", "direct", "thinking")
 CHAIN, TREE = "chain", "top-2 tree"  # the tree holds every path of first and second candidates
 
@@ -101,40 +98,24 @@ def _shares(parts: Sequence[int], wholes: Sequence[int]) -> list[float]:
 Tallies = dict[str, dict[str, dict[str, Tally]]]  # by drafter, group and mode
 
 
-@torch.no_grad()
-def greedy_answers(
-    target: Target, tokenizer: Tokenizer, conversations: Sequence[Conversation]
-) -> list[Answered]:
-    """The target's own answers instead of the given ones, shortest prompts first."""
-    end = special_id(tokenizer, TURN_END)
-    prompts = [(tokenizer.encode(prompt_of(found)).ids, is_thinking(found)) for found in conversations]
-    prompts.sort(key=lambda prompt: len(prompt[0]))
+def greedy_answers(decoder: Decoder, conversations: Sequence[Conversation]) -> list[Answered]:
+    """The target's own answers instead of the given ones; direct questions come first."""
+    end = special_id(decoder.tokenizer, TURN_END)
     answered = []
-    for begin in range(0, len(prompts), BATCH_ROWS):
-        asked = prompts[begin : begin + BATCH_ROWS]
-        width = len(asked[-1][0])
-        padded = [[end] * (width - len(ids)) + ids for ids, _ in asked]
-        real = [[0] * (width - len(ids)) + [1] * len(ids) for ids, _ in asked]
-        output = target.model.generate(
-            input_ids=torch.tensor(padded),
-            attention_mask=torch.tensor(real),
-            max_new_tokens=MAX_NEW_TOKENS,
-            do_sample=False,
-            eos_token_id=end,
-            pad_token_id=end,
-        )
-        for (ids, thinking), row in zip(asked, output[:, width:].tolist(), strict=True):
-            answer = row[: row.index(end) + 1] if end in row else row
-            written = [False] * len(ids) + [True] * len(answer)
-            answered.append(Answered(ids + answer, written, thinking))
-        LOG.info("answered %d of %d", len(answered), len(prompts))
+    for thinking in (False, True):
+        asked = [found for found in conversations if is_thinking(found) == thinking]
+        for conversation, completion in zip(asked, decoder.answer(asked, thinking=thinking), strict=True):
+            text = render(
+                conversation["messages"][:-1],
+                conversation["tools"],
+                add_generation_prompt=True,
+                enable_thinking=thinking,
+            )
+            prompt: list[int] = decoder.tokenizer.encode(text).ids
+            answer = completion.token_ids + ([end] if completion.is_complete else [])
+            written = [False] * len(prompt) + [True] * len(answer)
+            answered.append(Answered(prompt + answer, written, thinking))
     return answered
-
-
-def prompt_of(conversation: Conversation) -> str:
-    """Everything before the last answer, as the engine is asked."""
-    asked, thinking = conversation["messages"][:-1], is_thinking(conversation)
-    return render(asked, conversation["tools"], add_generation_prompt=True, enable_thinking=thinking)
 
 
 def is_thinking(conversation: Conversation) -> bool:
@@ -208,12 +189,12 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)
     target = load_target(options.target)
-    tokenizer = Tokenizer.from_file(str(options.target / "tokenizer.json"))
     folders = {name: drafter_folder(options.target, name) for name in DRAFTERS}
     drafters = {name: load_drafter(folder) for name, folder in folders.items() if folder.exists()}
     rng = Random(f"acceptance:{options.seed}")
     conversations = sample_conversations(rng, Mix(EMPHASIS[MEMBER]), options.count, "test")
-    tallies = measure(target, drafters, greedy_answers(target, tokenizer, conversations))
+    answered = greedy_answers(Decoder(options.target), conversations)
+    tallies = measure(target, drafters, answered)
     if options.json:
         options.json.write_text(json.dumps(summaries(tallies), indent=2) + "\n", encoding="utf-8")
     sys.stdout.write(table(tallies))

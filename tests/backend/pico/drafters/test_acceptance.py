@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 from tokenizers import Tokenizer
 
+from backend.pico import decoder
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
-from backend.pico.drafters import acceptance
+from backend.pico.decoder import Decoder
 from backend.pico.drafters.acceptance import (
     CHAIN,
     TREE,
@@ -27,10 +29,14 @@ from backend.pico.drafters.target import Target
 
 
 @pytest.fixture
-def answered(target: Target, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> list[Answered]:
-    monkeypatch.setattr(acceptance, "MAX_NEW_TOKENS", 21)  # no whole number of rounds
+def answered(
+    target: Target, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[Answered]:
+    target.model.save_pretrained(tmp_path)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.setattr(decoder, "MAX_NEW_TOKENS", {False: 21, True: 21})  # no whole number of rounds
     conversations = sample_conversations(Random(0), Mix(EMPHASIS["pico-large"]), 6, "test")
-    return greedy_answers(target, tokenizer, conversations)
+    return greedy_answers(Decoder(tmp_path), conversations)
 
 
 def test_answers_are_the_targets_own(target: Target, answered: list[Answered]) -> None:
