@@ -40,7 +40,7 @@ class Spec:
             task_type="CAUSAL_LM",
             base_model_name_or_path=self.base,
             r=self.rank,
-            lora_alpha=(4 if self.is_rank_stabilised else 2 * self.rank),
+            lora_alpha=(8 if self.is_rank_stabilised else 2 * self.rank),
             use_rslora=self.is_rank_stabilised,
             target_modules=list(self.targets),
         )
