@@ -1,0 +1,26 @@
+"""Hermes and Qwen: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, one block for each call."""
+
+from __future__ import annotations
+
+from gateway.tool_calls.json_scanner import NotACall
+from gateway.tool_calls.parser import Syntax
+from gateway.tool_calls.reading import CallSink, Reading, call_object, expect, nonspace
+
+OPEN_TAG = "<tool_call>"
+CLOSE_TAG = "</tool_call>"
+
+
+def _read(sink: CallSink) -> Reading[None]:
+    char = yield from nonspace()
+    if char != "{":
+        raise NotACall
+    while char == "{":  # some write several into one block
+        char = (yield from call_object(sink)) or (yield from nonspace())
+        while char == "}":  # one too many
+            char = yield from nonspace()
+    if char != CLOSE_TAG[0]:
+        raise NotACall
+    yield from expect(CLOSE_TAG[1:])
+
+
+HERMES = Syntax("hermes", _read, marks=(OPEN_TAG,), endings=("}" + CLOSE_TAG, CLOSE_TAG))

@@ -1,0 +1,56 @@
+"""Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`; newer: `[TOOL_CALLS]name[ARGS]{…}` per call."""
+
+from __future__ import annotations
+
+from gateway.tool_calls.json_scanner import WHITESPACE, NotACall
+from gateway.tool_calls.parser import Syntax
+from gateway.tool_calls.reading import CallSink, Reading, call_object, container, nonspace
+
+MARK = "[TOOL_CALLS]"
+ARGS_MARK = "[ARGS]"
+ID_MARK = "[CALL_ID]"
+MAX_NAME_CHARS = 128
+
+
+def _read(sink: CallSink) -> Reading[None]:
+    char = yield from nonspace()
+    if char == "[":
+        yield from _list(sink)
+    else:
+        yield from _named(char, sink)
+
+
+def _list(sink: CallSink) -> Reading[None]:
+    char = ","
+    while char == ",":
+        if (yield from nonspace()) != "{":
+            raise NotACall
+        char = (yield from call_object(sink)) or (yield from nonspace())
+    if char != "]":
+        raise NotACall
+
+
+def _named(char: str, sink: CallSink) -> Reading[None]:
+    name = ""
+    while char not in "[{":
+        name += char
+        if len(name) > MAX_NAME_CHARS:
+            raise NotACall
+        char = yield
+    sink.begin(name.rstrip(WHITESPACE))
+    while char == "[":
+        mark = char
+        while not mark.endswith((ARGS_MARK, ID_MARK)):
+            if len(mark) > MAX_NAME_CHARS:  # an id stands between the two marks
+                raise NotACall
+            mark += yield
+        if mark.endswith(ARGS_MARK):
+            char = yield from nonspace()
+            break
+    if char != "{":
+        raise NotACall
+    yield from container(char, sink.put)
+    sink.end()
+
+
+MISTRAL = Syntax("mistral", _read, marks=(MARK,), endings=("}]", "]"))

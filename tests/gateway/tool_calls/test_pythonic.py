@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.tool_calls.pythonic import PYTHONIC
+from tests.gateway.tool_calls.pieces import cut, cuts, decoded, json_values, parse
+
+keywords = st.dictionaries(st.sampled_from(["a", "city", "n_1"]), json_values, max_size=3)
+calls = st.tuples(st.sampled_from(["add", "look_up"]), keywords)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    made=st.lists(calls, min_size=1, max_size=3),
+    places=cuts,
+    mark=st.sampled_from(["", "\n", "<|python_start|>"]),
+)
+def test_calls_are_what_was_written(
+    made: list[tuple[str, dict[str, Any]]], places: list[int], mark: str
+) -> None:
+    listed = (f"{name}({', '.join(f'{k}={v!r}' for k, v in values.items())})" for name, values in made)
+    shown, found = parse(PYTHONIC, cut(f"{mark}[{', '.join(listed)}]", places))
+    assert (shown, decoded(found)) == ("", made)
+
+
+def test_literals_become_json() -> None:
+    text = """[add(a='it''s', b=("x", -1.5), c={1: None}, d=True, e="\\d", f="\\ud800", g=[])]"""
+    ((_, values),) = decoded(parse(PYTHONIC, [text])[1])
+    expected = {"a": "its", "b": ["x", -1.5], "c": {"1": None}, "d": True, "e": "\\d", "f": "\ud800", "g": []}
+    assert values == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[add(1)]", "[add(a=b)]", "[add(a=open('x'))]", "[add(**{'a': 1})]", "[add(a=1, a=2)]",
+        "[add(a=1e999)]",
+        "[add(a={1, 2})]", "[add(a=b'x')]", "[add(a=1]", "[add(a=" + "[" * 100 + "]" * 100 + ")]",
+        "[1, 2]", "[]",
+        "[other(a=1)]", "[add", "[" + "a" * 300, "See [add(a=1)]", "[add(a=" + "9" * 5000 + ")]",
+    ],
+)  # fmt: skip
+def test_what_is_no_call_is_text(text: str) -> None:
+    assert parse(PYTHONIC, list(text)) == (text, [])
+
+
+def test_large_arguments_are_read_once() -> None:
+    ((_, found),) = parse(PYTHONIC, list(f"[add(a={'x' * 50_000!r})]"))[1]
+    assert json.loads(found) == {"a": "x" * 50_000}
