@@ -24,10 +24,10 @@ from tokenizers import Tokenizer
 from backend.pico.conversations import messages_of
 from backend.pico.curriculum import Cell
 from backend.pico.decoder import Decoder, answer_in
-from backend.pico.export import WEIGHTS
 from backend.pico.hyper_moe import load_sparse
 from backend.pico.model import SHAPES
 from backend.pico.perplexity import perplexity
+from backend.pico.recipe import WEIGHTS
 from backend.pico.tasks import FAMILIES, Family, Instance, Split
 
 if TYPE_CHECKING:

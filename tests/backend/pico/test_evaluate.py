@@ -12,7 +12,7 @@ from backend.pico.conversations import Conversation
 from backend.pico.curriculum import Cell
 from backend.pico.decoder import Completion, Decoder
 from backend.pico.evaluate import Choice, draw_instances, evaluate, load, mean_accuracy, record, table
-from backend.pico.export import WEIGHTS
+from backend.pico.recipe import WEIGHTS
 from backend.pico.tasks import FAMILIES, split_of
 from backend.pico.tokenizer import render
 

@@ -10,8 +10,8 @@ import torch
 
 from backend.pico.conversations import Conversation, messages_of
 from backend.pico.evaluate import load
-from backend.pico.export import WEIGHTS
 from backend.pico.perplexity import encode_last_answer, perplexity
+from backend.pico.recipe import WEIGHTS
 from backend.pico.tasks import FAMILIES
 
 
