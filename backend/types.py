@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -45,6 +49,24 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
         return self.temperature == 0.0
 
 
+class DraftOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One request's own word on speculative decoding, where the policy lets requests have one."""
+
+    drafter: str | None = None  # None: the model's; "none": no speculation
+    max_tokens: int | None = None  # drafted per step; None: the model's
+
+
+class GrammarSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the output must look like; compiled in the engine's process."""
+
+    kind: Literal["json_schema", "regex", "choice", "lark"]
+    text: str  # a JSON schema; a regular expression; a JSON list of strings; a Lark grammar with rule `start`
+    is_exact: bool = False  # JSON schema: refuse keywords that cannot be enforced, rather than ignore them
+    param: str = "response_format"  # the API field that a refusal names
+    # What comes first: nothing; the rest of a thought that the prompt opened; a whole thought with its tags.
+    thought: Literal["none", "inside", "whole"] = "none"
+
+
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One sequence to generate. A chat request with n > 1 is n of these."""
 
@@ -54,6 +76,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tenant_salt: str = ""  # part of every page's identity: tenants never share KV
     adapter: str = ""  # content hash of the LoRA weights; "" is the base model
     traceparent: str = ""  # W3C; "" when the request is not traced
+    grammar: GrammarSpec | None = None
+    draft: DraftOptions | None = None  # None: as the model is configured
+    prediction_token_ids: list[int] = []  # what the output may look like; only its speed depends on it
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -75,7 +100,51 @@ class StepOutput(msgspec.Struct, omit_defaults=True, kw_only=True):
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None  # the EOS or stop token that ended it; not in token_ids
     error: str = ""  # a sentence for the user, with finish_reason "error"
+    error_param: str = ""  # the API field at fault, when the request is: nothing is wrong with the engine
     num_cached_tokens: int = 0  # prompt tokens found in the prefix tree; valid from the first output on
+    num_drafted: int = 0  # draft tokens that this step verified
+    num_accepted: int = 0  # of these, how many are in the output
+
+
+class TokenGrammar(Protocol):
+    """A grammar that follows the output of one sequence (backend.structured.grammar).
+
+    Masks are bits per token, least significant first, in int32 words.
+    """
+
+    @property
+    def error(self) -> str:
+        """A sentence for the user once the grammar cannot be followed any further."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """The output is complete and nothing may follow."""
+        ...
+
+    def fill_mask(self, row: NDArray[np.int32]) -> None:
+        """Set the bits of the tokens that may come next."""
+        ...
+
+    def fill_masks(self, rows: NDArray[np.int32], drafts: list[int]) -> None:
+        """As `fill_mask` for [k + 1] rows: before each of the k drafts, and after all of them."""
+        ...
+
+    def advance(self, token_id: int) -> None:
+        """A token was kept."""
+        ...
+
+    def rollback(self, num_tokens: int) -> None:
+        """Forget the last tokens."""
+        ...
+
+    def filter_drafts(self, token_ids: list[int]) -> int:
+        """How many of these tokens, from the first on, may follow."""
+        ...
+
+    def forced_tokens(self) -> list[int]:
+        """Tokens that spell what must come next; empty when there is a choice."""
+        ...
 
 
 class SequenceStatus(enum.Enum):
@@ -104,6 +173,8 @@ class Sequence:
     row: int = -1  # in the state table; for as long as it runs
     seed: int = 0  # set by the engine when the request gives none
     num_preemptions: int = 0
+    grammar: TokenGrammar | None = None  # in the state after the sequence's output tokens
+    is_blocked: bool = False  # waits for its grammar: passed over in the queue
     # Times are time.monotonic() of the engine's process; -1: not yet.
     arrival_s: float = -1.0
     scheduled_s: float = -1.0
@@ -123,11 +194,15 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledChunk:
-    """`num_tokens` of one sequence to compute in this step, from position `start` on."""
+    """`num_tokens` of one sequence to compute in this step, from position `start` on.
+
+    The last of them may be a `draft`: guesses at what comes next, computed to be verified.
+    """
 
     sequence: Sequence
     start: int
     num_tokens: int
+    draft: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:
@@ -137,7 +212,7 @@ class ScheduledChunk:
     @property
     def samples(self) -> bool:
         """True when the chunk reaches the sequence's last token, so that its logits give the next one."""
-        return self.end == len(self.sequence.tokens)
+        return self.end >= len(self.sequence.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +221,7 @@ class Plan:
 
     chunks: list[ScheduledChunk]
     preempted: list[Sequence] = field(default_factory=list)  # lost their row and pages in this step
+    num_drafts: int = 0  # draft tokens in all chunks
 
     @property
     def num_tokens(self) -> int:

@@ -47,8 +47,9 @@ class WaitingQueue:
         self._sequences.move_to_end(request_id, last=False)
 
     def first(self, num_sequences: int) -> list[Sequence]:
-        """The sequences whose turn is next, in order; they stay in the queue."""
-        return list(itertools.islice(self._sequences.values(), num_sequences))
+        """The sequences whose turn is next, in order, without the blocked ones; they stay in the queue."""
+        ready = (sequence for sequence in self._sequences.values() if not sequence.is_blocked)
+        return list(itertools.islice(ready, num_sequences))
 
     def depart(self, sequence: Sequence, now_s: float) -> None:
         """Remove a sequence that is being admitted, and learn how fast the queue moves."""

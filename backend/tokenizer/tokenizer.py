@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from backend.tokenizer.detokenizer import Detokenizer
 from backend.tokenizer.files import TokenizerFiles, as_added_token, read_files
 from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG, ThinkingMode, thinking_mode
 from backend.tokenizer.token_bytes import TokenBytes, read_rules, special_ids
+from backend.tokenizer.tool_use import ToolUse, tool_use
 
 Message = Mapping[str, Any]
 
@@ -46,6 +47,7 @@ class Tokenizer:
         self._longest_token = max(map(len, backend.get_vocab(with_added_tokens=True)), default=1)
         self.eos_token_ids = files.eos_token_ids
         self.thinking = self._thinking_mode(files.chat_templates.get("default", ""))
+        self.tool_use = tool_use(self.render_chat) if self.has_chat_template else ToolUse()
         named = {backend.token_to_id(tag): tag for tag in (OPEN_TAG, CLOSE_TAG)}
         self.hidden_tags: dict[int, str] = {
             token_id: tag for token_id, tag in named.items() if token_id in self._text_bytes.hidden
@@ -71,6 +73,11 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         """Whether the checkpoint says how to write a chat."""
         return "default" in self._templates
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of special tokens, which carry no text."""
+        return self._text_bytes.hidden
 
     def encode(self, text: str, add_special_tokens: bool = False, max_tokens: int | None = None) -> list[int]:
         """Token ids of `text`; special tokens written in it count as such, as in transformers.
@@ -107,13 +114,19 @@ class Tokenizer:
         except OverflowError as error:
             raise RequestError(f"A token id is out of range: ids are 0 to {self.vocab_size - 1}.") from error
 
-    def detokenizer(self, *, skip_special_tokens: bool = True, continues: bool = False) -> Detokenizer:
+    def detokenizer(
+        self, *, skip_special_tokens: bool = True, continues: bool = False, shown: Collection[str] = ()
+    ) -> Detokenizer:
         """A fresh incremental decoder for one sequence.
 
         `continues`: the output goes on from a prompt's text (completions, a continued message), so a leading
         space is kept; without it the text starts anew (a chat answer), as decode() sees it.
         """
-        return Detokenizer(self._text_bytes if skip_special_tokens else self._all_bytes, continues=continues)
+        table = self._text_bytes if skip_special_tokens else self._all_bytes
+        shown_ids = {self._backend.token_to_id(token) for token in shown} & table.hidden
+        if shown_ids:
+            table = TokenBytes(table.token_of, table.rules, table.hidden - shown_ids)
+        return Detokenizer(table, continues=continues)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes of one token inside a text; specials as they are written."""

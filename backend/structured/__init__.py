@@ -1,0 +1,1 @@
+"""Structured output: which tokens a JSON schema, a regular expression or a grammar allows next."""

@@ -1,0 +1,79 @@
+"""A checkpoint's tokens as the automata library wants them: bytes, special tokens, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from llguidance import LLTokenizer, TokenizerWrapper
+
+from backend.errors import RequestError
+from backend.tokenizer import Tokenizer
+
+
+class Vocabulary:
+    """Token ids 0..size-1 with their bytes; `size` is the model's: ids that are no tokens are never allowed."""
+
+    bos_token_id: int | None = None  # read by the library, as the next four
+
+    def __init__(
+        self,
+        tokens: Sequence[bytes],
+        special_ids: Iterable[int],
+        eos_token_ids: Iterable[int],
+        encode: Callable[[str], list[int]] | None = None,
+    ) -> None:
+        """`encode` is the tokenizer's own way to cut a text; without it, the longest token is taken first."""
+        self.tokens = list(tokens)
+        self.special_token_ids = sorted(special_ids)
+        ends = sorted(eos_token_ids)
+        # Without an end of its own a sequence ends where the grammar does, or at max_tokens.
+        self.eos_token_id = ends[0] if ends else len(self.tokens)
+        if not ends:
+            self.tokens.append(b"")
+            self.special_token_ids.append(self.eos_token_id)
+        special = set(self.special_token_ids)
+        self._ids = {token: i for i, token in enumerate(self.tokens) if token and i not in special}
+        self._longest = max(map(len, self._ids), default=1)
+        self._encode = encode
+        self.size = len(tokens)
+        self.automata = LLTokenizer(TokenizerWrapper(self), eos_token=ends or [self.eos_token_id])
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Tokenizer, size: int, eos_token_ids: Iterable[int]) -> Vocabulary:
+        """`size` and ends are the model's."""
+        tokens = [tokenizer.token_bytes(i) for i in range(min(tokenizer.vocab_size, size))]
+        tokens += [b""] * (size - len(tokens))
+        special = [i for i in tokenizer.special_ids if i < size]
+        return cls(tokens, special, [i for i in eos_token_ids if i < size], tokenizer.encode)
+
+    def special_id(self, text: str) -> int | None:
+        """The id of a special token written like this; None when there is none."""
+        data = text.encode()
+        return next((i for i in self.special_token_ids if self.tokens[i] == data), None)
+
+    def __call__(self, data: bytes) -> list[int]:
+        """Tokens whose bytes are exactly `data`: the tokenizer's if they are, else the longest each time."""
+        if self._encode is not None:
+            try:
+                found = self._encode(data.decode())
+            except (UnicodeDecodeError, RequestError):
+                found = []
+            # Some tokenizers put a space in front of a text, or read special tokens in it.
+            special = self.special_token_ids
+            if b"".join(self.tokens[i] for i in found) == data and not any(i in special for i in found):
+                return found
+        return self._greedy(data)
+
+    def _greedy(self, data: bytes) -> list[int]:
+        found: list[int] = []
+        start = 0
+        while start < len(data):
+            for end in range(min(len(data), start + self._longest), start, -1):
+                token_id = self._ids.get(data[start:end])
+                if token_id is not None:
+                    found.append(token_id)
+                    break
+            else:
+                return found  # no token begins with this byte
+            start = end
+        return found

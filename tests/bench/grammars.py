@@ -1,0 +1,170 @@
+"""Automata for structured output: llguidance against xgrammar, compile and mask times per vocabulary.
+
+Random walks through 30 schemas; processor time of the thread, since other work on the machine must not count.
+xgrammar is no dependency: `pip install xgrammar` beside it to compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from llguidance import LLMatcher
+
+from backend.structured.vocabulary import Vocabulary
+from backend.tokenizer import Tokenizer
+from tests.backend.structured.schemas import Schema, corpus, huge_enum
+from tests.bench import report
+
+PICO = Path("backend/pico/weights/pico-small")
+NUM_SCHEMAS = 30
+MAX_STEPS = 80
+LARGE_VOCABULARY = 150_000
+
+
+class Walk(Protocol):
+    """A grammar in some state."""
+
+    def mask(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Bits, least significant first."""
+        ...
+
+    def advance(self, token_id: int) -> bool:
+        """False when the grammar is over."""
+        ...
+
+
+class Guidance:
+    """llguidance."""
+
+    def __init__(self, tokens: list[bytes], special: list[int], eos: int) -> None:
+        self._words = -(-len(tokens) // 32)
+        self._tokenizer = Vocabulary(tokens, special, [eos]).automata
+
+    def compile(self, schema: Schema) -> Walk:
+        matcher = LLMatcher(
+            self._tokenizer, LLMatcher.grammar_from_json_schema(json.dumps(schema)), log_level=0
+        )
+        assert not matcher.is_error(), matcher.get_error()
+        return _GuidanceWalk(matcher, self._words)
+
+
+class _GuidanceWalk:
+    def __init__(self, matcher: LLMatcher, words: int) -> None:
+        self._matcher, self._bits = matcher, np.zeros(words, dtype=np.int32)
+
+    def mask(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+        return self._bits.view(np.uint8)
+
+    def advance(self, token_id: int) -> bool:
+        return self._matcher.consume_token(token_id) and not self._matcher.is_stopped()
+
+
+class XGrammar:
+    """xgrammar."""
+
+    def __init__(self, tokens: list[bytes], special: list[int], eos: int) -> None:
+        import xgrammar
+
+        self._library = xgrammar
+        info = xgrammar.TokenizerInfo(
+            tokens, xgrammar.VocabType.RAW, vocab_size=len(tokens), stop_token_ids=[eos]
+        )
+        self._size = len(tokens)
+        self._compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+
+    def compile(self, schema: Schema) -> Walk:
+        compiled = self._compiler.compile_json_schema(json.dumps(schema), strict_mode=False)
+        return _XGrammarWalk(self._library, compiled, self._size)
+
+
+class _XGrammarWalk:
+    def __init__(self, library: Any, compiled: Any, size: int) -> None:  # noqa: ANN401 - untyped library
+        self._matcher = library.GrammarMatcher(compiled)
+        self._bits = library.allocate_token_bitmask(1, size)
+
+    def mask(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        self._matcher.fill_next_token_bitmask(self._bits)
+        bits: np.ndarray[Any, np.dtype[np.uint8]] = self._bits[0].numpy().view(np.uint8)
+        return bits
+
+    def advance(self, token_id: int) -> bool:
+        return self._matcher.accept_token(token_id) and not self._matcher.is_terminated()
+
+
+def small_vocabulary() -> tuple[list[bytes], list[int], int]:
+    """pico's: tokens, special ids, EOS."""
+    tokenizer = Tokenizer.from_checkpoint(PICO)
+    tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
+    return tokens, list(range(8)), min(tokenizer.eos_token_ids)
+
+
+def large_vocabulary() -> tuple[list[bytes], list[int], int]:
+    """Bytes, then invented words with the look of a large BPE vocabulary: spaces, capitals, signs, UTF-8."""
+    rng = random.Random(0)
+    syllables = [a + b for a in "bcdfghklmnprstvwz" for b in ("a", "e", "i", "o", "u", "an", "er", "é", "ü")]
+    signs = ['"', '":', ' "', '",', '{"', "}", "},", "]", "\n", "\n  ", "(", ");", "=", "->", "//", "0", "12"]
+    found = {bytes([i]): None for i in range(256)}
+    while len(found) < LARGE_VOCABULARY - 1:
+        word = "".join(rng.choices(syllables, k=rng.randint(1, 4)))
+        word = rng.choice(("", " ", "", " ", rng.choice(signs))) + rng.choice((word, word.title()))
+        found[(rng.choice(signs) + rng.choice(signs) if rng.random() < 0.05 else word).encode()] = None
+    return [*found, b"<|end|>"], [len(found)], len(found)
+
+
+def measure(library: Any, schemas: list[Schema], seed: int) -> dict[str, float]:  # noqa: ANN401 - one of the two
+    """Milliseconds to compile, microseconds per mask, over random walks."""
+    compiles_ms: list[float] = []
+    masks_us: list[float] = []
+    for schema in schemas:
+        rng = random.Random(seed)
+        spent_s, walk = _timed(lambda schema=schema: library.compile(schema))  # type: ignore[misc]
+        compiles_ms.append(1e3 * spent_s)
+        for _ in range(MAX_STEPS):
+            spent_s, bits = _timed(walk.mask)
+            masks_us.append(1e6 * spent_s)
+            allowed = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+            if not len(allowed) or not walk.advance(int(rng.choice(allowed))):
+                break
+    return {
+        "compile_p50_ms": float(np.percentile(compiles_ms, 50)),
+        "compile_max_ms": max(compiles_ms),
+        "masks": len(masks_us),
+        "mask_p50_us": float(np.percentile(masks_us, 50)),
+        "mask_p99_us": float(np.percentile(masks_us, 99)),
+        "mask_max_us": max(masks_us),
+    }
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    started_s = time.thread_time()
+    value = work()
+    return time.thread_time() - started_s, value
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Both libraries, both vocabularies, and one hostile schema."""
+    rows: list[report.Row] = []
+    for name, vocabulary in (("pico", small_vocabulary()), ("large", large_vocabulary())):
+        for kind in (Guidance, XGrammar):
+            try:
+                spent_s, library = _timed(lambda kind=kind, v=vocabulary: kind(*v))  # type: ignore[misc]
+            except ImportError:
+                continue
+            row = {"library": kind.__name__, "tokens": len(vocabulary[0]), "load_ms": 1e3 * spent_s}
+            rows.append(row | measure(library, corpus(NUM_SCHEMAS), seed=1))
+            if name == "pico":
+                spent_s, _ = _timed(lambda library=library: library.compile(huge_enum(1000)))  # type: ignore[misc]
+                rows[-1]["enum_1000_ms"] = 1e3 * spent_s
+    report.show("grammars · 30 schemas, random walks, processor time", rows, arguments.json)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None."""
