@@ -21,6 +21,14 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 RopeType = Literal["default", "linear", "llama3", "yarn"]
 
 
+class SpeculativeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who guesses what comes next, for the model to verify several tokens in one step."""
+
+    drafter: str = "none"
+    max_tokens: int = 8  # drafted per step and sequence; fewer where measurements say so
+    adaptive: bool = True  # False: always as many, also where that is slower
+
+
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that one engine process is told; crosses the process border as JSON."""
 
@@ -37,6 +45,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_queue: int = 512
     num_threads: int | None = None  # of torch; None: 1 for small models, else torch's own choice
     prefix_cache: bool = True
+    speculative: SpeculativeConfig = SpeculativeConfig()
     otlp_endpoint: str = ""  # "" switches engine spans off
     otlp_protocol: str = "http/protobuf"  # or "grpc"
     otlp_headers: dict[str, str] = {}

@@ -26,7 +26,9 @@ class StepResult:
 
     token_ids: list[int]
     is_sound: list[bool]  # False: what the chunk computed is not finite; token and KV mean nothing
-    logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by index into token_ids
+    accepted: dict[int, list[int]] = field(default_factory=dict)  # drafts that come before token_ids[i], by i
+    # By index into token_ids: a record for each accepted draft, then the token's own.
+    logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[TokenLogprobs | None]] = field(default_factory=dict)
 
 

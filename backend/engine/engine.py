@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,9 @@ from backend.engine.report import RequestTrace, StepReport
 from backend.kv.manager import KVManager
 from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.scheduler import Scheduler
+from backend.speculative.base import Drafter
+from backend.speculative.ngram import NgramDrafter
+from backend.speculative.speculator import Speculator
 from backend.types import FinishReason, Plan, Request, ScheduledChunk, Sequence, StepOutput
 
 logger = logging.getLogger(__name__)
@@ -45,8 +48,13 @@ class Engine:
     """Owns scheduler and KV pages, drives a runner. `step()` while `has_work`."""
 
     def __init__(
-        self, config: EngineConfig, runner: Runner, clock: Callable[[], float] = time.monotonic
+        self,
+        config: EngineConfig,
+        runner: Runner,
+        clock: Callable[[], float] = time.monotonic,
+        drafters: Iterable[Drafter] = (),
     ) -> None:
+        """`drafters`: those that need a model, beside the built-in ones."""
         facts = runner.facts
         self._runner = runner
         self._clock = clock
@@ -65,6 +73,8 @@ class Engine:
             max_queue=config.max_queue,
         )
         self.scheduler = Scheduler(limits, self.kv, clock)
+        builtin: list[Drafter] = [NgramDrafter()]
+        self.speculator = Speculator(config.speculative, [*builtin, *drafters])
         self._active: dict[str, _Active] = {}
         self._num_traced = 0
         self._num_failed_steps = 0
@@ -84,11 +94,13 @@ class Engine:
     def add(self, request: Request) -> None:
         """Admit a request to the queue. Raises RequestError, PromptTooLong or QueueFull."""
         check_request(request, self._vocab_size)
+        self.speculator.check(request, self._vocab_size)
         params = request.params
         seed = secrets.randbits(63) if params.seed is None else params.seed
         prompt = request.prompt_token_ids
         sequence = Sequence(request, list(prompt), len(prompt), seed=seed)
         self.scheduler.add(sequence)
+        self.speculator.add(sequence)
         stops = frozenset(params.stop_token_ids)
         active = _Active(sequence, stops if params.ignore_eos else stops | self._eos_token_ids)
         if request.traceparent:
@@ -111,19 +123,24 @@ class Engine:
         started_s = self._clock()
         self._last_report = None
         hits_before = self.kv.prefix_hit_tokens_total
-        plan = self.scheduler.schedule()
+        speculator = self.speculator
+        drafts = speculator.propose(self.scheduler.num_running) if speculator.has_work else None
+        plan = self.scheduler.schedule(drafts)
         for sequence in plan.preempted:
             self._runner.forget(sequence)
+            speculator.forget(sequence)
         if not plan.chunks:
             return []
         outputs: list[StepOutput] = []
         done, result = self._run(plan, outputs)
         now_s = self._clock()
-        self.scheduler.commit(done, now_s - started_s)
-        ttfts_s: list[float] = []
-        gaps_s: list[float] = []
         num_prompt_tokens = self._note_chunks(done, now_s)
         sampled = _sampled(done)
+        accepted = self._append_accepted(sampled, result) if done.num_drafts else None
+        self.scheduler.commit(done, now_s - started_s, accepted)
+        ttfts_s: list[float] = []
+        gaps_s: list[float] = []
+        verified: list[tuple[int, int]] = []
         for i, chunk in enumerate(sampled):
             active = self._active[chunk.sequence.request.request_id]
             if active.last_token_s < 0:
@@ -131,16 +148,23 @@ class Engine:
             else:
                 gaps_s.append(now_s - active.last_token_s)
             active.last_token_s = now_s
-            outputs.append(self._take(active, result, i))
+            output = self._take(active, result, i)
+            outputs.append(output)
+            if chunk.draft:
+                output.num_drafted, output.num_accepted = len(chunk.draft), len(result.accepted.get(i, ()))
+                verified.append((output.num_drafted, output.num_accepted))
+                count = 1 + output.num_accepted
+                gaps_s += [gaps_s.pop() / count] * count
         self._last_report = StepReport(
             duration_s=now_s - started_s,
             num_tokens=done.num_tokens,
             num_prompt_tokens=num_prompt_tokens,
-            num_generated_tokens=len(sampled),
+            num_generated_tokens=len(sampled) + sum(count for _, count in verified),
             num_prefix_hit_tokens=self.kv.prefix_hit_tokens_total - hits_before,
             num_preempted=len(plan.preempted),
             ttfts_s=ttfts_s,
             inter_token_s=np.array(gaps_s, dtype=np.float64),
+            drafts=verified,
         )
         return outputs
 
@@ -166,17 +190,18 @@ class Engine:
         for chunk in plan.chunks:
             if chunk.sequence not in kept:
                 outputs.append(self._fail(chunk.sequence, _UNSOUND))
-        return Plan(sound, plan.preempted), result
+        return Plan(sound, plan.preempted, sum(len(chunk.draft) for chunk in sound)), result
 
     def _run_apart(self, plan: Plan, error: Exception, outputs: list[StepOutput]) -> tuple[Plan, StepResult]:
-        """Run each chunk by itself to find whose error it is."""
+        """Run each chunk by itself, without its draft, to find whose error it is."""
         done: list[ScheduledChunk] = []
         merged = StepResult([], [])
         failed: list[Sequence] = []
         for chunk in plan.chunks:
             try:
-                if len(plan.chunks) == 1:
+                if len(plan.chunks) == 1 and not chunk.draft:
                     raise error
+                chunk = ScheduledChunk(chunk.sequence, chunk.start, chunk.num_tokens - len(chunk.draft))
                 result = self._runner.run(Plan([chunk]))
             except Exception as own_error:  # noqa: BLE001 - see _run
                 logger.error("a request failed in its step: %s", type(own_error).__name__, exc_info=own_error)
@@ -190,21 +215,47 @@ class Engine:
         outputs += [self._fail(sequence, _FAILED) for sequence in failed]
         return Plan(done, plan.preempted), merged
 
+    def _append_accepted(
+        self, sampled: list[ScheduledChunk], result: StepResult
+    ) -> dict[Sequence, list[int]]:
+        """Append what was accepted of each draft, up to a token that ends its sequence."""
+        appended: dict[Sequence, list[int]] = {}
+        for i, chunk in enumerate(sampled):
+            if not chunk.draft:
+                continue
+            sequence = chunk.sequence
+            active = self._active[sequence.request.request_id]
+            tokens = result.accepted.get(i, [])
+            end = next((n for n, token_id in enumerate(tokens) if token_id in active.stop_ids), None)
+            if end is not None:
+                result.token_ids[i], result.accepted[i] = tokens[end], tokens[:end]
+            appended[sequence] = tokens[:end]
+            for token_id in tokens[:end]:
+                self.scheduler.append_token(sequence, token_id)
+            if active.trace is not None:
+                active.trace.num_accepted_tokens += len(tokens[:end])
+            self.speculator.observe(sequence, len(chunk.draft), len(tokens[:end]))
+        return appended
+
     def _take(self, active: _Active, result: StepResult, i: int) -> StepOutput:
-        """Append the i-th drawn token to its sequence, or end it."""
+        """Append the i-th drawn token to its sequence, or end it; accepted drafts are there already."""
         sequence, token_id = active.sequence, result.token_ids[i]
         output = StepOutput(
             request_id=sequence.request.request_id, num_cached_tokens=sequence.num_cached_tokens
         )
         if result.prompt_logprobs:
             output.prompt_logprobs = result.prompt_logprobs.get(i)
+        if result.accepted:
+            output.token_ids = result.accepted.get(i, [])
+        records = result.logprobs.get(i) if result.logprobs else None
         if token_id in active.stop_ids:
+            if records is not None and output.token_ids:
+                output.logprobs = records[: len(output.token_ids)]
             output.stop_token_id = token_id
             self._finish(active, output, "stop")
             return output
-        output.token_ids = [token_id]
-        if result.logprobs and (record := result.logprobs.get(i)) is not None:
-            output.logprobs = [record]
+        output.token_ids = [*output.token_ids, token_id]
+        output.logprobs = records
         self.scheduler.append_token(sequence, token_id)
         if sequence.num_output_tokens >= sequence.request.params.max_tokens:
             self._finish(active, output, "length")
@@ -226,6 +277,7 @@ class Engine:
         sequence = active.sequence
         del self._active[sequence.request.request_id]
         self._runner.forget(sequence)
+        self.speculator.forget(sequence)
         trace = active.trace
         if trace is not None:
             self._num_traced -= 1
@@ -250,8 +302,10 @@ class Engine:
                 trace = self._active[chunk.sequence.request.request_id].trace
                 if trace is None:
                     continue
-                if chunk.num_tokens == 1 and chunk.sequence.num_output_tokens:
+                if chunk.num_tokens - len(chunk.draft) == 1 and chunk.sequence.num_output_tokens:
                     trace.num_decode_steps += 1
+                    trace.num_drafts += bool(chunk.draft)
+                    trace.num_drafted_tokens += len(chunk.draft)
                 else:
                     trace.chunks.append((now_s, chunk.start, chunk.num_tokens))
         return num_prompt_tokens
@@ -266,6 +320,7 @@ def _select(result: StepResult, keep: list[int]) -> StepResult:
     return StepResult(
         [result.token_ids[i] for i in keep],
         [True] * len(keep),
+        {new: result.accepted[old] for new, old in enumerate(keep) if old in result.accepted},
         {new: result.logprobs[old] for new, old in enumerate(keep) if old in result.logprobs},
         {new: result.prompt_logprobs[old] for new, old in enumerate(keep) if old in result.prompt_logprobs},
     )
@@ -274,6 +329,7 @@ def _select(result: StepResult, keep: list[int]) -> StepResult:
 def _append(merged: StepResult, part: StepResult) -> None:
     """Add the entries of `part` behind those of `merged`."""
     offset = len(merged.token_ids)
+    merged.accepted |= {offset + i: tokens for i, tokens in part.accepted.items()}
     merged.token_ids += part.token_ids
     merged.is_sound += part.is_sound
     merged.logprobs |= {offset + i: record for i, record in part.logprobs.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,9 +19,16 @@ class PreparedStep:
 
     step_input: StepInput
     sampled: list[ScheduledChunk]  # the R chunks whose logits give a token, in plan order
-    rows: Ints  # [R] their rows
-    token_index: Ints  # [R] which of the step's T tokens is each one's last
+    # N draws: one for each sampled chunk and one more for each draft token; a chunk's own lie side by side.
+    rows: Ints  # [N] whose they are
+    token_index: Ints  # [N] which of the step's T tokens each follows
+    positions: Ints  # [N] of the tokens to be drawn
     offsets: Ints  # [B] where each chunk's tokens begin
+    has_drafts: bool = False  # False: N is R
+
+    def drafts_before(self) -> list[tuple[int, ...]]:
+        """For each of the N draws, the draft tokens that it takes for granted."""
+        return [chunk.draft[:i] for chunk in self.sampled for i in range(len(chunk.draft) + 1)]
 
 
 def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep:
@@ -34,12 +41,14 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
             token_ids.append(chunk.sequence.tokens[chunk.start])
         else:
             token_ids += chunk.sequence.tokens[chunk.start : chunk.end]
+            token_ids += chunk.draft
     query_lens = [chunk.num_tokens for chunk in chunks]
     context_lens = [chunk.end for chunk in chunks]
     lengths = np.array(query_lens, dtype=np.int64)
     ends = np.cumsum(lengths)
     offsets = ends - lengths
-    starts = np.array(context_lens, dtype=np.int64) - lengths
+    next_positions = np.array(context_lens, dtype=np.int64)
+    starts = next_positions - lengths
     positions = np.repeat(starts - offsets, lengths) + np.arange(len(token_ids))
     step_input = StepInput(
         token_ids=torch.tensor(token_ids, dtype=torch.int64).to(device),
@@ -51,7 +60,25 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
     )
     is_sampled = [chunk.samples for chunk in chunks]
     if all(is_sampled):
-        return PreparedStep(step_input, chunks, rows, ends - 1, offsets)
-    keep = np.flatnonzero(is_sampled)
-    sampled = [chunks[i] for i in keep]
-    return PreparedStep(step_input, sampled, rows[keep], ends[keep] - 1, offsets)
+        step = PreparedStep(step_input, chunks, rows, ends - 1, next_positions, offsets)
+    else:
+        keep = np.flatnonzero(is_sampled)
+        sampled = [chunks[i] for i in keep]
+        last = ends[keep] - 1
+        step = PreparedStep(step_input, sampled, rows[keep], last, next_positions[keep], offsets)
+    return _with_drafts(step) if plan.num_drafts else step
+
+
+def _with_drafts(step: PreparedStep) -> PreparedStep:
+    """The step with a draw after each draft token, beside the one after a chunk's last."""
+    before = np.array([len(chunk.draft) for chunk in step.sampled], dtype=np.int64)
+    widths = before + 1
+    # Draws of a chunk whose last token has index e follow the tokens e - before … e.
+    back = np.repeat(np.cumsum(widths), widths) - 1 - np.arange(widths.sum())
+    return replace(
+        step,
+        rows=np.repeat(step.rows, widths),
+        token_index=np.repeat(step.token_index, widths) - back,
+        positions=np.repeat(step.positions, widths) - back,
+        has_drafts=True,
+    )

@@ -21,7 +21,8 @@ class StepReport:
     num_prefix_hit_tokens: int
     num_preempted: int
     ttfts_s: list[float]  # of sequences whose first token this was
-    inter_token_s: NDArray[np.float64]  # of all others that got a token
+    inter_token_s: NDArray[np.float64]  # of all others, one per token; those of one step share its time
+    drafts: list[tuple[int, int]] = field(default_factory=list)  # (verified, accepted) of each draft
 
 
 @dataclass(slots=True)
@@ -40,4 +41,7 @@ class RequestTrace:
     num_preemptions: int = 0
     num_output_tokens: int = 0
     num_decode_steps: int = 0
+    num_drafts: int = 0  # decode steps that verified one
+    num_drafted_tokens: int = 0
+    num_accepted_tokens: int = 0
     chunks: list[tuple[float, int, int]] = field(default_factory=list)  # (time of its end, start, tokens)

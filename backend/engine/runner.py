@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -11,9 +14,10 @@ from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.state import StateTable
 from backend.kv.storage import KVStorage
 from backend.models import LoadedModel
-from backend.sampling.logits import apply_edits, ban_tokens
+from backend.sampling.logits import RowEdits, apply_edits, ban_tokens
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler
+from backend.speculative.verify import Verdict, verify
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogprobs
 
 
@@ -42,9 +46,10 @@ class ModelRunner:
         unsound = _unsound(plan, step, hidden)
         result = StepResult([], [])
         if step.sampled:
+            rows = hidden
             if len(step.token_index) != hidden.shape[0]:
-                hidden = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
-            result = self._sample(step, self._model.logits(hidden))
+                rows = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
+            result = self._sample(step, self._model.logits(rows))
             unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
         result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
         if unsound:
@@ -58,21 +63,31 @@ class ModelRunner:
 
     def _sample(self, step: PreparedStep, logits: Tensor) -> StepResult:
         """Draw from `logits` [R, V], which it changes."""
-        table, rows = self._table, step.rows
-        positions = np.array([chunk.end for chunk in step.sampled], dtype=np.int64)
+        table, rows, positions = self._table, step.rows, step.positions
         wanted = table.logprobs(rows)
         own_logits = logits[[i for i, _ in wanted]] if wanted else None  # a copy: edits come later
-        apply_edits(logits, table.edits(rows))
+        edits = table.edits(rows)
+        if edits and step.has_drafts:
+            edits = _after_drafts(edits, step.drafts_before())
+        apply_edits(logits, edits)
         ban_tokens(logits, table.bans(rows, positions))
         token_ids, is_sound = self._sampler.sample(logits, table.sampling(rows, positions))
-        result = StepResult(token_ids, is_sound)
+        records: dict[int, TokenLogprobs] = {}
         if own_logits is not None:
             drawn = [token_ids[i] for i, _ in wanted]
             scored = token_logprobs(own_logits, drawn, [num_top for _, num_top in wanted])
-            result.logprobs = {i: record for (i, _), record in zip(wanted, scored, strict=True)}
+            records = {i: record for (i, _), record in zip(wanted, scored, strict=True)}
+        kept = None
+        if step.has_drafts:
+            verdict = verify([chunk.draft for chunk in step.sampled], token_ids)
+            result, kept = judged(verdict, is_sound, records)
+            if not all(is_sound):
+                self._scrub_rejected(step, result)
+        else:
+            result = StepResult(token_ids, is_sound, logprobs={i: [record] for i, record in records.items()})
         if self._prompt_scores:
             self._hand_out_prompt_scores(step, result)
-        table.count(rows, token_ids)  # last: a step that failed before is run again
+        table.count(rows, token_ids, kept)  # last: a step that failed before is run again
         return result
 
     def _scrub(self, chunks: list[ScheduledChunk]) -> None:
@@ -81,6 +96,15 @@ class ModelRunner:
             pages = chunk.sequence.pages[chunk.start // PAGE_TOKENS :]
             for layer in self._storage.layers:
                 layer[pages] = 0
+
+    def _scrub_rejected(self, step: PreparedStep, result: StepResult) -> None:
+        """Zero what rejected drafts wrote, for the same reason; the sequence itself may be sound."""
+        for i, chunk in enumerate(step.sampled):
+            first = chunk.end - len(chunk.draft) + len(result.accepted.get(i, ()))
+            for position in range(first, chunk.end):
+                page = chunk.sequence.pages[position // PAGE_TOKENS]
+                for layer in self._storage.layers:
+                    layer[page, position % PAGE_TOKENS] = 0
 
     def _score_prompts(self, plan: Plan, step: PreparedStep, hidden: Tensor) -> None:
         """Log-probabilities of prompt tokens, for the chunks of requests that want them."""
@@ -107,12 +131,39 @@ def _unsound(plan: Plan, step: PreparedStep, hidden: Tensor) -> set[Sequence]:
     """Sequences of whose prompt chunk any token of `hidden` [T, D] is not finite.
 
     Chunks that do not sample have no logits to tell, and a window may hide an early token from the last.
+    Every draft is judged by its own logits.
     """
     found: list[tuple[Sequence, Tensor]] = []
     for chunk, offset in zip(plan.chunks, step.offsets.tolist(), strict=True):
-        if chunk.num_tokens > 1 or not chunk.samples:
+        if (chunk.num_tokens > 1 and not chunk.draft) or not chunk.samples:
             found.append((chunk.sequence, hidden[offset : offset + chunk.num_tokens].isfinite().all()))
     if not found:
         return set()
     is_finite = torch.stack([finite for _, finite in found]).tolist()
     return {sequence for (sequence, _), ok in zip(found, is_finite, strict=True) if not ok}
+
+
+def judged(
+    verdict: Verdict, is_sound: list[bool], records: Mapping[int, TokenLogprobs]
+) -> tuple[StepResult, AbstractSet[int]]:
+    """The result of a step with drafts, and which of its draws are valid. Draws behind them mean nothing."""
+    spans = [range(first, last + 1) for first, last in zip(verdict.first, verdict.last, strict=True)]
+    result = StepResult(
+        verdict.token_ids,
+        [all(is_sound[draw] for draw in span) for span in spans],
+        verdict.accepted,
+        {i: [records[draw] for draw in span] for i, span in enumerate(spans) if span[0] in records},
+    )
+    return result, {draw for span in spans for draw in span}
+
+
+def _after_drafts(
+    edits: list[tuple[int, RowEdits]], drafts_before: list[tuple[int, ...]]
+) -> list[tuple[int, RowEdits]]:
+    """Penalties count the drafts that a draw takes for granted."""
+    return [
+        (i, replace(row, counts=row.counts.after(drafts)))
+        if (drafts := drafts_before[i]) and row.counts is not None
+        else (i, row)
+        for i, row in edits
+    ]

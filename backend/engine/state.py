@@ -6,6 +6,8 @@ that needs state per sequence (adapter slot, grammar state, draft length) adds a
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 
 from backend.sampling.logits import Ints, RowEdits, TokenCounts
@@ -44,7 +46,8 @@ class StateTable:
             pages, known = sequence.pages, num_pages[row]
             if len(pages) > known:
                 self._page_table[row, known : len(pages)] = pages[known:]
-                num_pages[row] = len(pages)
+                # What lies behind the chunk's own token is for drafts: it may be another page next time.
+                num_pages[row] = chunk.start // PAGE_TOKENS + 1 if chunk.draft else len(pages)
             rows.append(row)
         return np.array(rows, dtype=np.int64)
 
@@ -93,15 +96,15 @@ class StateTable:
             return []
         return [(i, self._num_top[row]) for i, row in enumerate(rows.tolist()) if row in self._num_top]
 
-    def count(self, rows: Ints, token_ids: list[int]) -> None:
-        """Note the drawn tokens where penalties need them."""
+    def count(self, rows: Ints, token_ids: list[int], kept: Container[int] | None = None) -> None:
+        """Note the drawn tokens where penalties need them; only draws `kept`, where there were drafts."""
         for i, edits in self.edits(rows):
-            if edits.counts is not None:
+            if edits.counts is not None and (kept is None or i in kept):
                 edits.counts.add(token_ids[i])
 
     def _clear(self, row: int) -> None:
         self._owners[row] = None
-        self._page_table[row, : self._num_pages[row]] = 0
+        self._page_table[row] = 0
         self._num_pages[row] = 0
         self._edits.pop(row, None)
         self._banned_until.pop(row, None)

@@ -125,6 +125,14 @@ class KVManager:
         if after // PAGE_TOKENS > before // PAGE_TOKENS:
             self._publish(sequence)
 
+    def trim(self, sequence: Sequence) -> None:
+        """Give back the pages behind what is computed: they held drafts that were rejected."""
+        pages = sequence.pages
+        while len(pages) > pages_for(sequence.num_computed_tokens):
+            page = pages.pop()
+            self._pool.release(page)  # never shared, never published: nobody else has it
+            self._pool.give_back(page)
+
     def next_digest(self, sequence: Sequence) -> bytes | None:
         """Identity of the prompt page that a running sequence computes next, if it will be published."""
         index = sequence.num_computed_tokens // PAGE_TOKENS

@@ -49,6 +49,15 @@ class TokenCounts:
             i = self._append(token)
         self._counts[i] += 1
 
+    def after(self, tokens: Iterable[int]) -> TokenCounts:
+        """A copy that has counted these as well."""
+        copy = TokenCounts((), ())
+        copy._index, copy._size = dict(self._index), self._size
+        copy._ids, copy._counts = self._ids.copy(), self._counts.copy()
+        for token in tokens:
+            copy.add(token)
+        return copy
+
     def _append(self, token: int) -> int:
         i = self._size
         if i == len(self._ids):

@@ -2,13 +2,15 @@
 
 Running before waiting, decodes before prompts, several prompts side by side. There is no prefill or decode
 phase: every sequence, also a preempted one, catches up from `num_computed_tokens` to the end of its tokens.
-One thread calls schedule → (forward) → commit → append_token or finish for each sampled sequence.
+One thread calls schedule → (forward) → append_token for each accepted draft → commit → append_token or finish
+for each sampled sequence.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from backend.errors import PromptTooLong, RequestError
 from backend.kv.manager import KVManager, PrefixMatch, pages_for
@@ -85,8 +87,11 @@ class Scheduler:
             self._retire(sequence, "abort")
         return sequence
 
-    def schedule(self) -> Plan:
-        """Decide the next step. Takes pages and rows for it; admits nobody in a step that preempts."""
+    def schedule(self, drafts: Mapping[Sequence, list[int]] | None = None) -> Plan:
+        """Decide the next step. Takes pages and rows for it; admits nobody in a step that preempts.
+
+        `drafts` are guesses at what follows sequences that decode; they get what tokens and pages are left.
+        """
         preempted: list[Sequence] = []
         chunks, prefills = self._plan_decodes(preempted)
         if not chunks and prefills:
@@ -98,18 +103,29 @@ class Scheduler:
             self._admit(prefills, tokens)
         if prefills and tokens:
             chunks += self._plan_prefills(prefills, tokens)
-        return Plan(chunks, preempted)
+        num_drafts = self._add_drafts(chunks, drafts) if drafts else 0
+        return Plan(chunks, preempted, num_drafts)
 
-    def commit(self, plan: Plan, step_time_s: float) -> None:
-        """Count the plan's tokens as computed and publish full pages. Call after the forward pass has run."""
+    def commit(
+        self, plan: Plan, step_time_s: float, accepted: Mapping[Sequence, list[int]] | None = None
+    ) -> None:
+        """Count the plan's tokens as computed and publish full pages. Call after the forward pass has run.
+
+        Of drafts only those `accepted`, which have been appended, count; the others leave nothing behind.
+        """
         advance = self._kv.advance
         num_decodes = 0
         for chunk in plan.chunks:
             sequence = chunk.sequence
-            num_decodes += chunk.num_tokens == 1
-            if sequence.status is SequenceStatus.RUNNING:
+            num_decodes += chunk.num_tokens - len(chunk.draft) == 1
+            if sequence.status is not SequenceStatus.RUNNING:
+                continue
+            if not chunk.draft:
                 advance(sequence, chunk.num_tokens)
-        self._budget.observe(num_decodes, plan.num_tokens - num_decodes, step_time_s)
+                continue
+            advance(sequence, 1 + (len(accepted.get(sequence, ())) if accepted else 0))
+            self._kv.trim(sequence)
+        self._budget.observe(num_decodes, plan.num_tokens - plan.num_drafts - num_decodes, step_time_s)
 
     def append_token(self, sequence: Sequence, token_id: int) -> None:
         """Add a sampled token, to be computed in the next step."""
@@ -163,6 +179,28 @@ class Scheduler:
                 if start < len(sequence.pages) * PAGE_TOKENS or self._make_room(sequence, preempted):
                     chunks.append(ScheduledChunk(sequence, start, 1))
         return chunks, prefills
+
+    def _add_drafts(self, chunks: list[ScheduledChunk], drafts: Mapping[Sequence, list[int]]) -> int:
+        """Lengthen chunks that decode by their drafts; how many tokens that added.
+
+        Comes last: a draft takes no page and no token that anybody else could use in this step.
+        """
+        left = self._config.max_batch_tokens - sum(chunk.num_tokens for chunk in chunks)
+        added = 0
+        for index, chunk in enumerate(chunks):
+            sequence = chunk.sequence
+            draft = drafts.get(sequence)
+            if not draft or chunk.num_tokens != 1 or chunk.end != len(sequence.tokens):
+                continue
+            # The last token that may come ends the sequence and is never computed.
+            useful = sequence.request.params.max_tokens - sequence.num_output_tokens - 1
+            wanted = min(len(draft), useful, left - added)
+            if wanted > 0:
+                wanted = self._kv.grow(sequence, chunk.end + wanted) - chunk.end
+            if wanted > 0:
+                chunks[index] = replace(chunk, num_tokens=1 + wanted, draft=tuple(draft[:wanted]))
+                added += wanted
+        return added
 
     def _make_room(self, sequence: Sequence, preempted: list[Sequence]) -> bool:
         """Get room for a token, preempting from the newest on; False when that hits the sequence itself.

@@ -9,6 +9,7 @@ import hashlib
 import time
 
 from backend.engine.base import RunnerFacts, StepResult
+from backend.speculative.verify import verify
 from backend.types import PAGE_TOKENS, Plan, Sequence
 
 VOCAB_SIZE = 1000
@@ -45,17 +46,20 @@ class FakeRunner:
         for chunk in plan.chunks:
             sequence = chunk.sequence
             assert self.rows.setdefault(sequence.row, sequence) is sequence, "two sequences share a row"
+            tokens = [*sequence.tokens, *chunk.draft]
             for position in range(chunk.start, chunk.end):
-                self._memory[_slot(sequence, position)] = (position, sequence.tokens[position])
-        token_ids = [self._next(c.sequence) for c in plan.chunks if c.samples]
-        return StepResult(token_ids, [True] * len(plan.chunks))
+                self._memory[_slot(sequence, position)] = (position, tokens[position])
+        sampled = [chunk for chunk in plan.chunks if chunk.samples]
+        drawn = [self._next(c.sequence, i) for c in sampled for i in range(len(c.draft) + 1)]
+        verdict = verify([chunk.draft for chunk in sampled], drawn)
+        return StepResult(verdict.token_ids, [True] * len(plan.chunks), verdict.accepted)
 
     def forget(self, sequence: Sequence) -> None:
         self.rows = {row: owner for row, owner in self.rows.items() if owner is not sequence}
 
-    def _next(self, sequence: Sequence) -> int:
+    def _next(self, sequence: Sequence, num_drafts: int) -> int:
         context: list[int] = []
-        for position in range(len(sequence.tokens)):
+        for position in range(len(sequence.tokens) + num_drafts):
             where, token = self._memory[_slot(sequence, position)]
             assert where == position
             context.append(token)

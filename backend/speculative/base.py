@@ -1,0 +1,52 @@
+"""The seam between the engine and whatever guesses: a Drafter proposes tokens, verification judges them.
+
+A drafter can be wrong in any way without harm to the output. It may be called for a sequence in any step in
+which that decodes, and need not be: `sequence.tokens` always says what has become of it since.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from backend.types import Sequence
+
+
+class Drafter(Protocol):
+    """Guesses what comes next. What it keeps per sequence lasts until `forget`."""
+
+    @property
+    def name(self) -> str:
+        """As in policies, requests and metrics."""
+        ...
+
+    @property
+    def is_cheap(self) -> bool:
+        """True when proposing costs next to nothing: it is then also asked when nothing will be verified."""
+        ...
+
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+        """For each sequence at most k tokens to follow its last; fewer or none when it has no good guess.
+
+        All sequences decode: their tokens but the last are in KV memory.
+        """
+        ...
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        """Of the tokens last proposed so many were verified, and accepted: `sequence.tokens` has those."""
+        ...
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence has ended, or lost its row and pages (and may come back). Idempotent."""
+        ...
+
+
+class DraftConstraint(Protocol):
+    """What else knows which tokens may come: a grammar."""
+
+    def forced(self, sequence: Sequence) -> list[int]:
+        """Tokens that must come next whatever the model says, in order; mostly none."""
+        ...
+
+    def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
+        """How many of `draft`, from its beginning, may come; the rest would surely be rejected."""
+        ...

@@ -1,0 +1,184 @@
+"""Which sequence gets drafts from whom, and how many. The engine asks before a step and reports after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from backend.config import SpeculativeConfig
+from backend.errors import RequestError
+from backend.speculative.adaptive import Acceptance, LengthPolicy
+from backend.speculative.base import DraftConstraint, Drafter
+from backend.types import Request, Sequence, SequenceStatus
+
+NONE = "none"
+PREDICTION_TOKENS = 24
+"""Drafted per step from a prediction, unless the request says: a right one is right for long."""
+
+
+@dataclass(slots=True, eq=False)
+class _Speculation:
+    """One sequence that may get drafts."""
+
+    sequence: Sequence
+    drafters: list[Drafter]  # asked in turn until one has a guess
+    limits: list[int]  # most tokens from each
+    acceptances: list[Acceptance]
+    used: int = -1  # whose drafts are being verified, index into drafters
+    shadow: dict[int, int] = field(default_factory=dict)  # by drafter: a first token that is not verified
+    seen: int = 0  # tokens of the sequence when the shadow was cast
+
+
+class Speculator:
+    """Owns the drafters. Costs nothing while no request wants drafts."""
+
+    def __init__(
+        self, config: SpeculativeConfig, drafters: Iterable[Drafter], policy: LengthPolicy | None = None
+    ) -> None:
+        """`drafters`: all that may be asked for; `prediction` serves requests that bring one."""
+        self.constraint: DraftConstraint | None = None
+        self.policy = policy or LengthPolicy(is_adaptive=config.adaptive)
+        self._config = config
+        self._drafters = {drafter.name: drafter for drafter in drafters}
+        self._priors: dict[str, Acceptance] = {}
+        self._active: dict[Sequence, _Speculation] = {}
+
+    @property
+    def has_work(self) -> bool:
+        """True while a sequence may get drafts."""
+        return bool(self._active)
+
+    def check(self, request: Request, vocab_size: int) -> None:
+        """Raise RequestError when the request wants an unknown drafter or predicts unknown tokens."""
+        options = request.draft
+        if options is not None:
+            if options.drafter not in (None, NONE) and options.drafter not in self._drafters:
+                known = ", ".join([NONE, *sorted(self._drafters)])
+                raise RequestError(
+                    f"drafter {options.drafter!r} is not there; choose one of {known}", "speculative"
+                )
+            if options.max_tokens is not None and options.max_tokens < 0:
+                raise RequestError(
+                    f"max_tokens of speculative is {options.max_tokens!r}; it must be 0 or more",
+                    "speculative",
+                )
+        predicted = request.prediction_token_ids
+        if predicted and not 0 <= min(predicted) <= max(predicted) < vocab_size:
+            raise RequestError(
+                f"the prediction holds token ids outside of the vocabulary of {vocab_size}", "prediction"
+            )
+
+    def add(self, sequence: Sequence) -> None:
+        """A request has been admitted."""
+        request = sequence.request
+        options = request.draft
+        asked = options.max_tokens if options is not None else None
+        name = self._config.drafter if options is None or options.drafter is None else options.drafter
+        names: dict[str, int] = {}
+        if request.prediction_token_ids and (options is None or options.drafter != NONE):
+            names["prediction"] = PREDICTION_TOKENS if asked is None else asked
+        if name != NONE:
+            names[name] = self._config.max_tokens if asked is None else min(asked, self._config.max_tokens)
+        found = {name: limit for name, limit in names.items() if name in self._drafters and limit > 0}
+        if not found and self.constraint is None:
+            return
+        self._active[sequence] = _Speculation(
+            sequence,
+            [self._drafters[name] for name in found],
+            list(found.values()),
+            [self._prior(name).child() for name in found],
+        )
+
+    def propose(self, num_running: int) -> dict[Sequence, list[int]]:
+        """Drafts for the sequences that decode next, mostly fewer than these."""
+        drafts: dict[Sequence, list[int]] = {}
+        asking: list[_Speculation] = []
+        for speculation in self._active.values():
+            sequence = speculation.sequence
+            if (
+                sequence.status is SequenceStatus.RUNNING
+                and sequence.num_uncomputed_tokens == 1
+                and sequence.num_output_tokens > 0
+            ):
+                self._settle_shadow(speculation)
+                speculation.used = -1
+                asking.append(speculation)
+        if self.constraint is not None:
+            asking = self._force(self.constraint, asking, drafts)
+        for rank in range(max((len(s.drafters) for s in asking), default=0)):
+            ranked = [s for s in asking if rank < len(s.drafters)]
+            asking = self._ask(rank, ranked, num_running, drafts)
+        return drafts
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        """The sequence's drafts were verified."""
+        speculation = self._active.get(sequence)
+        if speculation is None or speculation.used < 0:
+            return
+        drafter = speculation.drafters[speculation.used]
+        drafter.observe(sequence, num_drafted, num_accepted)
+        speculation.acceptances[speculation.used].observe(num_drafted, num_accepted)
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence was preempted, or has ended."""
+        speculation = self._active.get(sequence)
+        if speculation is None:
+            return
+        speculation.shadow.clear()
+        for drafter in speculation.drafters:
+            drafter.forget(sequence)
+        if sequence.status is SequenceStatus.FINISHED:
+            del self._active[sequence]
+
+    def _prior(self, name: str) -> Acceptance:
+        return self._priors.setdefault(name, Acceptance.prior())
+
+    def _force(
+        self, constraint: DraftConstraint, asking: list[_Speculation], drafts: dict[Sequence, list[int]]
+    ) -> list[_Speculation]:
+        """Take what must come next as the draft; whoever is free to go on is returned."""
+        free: list[_Speculation] = []
+        for speculation in asking:
+            if forced := constraint.forced(speculation.sequence):
+                drafts[speculation.sequence] = forced
+            else:
+                free.append(speculation)
+        return free
+
+    def _ask(
+        self, rank: int, asked: list[_Speculation], num_running: int, drafts: dict[Sequence, list[int]]
+    ) -> list[_Speculation]:
+        """Ask each sequence's drafter of this rank; returns those that it has no guess for."""
+        ks = self.policy.choose(
+            [s.acceptances[rank] for s in asked], [s.limits[rank] for s in asked], num_running
+        )
+        by_drafter: dict[str, list[tuple[_Speculation, int]]] = {}
+        for speculation, k in zip(asked, ks, strict=True):
+            drafter = speculation.drafters[rank]
+            if k > 0 or drafter.is_cheap:
+                by_drafter.setdefault(drafter.name, []).append((speculation, k))
+        idle: list[_Speculation] = []
+        for name, members in by_drafter.items():
+            sequences = [speculation.sequence for speculation, _ in members]
+            guesses = self._drafters[name].propose(sequences, [max(1, k) for _, k in members])
+            for (speculation, k), guess in zip(members, guesses, strict=True):
+                if guess and self.constraint is not None:
+                    guess = guess[: self.constraint.num_allowed(speculation.sequence, guess)]
+                if not guess:
+                    idle.append(speculation)
+                elif k > 0:
+                    drafts[speculation.sequence] = guess[:k]
+                    speculation.used = rank
+                else:
+                    speculation.shadow[rank] = guess[0]
+                    speculation.seen = len(speculation.sequence.tokens)
+                    idle.append(speculation)
+        return idle
+
+    def _settle_shadow(self, speculation: _Speculation) -> None:
+        """Learn from guesses that were not verified whether they would have been right."""
+        tokens, seen = speculation.sequence.tokens, speculation.seen
+        if speculation.shadow and len(tokens) > seen:
+            for rank, guess in speculation.shadow.items():
+                speculation.acceptances[rank].observe(1, int(tokens[seen] == guess))
+            speculation.shadow.clear()

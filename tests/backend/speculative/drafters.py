@@ -1,0 +1,51 @@
+"""Drafters for tests: they know what will come, and say it or not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from backend.types import Sequence
+
+
+class GuessingDrafter:
+    """Each token that it drafts is right with probability `skill`; some drafts are shorter, or none."""
+
+    name = "guessing"
+    is_cheap = False
+
+    def __init__(
+        self, next_token: Callable[[list[int]], int], vocab_size: int, skill: float, seed: int = 0
+    ) -> None:
+        self.observed: list[tuple[int, int]] = []
+        self.sequences: set[Sequence] = set()
+        self._next_token = next_token
+        self._vocab_size = vocab_size
+        self._skill = skill
+        self._rng = random.Random(seed)
+
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+        self.sequences |= set(sequences)
+        return [self._propose(sequence.tokens, k) for sequence, k in zip(sequences, ks, strict=True)]
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        self.observed.append((num_drafted, num_accepted))
+
+    def forget(self, sequence: Sequence) -> None:
+        self.sequences.discard(sequence)
+
+    def _propose(self, tokens: list[int], k: int) -> list[int]:
+        tokens, begin = list(tokens), len(tokens)
+        for _ in range(self._rng.choice([k, k, self._rng.randrange(k + 1)])):
+            is_right = self._rng.random() < self._skill
+            tokens.append(self._next_token(tokens) if is_right else self._rng.randrange(self._vocab_size))
+        return tokens[begin:]
+
+
+class RandomDrafter(GuessingDrafter):
+    """Knows nothing."""
+
+    name = "random"
+
+    def __init__(self, vocab_size: int, seed: int = 0) -> None:
+        super().__init__(lambda tokens: 0, vocab_size, skill=0.0, seed=seed)
