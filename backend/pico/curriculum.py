@@ -30,6 +30,9 @@ FAMILY_WEIGHTS = {
     "smalltalk": 0.5,
     "out_of_scope": 0.4,
     "extraction": 1.8,
+    "tables": 2.0,
+    "logic": 1.5,
+    "references": 1.3,
     "tools": 0.5,  # long prompts
 }
 SYSTEM_SHARE = 0.12
