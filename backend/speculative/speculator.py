@@ -80,7 +80,7 @@ class Speculator:
         if name != NONE:
             names[name] = self._config.max_tokens if asked is None else min(asked, self._config.max_tokens)
         found = {name: limit for name, limit in names.items() if name in self._drafters and limit > 0}
-        if not found and self.constraint is None:
+        if not found and (self.constraint is None or request.grammar is None):
             return
         self._active[sequence] = _Speculation(
             sequence,

@@ -49,3 +49,22 @@ class RandomDrafter(GuessingDrafter):
 
     def __init__(self, vocab_size: int, seed: int = 0) -> None:
         super().__init__(lambda tokens: 0, vocab_size, skill=0.0, seed=seed)
+
+
+class StubbornDrafter:
+    """Drafts one token, over and over."""
+
+    name = "stubborn"
+    is_cheap = True
+
+    def __init__(self, token_id: int) -> None:
+        self._token_id = token_id
+
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+        return [[self._token_id] * k for k in ks]
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        pass
+
+    def forget(self, sequence: Sequence) -> None:
+        pass
