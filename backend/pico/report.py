@@ -1,0 +1,181 @@
+"""Put measured tables into REPORT.md and the model cards: `python -m backend.pico.report --results DIR`.
+
+A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; the text around it is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from backend.pico.expert_load import ExpertLoad
+from backend.pico.gate import RECORD, read_record
+from backend.pico.recipe import WEIGHTS
+from backend.pico.tasks import FAMILIES
+
+LOG = logging.getLogger("backend.pico.report")
+REPORT = Path(__file__).with_name("REPORT.md")
+TIERS = (1, 2, 3, 4, 5)
+MODES = {"small": "pico-small", "large": "pico-large, direct", "large-thinking": "pico-large, thinking"}
+
+Results = Mapping[str, Any]
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    """A table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def percentages(result: Mapping[str, Any]) -> dict[tuple[str, int], float]:
+    """Percent of right answers by family and tier."""
+    return {(family, tier): 100 * right / asked for family, tier, asked, right in result["cells"]}
+
+
+def tier_means(result: Mapping[str, Any]) -> list[float]:
+    """Mean over the families, by tier."""
+    found = percentages(result)
+    means = []
+    for tier in TIERS:
+        values = [value for (_, of), value in found.items() if of == tier]
+        means.append(sum(values) / len(values))
+    return means
+
+
+def accuracy_table(results: list[Mapping[str, Any]]) -> str:
+    """Families by tiers; several results stand side by side in each cell."""
+    found = [percentages(result) for result in results]
+    rows = [
+        [name, *(" / ".join(f"{values[name, tier]:.0f}" for values in found) for tier in TIERS)]
+        for name in FAMILIES
+    ]
+    means = zip(*map(tier_means, results), strict=True)
+    rows.append(["**mean**", *("**" + " / ".join(f"{mean:.1f}" for mean in tier) + "**" for tier in means)])
+    return markdown(["family", *(f"tier {tier}" for tier in TIERS)], rows)
+
+
+def tier_table(results: Results) -> str:
+    """The means of every mode that was measured."""
+    rows = [
+        [title, *(f"{mean:.1f}" for mean in tier_means(results[name]))]
+        for name, title in MODES.items()
+        if name in results
+    ]
+    return markdown(["", *(f"tier {tier}" for tier in TIERS)], rows)
+
+
+def perplexity_table(results: Results) -> str:
+    """Per tier, and the tokens that a greedy answer takes on average."""
+    rows = []
+    for name, title in MODES.items():
+        if name in results:
+            found = results[name]
+            asked = sum(cell[2] for cell in found["cells"])
+            values = [f"{found['perplexity'][str(tier)]:.3f}" for tier in TIERS]
+            rows.append([title, *values, f"{found['generated_tokens'] / asked:.1f}"])
+    return markdown(["", *(f"tier {tier}" for tier in TIERS), "tokens per answer"], rows)
+
+
+def acceptance_table(found: Results) -> str:
+    """Per position: percent accepted of those whose predecessors were / of all that the answer reaches."""
+    length = max(len(groups["all"]["chain"]["cumulative"]) for groups in found.values())
+    rows = []
+    for name, groups in found.items():
+        for group, modes in groups.items():
+            chain, tree = modes["chain"], modes["top-2 tree"]
+            pairs = zip(chain["conditional"], chain["cumulative"], strict=True)
+            cells = [f"{100 * given:.0f} / {100 * total:.0f}" for given, total in pairs]
+            cells += [""] * (length - len(cells))
+            lengths = [f"{mode['mean_accepted_length']:.2f}" for mode in (chain, tree)]
+            rows.append([name, group, *cells, *lengths])
+    heads = ["drafter", "answers", *(f"token {i + 1}" for i in range(length))]
+    return markdown([*heads, "tokens per step", "with a top-2 tree"], rows)
+
+
+def adapter_table(found: Results) -> str:
+    """All questions of each adapter."""
+    rows = []
+    for name, adapter in found.items():
+        score = next(score for score in adapter["scores"] if score["kind"] == "all")
+        values = (score[key] for key in ("behaviour", "right", "base_behaviour", "base_right"))
+        shown = ["" if value is None else f"{value:.1f}" for value in values]
+        rows.append([name, adapter["base"], str(adapter["rank"]), str(score["asked"]), *shown])
+    heads = ["adapter", "base", "rank", "questions", "behaviour", "right"]
+    return markdown([*heads, "base: behaviour", "base: right"], rows)
+
+
+def load_table(found: Results) -> str:
+    """Percent of the tokens that each expert sees."""
+    return ExpertLoad(torch.tensor(found["counts"]), found["tokens"]).table()
+
+
+def size_table(weights: Path) -> str:
+    """Parameters and bytes of each file of weights."""
+    rows = []
+    for path in sorted(weights.rglob("*.safetensors")):
+        with safe_open(path, "pt") as tensors:
+            shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
+        parameters = sum(int(torch.Size(shape).numel()) for shape in shapes)
+        name = path.parent.relative_to(weights).as_posix()
+        rows.append([f"`{name}`", f"{parameters:,}", f"{path.stat().st_size:,}"])
+    total = sum(path.stat().st_size for path in weights.rglob("*") if path.is_file())
+    rows.append(["everything in `weights/`", "", f"**{total:,}**"])
+    return markdown(["", "parameters", "bytes"], rows)
+
+
+def gate_table(weights: Path) -> str:
+    """The recorded figures of the gate."""
+    figures = read_record(weights / RECORD)
+    rows = [
+        [model, name, f"{value:.1f}"] for model, found in figures.items() for name, value in found.items()
+    ]
+    return markdown(["model", "figure", "recorded"], rows)
+
+
+def tables(results: Results, weights: Path) -> dict[str, str]:
+    """Every table whose results are there, by the name of its place."""
+    found = {"sizes": size_table(weights), "gate": gate_table(weights)}
+    if any(name in results for name in MODES):
+        found |= {"tiers": tier_table(results), "perplexity": perplexity_table(results)}
+    if "small" in results:
+        found["small"] = accuracy_table([results["small"]])
+    if "large" in results and "large-thinking" in results:
+        found["large"] = accuracy_table([results["large"], results["large-thinking"]])
+    makers = {"acceptance": acceptance_table, "adapters": adapter_table, "load": load_table}
+    return found | {name: make(results[name]) for name, make in makers.items() if results.get(name)}
+
+
+def fill(text: str, found: Mapping[str, str]) -> str:
+    """The text with its tables replaced; a place whose table is not there stays as it is."""
+
+    def replace(match: re.Match[str]) -> str:
+        table = found.get(match[1])
+        return match[0] if table is None else f"<!-- begin {match[1]} -->\n{table}<!-- end {match[1]} -->"
+
+    return re.sub(r"<!-- begin ([a-z]+) -->\n.*?<!-- end \1 -->", replace, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Read the results and fill the report and the cards."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, required=True, help="where backend.pico.results wrote")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder of the family's members")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    results = {path.stem: json.loads(path.read_text()) for path in options.results.glob("*.json")}
+    found = tables(results, options.weights)
+    for path in (REPORT, *sorted(options.weights.glob("pico-*/README.md"))):
+        path.write_text(fill(path.read_text(encoding="utf-8"), found), encoding="utf-8")
+        LOG.info("filled %s with %s", path, ", ".join(found))
+
+
+if __name__ == "__main__":
+    main()
