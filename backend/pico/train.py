@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -250,6 +251,8 @@ def train(run: Run, steps: int, decay_steps: int) -> None:
 
 def work(rank: int, options: argparse.Namespace) -> None:
     """What each process does; the first one logs and writes the checkpoints."""
+    # torch sends SIGINT to the workers when their parent dies; a shell's background jobs ignore that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.basicConfig(
         level=logging.INFO if rank == 0 else logging.WARNING, format="%(asctime)s %(message)s"
     )
