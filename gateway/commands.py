@@ -36,7 +36,8 @@ def backend(name: str, policies: Policies, settings: Settings, folder: Path) -> 
 def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
     values = msgspec.structs.asdict(engine)
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
-    del values["reasoning"]  # templates and text are the gateway's
+    for name_of_text in ("reasoning", "tool_parser"):  # templates and text are the gateway's
+        del values[name_of_text]
     telemetry = settings.telemetry
     config = EngineConfig(
         model=name,

@@ -29,6 +29,10 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """OpenAI's `reasoning_effort`; a model that can only think or not thinks for all but "none"."""
 
 
+ToolParser = Literal["auto", "hermes", "llama3_json", "pythonic", "mistral"]
+"""The syntax of a model's tool calls; the names are vLLM's."""
+
+
 class Reasoning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model that can think before it answers is used."""
 
@@ -70,6 +74,12 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     num_threads: Positive | None = None
     prefix_cache: bool = True
     reasoning: Reasoning = Reasoning()
+    tool_parser: Annotated[
+        ToolParser,
+        Meta(
+            description="How the model writes tool calls; `auto`: as its chat template writes earlier ones."
+        ),
+    ] = "auto"
 
 
 class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -120,8 +120,8 @@ class Tokenizer:
         """A fresh incremental decoder for one sequence.
 
         `continues`: the output goes on from a prompt's text (completions, a continued message), so a leading
-        space is kept; without it the text starts anew (a chat answer), as decode() sees it. `shown` are special
-        tokens that are not skipped.
+        space is kept; without it the text starts anew (a chat answer), as decode() sees it.
+        `shown` are special tokens that are not skipped.
         """
         table = self._text_bytes if skip_special_tokens else self._all_bytes
         shown_ids = {self._backend.token_to_id(token) for token in shown} & table.hidden

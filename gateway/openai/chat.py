@@ -11,30 +11,38 @@ from gateway.openai.shape import DONE, Choice, encode, padding
 from gateway.openai.types import ChatRequest
 from gateway.openai.usage import usage_object
 from gateway.providers.base import Delta, Usage
+from gateway.tool_calls.deltas import CallDelta
 
 
 class ChatShape:
     """One chat answer."""
 
     __slots__ = (
+        "_empty",
         "_heads",
         "_pads",
         "_request",
         "_shared",
         "_shows_thought",
         "_tail",
-        "_usage_null",
         "_wants_usage",
         "response_id",
     )
 
     def __init__(
-        self, request: ChatRequest, model: str, fingerprint: str | None, *, shows_thought: bool = False
+        self,
+        request: ChatRequest,
+        model: str,
+        fingerprint: str | None,
+        *,
+        shows_thought: bool = False,
+        may_call: bool = False,
     ) -> None:
         """`model` is the resolved name; `fingerprint` names the weights.
 
         With `shows_thought` every message and delta has a `reasoning_content` beside its `content`: clients
         of DeepSeek's API read both without asking whether they are there. vLLM's read `reasoning`.
+        With `may_call` the content is null where there is none.
         """
         self.response_id = "chatcmpl-" + secrets.token_hex(14)
         self._request = request
@@ -48,6 +56,7 @@ class ChatShape:
         self._wants_usage = request.wants_usage
         self._pads = request.wants_obfuscation
         self._shows_thought = shows_thought
+        self._empty = b"null" if may_call else b'""'
         self._heads: list[bytes] = []
         self._tail = b""
 
@@ -59,12 +68,12 @@ class ChatShape:
             for index in range(self._request.num_choices)
         ]
         self._tail = b',"usage":null' if self._wants_usage else b""
-        role = b'{"role":"assistant","content":""%s,"refusal":null},"logprobs":null,"finish_reason":null}]'
+        role = b'{"role":"assistant","content":%s%s,"refusal":null},"logprobs":null,"finish_reason":null}]'
         no_thought = b',"reasoning_content":null' if self._shows_thought else b""
-        return b"".join(head + role % no_thought + self._end("") for head in self._heads)
+        return b"".join(head + role % (self._empty, no_thought) + self._end("") for head in self._heads)
 
     def chunk(self, delta: Delta) -> bytes:
-        """A chunk with the thought, one with the text, then one with the finish reason."""
+        """A chunk with the thought, one with the text, one per call, then one with the finish reason."""
         head = self._heads[delta.index]
         events = b""
         no_thought = b',"reasoning_content":null' if self._shows_thought else b""
@@ -81,8 +90,15 @@ class ChatShape:
                 encode(chat_logprobs(delta.tokens)) if delta.tokens else b"null",
                 self._end(delta.text),
             )
+        for call in delta.calls:
+            change = encode({"tool_calls": [_call_change(call)]})
+            events += b'%s%s,"logprobs":null,"finish_reason":null}]%s' % (
+                head,
+                change,
+                self._end(call.arguments),
+            )
         if delta.finish_reason is not None:
-            last = b'"content":""' + no_thought if self._shows_thought else b""
+            last = b'"content":%s%s' % (self._empty, no_thought) if self._shows_thought else b""
             reason = delta.finish_reason.encode()
             events += b'%s{%s},"logprobs":null,"finish_reason":"%s"}]%s' % (head, last, reason, self._end(""))
         return events
@@ -118,10 +134,30 @@ class ChatShape:
         thought = "".join(choice.thoughts) or None
         shown = {"reasoning_content": thought, "reasoning": thought} if self._shows_thought else {}
         text = "".join(choice.pieces)
-        return {"role": "assistant", "content": text, **shown, "refusal": None, "annotations": []}
+        calls = [_whole_call(call) for call in choice.calls]
+        return {
+            "role": "assistant",
+            "content": text if text or not calls else None,
+            **shown,
+            "refusal": None,
+            "annotations": [],
+            **({"tool_calls": calls} if calls else {}),
+        }
 
     def _head(self, kind: str) -> dict[str, object]:
         return {"id": self.response_id, "object": kind, **self._shared}
 
     def _end(self, text: str) -> bytes:
         return b"%s%s}\n\n" % (self._tail, padding(text) if self._pads else b"")
+
+
+def _whole_call(call: CallDelta) -> dict[str, object]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.call_id, "type": "function", "function": function}
+
+
+def _call_change(call: CallDelta) -> dict[str, object]:
+    """A piece of a call as streams show it: what it is comes with the first one only."""
+    if call.name:
+        return {"index": call.index, **_whole_call(call)}
+    return {"index": call.index, "function": {"arguments": call.arguments}}

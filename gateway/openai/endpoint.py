@@ -74,6 +74,12 @@ def _shape(exchange: Exchange, answer: Generated) -> Shape:
     assert model is not None
     fingerprint = model.engine.fingerprint if model.engine is not None else None
     if isinstance(exchange.request, ChatRequest):
-        return ChatShape(exchange.request, model.name, fingerprint, shows_thought=answer.shows_thought)
+        return ChatShape(
+            exchange.request,
+            model.name,
+            fingerprint,
+            shows_thought=answer.shows_thought,
+            may_call=answer.may_call,
+        )
     assert isinstance(exchange.request, CompletionRequest)
     return CompletionShape(exchange.request, model.name, fingerprint)

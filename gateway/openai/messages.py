@@ -1,4 +1,4 @@
-"""OpenAI's messages → the plain {role, content} records that chat templates read. Only text goes through."""
+"""OpenAI's messages → the plain records that chat templates read: text, tool calls and their results."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.errors import InvalidRequest
+from gateway.openai.call_messages import check_results, plain_calls
 from gateway.openai.support import unknown_field
 
-ROLES = ("system", "developer", "user", "assistant")
+ROLES = ("system", "developer", "user", "assistant", "tool")
 THOUGHT_FIELDS = ("reasoning_content", "reasoning")
 """Where an answer shows its thinking; clients send it back with the answer."""
-READ_FIELDS = ("role", "content", "name", "refusal", *THOUGHT_FIELDS)
-FIELDS = (*READ_FIELDS, "audio", "function_call", "tool_calls", "annotations")
+READ_FIELDS = ("role", "content", "name", "refusal", "tool_calls", "tool_call_id", *THOUGHT_FIELDS)
+FIELDS = (*READ_FIELDS, "audio", "function_call", "annotations")
 TEXT_PART_FIELDS = ("type", "text", "prompt_cache_breakpoint")
 MESSAGE_CHARS = 64
 """What a message costs a template beside its text, in characters."""
@@ -30,6 +31,8 @@ def text_size(messages: Sequence[dict[str, Any]]) -> int:
             size += len(content)
         elif isinstance(content, list):
             size += sum(len(str(part.get("text"))) for part in content if isinstance(part, dict))
+        if message.get("tool_calls"):
+            size += len(str(message["tool_calls"]))
         thoughts = (message.get(name) for name in THOUGHT_FIELDS)
         size += sum(len(thought) for thought in thoughts if isinstance(thought, str))
     return size
@@ -40,13 +43,15 @@ def plain_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
     `developer` becomes `system`: templates know no other word. Text parts are joined by a newline.
     """
-    return [_plain(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    plain = [_plain(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    check_results(plain)
+    return plain
 
 
 def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
     role = message.get("role")
-    if role in ("tool", "function"):
-        raise _refused(f"{where}.role", f"messages of the role {role!r} (tool calls) are not supported yet")
+    if role == "function":
+        raise _refused(f"{where}.role", "messages of the role 'function' are deprecated: use 'tool'")
     if role not in ROLES:
         raise _wrong_role(role, f"{where}.role")
     for name, value in message.items():
@@ -55,15 +60,38 @@ def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
         if name not in READ_FIELDS and value not in (None, [], ""):
             raise _refused(f"{where}.{name}", f"'{name}' in a message is not supported yet")
     thought = _thought(message, where)
-    plain = {"role": "system" if role == "developer" else str(role), "content": _text(message, where)}
+    plain: dict[str, Any] = {
+        "role": "system" if role == "developer" else str(role),
+        "content": _text(message, where),
+    }
     if thought:
         plain["reasoning_content"] = thought
+    plain |= _tool_fields(message, where)
     author = message.get("name")
     if isinstance(author, str):
         plain["name"] = author
     elif author is not None:
         raise _wrong_type(f"{where}.name", "a string")
     return plain
+
+
+def _tool_fields(message: dict[str, Any], where: str) -> dict[str, Any]:
+    """What ties calls and results together, where there are any."""
+    calls, identifier = message.get("tool_calls"), message.get("tool_call_id")
+    if calls not in (None, []) and message["role"] != "assistant":
+        raise _refused(f"{where}.tool_calls", "'tool_calls' belong to messages of the role 'assistant'")
+    if message["role"] != "tool":
+        if identifier is not None:
+            raise _refused(f"{where}.tool_call_id", "'tool_call_id' belongs to messages of the role 'tool'")
+        return {"tool_calls": plain_calls(calls, f"{where}.tool_calls")} if calls not in (None, []) else {}
+    where = f"{where}.tool_call_id"
+    if identifier is None:
+        raise InvalidRequest(
+            f"Missing required parameter: '{where}'.", param=where, code="missing_required_parameter"
+        )
+    if not isinstance(identifier, str):
+        raise _wrong_type(where, "a string")
+    return {"tool_call_id": identifier}
 
 
 def _thought(message: dict[str, Any], where: str) -> str:
@@ -81,8 +109,8 @@ def _thought(message: dict[str, Any], where: str) -> str:
 
 def _text(message: dict[str, Any], where: str) -> str:
     content = message.get("content")
-    if content is None and _thought(message, where):
-        return ""  # an answer that was cut while it was thought over
+    if content is None and (_thought(message, where) or message.get("tool_calls")):
+        return ""  # an answer that was cut while it was thought over, or of calls alone
     if message.get("refusal") not in (None, ""):
         content = _refusal(message, where)
     if isinstance(content, str):

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from gateway.providers.base import Delta, TokenInfo, Usage
+from gateway.tool_calls.deltas import CallDelta
 
 encode = msgspec.json.Encoder().encode
 
@@ -25,6 +26,7 @@ class Choice:
     pieces: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     tokens: list[TokenInfo] = field(default_factory=list)
+    calls: list[CallDelta] = field(default_factory=list)  # whole
     finish_reason: str | None = None
 
     def add(self, delta: Delta) -> None:
@@ -32,6 +34,11 @@ class Choice:
         self.pieces.append(delta.text)
         self.thoughts.append(delta.thought)
         self.tokens += delta.tokens
+        for call in delta.calls:
+            if call.index == len(self.calls):
+                self.calls.append(call)
+            else:
+                self.calls[call.index].arguments += call.arguments
         self.finish_reason = delta.finish_reason or self.finish_reason
 
 

@@ -48,7 +48,9 @@ SAMPLING: Mapping[str, Rule] = {
 
 CHAT: Mapping[str, Rule] = {
     **SAMPLING,
-    "messages": Rule("honoured", "text: string or parts; roles system, developer, user, assistant"),
+    "messages": Rule(
+        "honoured", "text: string or parts; all roles but function; tool calls and their results"
+    ),
     "max_completion_tokens": HONOURED,
     "logprobs": Rule("honoured", "of the answer's tokens, not of the thinking's"),
     "top_logprobs": HONOURED,
@@ -74,11 +76,11 @@ CHAT: Mapping[str, Rule] = {
     "audio": Rule("refused", "audio output"),
     "moderation": Rule("refused", "moderation inside the answer"),
     "web_search_options": Rule("refused", "web search"),
-    "tools": Rule("refused", "tool calls"),
-    "tool_choice": Rule("refused", "tool calls"),
-    "parallel_tool_calls": Rule("refused", "tool calls"),
-    "functions": Rule("refused", "tool calls"),
-    "function_call": Rule("refused", "tool calls"),
+    "tools": Rule("honoured", "functions; a model whose chat template knows no tools refuses"),
+    "tool_choice": Rule("honoured", "none, auto, allowed_tools; required and a named function are refused"),
+    "parallel_tool_calls": Rule("honoured", "false: an answer ends behind its first call"),
+    "functions": Rule("refused", "deprecated by OpenAI in favour of 'tools'"),
+    "function_call": Rule("refused", "deprecated by OpenAI in favour of 'tool_choice'"),
 }
 
 COMPLETIONS: Mapping[str, Rule] = {

@@ -7,6 +7,7 @@ from gateway.errors import InvalidRequest
 from gateway.openai.models import engine_of
 from gateway.openai.parse import decode_body, typed
 from gateway.openai.shape import encode
+from gateway.openai.tools import read_definitions
 from gateway.openai.types import DetokenizeRequest, TokenizeRequest
 from gateway.pipeline.models import ModelTable
 from gateway.providers.engine import EngineProvider
@@ -70,5 +71,6 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
         request.messages,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
+        tools=None if request.tools is None else read_definitions(request.tools),
         variables=engine.thinking(None, request.chat_template_kwargs).variables,
     )

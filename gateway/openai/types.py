@@ -175,6 +175,7 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     model: str | None = None  # None: the only model with a tokenizer
     prompt: str | None = None
     messages: Messages | None = None
+    tools: list[Any] | None = None  # with messages
     add_special_tokens: bool | None = None  # None: true for a prompt, false for messages
     add_generation_prompt: bool = True
     continue_final_message: bool = False

@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from gateway.tool_calls.deltas import CallDelta
+
 if TYPE_CHECKING:
     from gateway.pipeline.exchange import Exchange
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(slots=True)
@@ -37,6 +39,7 @@ class Delta:
     tokens: list[TokenInfo] = field(default_factory=list)  # of `text`; only when logprobs were asked for
     finish_reason: FinishReason | None = None  # on the choice's last delta only
     thought: str = ""  # what the model says to itself; comes before any text
+    calls: list[CallDelta] = field(default_factory=list)  # pieces of tool calls
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Generated:
     deltas: AsyncIterator[Delta]
     usage: Usage
     shows_thought: bool = False  # the answer's shape has a place for it
+    may_call: bool = False  # tools were offered: its content may be null
 
 
 @dataclass(slots=True)

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from backend.sampling.stop import StopMatcher
 from backend.tokenizer import Detokenizer, Tokenizer
 from backend.types import StepOutput, TokenLogprobs
-from gateway.providers.base import Delta, TokenInfo
+from gateway.providers.base import Delta, FinishReason, TokenInfo
 from gateway.providers.thought import ThoughtSplitter
+from gateway.tool_calls.parser import ToolCallParser
 
 
 class Choice:
     """Turns step outputs of one sequence into deltas, until `is_finished`; `num_tokens` is what they took.
 
     Token records are held back with the text they belong to, and dropped with text that a stop string cuts.
-    A thought is parted from the answer, which alone has stop strings and token records.
+    A thought is parted from the answer, which alone has stop strings and token records; and tool calls from
+    its text, which alone has stop strings.
     """
 
     __slots__ = (
@@ -23,6 +25,7 @@ class Choice:
         "_held",
         "_made",
         "_min_tokens",
+        "_parser",
         "_shown",
         "_splitter",
         "_stops",
@@ -43,12 +46,12 @@ class Choice:
         *,
         wants_logprobs: bool = False,
         min_tokens: int = 0,
-        start_offset: int = 0,
         splitter: ThoughtSplitter | None = None,
+        parser: ToolCallParser | None = None,
     ) -> None:
-        """Stop strings are looked for after `min_tokens`; `start_offset` counts echoed characters.
+        """Stop strings are looked for after `min_tokens`.
 
-        Without a `splitter` all text is the answer.
+        Without a `splitter` all text is the answer, without a `parser` it holds no tool calls.
         """
         self.index = index
         self.is_finished = False
@@ -60,19 +63,25 @@ class Choice:
         self._wants_logprobs = wants_logprobs
         self._min_tokens = min_tokens
         self._splitter = splitter
+        self._parser = parser
         self._held: list[TokenInfo] = []
-        self._made = start_offset  # characters detokenised, of the answer
-        self._shown = start_offset  # characters given out
+        self._made = 0  # characters detokenised, of the answer
+        self._shown = 0  # characters given out
+
+    def start_behind(self, num_chars: int) -> None:
+        """So many characters of an echoed prompt come first."""
+        self._made = self._shown = num_chars
 
     def push(self, output: StepOutput) -> Delta:
         """The delta of one output. Its tokens after a stop string are forgotten."""
         delta = Delta(self.index)
         matched = self._take(output, delta)
         if matched:
-            delta.finish_reason = "stop"
+            delta.finish_reason = self._reason()
         elif output.finish_reason is not None:
             matched = self._end(delta)
-            delta.finish_reason = "length" if output.finish_reason == "length" and not matched else "stop"
+            is_cut = output.finish_reason == "length" and not matched
+            delta.finish_reason = "length" if is_cut else self._reason()
         self.is_finished = delta.finish_reason is not None
         self._shown += len(delta.text)
         delta.tokens = self._release(is_cut=matched)
@@ -83,11 +92,15 @@ class Choice:
         self.is_finished = True
         return Delta(self.index, finish_reason="length")
 
+    def _reason(self) -> FinishReason:
+        return "tool_calls" if self._parser is not None and self._parser.num_calls else "stop"
+
     def _take(self, output: StepOutput, delta: Delta) -> bool:
-        """Put the output's text into `delta`; True when a stop string was found in it."""
-        if self._stops is None and not self._wants_logprobs and self._splitter is None:
+        """Put the output's text into `delta`; True when that ends the answer: a stop string, enough calls."""
+        if not (self._stops or self._wants_logprobs or self._splitter or self._parser):
             self.num_tokens += len(output.token_ids)
-            delta.text, _ = self._checked(self._detokenizer.push(output.token_ids))
+            delta.text = self._detokenizer.push(output.token_ids)
+            self._made += len(delta.text)
             return False
         logprobs = output.logprobs or []
         for i, token_id in enumerate(output.token_ids):
@@ -97,11 +110,39 @@ class Choice:
                 self._held.append(record)
             self.num_tokens += 1
             made = self._part(token_id, delta) if self._splitter else self._detokenizer.push((token_id,))
-            text, matched = self._checked(made) if self.num_tokens > self._min_tokens else self._free(made)
-            delta.text += text
-            if matched:
+            if self._add(made, delta, checks=self.num_tokens > self._min_tokens):
                 return True
         return False
+
+    def _add(self, made: str, delta: Delta, *, checks: bool) -> bool:
+        """Put text of the answer into `delta`; True when that ends it. Stop strings count where `checks`."""
+        self._made += len(made)
+        parser = self._parser
+        if parser is not None:
+            made = self._without_calls(parser, made, delta)
+        text, matched = self._checked(made) if checks else (made, False)
+        delta.text += text
+        if matched or parser is None or not parser.is_done:
+            return matched
+        delta.text += self._stops.flush() if self._stops is not None else ""
+        return True
+
+    def _without_calls(
+        self, parser: ToolCallParser, made: str, delta: Delta, *, is_last: bool = False
+    ) -> str:
+        """The text beside the calls, whose pieces go into `delta`."""
+        given = parser.num_given
+        parts = [parser.push(made)]
+        if is_last:
+            parts.append(parser.flush())
+        text = "".join(part.text for part in parts)
+        for call in (call for part in parts for call in part.calls):
+            if delta.calls and delta.calls[-1].index == call.index:
+                delta.calls[-1].arguments += call.arguments
+            else:
+                delta.calls.append(call)
+        self._shown += parser.num_given - given - len(text)
+        return text
 
     def _part(self, token_id: int, delta: Delta) -> str:
         """What one token adds to the answer; what it adds to the thought goes into `delta`."""
@@ -120,23 +161,20 @@ class Choice:
             self._splitter = None
         return text
 
-    def _free(self, made: str) -> tuple[str, bool]:
-        """Text before `min_tokens`: no stop string may end it."""
-        self._made += len(made)
-        return made, False
-
     def _checked(self, made: str) -> tuple[str, bool]:
-        self._made += len(made)
         if self._stops is None:
             return made, False
         text, stop = self._stops.push(made)
         return text, stop is not None
 
     def _end(self, delta: Delta) -> bool:
-        """Put what detokeniser, splitter and stop matcher still hold into `delta`; True as for `_take`."""
+        """Put what is still held anywhere into `delta`; True when a stop string was found in it."""
         made = self._detokenizer.flush()
         if self._splitter is not None:
             made = self._end_thought(self._splitter, made, delta)
+        self._made += len(made)
+        if self._parser is not None:
+            made = self._without_calls(self._parser, made, delta, is_last=True)
         text, matched = self._checked(made)
         delta.text += text
         if self._stops is not None and not matched:

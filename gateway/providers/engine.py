@@ -20,6 +20,7 @@ from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, r
 from gateway.openai.messages import plain_messages, text_size
 from gateway.openai.prompts import Prompt, parse_prompts
 from gateway.openai.support import CHAT, COMPLETIONS, check_supported
+from gateway.openai.tools import read_tools
 from gateway.openai.types import ChatRequest, CompletionRequest
 from gateway.pipeline.exchange import Exchange
 from gateway.providers.base import Delta, Generated, Relayed, Usage
@@ -34,7 +35,9 @@ from gateway.providers.sampling import (
     max_tokens_for,
 )
 from gateway.providers.thought import ThoughtSplitter
-from policies.document import Reasoning
+from gateway.providers.tools import Tools, adapt_ids, check_readable, decide_tools
+from gateway.tool_calls.families import find_syntax
+from policies.document import Reasoning, ToolParser
 
 MAX_SEQUENCES = 1024
 """Prompts times choices of one request."""
@@ -64,12 +67,14 @@ class EngineProvider:
         tokenizer: Tokenizer,
         start_wait_s: float = 0.0,
         reasoning: Reasoning | None = None,
+        tool_parser: ToolParser = "auto",
     ) -> None:
         """`start_wait_s`: how long requests wait for an engine that is starting or restarting."""
         self.name = name
         self.client = client
         self.tokenizer = tokenizer
         self._reasoning = reasoning or Reasoning()
+        self._call_syntax = find_syntax(tokenizer.tool_use, tool_parser)
         self._start_wait_s = start_wait_s
         self._num_waiting = 0
 
@@ -111,12 +116,14 @@ class EngineProvider:
         check_supported(exchange.body, CHAT, self.name)
         check_request(request)
         thinking = decide(request, self.tokenizer.thinking, self._reasoning)
+        tools = decide_tools(read_tools(request), self.tokenizer.tool_use, self._call_syntax)
         prompt = await self.encode_messages(
             request.messages,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=bool(request.continue_final_message),
             max_tokens=self._max_model_tokens,
             variables=thinking.variables,
+            tools=tools.definitions if tools else None,
         )
         begins_inside = self._begins_inside(request, prompt) if thinking.thinks else None
         hello = await self._reached()
@@ -130,11 +137,13 @@ class EngineProvider:
                 choice_params(base, request, index, limit),
                 continues=bool(request.continue_final_message),
                 splitter=None if begins_inside is None else ThoughtSplitter(begins_inside=begins_inside),
+                tools=tools,
             )
             for index in range(request.num_choices)
         ]
         answer = self._start(jobs)
         answer.shows_thought = thinking.thinks and thinking.is_shown
+        answer.may_call = tools is not None
         return answer
 
     async def complete(self, exchange: Exchange) -> Generated:
@@ -190,6 +199,7 @@ class EngineProvider:
         continue_final_message: bool,
         variables: Mapping[str, Any],
         max_tokens: int | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[int]:
         """Token ids of a chat's prompt. Raises InvalidRequest, also when the template refuses.
 
@@ -199,15 +209,22 @@ class EngineProvider:
         opens_answer = not continue_final_message if add_generation_prompt is None else add_generation_prompt
         return await self._text_work(
             "messages",
-            text_size(messages),
+            text_size(messages) + (len(str(tools)) if tools else 0),
             lambda: self.tokenizer.encode_chat(
-                plain_messages(messages),
+                self._plain_messages(messages),
                 opens_answer,
                 continue_final_message,
-                max_tokens=max_tokens,
+                tools,
+                max_tokens,
                 **variables,
             ),
         )
+
+    def _plain_messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        plain = plain_messages(messages)
+        check_readable(plain, self.tokenizer.tool_use)
+        adapt_ids(plain, self._call_syntax)
+        return plain
 
     async def encode_prompts(
         self, prompts: Sequence[Prompt], *, add_special_tokens: bool = True, max_tokens: int | None = None
@@ -250,19 +267,21 @@ class EngineProvider:
         continues: bool,
         echo: str | None = None,
         splitter: ThoughtSplitter | None = None,
+        tools: Tools | None = None,
     ) -> Job:
         asked = exchange.request
         assert isinstance(asked, ChatRequest | CompletionRequest)
         choice = Choice(
             index,
             self.tokenizer,
-            self.tokenizer.detokenizer(continues=continues),
+            self.tokenizer.detokenizer(continues=continues, shown=tools.syntax.tokens if tools else ()),
             asked.stops,
             wants_logprobs=params.logprobs is not None,
             min_tokens=params.min_tokens,
-            start_offset=len(echo or ""),
             splitter=splitter,
+            parser=tools.parser() if tools else None,
         )
+        choice.start_behind(len(echo or ""))
         if echo is not None and params.logprobs is not None:
             params = msgspec.structs.replace(params, prompt_logprobs=params.logprobs)
         request = Request(

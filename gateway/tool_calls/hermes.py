@@ -23,4 +23,6 @@ def _read(sink: CallSink) -> Reading[None]:
     yield from expect(CLOSE_TAG[1:])
 
 
-HERMES = Syntax("hermes", _read, marks=(OPEN_TAG,), endings=("}" + CLOSE_TAG, CLOSE_TAG))
+HERMES = Syntax(
+    "hermes", _read, marks=(OPEN_TAG,), tokens=(OPEN_TAG, CLOSE_TAG), endings=("}" + CLOSE_TAG, CLOSE_TAG)
+)

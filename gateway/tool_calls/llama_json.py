@@ -18,4 +18,4 @@ def _read(sink: CallSink) -> Reading[None]:
     raise NotACall  # the rest, if it comes, is text
 
 
-LLAMA_JSON = Syntax("llama3_json", _read, marks=(MARK,), starts="{", endings=("}", ";", ","))
+LLAMA_JSON = Syntax("llama3_json", _read, marks=(MARK,), starts="{", tokens=(MARK,), endings=("}", ";", ","))

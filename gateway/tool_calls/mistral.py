@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 from gateway.tool_calls.json_scanner import WHITESPACE, NotACall
 from gateway.tool_calls.parser import Syntax
 from gateway.tool_calls.reading import CallSink, Reading, call_object, container, nonspace
@@ -10,6 +13,14 @@ MARK = "[TOOL_CALLS]"
 ARGS_MARK = "[ARGS]"
 ID_MARK = "[CALL_ID]"
 MAX_NAME_CHARS = 128
+_SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
+
+
+def short_id(call_id: str) -> str:
+    """The id as these models' templates insist on it: nine letters and digits."""
+    if _SHORT_ID.fullmatch(call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
 def _read(sink: CallSink) -> Reading[None]:
@@ -53,4 +64,4 @@ def _named(char: str, sink: CallSink) -> Reading[None]:
     sink.end()
 
 
-MISTRAL = Syntax("mistral", _read, marks=(MARK,), endings=("}]", "]"))
+MISTRAL = Syntax("mistral", _read, marks=(MARK,), tokens=(MARK, ARGS_MARK, ID_MARK), endings=("}]", "]"))

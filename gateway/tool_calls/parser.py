@@ -26,6 +26,7 @@ class Syntax:
     read: Callable[[CallSink], Reading[None]]  # one call or several, from behind a mark, or from the start
     marks: tuple[str, ...] = ()  # begin calls wherever they stand
     starts: str = ""  # characters that begin calls as the answer's first
+    tokens: tuple[str, ...] = ()  # pieces of the syntax that are special tokens in some vocabularies
     endings: tuple[str, ...] = ()  # what may stand behind a call's arguments, without white space
 
 

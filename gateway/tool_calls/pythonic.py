@@ -89,4 +89,4 @@ def _as_json(arguments: str) -> str:
     return text
 
 
-PYTHONIC = Syntax("pythonic", _read, marks=(MARK,), starts="[", endings=("]",))
+PYTHONIC = Syntax("pythonic", _read, marks=(MARK,), starts="[", tokens=(MARK,), endings=("]",))

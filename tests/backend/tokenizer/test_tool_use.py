@@ -15,7 +15,8 @@ TOOLS = "{% if tools %}{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endi
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 CALLS = (
     "{% for m in messages %}{% for c in m.tool_calls or [] %}<tool_call>"
-    "{{ c.function.name }} {{ c.function.arguments | tojson }}</tool_call>{% endfor %}{{ m.content }}{% endfor %}"
+    "{{ c.function.name }} {{ c.function.arguments | tojson }}</tool_call>{% endfor %}"
+    "{{ m.content }}{% endfor %}"
 )
 
 

@@ -9,6 +9,7 @@ from openai.types.chat import (
     ChatCompletionContentPartTextParam,
     ChatCompletionDeveloperMessageParam,
     ChatCompletionSystemMessageParam,
+    ChatCompletionToolMessageParam,
     ChatCompletionUserMessageParam,
 )
 
@@ -68,6 +69,7 @@ def test_an_answer_without_a_thought_has_none() -> None:
         (ChatCompletionDeveloperMessageParam, FIELDS),
         (ChatCompletionUserMessageParam, FIELDS),
         (ChatCompletionAssistantMessageParam, FIELDS),
+        (ChatCompletionToolMessageParam, FIELDS),
         (ChatCompletionContentPartTextParam, TEXT_PART_FIELDS),
         (ChatCompletionContentPartRefusalParam, ("type", "refusal")),
     ],
@@ -83,7 +85,8 @@ def test_every_documented_field_of_a_message_is_known(params: type, known: tuple
         ({"role": "user"}, "missing_required_parameter"),
         ({"role": "user", "content": None}, "invalid_type"),
         ({"role": "usr", "content": "x"}, "invalid_value"),
-        ({"role": "tool", "content": "x"}, "unsupported_parameter"),
+        ({"role": "tool", "content": "x"}, "missing_required_parameter"),
+        ({"role": "function", "content": "x"}, "unsupported_parameter"),
     ],
 )
 def test_refusals_carry_a_code(message: dict[str, Any], code: str) -> None:
@@ -103,7 +106,10 @@ def test_a_mistyped_role_is_quoted_and_a_text_in_its_place_is_not() -> None:
 @pytest.mark.parametrize(
     ("message", "param"),
     [
-        ({"role": "tool", "content": "x", "tool_call_id": "1"}, "messages[1].role"),
+        ({"role": "tool", "content": "x", "tool_call_id": "1"}, "messages[1].tool_call_id"),
+        ({"role": "tool", "content": "x", "tool_call_id": 1}, "messages[1].tool_call_id"),
+        ({"role": "user", "content": "x", "tool_call_id": "1"}, "messages[1].tool_call_id"),
+        ({"role": "user", "content": "x", "tool_calls": [{}]}, "messages[1].tool_calls"),
         ({"role": "function", "content": "x", "name": "f"}, "messages[1].role"),
         ({"role": "robot", "content": "x"}, "messages[1].role"),
         ({"role": ["user"], "content": "x"}, "messages[1].role"),
@@ -122,7 +128,6 @@ def test_a_mistyped_role_is_quoted_and_a_text_in_its_place_is_not() -> None:
         ({"role": "user", "content": [{"type": "text", "text": "x", "y": 1}]}, "messages[1].content[0].y"),
         ({"role": "user", "content": "x", "contnt": 1}, "messages[1].contnt"),
         ({"role": "user", "content": "x", "name": 1}, "messages[1].name"),
-        ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[1].tool_calls"),
         ({"role": "assistant", "content": "x", "audio": {"id": "1"}}, "messages[1].audio"),
         ({"role": "user", "content": "x", "reasoning_content": "y"}, "messages[1].reasoning_content"),
         ({"role": "assistant", "content": "x", "reasoning": {"y": 1}}, "messages[1].reasoning"),

@@ -1,0 +1,182 @@
+"""`tools`, `tool_choice` and `parallel_tool_calls` of a chat, checked: which functions may be called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gateway.errors import InvalidRequest
+from gateway.openai.parse import typed
+from gateway.openai.tool_schema import check_parameters
+from gateway.openai.types import ChatRequest
+
+MAX_TOOLS = 128
+CHOICES = ("none", "auto", "required")
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+class _Function(msgspec.Struct, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class _Tool(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    function: _Function
+
+
+class _Named(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class _NamedChoice(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    function: _Named
+
+
+class _AllowedTools(msgspec.Struct, forbid_unknown_fields=True):
+    mode: str
+    tools: list[dict[str, Any]]
+
+
+class _AllowedChoice(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    allowed_tools: _AllowedTools
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """The functions that an answer may call; never none."""
+
+    definitions: Sequence[Mapping[str, Any]]  # as templates read them
+    strict: frozenset[str] = frozenset()  # names whose arguments must fit their schemas
+    is_required: bool = False  # at least one call, and nothing else
+    max_calls: int | None = None
+    param: str = "tools"  # the field that asks for the most
+
+    @property
+    def names(self) -> list[str]:
+        """In the order of the request."""
+        return [definition["function"]["name"] for definition in self.definitions]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Schemas by name."""
+        return {each["function"]["name"]: each["function"]["parameters"] for each in self.definitions}
+
+
+def read_definitions(tools: Sequence[object]) -> Sequence[Mapping[str, Any]]:
+    """`tools` as templates read them. Raises InvalidRequest naming the field."""
+    return _read_definitions(tools).definitions
+
+
+def read_tools(request: ChatRequest) -> ToolChoice | None:
+    """None when no tool is offered, or none may be used. Raises InvalidRequest naming the field."""
+    choice = request.tool_choice
+    if isinstance(choice, str) and choice not in CHOICES:
+        raise _wrong("tool_choice", f"expected one of {', '.join(CHOICES)}, or an object")
+    if request.tools is None:
+        if choice not in (None, "none", "auto"):
+            raise _wrong("tool_choice", "it needs 'tools' to choose from")
+        return None
+    found = _read_definitions(request.tools)
+    if isinstance(choice, dict):
+        found = _chosen(choice, found)
+    if choice == "none":
+        return None
+    is_required = found.is_required or choice == "required"
+    return ToolChoice(
+        found.definitions,
+        found.strict,
+        is_required,
+        found.max_calls or (1 if request.parallel_tool_calls is False else None),
+        "tool_choice" if is_required else "tools",
+    )
+
+
+def _read_definitions(tools: Sequence[object]) -> ToolChoice:
+    if not 1 <= len(tools) <= MAX_TOOLS:
+        raise _wrong("tools", f"expected 1 to {MAX_TOOLS} tools, got {len(tools)}; leave it out for none")
+    definitions: dict[str, dict[str, Any]] = {}
+    strict = set()
+    for index, value in enumerate(tools):
+        where = f"tools[{index}]"
+        function = _read_function(value, where)
+        if function.name in definitions:
+            raise _wrong(f"{where}.function.name", f"there are two functions {function.name!r}")
+        plain: dict[str, Any] = {"name": function.name}
+        if function.description is not None:
+            plain["description"] = function.description
+        plain["parameters"] = function.parameters or _NO_PARAMETERS
+        definitions[function.name] = {"type": "function", "function": plain}
+        if function.strict:
+            strict.add(function.name)
+    return ToolChoice(list(definitions.values()), frozenset(strict))
+
+
+def _read_function(value: object, where: str) -> _Function:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind != "function":
+        raise InvalidRequest(
+            f"'{where}.type' must be 'function': tools of other types are not supported.",
+            param=f"{where}.type",
+            code="unsupported_parameter",
+        )
+    function: _Function = _typed(value, _Tool, where).function
+    if function.parameters is not None:
+        check_parameters(function.parameters, f"{where}.function.parameters")
+    return function
+
+
+def _chosen(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
+    """What an object in `tool_choice` leaves of the offer."""
+    kind = choice.get("type")
+    if kind == "function":
+        name = _typed(choice, _NamedChoice, "tool_choice").function.name
+        left = _only({name}, offered, "tool_choice.function.name")
+        return ToolChoice(left, offered.strict, is_required=True, max_calls=1)
+    if kind != "allowed_tools":
+        raise _wrong("tool_choice.type", "expected 'function' or 'allowed_tools'")
+    allowed = _typed(choice, _AllowedChoice, "tool_choice").allowed_tools
+    if allowed.mode not in CHOICES[1:]:
+        raise _wrong("tool_choice.allowed_tools.mode", "expected 'auto' or 'required'")
+    names = set()
+    for index, value in enumerate(allowed.tools):
+        where = f"tool_choice.allowed_tools.tools[{index}]"
+        name = _typed(value, _NamedChoice, where).function.name
+        _only({name}, offered, f"{where}.function.name")
+        names.add(name)
+    left = _only(names, offered, "tool_choice.allowed_tools.tools")
+    return ToolChoice(left, offered.strict, is_required=allowed.mode == "required")
+
+
+def _only(names: set[str], offered: ToolChoice, where: str) -> list[Mapping[str, Any]]:
+    left = [each for each in offered.definitions if each["function"]["name"] in names]
+    if not left:
+        raise _wrong(where, "it names no function of 'tools'")
+    return left
+
+
+def _typed(value: object, kind: type[Any], where: str) -> Any:  # noqa: ANN401 - an instance of `kind`
+    """`value` as `kind`; the error names the field from the request's root."""
+    if not isinstance(value, dict):
+        raise InvalidRequest(
+            f"Invalid type for '{where}': expected an object.", param=where, code="invalid_type"
+        )
+    try:
+        return typed(value, kind)
+    except InvalidRequest as error:
+        field = error.param
+        place = f"{where}.{field}" if field else where
+        message = error.message.replace(f"'{field or 'body'}'", f"'{place}'", 1)
+        raise InvalidRequest(message, param=place, code=error.code) from None
+
+
+def _wrong(where: str, what: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid value for '{where}': {what}.", param=where, code="invalid_value")

@@ -1,0 +1,80 @@
+"""Tools of one chat: whether this model can use them, what goes into its prompt, what reads its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backend.tokenizer.tool_use import ToolUse
+from gateway.errors import InvalidRequest
+from gateway.openai.tools import ToolChoice
+from gateway.tool_calls.mistral import MISTRAL, short_id
+from gateway.tool_calls.parser import Syntax, ToolCallParser
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What was decided for one chat."""
+
+    choice: ToolChoice
+    syntax: Syntax
+
+    @property
+    def definitions(self) -> Sequence[Mapping[str, Any]]:
+        """For the chat template."""
+        return self.choice.definitions
+
+    def parser(self) -> ToolCallParser:
+        """A fresh one for each choice of the answer."""
+        return ToolCallParser(self.syntax, self.choice.names, max_calls=self.choice.max_calls)
+
+
+def decide_tools(choice: ToolChoice | None, use: ToolUse, syntax: Syntax | None) -> Tools | None:
+    """Raises InvalidRequest for what this model cannot do; None without tools."""
+    if choice is None:
+        return None
+    if not use.reads_tools:
+        raise _refused("tools", "its chat template does not show tools to the model. Leave 'tools' out.")
+    if syntax is None:
+        raise _refused(
+            "tools",
+            "its chat template writes calls in no syntax that is known here. Leave 'tools' out, or name the "
+            "syntax in the policy: engine.tool_parser.",
+        )
+    if choice.is_required:
+        raise _refused("tool_choice", "it cannot be made to call a tool. Send 'auto'.")
+    if choice.strict:
+        raise _refused("tools", "it cannot be held to a schema. Leave 'strict' out.")
+    return Tools(choice, syntax)
+
+
+def check_readable(messages: Sequence[Mapping[str, Any]], use: ToolUse) -> None:
+    """Raise InvalidRequest when messages hold calls or results and the template would drop them."""
+    if use.reads_results:
+        return
+    for index, message in enumerate(messages):
+        if message["role"] == "tool" or "tool_calls" in message:
+            field = "role" if message["role"] == "tool" else "tool_calls"
+            raise _refused(
+                f"messages[{index}].{field}", "its chat template has no place for tool calls and results."
+            )
+
+
+def adapt_ids(messages: Sequence[dict[str, Any]], syntax: Syntax | None) -> None:
+    """Give calls ids that the model's template accepts, the same for the same id."""
+    if syntax is not MISTRAL:
+        return
+    for message in messages:
+        if "tool_call_id" in message:
+            message["tool_call_id"] = short_id(message["tool_call_id"])
+        for call in message.get("tool_calls", ()):
+            call["id"] = short_id(call["id"])
+
+
+def _refused(param: str, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"'{param}' asks for something that this model cannot do: {why}",
+        param=param,
+        code="unsupported_parameter",
+    )
