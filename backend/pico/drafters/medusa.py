@@ -1,7 +1,8 @@
 """Medusa heads (arXiv 2401.10774, Medusa-1: the target stays frozen).
 
 Head i (1..heads) reads the target's hidden state at t, after the final norm, and proposes token t + 1 + i
-(token t + 1 is the target's own). Residual blocks x + silu(Wx + b), then the target's output matrix.
+(token t + 1 is the target's own). Residual blocks x + silu(Wx + b), a matrix of the head's own, then the
+target's output matrix.
 """
 
 from __future__ import annotations
@@ -30,16 +31,13 @@ class MedusaConfig:
 
 
 class Medusa(Drafter):
-    """Tensors: `heads.{i - 1}.{block}.linear.weight` [D, D] and `.bias` [D]."""
+    """Head i of `heads` is `heads.{i - 1}`."""
 
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
         self.config = config
         self.length = config.heads
-        self.heads = nn.ModuleList(
-            nn.Sequential(*(ResidualBlock(config.hidden_size) for _ in range(config.blocks)))
-            for _ in range(config.heads)
-        )
+        self.heads = nn.ModuleList(MedusaHead(config) for _ in range(config.heads))
 
     def loss(self, target: Target, view: View, generator: torch.Generator) -> Tensor:
         """KL to what the target says at t + i, mean over heads."""
@@ -56,15 +54,26 @@ class Medusa(Drafter):
         return torch.stack([candidates(target.logits(head(view.hidden))) for head in self.heads], dim=2)
 
 
-class ResidualBlock(nn.Module):
-    """x + silu(Wx + b); W starts at zero."""
+class MedusaHead(nn.Module):
+    """Starts as the identity: it repeats the target's own next token.
 
-    def __init__(self, hidden_size: int) -> None:
+    A block adds nothing much below zero. `output` can turn what the state says about token t + 1 away, as
+    the whole output matrix that the paper gives each head would.
+    """
+
+    def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
-        self.linear = nn.Linear(hidden_size, hidden_size)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        width = config.hidden_size
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(config.blocks))
+        for block in self.blocks:
+            nn.init.zeros_(block.get_parameter("weight"))
+            nn.init.zeros_(block.get_parameter("bias"))
+        self.output = nn.Linear(width, width, bias=False)
+        nn.init.eye_(self.output.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., D] → [..., D]."""
-        return x + nn.functional.silu(self.linear(x))
+        """[..., D] → [..., D]: what the target's output matrix reads."""
+        for block in self.blocks:
+            x = x + nn.functional.silu(block(x))
+        y: Tensor = self.output(x)
+        return y

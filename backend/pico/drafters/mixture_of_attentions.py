@@ -15,6 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from backend.pico.batches import make_batch
 from backend.pico.drafters.attention import (
     Attention,
     AttentionShape,
@@ -29,6 +30,7 @@ from backend.pico.drafters.drafter import BREADTH, Drafter, ahead, behind, candi
 from backend.pico.drafters.target import Target, View
 
 LONGEST_ROUND = 5
+PROBE_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class LayerSelfAttention(nn.Module):
 
 
 class MixtureOfAttentions(Drafter):
-    """`layer_attention`, then one layer of `self_attn`, `cross_attn` and `mlp`, each behind a norm."""
+    """`layer_attention`; one layer of `self_attn`, `cross_attn` and `mlp`, each behind a norm; a norm."""
 
     length = LONGEST_ROUND
 
@@ -108,6 +110,15 @@ class MixtureOfAttentions(Drafter):
         self.cross_attn = Attention(shape, eps)
         self.post_attention_layernorm = nn.RMSNorm(width, eps)
         self.mlp = GatedMLP(width, config.intermediate_size)
+        self.output_norm = nn.RMSNorm(width, eps)
+
+    @torch.no_grad()
+    def start_from(self, target: Target) -> None:
+        """Outputs start with the scale of the stream that they stand for; it grows large over the layers."""
+        ids = list(range(min(PROBE_TOKENS, target.shape.vocab_size)))
+        view = target.observe(make_batch([(ids, [True] * len(ids))], [0]))
+        stream = view.layers[-self.config.target_layers - 1][0]
+        self.output_norm.weight.copy_(stream.square().mean(dim=0).sqrt())
 
     def predict(self, target: Target, view: View, ages: Tensor) -> Tensor:
         """Hidden states after the final norm [rows, length, D], at position p for the choice of token p + 1.
@@ -141,8 +152,8 @@ class MixtureOfAttentions(Drafter):
         k, v = keys_and_values(self.cross_attn, self.layer_attention(view.layers), rotate)
         q = queries(self.cross_attn, self.cross_attn_layernorm(x), rotate)
         x = x + self.cross_attn.o_proj(attend(q, k, v, verified))
-        y: Tensor = self.mlp(self.post_attention_layernorm(x))
-        return x + y
+        y: Tensor = self.output_norm(x + self.mlp(self.post_attention_layernorm(x)))
+        return y
 
     def loss(self, target: Target, view: View, generator: torch.Generator) -> Tensor:
         """KL to what the target says, over rounds of random lengths."""

@@ -31,6 +31,7 @@ CONVERSATIONS_PER_STEP = 32
 WARMUP_STEPS = 20
 FINAL_LR_SHARE = 0.02
 MATRIX_LR, OTHER_LR = 0.02, 0.003
+MATRIX_LRS = {"medusa": 0.05}  # where MATRIX_LR is not the best
 MAX_GRADIENT_NORM = 1.0
 CHECKPOINT_EVERY, LOG_EVERY = 25, 10
 
@@ -80,7 +81,7 @@ def open_run(folder: Path, name: str, target: Target, tokenizer: Tokenizer, seed
     """A new run, or the one that the folder holds."""
     folder.mkdir(parents=True, exist_ok=True)
     drafter = new_drafter(name, target, seed)
-    optimizers = build_optimizers(drafter, MATRIX_LR, OTHER_LR)
+    optimizers = build_optimizers(drafter, MATRIX_LRS.get(name, MATRIX_LR), OTHER_LR)
     run = Run(folder, seed, tokenizer, target, drafter, optimizers)
     if run.checkpoint.exists():
         run.load()
@@ -109,9 +110,9 @@ def train_step(run: Run, lr_factor: float) -> float:
         (share * loss).backward()  # type: ignore[no-untyped-call]
         total += share * loss.item()
     torch.nn.utils.clip_grad_norm_(run.drafter.parameters(), MAX_GRADIENT_NORM)
-    for optimizer, full_lr in zip(run.optimizers, (MATRIX_LR, OTHER_LR), strict=True):
+    for optimizer in run.optimizers:
         for parameters in optimizer.param_groups:
-            parameters["lr"] = full_lr * lr_factor
+            parameters["lr"] = optimizer.defaults["lr"] * lr_factor
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     run.tokens += sum(len(ids) for ids, _ in encoded)
