@@ -138,7 +138,9 @@ class _Builder:
                 f"{engine.checkpoint!r} cannot do that. {fault}"
             )
         wait_s = self._settings.timeouts.engine_start_s
-        provider = EngineProvider(name, client, tokenizer, wait_s, engine.reasoning, engine.tool_parser)
+        provider = EngineProvider(
+            name, client, tokenizer, wait_s, engine.reasoning, engine.tool_parser, engine.speculative
+        )
         self.resources.append(client)
         self._metrics.add_engine(name, client)
         return ServedModel(name, "engine", provider, self._limits, self._state(name, client), engine=provider)

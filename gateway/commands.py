@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from backend.config import EngineConfig
+from backend.config import EngineConfig, SpeculativeConfig
 from gateway.checkpoints import checkpoint_folder
 from gateway.child import Command
 from gateway.settings import Settings, child_environment
@@ -38,6 +38,8 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
     for name_of_text in ("reasoning", "tool_parser"):  # templates and text are the gateway's
         del values[name_of_text]
+    speculative = engine.speculative
+    values["speculative"] = SpeculativeConfig(drafter=speculative.drafter, max_tokens=speculative.max_tokens)
     telemetry = settings.telemetry
     config = EngineConfig(
         model=name,

@@ -44,6 +44,7 @@ SAMPLING: Mapping[str, Rule] = {
     "ignore_eos": Rule("honoured", "extension"),
     "min_tokens": Rule("honoured", "extension"),
     "stop_token_ids": Rule("honoured", "extension"),
+    "speculative": Rule("honoured", "extension: drafter, max_tokens; only the speed depends on it"),
 }
 
 CHAT: Mapping[str, Rule] = {
@@ -72,7 +73,7 @@ CHAT: Mapping[str, Rule] = {
         "honoured",
         "none: no thinking; all others, alike: thinking. What a model cannot do is refused",
     ),
-    "prediction": Rule("refused", "predicted output"),
+    "prediction": Rule("honoured", "content: a string or text parts; only the speed depends on it"),
     "audio": Rule("refused", "audio output"),
     "moderation": Rule("refused", "moderation inside the answer"),
     "web_search_options": Rule("refused", "web search"),

@@ -65,6 +65,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool | None = None
     min_tokens: Count | None = None
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=128)] | None = None
+    speculative: dict[str, Any] | None = None  # read by `providers.speculation`
 
     @property
     def stops(self) -> list[str]:

@@ -50,6 +50,10 @@ class Usage:
     completion_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    # Tokens drafted from the request's prediction. Rejected ones are no part of completion_tokens: nobody
+    # pays for a guess that was wrong.
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 @dataclass(slots=True)

@@ -34,10 +34,11 @@ from gateway.providers.sampling import (
     choice_params,
     max_tokens_for,
 )
+from gateway.providers.speculation import predicted_text, read_draft
 from gateway.providers.thought import ThoughtSplitter
 from gateway.providers.tools import Tools, adapt_ids, check_readable, decide_tools
 from gateway.tool_calls.families import find_syntax
-from policies.document import Reasoning, ToolParser
+from policies.document import Reasoning, Speculative, ToolParser
 
 MAX_SEQUENCES = 1024
 """Prompts times choices of one request."""
@@ -68,12 +69,14 @@ class EngineProvider:
         start_wait_s: float = 0.0,
         reasoning: Reasoning | None = None,
         tool_parser: ToolParser = "auto",
+        speculative: Speculative | None = None,
     ) -> None:
         """`start_wait_s`: how long requests wait for an engine that is starting or restarting."""
         self.name = name
         self.client = client
         self.tokenizer = tokenizer
         self._reasoning = reasoning or Reasoning()
+        self._speculative = speculative or Speculative()
         self._call_syntax = find_syntax(tokenizer.tool_use, tool_parser)
         self._start_wait_s = start_wait_s
         self._num_waiting = 0
@@ -141,6 +144,7 @@ class EngineProvider:
             )
             for index in range(request.num_choices)
         ]
+        await self._add_drafts(request, jobs)
         answer = self._start(jobs)
         answer.shows_thought = thinking.thinks and thinking.is_shown
         answer.may_call = tools is not None
@@ -171,6 +175,7 @@ class EngineProvider:
                 job.counts_prompt = index == 0
                 job.shows_output = limit > 0
                 jobs.append(job)
+        await self._add_drafts(request, jobs)
         return self._start(jobs)
 
     async def embed(self, exchange: Exchange) -> Relayed:
@@ -293,6 +298,19 @@ class EngineProvider:
         )
         return Job(request, choice, echo, counts_prompt=index == 0)
 
+    async def _add_drafts(self, request: ChatRequest | CompletionRequest, jobs: list[Job]) -> None:
+        """Put what the request says about drafts into its sequences. Raises InvalidRequest."""
+        draft, text = read_draft(request, self._speculative), predicted_text(request)
+        if draft is None and not text:
+            return
+        predicted: list[int] = []
+        if text:
+            (predicted,) = await self.encode_prompts([text], add_special_tokens=False)
+        for job in jobs:
+            job.request = msgspec.structs.replace(
+                job.request, draft=draft, prediction_token_ids=predicted[: job.request.params.max_tokens]
+            )
+
     def _start(self, jobs: list[Job]) -> Generated:
         usage = Usage()
         usage.prompt_tokens = sum(len(job.request.prompt_token_ids) for job in jobs if job.counts_prompt)
@@ -325,6 +343,9 @@ class EngineProvider:
         if job.counts_prompt and output.num_cached_tokens > 0:
             usage.cached_tokens += output.num_cached_tokens
             job.counts_prompt = False
+        if job.request.prediction_token_ids:
+            usage.accepted_prediction_tokens += output.num_accepted
+            usage.rejected_prediction_tokens += output.num_drafted - output.num_accepted
         choice = job.choice
         before, thought_before = choice.num_tokens, choice.num_thought_tokens
         if job.shows_output:
