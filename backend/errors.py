@@ -5,6 +5,7 @@ EngineError
 ├── RequestError           this request cannot be served; the sentence goes to the user
 │   ├── PromptTooLong      prompt + max_tokens exceed the context or the KV memory
 │   └── TemplateError      the chat template refused the messages
+├── AdapterError           an adapter cannot be served: missing, broken, or made for another base
 ├── QueueFull              the queue bound is reached: try again later
 ├── EngineUnavailable      no engine process answers: starting, dead or hung
 ├── FrameError             bytes on a socket that are no frame or no known message; the connection ends
@@ -36,6 +37,10 @@ class PromptTooLong(RequestError):
 
 class TemplateError(RequestError):
     """The chat template refused these messages."""
+
+
+class AdapterError(EngineError):
+    """An adapter that cannot be served, or is not known; the message names what is wrong and the remedy."""
 
 
 class QueueFull(EngineError):

@@ -171,6 +171,7 @@ class Sequence:
     num_cached_tokens: int = 0  # prefix hit when first admitted
     pages: list[int] = field(default_factory=list)
     row: int = -1  # in the state table; for as long as it runs
+    adapter_slot: int = -1  # of its adapter on the device, for as long as it runs; -1: none
     seed: int = 0  # set by the engine when the request gives none
     num_preemptions: int = 0
     grammar: TokenGrammar | None = None  # in the state after the sequence's output tokens

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from backend.kernels.lora import AdapterRows
 from backend.kernels.paged_attention import AttentionPlan, paged_attention
 from backend.kernels.rotary import rotate
 from backend.kv.storage import KVStorage
@@ -22,6 +23,7 @@ class AttentionContext:
     signed_sin: Tensor
     slots: Tensor  # [T]
     kv: KVStorage
+    adapters: AdapterRows | None = None  # None: no row uses one
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,13 @@ class Attention:
     def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
         """X [T, D] → [T, D]. Writes this layer's keys and values of the step."""
         shape = self.shape
-        heads = self.qkv(x).view(x.shape[0], shape.num_heads + 2 * shape.num_kv_heads, shape.head_dim)
+        heads = self.qkv(x, context.adapters).view(
+            x.shape[0], shape.num_heads + 2 * shape.num_kv_heads, shape.head_dim
+        )
         queries_keys = heads[:, : shape.num_heads + shape.num_kv_heads]
         normed = queries_keys if self.qk_norm is None else self.qk_norm(queries_keys)
         rotate(normed, context.cos, context.signed_sin, out=queries_keys)
         context.kv.write(shape.layer, context.slots, heads[:, shape.num_heads :])
         plan = context.plan.by_window[shape.window]
         attended = paged_attention(heads[:, : shape.num_heads], context.kv.layers[shape.layer], plan)
-        return self.out(attended)
+        return self.out(attended, context.adapters)

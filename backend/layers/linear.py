@@ -1,25 +1,51 @@
-"""Linear layer over a weight that was laid out for the device; adapters will add their low-rank term here."""
+"""Linear layer over a weight that was laid out for the device; adapters add their low-rank term to it."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from backend.kernels.linear import WeightLayout, pack
+from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters
 
 
 class Linear:
     """y = x Wᵀ + b; several projections of one input are stacked into one weight."""
 
-    __slots__ = ("_multiply", "in_features", "out_features")
+    __slots__ = ("_multiply", "adapters", "in_features", "out_features", "part_features")
 
     def __init__(self, weights: list[Tensor], biases: list[Tensor] | None, layout: WeightLayout) -> None:
         """`weights` [N_i, K] and `biases` [N_i] are stacked in order; both may be freed afterwards."""
         weight = torch.cat(weights)  # copies even one: the checkpoint's file is mapped, and aligned by chance
         bias = None if not biases else torch.cat(biases)
         self.out_features, self.in_features = weight.shape
+        self.part_features = tuple(len(part) for part in weights)
+        self.adapters: SlotWeights | None = None  # made when the first adapter needs them
         self._multiply = pack(weight, bias, layout)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """[T, K] → [T, N]."""
-        return self._multiply(x)
+    def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
+        """[T, K] → [T, N]; `rows` says which of the T rows use an adapter."""
+        y = self._multiply(x)
+        if rows is not None and self.adapters is not None:
+            add_adapters(y, x, self.adapters, rows)
+        return y
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPart:
+    """One projection of those that a Linear stacks: what an adapter calls a module."""
+
+    linear: Linear
+    part: int
+
+    @property
+    def in_features(self) -> int:
+        """K."""
+        return self.linear.in_features
+
+    @property
+    def columns(self) -> int:
+        """Its own outputs, of the Linear's N."""
+        return self.linear.part_features[self.part]

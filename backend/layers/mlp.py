@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from backend.kernels.lora import AdapterRows
 from backend.kernels.swiglu import swiglu
 from backend.layers.linear import Linear
 
@@ -17,6 +18,6 @@ class MLP:
         self.gate_up = gate_up
         self.down = down
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, D] → [T, D]."""
-        return self.down(swiglu(self.gate_up(x)))
+        return self.down(swiglu(self.gate_up(x, rows)), rows)

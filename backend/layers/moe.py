@@ -7,6 +7,7 @@ from torch import Tensor
 
 from backend.config import MoEConfig
 from backend.kernels.experts import run_experts
+from backend.kernels.lora import AdapterRows
 from backend.layers.hyper_moe import HyperExperts
 from backend.layers.linear import Linear
 
@@ -30,13 +31,13 @@ class MoE:
         self.gate_up = gate_up
         self.down = down
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, D] → [T, D]."""
         probabilities = torch.softmax(self.router(x), dim=-1, dtype=torch.float32)
         weights, chosen = probabilities.topk(self.config.experts_per_token, dim=-1)
         if self.config.normalise_top_k:
             weights /= weights.sum(dim=-1, keepdim=True)
-        output = run_experts(x, chosen, weights, self.gate_up, self.down)
+        output = run_experts(x, chosen, weights, self.gate_up, self.down, rows)
         if self.hyper is not None:
             output += self.hyper(x, chosen)
         return output

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from backend.kernels.lora import AdapterRows
+
 
 @dataclass(frozen=True, slots=True)
 class StepInput:
@@ -22,6 +24,7 @@ class StepInput:
     query_lens: list[int]  # [B] tokens computed in this step
     context_lens: list[int]  # [B] tokens in KV memory after this step
     page_table: Tensor  # [B, P] int64, padded with 0
+    adapters: AdapterRows | None = None  # of the T tokens; None: none uses one
 
     def __post_init__(self) -> None:
         num_tokens = sum(self.query_lens)

@@ -11,7 +11,7 @@ from backend.kernels.linear import WeightLayout
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.embedding import Embedding
 from backend.layers.hyper_moe import HyperExperts, HyperNetwork
-from backend.layers.linear import Linear
+from backend.layers.linear import Linear, LinearPart
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
 from backend.layers.norm import RMSNorm
@@ -32,6 +32,7 @@ class DecoderBuilder:
         self.names = names
         self.reader = reader
         self.precision = precision
+        self.sites: dict[str, LinearPart] = {}  # filled by build: what adapters can change, by module name
         self._hyper_network: HyperNetwork | None = None
 
     def build(self) -> Decoder:
@@ -47,14 +48,16 @@ class DecoderBuilder:
                 "without that the model would answer wrongly; restore the key or download it again"
             )
         layers = [self._layer(layer) for layer in range(config.num_layers)]
-        head = embedding if config.tie_word_embeddings else self.reader.get(names.head, table)
+        stored = embedding if config.tie_word_embeddings else self.reader.get(names.head, table)
+        head = Linear([self._place(stored)], None, self.precision.weights)
+        self.sites[names.head.removesuffix(".weight")] = LinearPart(head, 0)
         return Decoder(
             config=config,
             embedding=Embedding(_own(embedding), self.precision.compute),
             rope=Rope(config.rope, config.head_dim, self.precision.compute, self.precision.device),
             layers=layers,
             final_norm=self._norm(names.final_norm),
-            head=Linear([self._place(head)], None, self.precision.weights),
+            head=head,
         )
 
     def _layer(self, layer: int) -> DecoderLayer:
@@ -149,10 +152,15 @@ class DecoderBuilder:
                 self._place(self.reader.get(name.removesuffix("weight") + "bias", (count,)))
                 for name, count in rows.items()
             ]
+        is_site = layout is None
         layout = layout or self.precision.weights
         if layout == "half" and any(weight.dtype == torch.float32 for weight in stored):
             layout = "packed"  # stored more finely than half can hold
-        return Linear([self._place(weight) for weight in stored], biases, layout)
+        linear = Linear([self._place(weight) for weight in stored], biases, layout)
+        if is_site:  # a router is none: its choice decides which experts' adapters a token meets
+            parts = (name.removesuffix(".weight") for name in rows)
+            self.sites.update({name: LinearPart(linear, i) for i, name in enumerate(parts)})
+        return linear
 
     def _norm(self, name: str) -> RMSNorm:
         weight = self._place(self.reader.get(name, (self.config.hidden_size,)))

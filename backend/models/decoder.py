@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from backend.config import ModelConfig
+from backend.kernels.lora import AdapterRows
 from backend.kernels.paged_attention import plan_attention
 from backend.kv.storage import KVStorage
 from backend.layers.attention import Attention, AttentionContext
@@ -32,7 +33,7 @@ class DecoderLayer:
     def __call__(self, hidden: Tensor, context: AttentionContext) -> None:
         """Update the residual stream `hidden` [T, D] in place."""
         hidden += self.attention(self.attention_norm(hidden), context)
-        hidden += self.feed_forward(self.mlp_norm(hidden))
+        hidden += self.feed_forward(self.mlp_norm(hidden), context.adapters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,12 @@ class Decoder:
             signed_sin=signed_sin,
             slots=step.slots,
             kv=kv,
+            adapters=step.adapters,
         )
         for layer in self.layers:
             layer(hidden, context)
         return hidden
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Rows of forward's result [R, D] → [R, vocab] float32."""
-        return self.head(self.final_norm(hidden)).to(torch.float32)
+    def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
+        """Rows of forward's result [R, D] → [R, vocab] float32; `rows`: which of the R use an adapter."""
+        return self.head(self.final_norm(hidden), rows).to(torch.float32)

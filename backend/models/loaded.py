@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig
 from backend.kernels.host_memory import keep_freed_memory
+from backend.kernels.lora import AdapterRows
 from backend.kv.storage import KVLayout, KVStorage
+from backend.layers.linear import LinearPart
 from backend.layers.step_input import StepInput
 from backend.models.build import DecoderBuilder
 from backend.models.decoder import Decoder
@@ -30,6 +32,7 @@ class LoadedModel:
     config: ModelConfig
     precision: Precision
     decoder: Decoder
+    sites: Mapping[str, LinearPart] = field(default_factory=dict)  # what adapters can change, by module name
 
     @property
     def device(self) -> torch.device:
@@ -58,10 +61,13 @@ class LoadedModel:
         with torch.inference_mode():
             return self.decoder.forward(step, kv)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Rows of forward's result, [R, D] → [R, vocab] float32. Give only the rows that are needed."""
+    def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
+        """Rows of forward's result, [R, D] → [R, vocab] float32. Give only the rows that are needed.
+
+        `rows` says which of the R use an adapter.
+        """
         with torch.inference_mode():
-            return self.decoder.logits(hidden)
+            return self.decoder.logits(hidden, rows)
 
 
 def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None = None) -> LoadedModel:
@@ -79,10 +85,11 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
         precision = choose_precision(config, model_config, reader.dtype(names.embedding))
         if precision.device.type == "cpu":
             keep_freed_memory()
-        decoder = DecoderBuilder(model_config, names, reader, precision).build()
+        builder = DecoderBuilder(model_config, names, reader, precision)
+        decoder = builder.build()
     if on_progress is not None:
         on_progress(1.0)
-    return LoadedModel(model_config, precision, decoder)
+    return LoadedModel(model_config, precision, decoder, builder.sites)
 
 
 def _widest_feed_forward(config: ModelConfig) -> int:

@@ -7,20 +7,35 @@ Bound: memory until tokens outnumber experts several times. Reference: reference
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from torch import Tensor
 
 from backend.kernels.experts import reference
-from backend.kernels.linear import PackedWeight
+from backend.kernels.lora import AdapterRows, SlotWeights
+
+
+class ExpertWeight(Protocol):
+    """One expert's matrix, with what adapters add to it."""
+
+    adapters: SlotWeights | None
+
+    def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
+        """X [T, K] → [T, N]."""
+        ...
 
 
 def run_experts(
     x: Tensor,
     chosen: Tensor,
     weights: Tensor,
-    gate_up: Sequence[PackedWeight],
-    down: Sequence[PackedWeight],
+    gate_up: Sequence[ExpertWeight],
+    down: Sequence[ExpertWeight],
+    rows: AdapterRows | None = None,
 ) -> Tensor:
-    """Send every token through its experts; `gate_up` and `down` hold one weight per expert."""
+    """Send every token through its experts; `gate_up` and `down` hold one weight per expert.
+
+    `rows` says which tokens use an adapter.
+    """
     assert chosen.shape == weights.shape and chosen.shape[0] == x.shape[0] and len(gate_up) == len(down)
-    return reference.run_experts(x, chosen, weights, gate_up, down)
+    return reference.run_experts(x, chosen, weights, gate_up, down, rows)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import PackedWeight
+from backend.kernels.lora import AdapterRows
 from backend.kernels.swiglu import swiglu
+
+if TYPE_CHECKING:
+    from backend.kernels.experts import ExpertWeight
 
 
 def run_experts(
     x: Tensor,
     chosen: Tensor,
     weights: Tensor,
-    gate_up: Sequence[PackedWeight],
-    down: Sequence[PackedWeight],
+    gate_up: Sequence[ExpertWeight],
+    down: Sequence[ExpertWeight],
+    rows: AdapterRows | None = None,
 ) -> Tensor:
     """See the package."""
     num_tokens, top_k = chosen.shape
@@ -27,8 +32,12 @@ def run_experts(
     results = []
     begin = 0
     for expert, count in zip(experts.tolist(), counts.tolist(), strict=True):
-        rows = gathered[begin : begin + count]
-        results.append(down[expert](swiglu(gate_up[expert](rows))))
+        taken = gathered[begin : begin + count]
+        wide, back = gate_up[expert], down[expert]
+        own = None
+        if rows is not None and (wide.adapters is not None or back.adapters is not None):
+            own = rows.select(tokens[begin : begin + count].cpu().numpy())
+        results.append(back(swiglu(wide(taken, own)), own))
         begin += count
     joined = torch.cat(results) * weights.reshape(-1).index_select(0, order)[:, None]
     # Back to token order, so that the sum over k does not depend on which other tokens share the step.

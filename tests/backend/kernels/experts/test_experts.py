@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from backend.kernels.experts import run_experts
-from backend.kernels.linear import pack
 from backend.kernels.swiglu import swiglu
+from backend.layers.linear import Linear
 
 
 def test_equals_a_loop_over_tokens() -> None:
@@ -17,7 +17,7 @@ def test_equals_a_loop_over_tokens() -> None:
     # The fifth expert stays idle.
     chosen = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(7)])
     weights = torch.rand(7, 2, generator=generator)
-    packed = [[pack(weight, None, "plain") for weight in group] for group in (up, down)]
+    packed = [[Linear([weight], None, "plain") for weight in group] for group in (up, down)]
     expected = torch.stack(
         [
             sum(

@@ -1,0 +1,58 @@
+"""Adapters in torch: one product per long run, batched products over the rows gathered by slot."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from backend.kernels.lora.rows import AdapterRows, Gathered, Segment
+from backend.kernels.lora.weights import SlotWeights
+
+
+def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
+    """See the package."""
+    for run in rows.runs:
+        _add_run(y, x, weights, run)
+    gathered = rows.gathered
+    if gathered is None:
+        return
+    if gathered.padded is None:
+        delta = _by_segment(x, weights, gathered, y.shape[1])
+    else:
+        delta = _batched(x, weights, gathered, gathered.padded)
+    if gathered.covers_all:
+        y += delta.index_select(0, gathered.inverse)
+        return
+    if gathered.places is not None:
+        delta = delta.index_select(0, gathered.places)
+    y.index_copy_(0, gathered.rows, y.index_select(0, gathered.rows) + delta)
+
+
+def _add_run(y: Tensor, x: Tensor, weights: SlotWeights, run: Segment) -> None:
+    low = x[run.begin : run.end] @ weights.down[run.slot].T
+    for block in weights.blocks:
+        y[run.begin : run.end, block.columns].addmm_(low[:, block.ranks], block.up[run.slot])
+
+
+def _batched(x: Tensor, weights: SlotWeights, gathered: Gathered, padded: Tensor) -> Tensor:
+    """The padded groups' sums, one product per matrix for all slots; [padded rows, N]."""
+    slots = slice(gathered.first_slot, gathered.first_slot + gathered.num_groups)
+    groups = x.index_select(0, padded).view(gathered.num_groups, -1, x.shape[1])
+    low = torch.bmm(groups, weights.down[slots].mT)
+    if len(weights.blocks) == 1:
+        delta = torch.bmm(low, weights.blocks[0].up[slots])
+    else:
+        found = [torch.bmm(low[:, :, block.ranks], block.up[slots]) for block in weights.blocks]
+        delta = torch.cat(found, dim=2)
+    return delta.view(len(padded), -1)
+
+
+def _by_segment(x: Tensor, weights: SlotWeights, gathered: Gathered, width: int) -> Tensor:
+    """The sorted rows' sums, slot by slot; [n, N]."""
+    chosen = x.index_select(0, gathered.rows)
+    delta = chosen.new_empty(len(chosen), width)
+    for segment in gathered.segments:
+        low = chosen[segment.begin : segment.end] @ weights.down[segment.slot].T
+        for block in weights.blocks:
+            delta[segment.begin : segment.end, block.columns] = low[:, block.ranks] @ block.up[segment.slot]
+    return delta

@@ -1,0 +1,162 @@
+"""Which rows of a matrix of activations use which adapter slot, grouped for multiplication.
+
+Long runs of one slot (prompt chunks) are multiplied where they lie. All other adapted rows, mostly one per
+sequence, are gathered by slot. Rows without an adapter appear nowhere: they cost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+LONG_RUN = 16
+"""So many consecutive rows of one slot are worth a product of their own."""
+
+TILE_ROWS = 16
+"""Sorted rows that one program of the Triton kernels takes together."""
+
+_MAX_PADDING = 2.0
+"""Groups are padded to one size while that makes at most so many times the rows."""
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows `begin` to `end`, of the matrix or of the gathered rows, use `slot`."""
+
+    slot: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gathered:
+    """Scattered rows in the order of their slots."""
+
+    rows: Tensor  # [n] where they lie, sorted by slot
+    segments: tuple[Segment, ...]  # of the sorted rows
+    covers_all: bool  # every row of the matrix is among them
+    inverse: Tensor  # [n] the place of each adapted row, in the order of the matrix
+    # With groups of about one size: all slots from `first_slot` on, padded with row 0 to equal counts.
+    first_slot: int = 0
+    num_groups: int = 0
+    padded: Tensor | None = None  # [num_groups * rows of one]
+    places: Tensor | None = None  # [n] the place of each sorted row among the padded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiles:
+    """Rows in the order of their slots, in pieces of one slot."""
+
+    rows: Tensor  # [n] where they lie
+    cuts: Tensor  # [pieces, 3]: slot, begin and end among `rows`
+    one_row_each: bool  # no two rows use the same slot
+
+
+class AdapterRows:
+    """The adapters of a matrix's T rows; made once per step, used by every layer."""
+
+    def __init__(self, slots: Ints, device: torch.device) -> None:
+        """`slots` [T]: each row's slot, -1 without an adapter; at least one row has one."""
+        self.slots = slots
+        self.device = device
+
+    @cached_property
+    def _runs(self) -> tuple[list[Segment], Ints]:
+        slots = self.slots
+        edges = np.flatnonzero(slots[1:] != slots[:-1]) + 1
+        begins = np.concatenate(([0], edges))
+        ends = np.append(edges, len(slots))
+        is_long = (ends - begins >= LONG_RUN) & (slots[begins] >= 0)
+        scattered = slots >= 0
+        runs: list[Segment] = []
+        for begin, end in zip(begins[is_long].tolist(), ends[is_long].tolist(), strict=True):
+            runs.append(Segment(int(slots[begin]), begin, end))
+            scattered[begin:end] = False
+        return runs, np.flatnonzero(scattered)
+
+    @property
+    def runs(self) -> list[Segment]:
+        """Long runs of one slot."""
+        return self._runs[0]
+
+    @cached_property
+    def gathered(self) -> Gathered | None:
+        """All other adapted rows; None when there are none."""
+        rows = self._runs[1]
+        return _gather(rows, self.slots, self.device) if len(rows) else None
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        """All adapted rows, cut for the Triton kernels."""
+        rows = np.flatnonzero(self.slots >= 0)
+        order = rows[np.argsort(self.slots[rows], kind="stable")]
+        segments = _segments(self.slots[order])
+        cuts = [
+            (segment.slot, begin, min(begin + TILE_ROWS, segment.end))
+            for segment in segments
+            for begin in range(segment.begin, segment.end, TILE_ROWS)
+        ]
+        return Tiles(
+            rows=torch.from_numpy(order).to(self.device),
+            cuts=torch.tensor(cuts, dtype=torch.int64, device=self.device),
+            one_row_each=len(segments) == len(order),
+        )
+
+    def select(self, index: Ints) -> AdapterRows | None:
+        """Of these rows of the matrix; None when no adapter is among them."""
+        slots = self.slots[index]
+        return AdapterRows(slots, self.device) if (slots >= 0).any() else None
+
+
+def rows_of_one(slot: int, num_rows: int, device: torch.device) -> AdapterRows | None:
+    """All rows use `slot`; None for -1."""
+    return AdapterRows(np.full(num_rows, slot, dtype=np.int64), device) if slot >= 0 else None
+
+
+def _segments(sorted_slots: Ints) -> tuple[Segment, ...]:
+    slots, begins = np.unique(sorted_slots, return_index=True)
+    ends = np.append(begins[1:], len(sorted_slots))
+    return tuple(
+        Segment(*values) for values in zip(slots.tolist(), begins.tolist(), ends.tolist(), strict=True)
+    )
+
+
+def _gather(rows: Ints, slots: Ints, device: torch.device) -> Gathered:
+    permutation = np.argsort(slots[rows], kind="stable")
+    order = rows[permutation]
+    inverse = np.empty(len(rows), dtype=np.int64)
+    inverse[permutation] = np.arange(len(rows))
+    segments = _segments(slots[order])
+    plain = Gathered(
+        rows=torch.from_numpy(order).to(device),
+        segments=segments,
+        covers_all=len(rows) == len(slots),
+        inverse=torch.from_numpy(inverse).to(device),
+    )
+    first, num_groups = segments[0].slot, segments[-1].slot - segments[0].slot + 1
+    group_rows = max(segment.end - segment.begin for segment in segments)
+    if num_groups * group_rows > _MAX_PADDING * len(rows) and len(segments) > 1:
+        return plain
+    padded = np.zeros((num_groups, group_rows), dtype=np.int64)
+    places = np.empty(len(rows), dtype=np.int64)
+    for segment in segments:
+        group, count = segment.slot - first, segment.end - segment.begin
+        padded[group, :count] = order[segment.begin : segment.end]
+        places[segment.begin : segment.end] = group * group_rows + np.arange(count)
+    return Gathered(
+        rows=plain.rows,
+        segments=segments,
+        covers_all=plain.covers_all,
+        inverse=torch.from_numpy(places[inverse]).to(device),
+        first_slot=first,
+        num_groups=num_groups,
+        padded=torch.from_numpy(padded.reshape(-1)).to(device),
+        places=torch.from_numpy(places).to(device),
+    )

@@ -1,0 +1,28 @@
+"""Compares Triton's kernels, interpreted on the CPU, with the reference: for test_lora.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from backend.kernels.lora import AdapterRows, kernel, reference
+from backend.kernels.lora import weights as weights_module
+from tests.backend.kernels.lora.test_lora import CPU, FEATURES, NARROW, PATTERNS, make_weights
+
+
+def main() -> None:
+    for columns, joined_elements in ((NARROW, 1 << 16), ((70, 150), 0)):
+        weights_module._JOINED_ELEMENTS = joined_elements  # 0: one product per part
+        weights, _ = make_weights(columns)
+        for name, slots in PATTERNS.items():
+            rows = AdapterRows(np.array(slots), CPU)
+            x = torch.randn(len(slots), FEATURES)
+            ours = torch.randn(len(slots), sum(columns))
+            theirs = ours.clone()
+            kernel.add_adapters(ours, x, weights, rows)
+            reference.add_adapters(theirs, x, weights, rows)
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+if __name__ == "__main__":
+    main()

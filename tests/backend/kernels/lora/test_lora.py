@@ -1,0 +1,116 @@
+"""Adapters added slot by slot equal a loop over rows; the Triton kernels equal the reference."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters, rows_of_one
+
+FEATURES = 24
+NARROW, WIDE = (10, 6, 7), (5000, 2000)
+PATTERNS = {
+    "one token each": [0, 1, 2, 3],
+    "several each": [2, 0, 2, 1, 0, 2, 1, 1],
+    "some without": [-1, 0, -1, 3, 3, -1],
+    "unequal": [0] * 7 + [1, 3] + [-1] + [0],
+    "a prompt and decodes": [1, 3, -1, 2] + [2] * 20 + [-1] * 17 + [0] * 16,
+    "far apart": [7, -1, 0],
+}
+CPU = torch.device("cpu")
+
+
+def make_weights(columns: Sequence[int], num_slots: int = 8) -> tuple[SlotWeights, dict[int, Tensor]]:
+    """Slots of mixed ranks, some parts empty, and each slot's whole matrix [N, K]."""
+    generator = torch.Generator().manual_seed(len(columns))
+    weights = SlotWeights(num_slots, FEATURES, columns, 5, torch.empty(0))
+    dense: dict[int, Tensor] = {}
+    for slot in range(num_slots):
+        parts, matrices = {}, []
+        for part, width in enumerate(columns):
+            rank = 1 + (slot + part) % 5
+            down = torch.randn(rank, FEATURES, generator=generator)
+            up = torch.randn(rank, width, generator=generator)
+            if (slot + part) % 4 == 3:
+                matrices.append(torch.zeros(width, FEATURES))
+                continue
+            parts[part] = (down, up)
+            matrices.append(up.T @ down)
+        weights.put(slot, parts)
+        dense[slot] = torch.cat(matrices)
+    return weights, dense
+
+
+def expected(y: Tensor, x: Tensor, dense: dict[int, Tensor], slots: list[int]) -> Tensor:
+    nothing = torch.zeros_like(y[0])
+    added = [nothing if slot < 0 else dense[slot] @ row for row, slot in zip(x, slots, strict=True)]
+    return y + torch.stack(added)
+
+
+@pytest.mark.parametrize("columns", [NARROW, WIDE], ids=["joined", "apart"])
+@pytest.mark.parametrize("slots", PATTERNS.values(), ids=PATTERNS.keys())
+def test_equals_a_loop_over_rows(slots: list[int], columns: Sequence[int]) -> None:
+    weights, dense = make_weights(columns)
+    assert len(weights.blocks) == (1 if columns == NARROW else len(columns))
+    x, y = torch.randn(len(slots), FEATURES), torch.randn(len(slots), sum(columns))
+    want = expected(y, x, dense, slots)
+    got = y.clone()
+    add_adapters(got, x, weights, AdapterRows(np.array(slots), CPU))
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    bare = [i for i, slot in enumerate(slots) if slot < 0]
+    assert torch.equal(got[bare], y[bare]), "rows without an adapter are not touched"
+
+
+def test_a_row_is_not_touched_by_what_its_neighbours_hold() -> None:
+    weights, _ = make_weights(NARROW)
+    x, y = torch.randn(4, FEATURES), torch.randn(4, sum(NARROW))
+    x[1] = torch.nan
+    add_adapters(y, x, weights, AdapterRows(np.array([0, 1, 0, -1]), CPU))
+    assert y[[0, 2, 3]].isfinite().all() and y[1].isnan().any()
+
+
+def test_a_slot_is_replaced_cleared_and_grown() -> None:
+    weights, dense = make_weights(NARROW)
+    x = torch.randn(2, FEATURES)
+    rows = AdapterRows(np.array([3, 5]), CPU)
+    weights.put(3, {1: (torch.ones(1, FEATURES), torch.ones(1, NARROW[1]))})
+    larger = weights.grown(9)
+    assert larger.down.shape[1] == 9 * len(NARROW)
+    y = torch.zeros(2, sum(NARROW))
+    add_adapters(y, x, larger, rows)
+    first = torch.zeros(sum(NARROW))
+    first[NARROW[0] : NARROW[0] + NARROW[1]] = x[0].sum()
+    torch.testing.assert_close(y, torch.stack([first, dense[5] @ x[1]]), rtol=1e-4, atol=1e-4)
+    larger.clear(5)
+    y.zero_()
+    add_adapters(y, x, larger, rows)
+    assert not y[1].any()
+
+
+def test_rows_can_be_selected() -> None:
+    rows = AdapterRows(np.array([2, -1, 0, 2]), CPU)
+    chosen = rows.select(np.array([3, 1]))
+    assert chosen is not None and chosen.slots.tolist() == [2, -1]
+    assert rows.select(np.array([1, 1])) is None
+    assert rows_of_one(-1, 3, CPU) is None
+    uniform = rows_of_one(4, 3, CPU)
+    assert uniform is not None and uniform.slots.tolist() == [4, 4, 4]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed; CPU builds of torch lack it"
+)
+def test_triton_equals_the_reference() -> None:
+    """In a process of its own: Triton reads TRITON_INTERPRET when it is imported."""
+    command = [sys.executable, "-m", "tests.backend.kernels.lora.interpreted"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
