@@ -16,19 +16,27 @@ import numpy as np
 from backend.config import EngineConfig
 from backend.engine.base import Runner, StepResult
 from backend.engine.checks import check_request
+from backend.engine.grammars import Grammars, advance_drafts
 from backend.engine.report import RequestTrace, StepReport
+from backend.errors import RequestError
 from backend.kv.manager import KVManager
+from backend.lora.store import AdapterStore
 from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.scheduler import Scheduler
 from backend.speculative.base import Drafter
 from backend.speculative.ngram import NgramDrafter
+from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import Speculator
-from backend.types import FinishReason, Plan, Request, ScheduledChunk, Sequence, StepOutput
+from backend.speculative.suffix import SuffixDrafter
+from backend.structured.compiler import GrammarCompiler
+from backend.types import FinishReason, Plan, Request, ScheduledChunk, Sequence, StepOutput, TokenGrammar
 
 logger = logging.getLogger(__name__)
 
 _MAX_FAILED_STEPS = 3
 """So many steps in a row in which nothing could be computed: the device or the model is broken."""
+
+_ADAPTER_WAIT_S = 0.05
 
 _UNSOUND = "the model gave no finite logits for this request; check the checkpoint or use dtype float32"
 _FAILED = "the engine could not compute this request; its log names the cause"
@@ -53,8 +61,10 @@ class Engine:
         runner: Runner,
         clock: Callable[[], float] = time.monotonic,
         drafters: Iterable[Drafter] = (),
+        adapters: AdapterStore | None = None,
+        grammars: GrammarCompiler | None = None,
     ) -> None:
-        """`drafters`: those that need a model, beside the built-in ones."""
+        """`drafters`: those that need a model, beside the built-in ones. `grammars`: None refuses them."""
         facts = runner.facts
         self._runner = runner
         self._clock = clock
@@ -72,9 +82,13 @@ class Engine:
             max_running=config.max_running,
             max_queue=config.max_queue,
         )
-        self.scheduler = Scheduler(limits, self.kv, clock)
-        builtin: list[Drafter] = [NgramDrafter()]
+        self.adapters = adapters
+        self.scheduler = Scheduler(limits, self.kv, clock, adapters.slots if adapters else None)
+        builtin: list[Drafter] = [NgramDrafter(), SuffixDrafter(), PredictionDrafter()]
         self.speculator = Speculator(config.speculative, [*builtin, *drafters])
+        self._grammars = Grammars(grammars)
+        if grammars is not None:
+            self.speculator.constraint = self._grammars
         self._active: dict[str, _Active] = {}
         self._num_traced = 0
         self._num_failed_steps = 0
@@ -91,16 +105,27 @@ class Engine:
         """Figures of the last step; None when it had nothing to compute."""
         return self._last_report
 
+    def close(self) -> None:
+        """End what was started beside the loop."""
+        self._grammars.close()
+
     def add(self, request: Request) -> None:
         """Admit a request to the queue. Raises RequestError, PromptTooLong or QueueFull."""
         check_request(request, self._vocab_size)
+        if request.adapter and (self.adapters is None or not self.adapters.knows(request.adapter)):
+            raise RequestError(f"the adapter {request.adapter!r} is not loaded here; load it again", "model")
         self.speculator.check(request, self._vocab_size)
         params = request.params
         seed = secrets.randbits(63) if params.seed is None else params.seed
         prompt = request.prompt_token_ids
         sequence = Sequence(request, list(prompt), len(prompt), seed=seed)
+        grammar = self._grammars.submit(request)
         self.scheduler.add(sequence)
+        if grammar is not None:
+            self._grammars.follow(sequence, grammar)
         self.speculator.add(sequence)
+        if self.adapters is not None and request.adapter:
+            self.adapters.hold(request.adapter)
         stops = frozenset(params.stop_token_ids)
         active = _Active(sequence, stops if params.ignore_eos else stops | self._eos_token_ids)
         if request.traceparent:
@@ -120,9 +145,34 @@ class Engine:
 
     def step(self) -> list[StepOutput]:
         """Compute one step. Raises what the runner raised when no request at all could be computed."""
+        adapters = self.adapters
+        if adapters is None or not adapters.is_busy:
+            return self._step()
+        outputs = [*self._settle_adapters(adapters), *self._step()]
+        if self._last_report is None and not outputs:
+            adapters.wait(_ADAPTER_WAIT_S)  # nobody can go on before files are read
+        return outputs
+
+    def _settle_adapters(self, adapters: AdapterStore) -> list[StepOutput]:
+        """Take what was read; requests whose adapter can be read no more end."""
+        outputs: list[StepOutput] = []
+        for digest, message in adapters.poll().items():
+            for active in list(self._active.values()):
+                request = active.sequence.request
+                if request.adapter == digest and active.sequence.adapter_slot < 0:
+                    self.scheduler.abort(request.request_id)
+                    self._retire(active, "error")
+                    outputs.append(
+                        StepOutput(request_id=request.request_id, finish_reason="error", error=message)
+                    )
+        return outputs
+
+    def _step(self) -> list[StepOutput]:
+        """Compute one step. Raises what the runner raised when no request at all could be computed."""
         started_s = self._clock()
         self._last_report = None
         hits_before = self.kv.prefix_hit_tokens_total
+        outputs = self._settle_grammars() if self._grammars.has_pending else []
         speculator = self.speculator
         drafts = speculator.propose(self.scheduler.num_running) if speculator.has_work else None
         plan = self.scheduler.schedule(drafts)
@@ -130,14 +180,17 @@ class Engine:
             self._runner.forget(sequence)
             speculator.forget(sequence)
         if not plan.chunks:
-            return []
-        outputs: list[StepOutput] = []
+            if self._grammars.has_pending:
+                self._grammars.pause()
+            return outputs
         done, result = self._run(plan, outputs)
         now_s = self._clock()
         num_prompt_tokens = self._note_chunks(done, now_s)
         sampled = _sampled(done)
         accepted = self._append_accepted(sampled, result) if done.num_drafts else None
         self.scheduler.commit(done, now_s - started_s, accepted)
+        if drafts is not None and not num_prompt_tokens:
+            speculator.measure(len(done.chunks), done.num_drafts, now_s - started_s)
         ttfts_s: list[float] = []
         gaps_s: list[float] = []
         verified: list[tuple[int, int]] = []
@@ -173,6 +226,23 @@ class Engine:
         traces, self._ended_traces = self._ended_traces, []
         return traces
 
+    def _settle_grammars(self) -> list[StepOutput]:
+        """Let go of sequences whose grammars are compiled; those whose are refused end."""
+        outputs: list[StepOutput] = []
+        for sequence, error in self._grammars.settle():
+            request_id = sequence.request.request_id
+            self.scheduler.abort(request_id)
+            self._retire(self._active[request_id], "error")
+            outputs.append(
+                StepOutput(
+                    request_id=request_id,
+                    finish_reason="error",
+                    error=str(error),
+                    error_param=error.param or "",
+                )
+            )
+        return outputs
+
     def _run(self, plan: Plan, outputs: list[StepOutput]) -> tuple[Plan, StepResult]:
         """Run the plan; requests that cannot be computed end with an error and leave the plan.
 
@@ -184,6 +254,8 @@ class Engine:
             plan, result = self._run_apart(plan, error, outputs)
         if all(result.is_sound):
             return plan, result
+        if plan.num_drafts:
+            plan, result = self._retry_without_drafts(plan, result)
         sound = [chunk for chunk, ok in zip(plan.chunks, result.is_sound, strict=True) if ok]
         kept = {chunk.sequence for chunk in sound}
         result = _select(result, [i for i, c in enumerate(_sampled(plan)) if c.sequence in kept])
@@ -215,6 +287,24 @@ class Engine:
         outputs += [self._fail(sequence, _FAILED) for sequence in failed]
         return Plan(done, plan.preempted), merged
 
+    def _retry_without_drafts(self, plan: Plan, result: StepResult) -> tuple[Plan, StepResult]:
+        """Compute chunks again whose draft may be what spoiled them."""
+        chunks: list[ScheduledChunk] = []
+        merged = StepResult([], [])
+        index = 0
+        for chunk, is_sound in zip(plan.chunks, result.is_sound, strict=True):
+            keep = [index] if chunk.samples else []
+            index += len(keep)
+            part = _select(result, keep)
+            part.is_sound = [is_sound]
+            if chunk.draft and not is_sound:
+                self._runner.forget(chunk.sequence)  # its penalties have counted what was drawn
+                chunk = ScheduledChunk(chunk.sequence, chunk.start, 1)
+                part = self._runner.run(Plan([chunk]))
+            chunks.append(chunk)
+            _append(merged, part)
+        return Plan(chunks, plan.preempted, sum(len(chunk.draft) for chunk in chunks)), merged
+
     def _append_accepted(
         self, sampled: list[ScheduledChunk], result: StepResult
     ) -> dict[Sequence, list[int]]:
@@ -227,6 +317,12 @@ class Engine:
             active = self._active[sequence.request.request_id]
             tokens = result.accepted.get(i, [])
             end = next((n for n, token_id in enumerate(tokens) if token_id in active.stop_ids), None)
+            if sequence.grammar is not None:
+                over = advance_drafts(sequence.grammar, tokens[:end])
+                if over is not None:
+                    end = over
+                    if i in result.logprobs:
+                        result.logprobs[i] = result.logprobs[i][: end + 1]
             if end is not None:
                 result.token_ids[i], result.accepted[i] = tokens[end], tokens[:end]
             appended[sequence] = tokens[:end]
@@ -243,6 +339,8 @@ class Engine:
         output = StepOutput(
             request_id=sequence.request.request_id, num_cached_tokens=sequence.num_cached_tokens
         )
+        if sequence.grammar is not None and sequence.grammar.error:
+            return self._fail_grammar(active, sequence.grammar, output)
         if result.prompt_logprobs:
             output.prompt_logprobs = result.prompt_logprobs.get(i)
         if result.accepted:
@@ -257,6 +355,13 @@ class Engine:
         output.token_ids = [*output.token_ids, token_id]
         output.logprobs = records
         self.scheduler.append_token(sequence, token_id)
+        if sequence.grammar is not None:
+            sequence.grammar.advance(token_id)
+            if sequence.grammar.error:
+                return self._fail_grammar(active, sequence.grammar, output)
+            if sequence.grammar.is_over:
+                self._finish(active, output, "stop")
+                return output
         if sequence.num_output_tokens >= sequence.request.params.max_tokens:
             self._finish(active, output, "length")
         return output
@@ -272,12 +377,23 @@ class Engine:
         self._finish(self._active[request_id], output, "error")
         return output
 
+    def _fail_grammar(self, active: _Active, grammar: TokenGrammar, output: StepOutput) -> StepOutput:
+        """End a sequence whose grammar cannot be followed any further, without what it has just drawn."""
+        spec = active.sequence.request.grammar
+        output.token_ids, output.logprobs = [], None
+        output.error, output.error_param = grammar.error, spec.param if spec is not None else ""
+        self._finish(active, output, "error")
+        return output
+
     def _retire(self, active: _Active, reason: FinishReason) -> None:
         """The scheduler has let go of it; so does everybody else."""
         sequence = active.sequence
         del self._active[sequence.request.request_id]
         self._runner.forget(sequence)
         self.speculator.forget(sequence)
+        if self.adapters is not None and sequence.request.adapter:
+            self.adapters.release(sequence.request.adapter)
+        self._grammars.forget(sequence)
         trace = active.trace
         if trace is not None:
             self._num_traced -= 1

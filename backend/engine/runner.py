@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -10,22 +11,34 @@ import torch
 from torch import Tensor
 
 from backend.engine.base import RunnerFacts, StepResult
+from backend.engine.grammars import masked_draws
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.state import StateTable
+from backend.kernels.lora import AdapterRows, rows_of_one
 from backend.kv.storage import KVStorage
+from backend.lora.store import AdapterStore
 from backend.models import LoadedModel
 from backend.sampling.logits import RowEdits, apply_edits, ban_tokens
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler
 from backend.speculative.verify import Verdict, verify
+from backend.structured.mask import apply_grammars
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogprobs
 
 
 class ModelRunner:
     """Model, KV memory, state table and sampler on one device."""
 
-    def __init__(self, model: LoadedModel, storage: KVStorage, facts: RunnerFacts, max_running: int) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        storage: KVStorage,
+        facts: RunnerFacts,
+        max_running: int,
+        adapters: AdapterStore | None = None,
+    ) -> None:
         self._model = model
+        self._adapters = adapters
         self._storage = storage
         self._facts = facts
         self._table = StateTable(max_running, facts.max_model_tokens, facts.eos_token_ids)
@@ -40,6 +53,8 @@ class ModelRunner:
     @torch.inference_mode()
     def run(self, plan: Plan) -> StepResult:
         """One forward pass and one draw."""
+        if self._adapters is not None:
+            self._adapters.fill()
         step = prepare(plan, self._table, self._model.device)
         hidden = self._model.forward(step.step_input, self._storage)
         self._score_prompts(plan, step, hidden)
@@ -49,7 +64,7 @@ class ModelRunner:
             rows = hidden
             if len(step.token_index) != hidden.shape[0]:
                 rows = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
-            result = self._sample(step, self._model.logits(rows))
+            result = self._sample(step, self._model.logits(rows, self._head_rows(step)))
             unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
         result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
         if unsound:
@@ -71,6 +86,8 @@ class ModelRunner:
             edits = _after_drafts(edits, step.drafts_before())
         apply_edits(logits, edits)
         ban_tokens(logits, table.bans(rows, positions))
+        if table.has_grammars:
+            apply_grammars(logits, masked_draws(step.sampled))
         token_ids, is_sound = self._sampler.sample(logits, table.sampling(rows, positions))
         records: dict[int, TokenLogprobs] = {}
         if own_logits is not None:
@@ -90,21 +107,29 @@ class ModelRunner:
         table.count(rows, token_ids, kept)  # last: a step that failed before is run again
         return result
 
+    def _head_rows(self, step: PreparedStep) -> AdapterRows | None:
+        """The adapters of the rows whose logits are wanted; None when the head has none."""
+        rows = step.step_input.adapters
+        if rows is None or self._model.decoder.head.adapters is None:
+            return None
+        return rows.select(step.token_index)
+
     def _scrub(self, chunks: list[ScheduledChunk]) -> None:
         """Zero what these chunks wrote: attention multiplies masked slots by 0, and 0 * NaN is NaN."""
         for chunk in chunks:
-            pages = chunk.sequence.pages[chunk.start // PAGE_TOKENS :]
+            self._zero(chunk.sequence, chunk.start, chunk.end)
+
+    def _zero(self, sequence: Sequence, start: int, end: int) -> None:
+        for position in range(start, end):
+            page = sequence.pages[position // PAGE_TOKENS]
             for layer in self._storage.layers:
-                layer[pages] = 0
+                layer[page, position % PAGE_TOKENS] = 0
 
     def _scrub_rejected(self, step: PreparedStep, result: StepResult) -> None:
         """Zero what rejected drafts wrote, for the same reason; the sequence itself may be sound."""
         for i, chunk in enumerate(step.sampled):
             first = chunk.end - len(chunk.draft) + len(result.accepted.get(i, ()))
-            for position in range(first, chunk.end):
-                page = chunk.sequence.pages[position // PAGE_TOKENS]
-                for layer in self._storage.layers:
-                    layer[page, position % PAGE_TOKENS] = 0
+            self._zero(chunk.sequence, first, chunk.end)
 
     def _score_prompts(self, plan: Plan, step: PreparedStep, hidden: Tensor) -> None:
         """Log-probabilities of prompt tokens, for the chunks of requests that want them."""
@@ -116,9 +141,17 @@ class ModelRunner:
             # The hidden state at one position says how likely the token at the next one is.
             targets = sequence.tokens[chunk.start + 1 : min(chunk.end, sequence.num_prompt_tokens - 1) + 1]
             part = hidden[offset : offset + len(targets)]
-            scored = prompt_logprobs(part, targets, num_top, self._model.logits, self._facts.vocab_size)
+            logits_of = functools.partial(self._logits_of_one, sequence.adapter_slot)
+            scored = prompt_logprobs(part, targets, num_top, logits_of, self._facts.vocab_size)
             scores = self._prompt_scores.setdefault(sequence, [None] * sequence.num_prompt_tokens)
             scores[chunk.start + 1 : chunk.start + 1 + len(targets)] = scored
+
+    def _logits_of_one(self, adapter_slot: int, hidden: Tensor) -> Tensor:
+        """Logits of rows that all belong to one sequence."""
+        rows = None
+        if self._model.decoder.head.adapters is not None:
+            rows = rows_of_one(adapter_slot, len(hidden), hidden.device)
+        return self._model.logits(hidden, rows)
 
     def _hand_out_prompt_scores(self, step: PreparedStep, result: StepResult) -> None:
         for i, chunk in enumerate(step.sampled):

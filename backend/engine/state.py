@@ -32,7 +32,10 @@ class StateTable:
         # Seldom used, so only rows that want them have an entry.
         self._edits: dict[int, RowEdits] = {}
         self._banned_until: dict[int, tuple[int, Ints]] = {}  # while shorter than so many tokens: these ids
+        self._with_grammar: set[int] = set()
         self._num_top: dict[int, int] = {}  # log-probabilities wanted per token
+        self._adapter_slots = np.full(max_rows, -1, dtype=np.int64)
+        self._num_adapted = 0  # rows with an adapter
 
     def bind(self, chunks: list[ScheduledChunk]) -> Ints:
         """The chunks' rows [B], filled for new owners and with page tables up to date."""
@@ -96,6 +99,15 @@ class StateTable:
             return []
         return [(i, self._num_top[row]) for i, row in enumerate(rows.tolist()) if row in self._num_top]
 
+    @property
+    def has_grammars(self) -> bool:
+        """True while a row's owner has a grammar."""
+        return bool(self._with_grammar)
+
+    def adapter_slots(self, rows: Ints) -> Ints | None:
+        """Their adapters' slots, -1 for the base model; None when none of all rows has an adapter."""
+        return self._adapter_slots[rows] if self._num_adapted else None
+
     def count(self, rows: Ints, token_ids: list[int], kept: Container[int] | None = None) -> None:
         """Note the drawn tokens where penalties need them; only draws `kept`, where there were drafts."""
         for i, edits in self.edits(rows):
@@ -109,12 +121,17 @@ class StateTable:
         self._edits.pop(row, None)
         self._banned_until.pop(row, None)
         self._num_top.pop(row, None)
+        self._num_adapted -= bool(self._adapter_slots[row] >= 0)
+        self._adapter_slots[row] = -1
+        self._with_grammar.discard(row)
 
     def _fill(self, row: int, sequence: Sequence) -> None:
         assert self._owners[row] is None, f"row {row} was given away while its owner runs"
         params = sequence.request.params
         self._owners[row] = sequence
         self._row_of[sequence] = row
+        self._adapter_slots[row] = sequence.adapter_slot
+        self._num_adapted += sequence.adapter_slot >= 0
         self._seeds[row] = sequence.seed & 0xFFFFFFFFFFFFFFFF
         self._temperature[row] = params.temperature
         self._top_k[row] = params.top_k
@@ -126,6 +143,8 @@ class StateTable:
         if params.min_tokens and stops:
             until = sequence.num_prompt_tokens + params.min_tokens
             self._banned_until[row] = (until, np.array(sorted(stops), dtype=np.int64))
+        if sequence.grammar is not None:
+            self._with_grammar.add(row)
         if params.logprobs is not None:
             self._num_top[row] = params.logprobs
 

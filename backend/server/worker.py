@@ -28,6 +28,7 @@ from backend.server.connections import listen
 from backend.server.messages import Hello
 from backend.server.process import EngineServer, ServerLimits
 from backend.server.spans import open_emitter
+from backend.structured.compiler import open_compiler
 from backend.types import Request, SamplingParams
 
 logger = logging.getLogger("backend.server.worker")
@@ -102,7 +103,9 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         device=str(model.device),
         dtype=str(model.dtype).removeprefix("torch."),
     )
-    return Engine(config, runner), hello
+    return Engine(
+        config, runner, grammars=open_compiler(config.checkpoint, facts.vocab_size, facts.eos_token_ids)
+    ), hello
 
 
 def warm_up(engine: Engine) -> None:
@@ -140,6 +143,7 @@ def serve(engine: Engine, hello: Hello, config: EngineConfig, path: Path, parent
         server.run()
     finally:
         path.unlink(missing_ok=True)
+        engine.close()
         if emitter is not None:
             emitter.close()
 

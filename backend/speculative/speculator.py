@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
-from backend.speculative.adaptive import Acceptance, LengthPolicy
+from backend.speculative.adaptive import Acceptance, LengthPolicy, prior_acceptance
 from backend.speculative.base import DraftConstraint, Drafter
 from backend.types import Request, Sequence, SequenceStatus
 
@@ -117,7 +117,7 @@ class Speculator:
             return
         drafter = speculation.drafters[speculation.used]
         drafter.observe(sequence, num_drafted, num_accepted)
-        speculation.acceptances[speculation.used].observe(num_drafted, num_accepted)
+        self._learn(speculation, speculation.used, num_drafted, num_accepted)
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence was preempted, or has ended."""
@@ -130,8 +130,16 @@ class Speculator:
         if sequence.status is SequenceStatus.FINISHED:
             del self._active[sequence]
 
+    def measure(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
+        """A step that only decoded has taken so long."""
+        self.policy.costs.observe(num_sequences, num_drafts, time_s)
+
+    def _learn(self, speculation: _Speculation, rank: int, num_drafted: int, num_accepted: int) -> None:
+        speculation.acceptances[rank].observe(num_drafted, num_accepted)
+        self._prior(speculation.drafters[rank].name).observe(num_drafted, num_accepted)
+
     def _prior(self, name: str) -> Acceptance:
-        return self._priors.setdefault(name, Acceptance.prior())
+        return self._priors.setdefault(name, prior_acceptance())
 
     def _force(
         self, constraint: DraftConstraint, asking: list[_Speculation], drafts: dict[Sequence, list[int]]
@@ -180,5 +188,5 @@ class Speculator:
         tokens, seen = speculation.sequence.tokens, speculation.seen
         if speculation.shadow and len(tokens) > seen:
             for rank, guess in speculation.shadow.items():
-                speculation.acceptances[rank].observe(1, int(tokens[seen] == guess))
+                self._learn(speculation, rank, 1, int(tokens[seen] == guess))
             speculation.shadow.clear()

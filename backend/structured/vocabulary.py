@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from llguidance import LLTokenizer, TokenizerWrapper
 
@@ -11,7 +12,7 @@ from backend.tokenizer import Tokenizer
 
 
 class Vocabulary:
-    """Token ids 0..size-1 with their bytes; `size` is the model's: ids that are no tokens are never allowed."""
+    """Token ids with their bytes, as many as the model has: ids that are no tokens are never allowed."""
 
     bos_token_id: int | None = None  # read by the library, as the next four
 
@@ -45,6 +46,16 @@ class Vocabulary:
         tokens += [b""] * (size - len(tokens))
         special = [i for i in tokenizer.special_ids if i < size]
         return cls(tokens, special, [i for i in eos_token_ids if i < size], tokenizer.encode)
+
+    @classmethod
+    def from_checkpoint(cls, folder: Path, size: int, eos_token_ids: Iterable[int]) -> Vocabulary:
+        """Raises CheckpointError when the folder has no tokenizer."""
+        return cls.from_tokenizer(Tokenizer.from_checkpoint(folder), size, eos_token_ids)
+
+    @property
+    def num_mask_words(self) -> int:
+        """int32 words in a mask."""
+        return -(-len(self.tokens) // 32)
 
     def special_id(self, text: str) -> int | None:
         """The id of a special token written like this; None when there is none."""

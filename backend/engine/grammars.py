@@ -1,0 +1,99 @@
+"""Sequences and their grammars: who still waits for one, and what a grammar says about drafts."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+
+from llguidance import LLMatcher
+
+from backend.errors import RequestError
+from backend.structured.compiler import GrammarCompiler, start
+from backend.types import Request, ScheduledChunk, Sequence, TokenGrammar
+
+_PAUSE_S = 0.005
+"""A step that has nothing to do but to wait for grammars waits so long at most."""
+
+
+class Grammars:
+    """Hands sequences their grammars once compiled; until then the queue passes them over.
+
+    Also a DraftConstraint: tokens that a grammar forces are drafts, tokens that it forbids are not.
+    """
+
+    def __init__(self, compiler: GrammarCompiler | None) -> None:
+        self._compiler = compiler
+        self._pending: dict[Sequence, Future[LLMatcher]] = {}
+
+    @property
+    def has_pending(self) -> bool:
+        """True while a sequence waits for its grammar."""
+        return bool(self._pending)
+
+    def submit(self, request: Request) -> Future[LLMatcher] | None:
+        """Begin to compile; None for requests without a grammar. Raises RequestError or QueueFull."""
+        if request.grammar is None:
+            return None
+        if self._compiler is None:
+            raise RequestError("this model has no tokenizer to write grammars in", request.grammar.param)
+        return self._compiler.submit(request.grammar)
+
+    def follow(self, sequence: Sequence, found: Future[LLMatcher]) -> None:
+        """The sequence is in the queue and waits for `found`; `settle` lets it go."""
+        sequence.is_blocked = True
+        self._pending[sequence] = found
+
+    def settle(self) -> list[tuple[Sequence, RequestError]]:
+        """Unblock the sequences whose grammars are there; returns those whose grammars are refused."""
+        refused: list[tuple[Sequence, RequestError]] = []
+        for sequence, found in list(self._pending.items()):
+            if not found.done():
+                continue
+            del self._pending[sequence]
+            try:
+                sequence.grammar = start(found)
+            except RequestError as error:
+                refused.append((sequence, error))
+            sequence.is_blocked = False
+        return refused
+
+    def pause(self) -> None:
+        """Wait for a grammar to be there, for a moment at most."""
+        wait(self._pending.values(), _PAUSE_S, FIRST_COMPLETED)
+
+    def close(self) -> None:
+        """Nothing more will be compiled."""
+        if self._compiler is not None:
+            self._compiler.close()
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence has ended."""
+        self._pending.pop(sequence, None)
+
+    def forced(self, sequence: Sequence) -> list[int]:
+        """Tokens that spell what must come next."""
+        return [] if sequence.grammar is None else sequence.grammar.forced_tokens()
+
+    def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
+        """How many tokens of a draft may come."""
+        return len(draft) if sequence.grammar is None else sequence.grammar.filter_drafts(draft)
+
+
+def masked_draws(sampled: list[ScheduledChunk]) -> list[tuple[int, TokenGrammar, list[int]]]:
+    """For each chunk with a grammar: the index of its first draw, the grammar, and the drafts behind."""
+    found: list[tuple[int, TokenGrammar, list[int]]] = []
+    first = 0
+    for chunk in sampled:
+        if (grammar := chunk.sequence.grammar) is not None:
+            found.append((first, grammar, list(chunk.draft)))
+        first += 1 + len(chunk.draft)
+    return found
+
+
+def advance_drafts(grammar: TokenGrammar, tokens: list[int]) -> int | None:
+    """Advance over accepted drafts; stops before one that completes the output and returns its index."""
+    for index, token_id in enumerate(tokens):
+        grammar.advance(token_id)
+        if grammar.is_over:
+            grammar.rollback(1)
+            return index
+    return None

@@ -1,0 +1,112 @@
+"""Compiles grammars beside the engine's loop: tried out in a sandbox first, then built here in a thread."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+from collections import OrderedDict
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+
+from llguidance import LLMatcher
+
+from backend.errors import CheckpointError, QueueFull, RequestError
+from backend.structured.automata import build
+from backend.structured.grammar import Grammar
+from backend.structured.library_text import library_text
+from backend.structured.sandbox import Sandbox, SandboxLimits
+from backend.structured.vocabulary import Vocabulary
+from backend.types import GrammarSpec
+
+_NUM_SANDBOXES = 2
+"""So many grammars compile at a time: a hostile one does not hold up the next."""
+
+_MAX_PENDING = 256
+_MAX_CACHED = 256
+_RETRY_S = 2.0
+
+
+class GrammarCompiler:
+    """`submit` from one thread; the work is done in others. Equal grammars are compiled once."""
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        size: int,
+        eos_token_ids: Iterable[int],
+        limits: SandboxLimits | None = None,
+    ) -> None:
+        """`size` and ends are the model's. Raises CheckpointError when there is no tokenizer."""
+        ends = sorted(eos_token_ids)
+        self._vocabulary = Vocabulary.from_checkpoint(checkpoint, size, ends)
+        self._pool = ThreadPoolExecutor(_NUM_SANDBOXES, thread_name_prefix="grammar")
+        self._sandboxes: queue.LifoQueue[Sandbox] = queue.LifoQueue()  # a started one first
+        for _ in range(_NUM_SANDBOXES):
+            self._sandboxes.put(Sandbox(checkpoint, size, ends, limits or SandboxLimits()))
+        self._lock = Lock()
+        self._found: OrderedDict[bytes, Future[LLMatcher]] = OrderedDict()  # the longest unused first
+
+    def submit(self, spec: GrammarSpec) -> Future[LLMatcher]:
+        """The automaton's start, sooner or later, or RequestError. Raises QueueFull when too many wait."""
+        key = _key(spec)
+        with self._lock:
+            future = self._found.get(key)
+            if future is not None:
+                self._found.move_to_end(key)
+                return future
+            if sum(not future.done() for future in self._found.values()) >= _MAX_PENDING:
+                raise QueueFull(
+                    f"{_MAX_PENDING} grammars wait to be compiled; try again in {_RETRY_S:.0f} s", _RETRY_S
+                )
+            future = self._found[key] = self._pool.submit(self._compile, spec)
+            while len(self._found) > _MAX_CACHED + _MAX_PENDING or self._can_drop():
+                self._found.popitem(last=False)
+            return future
+
+    def close(self) -> None:
+        """End the sandboxes; what still waits is forgotten."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for _ in range(_NUM_SANDBOXES):
+            try:
+                self._sandboxes.get_nowait().close()
+            except queue.Empty:  # in use: it ends by its own clock
+                return
+
+    def _can_drop(self) -> bool:
+        return len(self._found) > _MAX_CACHED and next(iter(self._found.values())).done()
+
+    def _compile(self, spec: GrammarSpec) -> LLMatcher:
+        text = library_text(spec, self._vocabulary)
+        sandbox = self._sandboxes.get()
+        try:
+            against = sandbox.check(text)
+        finally:
+            self._sandboxes.put(sandbox)
+        if not against:
+            try:
+                return build(text, self._vocabulary)
+            except ValueError as error:
+                against = str(error)
+        raise RequestError(f"the grammar is refused: {against}; simplify or mend it", spec.param)
+
+
+def open_compiler(
+    checkpoint: str, size: int, eos_token_ids: Iterable[int], limits: SandboxLimits | None = None
+) -> GrammarCompiler | None:
+    """None for a checkpoint without a tokenizer: token ids alone spell nothing."""
+    try:
+        return GrammarCompiler(Path(checkpoint), size, eos_token_ids, limits)
+    except CheckpointError:
+        return None
+
+
+def start(found: Future[LLMatcher]) -> Grammar:
+    """A sequence's own grammar from a finished compilation. Raises RequestError."""
+    return Grammar(found.result(timeout=0))
+
+
+def _key(spec: GrammarSpec) -> bytes:
+    marks = f"{spec.kind}\0{spec.is_exact}\0{spec.thought}\0{spec.param}\0"
+    return hashlib.sha256(marks.encode() + spec.text.encode("utf-8", "surrogatepass")).digest()

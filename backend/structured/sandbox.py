@@ -1,0 +1,111 @@
+"""A process that tries out grammars first: a hostile one costs it its life, and nobody else anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.structured.sandbox_process import HEAD_BYTES
+
+_START_LIMIT_S = 60.0
+_MODULE = "backend.structured.sandbox_process"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """What one grammar may take to compile."""
+
+    time_s: float = 3.0
+    max_bytes: int = 1 << 30
+
+
+class SandboxEnded(Exception):
+    """The process died or had to be ended."""
+
+
+class Sandbox:
+    """One process, started when first needed and again after each death. Not thread-safe."""
+
+    def __init__(
+        self, checkpoint: Path, size: int, eos_token_ids: Iterable[int], limits: SandboxLimits
+    ) -> None:
+        self._limits = limits
+        self._argument = json.dumps(
+            {
+                "checkpoint": str(checkpoint),
+                "size": size,
+                "eos_token_ids": sorted(eos_token_ids),
+                "max_bytes": limits.max_bytes,
+                "limit_s": 2 * limits.time_s,
+            }
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def check(self, text: str) -> str:
+        """What speaks against a grammar's text; "" when it compiles within the limits."""
+        try:
+            process = self._process or self._start()
+            data = text.encode()
+            assert process.stdin is not None
+            try:
+                process.stdin.write(len(data).to_bytes(HEAD_BYTES) + data)
+                process.stdin.flush()
+            except OSError:
+                raise SandboxEnded("it cannot be compiled") from None
+            return self._reply(process, self._limits.time_s).decode("utf-8", "replace")
+        except SandboxEnded as error:
+            self.close()
+            return str(error)
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.close()
+        except OSError:  # what it had not read yet cannot be written any more
+            pass
+        process.stdout.close()
+        process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-m", _MODULE, self._argument],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._reply(process, _START_LIMIT_S)
+        return process
+
+    def _reply(self, process: subprocess.Popen[bytes], limit_s: float) -> bytes:
+        """One frame. Raises SandboxEnded."""
+        assert process.stdout is not None
+        until_s = time.monotonic() + limit_s
+        head = self._read(process.stdout.fileno(), HEAD_BYTES, until_s)
+        return self._read(process.stdout.fileno(), int.from_bytes(head), until_s)
+
+    def _read(self, descriptor: int, size: int, until_s: float) -> bytes:
+        data = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while len(data) < size:
+                if not selector.select(max(0.0, until_s - time.monotonic())):
+                    raise SandboxEnded(f"it takes longer than {self._limits.time_s:g} s to compile")
+                part = os.read(descriptor, size - len(data))
+                if not part:
+                    raise SandboxEnded(
+                        f"it needs too much memory to compile (limit {self._limits.max_bytes} bytes)"
+                    )
+                data += part
+        return data

@@ -1,0 +1,63 @@
+"""`python -m backend.structured.sandbox_process JSON`: builds automata only to see whether that goes well.
+
+Frames (4-byte big-endian length, then bytes) come by stdin: a grammar's text; its verdict goes to stdout:
+empty, or the reason against it. The kernel ends the process when one takes too long or too much memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+from backend.structured.automata import build
+from backend.structured.vocabulary import Vocabulary
+
+HEAD_BYTES = 4
+
+
+def main(argument: str) -> None:
+    """Serve until stdin ends."""
+    options = json.loads(argument)
+    vocabulary = Vocabulary.from_checkpoint(
+        Path(options["checkpoint"]), options["size"], options["eos_token_ids"]
+    )
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + options["max_bytes"],) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _write(b"ready")
+    while head := _read(HEAD_BYTES):
+        text = _read(int.from_bytes(head)).decode()
+        # Should the parent be gone, nobody else would end this.
+        signal.setitimer(signal.ITIMER_REAL, options["limit_s"])
+        verdict = ""
+        try:
+            build(text, vocabulary)
+        except ValueError as error:
+            verdict = str(error)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _write(verdict.encode())
+
+
+def _read(size: int) -> bytes:
+    """So many bytes, or none at the end of stdin."""
+    data = b""
+    while len(data) < size:
+        part = os.read(0, size - len(data))
+        if not part:
+            return b""
+        data += part
+    return data
+
+
+def _write(data: bytes) -> None:
+    data = len(data).to_bytes(HEAD_BYTES) + data
+    while data:
+        data = data[os.write(1, data) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
