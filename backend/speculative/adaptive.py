@@ -1,25 +1,57 @@
-"""How many tokens to draft: as many as measured acceptance and step times make worth it, down to 0."""
+"""How many tokens to draft: as many as measured acceptance and step times make worth it, down to 0.
+
+With acceptance p, k drafts give 1 + p + p² + … + p^k tokens. What a step with K drafts takes, compared with
+one without, is measured for the batch size at hand. Lengths are those that promise most tokens per second, and
+0 unless that is clearly more than without drafts. Both figures are learned all the time.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
+
+_MEMORY = 0.9
+"""Weight that older verifications of a sequence keep with each new one."""
+
+_PRIOR_MEMORY = 0.98
+"""The same for what new sequences are believed to be like."""
+
+_PRIOR_WEIGHT = 2.0
+"""Trials that the prior counts for in a new sequence."""
+
+_REST = 0.005
+"""Share of bad experience that each step without drafts makes forget: they are tried again, seldom."""
+
+_THRESHOLDS = np.array([0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.15, 0.1, 0.06, 0.03])[:, None]
+"""A draft token is worth it when it survives with at least such a probability: the candidates."""
+
+_START_GAIN = 1.10
+_STOP_GAIN = 1.03
+"""Drafting begins when it promises so many times the speed without, and ends when it promises less."""
+
+_SMOOTHING = 0.15
+"""Weight of the newest measurement of a step."""
+
+_MEASURE_EVERY_STEPS = 96
+"""After so many steps with drafts, one without: to know what that takes."""
+
+_FIRST_GUESS = 0.05
+"""What a draft token per sequence is thought to add to a step before it was ever measured."""
 
 
 @dataclass(slots=True)
 class Acceptance:
     """How likely a draft token is accepted when all before it were; for one sequence and drafter."""
 
-    tried: float
-    accepted: float
-
-    @classmethod
-    def prior(cls) -> Acceptance:
-        """What is assumed before anything is known."""
-        return cls(1.0, 0.7)
+    tried: float = _PRIOR_WEIGHT
+    accepted: float = 0.7 * _PRIOR_WEIGHT
+    memory: float = _MEMORY
 
     def child(self) -> Acceptance:
         """A start for a new sequence."""
-        return Acceptance(self.tried, self.accepted)
+        return Acceptance(_PRIOR_WEIGHT, _PRIOR_WEIGHT * self.rate)
 
     @property
     def rate(self) -> float:
@@ -27,17 +59,112 @@ class Acceptance:
         return self.accepted / self.tried
 
     def observe(self, num_drafted: int, num_accepted: int) -> None:
-        """Learn from one verification."""
-        self.tried += min(num_drafted, num_accepted + 1)
-        self.accepted += num_accepted
+        """Learn from one verification; tokens behind the first wrong one were not tried."""
+        self.tried = self.memory * self.tried + min(num_drafted, num_accepted + 1)
+        self.accepted = self.memory * self.accepted + num_accepted
+
+    def rest(self) -> None:
+        """Nothing was drafted: slowly forget why."""
+        self.accepted += _REST * (self.tried - self.accepted)
+
+
+def prior_acceptance() -> Acceptance:
+    """What is believed of a drafter's new sequences, before anything is known."""
+    return Acceptance(memory=_PRIOR_MEMORY)
+
+
+class StepCosts:
+    """Measured times of steps that only decode, by number of sequences and of draft tokens."""
+
+    def __init__(self) -> None:
+        self._plain_s: dict[int, float] = {}  # by size of the batch
+        self._drafted: dict[
+            int, dict[int, tuple[float, float]]
+        ] = {}  # … and of K: mean K, times a plain step
+        self._since_plain: dict[int, int] = {}
+
+    def observe(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
+        """Learn from a step."""
+        size = _size(num_sequences)
+        plain_s = self._plain_s.get(size, 0.0)
+        if num_drafts == 0:
+            self._plain_s[size] = _blend(plain_s, time_s)
+            self._since_plain[size] = 0
+            by_drafts = self._drafted.get(size, {})
+            for key, (mean, ratio) in by_drafts.items():  # one hiccup must not end all drafting for ever
+                by_drafts[key] = (mean, ratio + _REST * (1.0 - ratio))
+        elif plain_s:
+            self._since_plain[size] += 1
+            by_drafts = self._drafted.setdefault(size, {})
+            mean, ratio = by_drafts.get(_size(num_drafts), (float(num_drafts), 0.0))
+            mean += _SMOOTHING * (num_drafts - mean)
+            by_drafts[_size(num_drafts)] = (mean, _blend(ratio, time_s / plain_s))
+
+    def longest(self, num_sequences: int) -> float:
+        """Draft tokens that a step may have for what is known: lengths are felt for, not leapt at."""
+        known = self._drafted.get(_size(num_sequences), {}).values()
+        return max(4.0, num_sequences, *(4.0 * mean for mean, _ in known))
+
+    def wants_plain(self, num_sequences: int) -> bool:
+        """True when the next step should have no drafts, to measure what that takes."""
+        size = _size(num_sequences)
+        return size not in self._plain_s or self._since_plain[size] >= _MEASURE_EVERY_STEPS
+
+    def ratios(self, num_sequences: int, num_drafts: np.ndarray) -> np.ndarray:
+        """How many times a plain step one with so many drafts takes."""
+        points = [(0.0, 1.0), *sorted(self._drafted.get(_size(num_sequences), {}).values())]
+        mean, ratio = points[-1]
+        slope = _FIRST_GUESS / num_sequences if len(points) == 1 else max(0.0, (ratio - 1.0) / mean)
+        means, known = zip(*points, strict=True)
+        beyond = np.maximum(num_drafts - mean, 0.0) * slope
+        found: np.ndarray = np.interp(num_drafts, means, np.maximum.accumulate(known)) + beyond
+        return found
 
 
 class LengthPolicy:
     """Chooses draft lengths for a batch."""
 
     def __init__(self, *, is_adaptive: bool = True) -> None:
+        self.costs = StepCosts()
         self._is_adaptive = is_adaptive
+        self._is_drafting = False
 
     def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
-        """Draft tokens for each sequence."""
-        return list(limits)
+        """Draft tokens for each of these sequences, out of `num_running` that decode."""
+        if not self._is_adaptive:
+            return list(limits)
+        if not acceptances:
+            return []
+        best = np.zeros(len(limits), dtype=np.int64)
+        num_sequences = max(num_running, len(limits))
+        if not self.costs.wants_plain(num_sequences):
+            best = self._best(np.array([a.rate for a in acceptances]), np.array(limits), num_sequences)
+        for acceptance, k in zip(acceptances, best.tolist(), strict=True):
+            if k == 0:
+                acceptance.rest()
+        return best.tolist()
+
+    def _best(self, rates: np.ndarray, limits: np.ndarray, num_sequences: int) -> np.ndarray:
+        rates = rates.clip(0.01, 0.99)
+        lengths = np.minimum(np.floor(np.log(_THRESHOLDS) / np.log(rates) + 1e-9), limits)  # [thresholds, B]
+        # Where that is more than can be foreseen, all sequences get the same share.
+        share = self.costs.longest(num_sequences) // len(limits)
+        lengths = np.where(
+            lengths.sum(axis=1, keepdims=True) > share * len(limits), lengths.clip(max=share), lengths
+        )
+        gains = (rates * (1 - rates**lengths) / (1 - rates)).sum(axis=1)
+        speedups = (1 + gains / num_sequences) / self.costs.ratios(num_sequences, lengths.sum(axis=1))
+        choice = int(speedups.argmax())
+        self._is_drafting = bool(speedups[choice] >= (_STOP_GAIN if self._is_drafting else _START_GAIN))
+        best = lengths[choice] if self._is_drafting else np.zeros(len(limits))
+        return np.asarray(best, dtype=np.int64)
+
+
+def _size(count: int) -> int:
+    """Which order of magnitude: half a power of two each."""
+    return int(2 * math.log2(count) + 1e-9) if count > 0 else 0
+
+
+def _blend(old: float, new: float) -> float:
+    """Smoothed mean that starts at the first value; a hiccup counts as half as much again at most."""
+    return new if old == 0.0 else old + _SMOOTHING * (min(new, 1.5 * old) - old)

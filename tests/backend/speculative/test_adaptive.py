@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from backend.speculative.adaptive import Acceptance, LengthPolicy, StepCosts, prior_acceptance
+
+PLAIN_S = 0.010
+
+
+def policy_after(
+    cost_per_draft: float, num_sequences: int, skill: float, steps: int = 300
+) -> tuple[float, int]:
+    """(tokens per second compared with no drafts, drafts of the last step) on a simulated machine."""
+    rng = random.Random(1)
+    policy = LengthPolicy()
+    acceptances = [prior_acceptance().child() for _ in range(num_sequences)]
+    tokens, time_s, drafted = 0, 0.0, 0
+    for _ in range(steps):
+        ks = policy.choose(acceptances, [8] * num_sequences, num_sequences)
+        step_s = PLAIN_S * (1 + cost_per_draft * sum(ks)) * rng.uniform(0.9, 1.1)
+        for acceptance, k in zip(acceptances, ks, strict=True):
+            right = next((i for i in range(k) if rng.random() >= skill), k)
+            if k:
+                acceptance.observe(k, right)
+            tokens += 1 + right
+        policy.costs.observe(num_sequences, sum(ks), step_s)
+        time_s += step_s
+        drafted = sum(ks)
+    return tokens / time_s / (num_sequences / PLAIN_S), drafted
+
+
+@pytest.mark.parametrize("num_sequences", [1, 4, 16, 64])
+@pytest.mark.parametrize("cost", [0.02, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("skill", [0.0, 0.3, 0.6, 0.95])
+def test_drafting_is_never_a_loss(num_sequences: int, cost: float, skill: float) -> None:
+    speedup, _ = policy_after(cost / num_sequences, num_sequences, skill)
+    assert speedup > 0.96
+
+
+def test_cheap_right_drafts_are_long_and_dear_ones_short() -> None:
+    speedup, drafted = policy_after(0.02, 1, 0.95)
+    assert drafted >= 6 and speedup > 3
+    assert policy_after(0.5, 1, 0.6)[1] <= 1
+    assert policy_after(0.02, 1, 0.0)[1] <= 1
+
+
+def test_without_a_figure_for_plain_steps_the_next_is_plain() -> None:
+    policy = LengthPolicy()
+    assert policy.choose([Acceptance()], [4], 1) == [0]
+    policy.costs.observe(1, 0, PLAIN_S)
+    assert policy.choose([Acceptance()], [4], 1)[0] > 0
+    assert policy.choose([Acceptance()] * 4, [4] * 4, 4) == [0] * 4, "another batch size, unknown"
+
+
+def test_a_switch_takes_more_than_staying() -> None:
+    policy = LengthPolicy()
+    policy.costs.observe(1, 0, PLAIN_S)
+    policy.costs.observe(1, 1, PLAIN_S * 1.3)
+    rates = np.linspace(0.2, 0.9, 71)
+    on = [bool(policy.choose([Acceptance(1.0, r)], [1], 1)[0]) for r in rates]
+    off = [bool(policy.choose([Acceptance(1.0, r)], [1], 1)[0]) for r in rates[::-1]][::-1]
+    assert sum(off) > sum(on) > 0
+
+
+def test_costs_between_and_beyond_what_was_measured() -> None:
+    costs = StepCosts()
+    costs.observe(2, 0, 0.1)
+    costs.observe(2, 4, 0.2)
+    assert costs.ratios(2, np.array([0, 2, 4, 8])) == pytest.approx([1.0, 1.5, 2.0, 3.0])
+    for _ in range(95):
+        assert not costs.wants_plain(2)
+        costs.observe(2, 4, 0.2)
+    assert costs.wants_plain(2)
+
+
+def test_only_what_was_tried_counts() -> None:
+    acceptance = Acceptance(0.0, 0.0)
+    acceptance.observe(8, 1)
+    assert acceptance.rate == 0.5
+    before = acceptance.rate
+    acceptance.rest()
+    assert acceptance.rate > before
+
+
+def test_limits_hold_without_adaptation() -> None:
+    assert LengthPolicy(is_adaptive=False).choose([Acceptance()] * 2, [3, 0], 2) == [3, 0]

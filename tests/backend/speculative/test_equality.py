@@ -1,0 +1,187 @@
+"""Drafts never change the output of the real model, in float32: greedy or drawn, with whatever options."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from backend.config import EngineConfig, SpeculativeConfig
+from backend.engine.capacity import runner_facts
+from backend.engine.engine import Engine
+from backend.engine.runner import ModelRunner
+from backend.models import LoadedModel, load_model
+from backend.types import Request, SamplingParams, StepOutput
+from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+from tests.backend.speculative.drafters import RandomDrafter, StubbornDrafter
+
+DRAFTERS = ["ngram", "suffix", "prediction", "random"]
+VOCAB = 199
+NEW_TOKENS = 24
+POISON = 198
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder: Path = tmp_path_factory.mktemp("mistral-window")
+    write_checkpoint(next(v for v in VARIANTS if v.name == "mistral-window"), folder)
+    return load_model(EngineConfig(model="t", checkpoint=str(folder), device="cpu", dtype="float32"))
+
+
+def new_engine(model: LoadedModel, drafter: str = "none", k: int = 5, **changes: object) -> Engine:
+    values = {"max_running": 8, "max_batch_tokens": 256, "num_pages": 128}
+    config = EngineConfig(
+        model="t",
+        checkpoint=model.config.checkpoint,
+        speculative=SpeculativeConfig(
+            drafter="none" if drafter == "prediction" else drafter, max_tokens=k, adaptive=False
+        ),
+        **(values | changes),  # type: ignore[arg-type]
+    )
+    facts = runner_facts(config, model)
+    storage = model.new_kv_storage(facts.num_pages)
+    runner = ModelRunner(model, storage, facts, config.max_running)
+    return Engine(config, runner, drafters=[RandomDrafter(VOCAB), StubbornDrafter(POISON)])
+
+
+def prompts() -> list[list[int]]:
+    rng = random.Random(5)
+    shared = [rng.randrange(VOCAB) for _ in range(50)]
+    loop = [rng.randrange(VOCAB) for _ in range(6)] * 8
+    return [shared, shared[:48] + [7] * 5, [rng.randrange(VOCAB)], loop]
+
+
+def requests(**params: object) -> list[Request]:
+    values = {"temperature": 0.0, "max_tokens": NEW_TOKENS} | params
+    return [
+        Request(
+            request_id=str(i),
+            prompt_token_ids=prompt,
+            params=SamplingParams(**(values | {"seed": i})),  # type: ignore[arg-type]
+        )
+        for i, prompt in enumerate(prompts())
+    ]
+
+
+def run(engine: Engine, asked: list[Request]) -> dict[str, list[StepOutput]]:
+    outputs: dict[str, list[StepOutput]] = {request.request_id: [] for request in asked}
+    for request in asked:
+        engine.add(request)
+    while engine.has_work:
+        for output in engine.step():
+            outputs[output.request_id].append(output)
+        engine.scheduler.check_invariants()
+    return outputs
+
+
+def answers(found: dict[str, list[StepOutput]]) -> dict[str, tuple[object, ...]]:
+    return {
+        name: (
+            [t for o in outputs for t in o.token_ids],
+            [(r.token_id, [t for t, _ in r.top]) for o in outputs for r in o.logprobs or []],
+            outputs[-1].finish_reason,
+            outputs[-1].stop_token_id,
+        )
+        for name, outputs in found.items()
+    }
+
+
+def predicted(asked: list[Request], found: dict[str, list[StepOutput]]) -> list[Request]:
+    """The requests with what they will answer, a little damaged, as their prediction."""
+    damaged = []
+    for request in asked:
+        tokens = [t for o in found[request.request_id] for t in o.token_ids]
+        guess = tokens[:5] + [3, 4] + tokens[5:12] + tokens[14:]
+        damaged.append(msgspec.structs.replace(request, prediction_token_ids=guess))
+    return damaged
+
+
+CASES: dict[str, dict[str, object]] = {
+    "greedy": {},
+    "drawn": {"temperature": 0.8},
+    "filtered": {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.01},
+    "penalties": {
+        "temperature": 0.8,
+        "repetition_penalty": 1.3,
+        "frequency_penalty": 0.5,
+        "presence_penalty": 0.3,
+    },
+    "bias": {"logit_bias": {5: 3.0, 9: -100.0}, "presence_penalty": 1.0},
+    "logprobs": {"temperature": 0.8, "logprobs": 3},
+    "stops": {"temperature": 0.8, "stop_token_ids": tuple(range(0, VOCAB, 9)), "logprobs": 1},
+    "min_tokens": {"temperature": 0.8, "stop_token_ids": tuple(range(0, VOCAB, 5)), "min_tokens": 9},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_the_output_is_that_without_drafts(model: LoadedModel, drafter: str, case: str) -> None:
+    asked = requests(**CASES[case])
+    plain = run(new_engine(model), asked)
+    if drafter == "prediction":
+        asked = predicted(asked, plain)
+    engine = new_engine(model, drafter)
+    cold = run(engine, asked)
+    assert answers(cold) == answers(plain)
+    warm = run(engine, asked)  # prefix hits; suffix knows the answers by now
+    assert answers(warm) == answers(plain)
+    accepted = sum(o.num_accepted for outputs in warm.values() for o in outputs)
+    if case != "stops" and drafter in ("suffix", "prediction"):
+        assert accepted > 20
+        assert sum(len(outputs) for outputs in warm.values()) < 4 * NEW_TOKENS - 20
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_also_when_preempted_in_small_chunks(model: LoadedModel, drafter: str, temperature: float) -> None:
+    asked = requests(temperature=temperature, repetition_penalty=1.1, max_tokens=40)
+    plain = run(new_engine(model), asked)
+    if drafter == "prediction":
+        asked = predicted(asked, plain)
+    pages = 10 if drafter == "prediction" else 12  # the faster it is, the less overlaps
+    engine = new_engine(model, drafter, num_pages=pages, max_batch_tokens=24, max_running=4)
+    assert answers(run(engine, asked)) == answers(plain)
+    assert engine.scheduler.preemptions_total > 0
+    assert engine.kv.free_pages == pages
+
+
+def test_logprobs_are_those_of_the_same_positions(model: LoadedModel) -> None:
+    asked = requests(temperature=0.8, logprobs=2)
+    plain = run(new_engine(model), asked)
+    drafted = run(new_engine(model, "prediction"), predicted(asked, plain))
+    for name, outputs in plain.items():
+        want = [r for o in outputs for r in o.logprobs or []]
+        got = [r for o in drafted[name] for r in o.logprobs or []]
+        assert [r.logprob for r in got] == pytest.approx([r.logprob for r in want], abs=1e-4)
+        assert [r.rank for r in got] == [r.rank for r in want]
+
+
+def test_not_a_number_in_a_rejected_draft_harms_nobody(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [r for r in requests(logit_bias={POISON: -1000.0}) if POISON not in r.prompt_token_ids]
+    assert len(asked) >= 2
+    plain = run(new_engine(model), asked)
+    table = type(model.decoder.embedding)
+    honest = table.__call__
+
+    def poisoned(self: object, token_ids: torch.Tensor) -> torch.Tensor:
+        hidden = honest(self, token_ids)  # type: ignore[arg-type]
+        hidden[token_ids == POISON] = float("nan")
+        return hidden
+
+    monkeypatch.setattr(table, "__call__", poisoned)
+    engine = new_engine(model, "stubborn")
+    assert answers(run(engine, asked)) == answers(plain)
