@@ -28,8 +28,6 @@ def check_request(request: Request, vocab_size: int) -> None:
         raise RequestError(
             f"prompt token id {wrong!r} is outside of the vocabulary of {vocab_size}", "prompt"
         )
-    if request.adapter:
-        raise RequestError(f"adapter {request.adapter!r} is not loaded; this engine serves none", "model")
     _check_params(request.params, vocab_size)
     num_top = request.params.prompt_logprobs
     if num_top is not None and len(prompt) * (num_top + 1) > MAX_PROMPT_ENTRIES:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from backend.engine.state import StateTable
+from backend.kernels.lora import AdapterRows
 from backend.layers.step_input import StepInput
 from backend.sampling.logits import Ints
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk
@@ -57,6 +58,7 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         query_lens=query_lens,
         context_lens=context_lens,
         page_table=torch.from_numpy(table.pages(rows, -(-max(context_lens) // PAGE_TOKENS))).to(device),
+        adapters=_adapter_rows(table.adapter_slots(rows), lengths, device),
     )
     is_sampled = [chunk.samples for chunk in chunks]
     if all(is_sampled):
@@ -67,6 +69,13 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         last = ends[keep] - 1
         step = PreparedStep(step_input, sampled, rows[keep], last, next_positions[keep], offsets)
     return _with_drafts(step) if plan.num_drafts else step
+
+
+def _adapter_rows(slots: Ints | None, lengths: Ints, device: torch.device) -> AdapterRows | None:
+    """Each token's adapter; None when none has one."""
+    if slots is None or not (slots >= 0).any():
+        return None
+    return AdapterRows(np.repeat(slots, lengths), device)
 
 
 def _with_drafts(step: PreparedStep) -> PreparedStep:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from backend.errors import PromptTooLong, RequestError
 from backend.kv.manager import KVManager, PrefixMatch, pages_for
+from backend.lora.slots import AdapterSlots
 from backend.scheduler.budget import PrefillBudget
 from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.queue import WaitingQueue
@@ -37,11 +38,16 @@ class Scheduler:
     """
 
     def __init__(
-        self, config: SchedulerConfig, kv: KVManager, clock: Callable[[], float] = time.monotonic
+        self,
+        config: SchedulerConfig,
+        kv: KVManager,
+        clock: Callable[[], float] = time.monotonic,
+        adapters: AdapterSlots | None = None,
     ) -> None:
         self.preemptions_total = 0
         self._config = config
         self._kv = kv
+        self._adapters = adapters
         self._clock = clock
         self._queue = WaitingQueue(config.max_queue)
         self._running: dict[str, Sequence] = {}  # in order of admission: the newest is last
@@ -146,6 +152,8 @@ class Scheduler:
         assert all(sequence.status is SequenceStatus.RUNNING for sequence in self._running.values())
         for sequence in waiting:
             assert sequence.status is SequenceStatus.WAITING and sequence.row == -1 and not sequence.pages
+        if self._adapters is not None:
+            self._adapters.check_invariants(list(self._running.values()))
 
     def _check_fits(self, sequence: Sequence) -> None:
         num_prompt, max_tokens = sequence.num_prompt_tokens, sequence.request.params.max_tokens
@@ -234,23 +242,32 @@ class Scheduler:
         if self._running.pop(sequence.request.request_id, None) is not None:
             self._free_rows.append(sequence.row)
             sequence.row = -1
+            if self._adapters is not None:
+                self._adapters.give_back(sequence)
 
     def _admit(self, prefills: list[Sequence], tokens: int) -> None:
         """Move waiting sequences to running, first come first served, and append them to `prefills`.
 
         Stops at the first that does not fit beside what the running ones still need. Passes over those whose
         next page a running sequence is about to compute: to wait for it is cheaper than to compute it twice.
+        Also over those whose adapter has no place on the device yet, however many.
         """
-        kv = self._kv
+        kv, adapters = self._kv, self._adapters
+        num_looked_at = len(self._free_rows) + _MAX_SKIPPED
+        if adapters is not None:
+            adapters.begin_pass()
+            num_looked_at = len(self._queue)
         tokens -= sum(sequence.num_uncomputed_tokens for sequence in prefills)
         reserved = sum(pages_for(len(s.tokens)) - len(s.pages) for s in prefills)
         coming = {digest for s in prefills if (digest := kv.next_digest(s)) is not None}
         num_skipped = 0
-        for sequence in self._queue.first(len(self._free_rows) + _MAX_SKIPPED):
+        for sequence in self._queue.first(num_looked_at):
             if not self._free_rows or num_skipped == _MAX_SKIPPED:
                 return
             if len(prefills) >= _MAX_PREFILLING and tokens <= 0:
                 return
+            if adapters is not None and sequence.request.adapter and not adapters.admits(sequence):
+                continue
             match = kv.match(sequence)
             if match.next_digest in coming:
                 num_skipped += 1
@@ -272,6 +289,8 @@ class Scheduler:
         self._kv.attach(sequence, match)
         sequence.row = self._free_rows.pop()
         sequence.status = SequenceStatus.RUNNING
+        if self._adapters is not None and sequence.request.adapter:
+            self._adapters.take(sequence)
         self._running[sequence.request.request_id] = sequence
 
     def _prefill_order(self, prefills: list[Sequence]) -> list[Sequence]:

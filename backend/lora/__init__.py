@@ -1,0 +1,1 @@
+"""LoRA adapters: reading them, which are on the device, and who may use them now."""

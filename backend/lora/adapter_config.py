@@ -1,0 +1,137 @@
+"""adapter_config.json as PEFT writes it: rank, scale, and a refusal by name of what is not plain LoRA."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.errors import AdapterError
+
+CONFIG_FILE = "adapter_config.json"
+_MAX_CONFIG_BYTES = 1 << 20
+
+# Key → what it is called and what to do about it. All are off when absent, null, false or empty.
+_REFUSED: dict[str, str] = {
+    "use_dora": "DoRA; train with use_dora=False",
+    "use_qalora": "QA-LoRA; train with use_qalora=False",
+    "use_bdlora": "block-diagonal LoRA; train without use_bdlora",
+    "modules_to_save": "whole modules beside the low-rank matrices; train without modules_to_save",
+    "lora_bias": "a bias in the adapter; train with lora_bias=False",
+    "target_parameters": "matrices on bare parameters; name the modules in target_modules",
+    "trainable_token_indices": "trained token embeddings; train without trainable_token_indices",
+    "layer_replication": "a base with repeated layers; train without layer_replication",
+    "fan_in_fan_out": "transposed weights; train with fan_in_fan_out=False",
+    "alora_invocation_tokens": "an activated LoRA; train without alora_invocation_tokens",
+    "arrow_config": "a router over adapters; load its adapters one by one",
+}
+_CHANGES_THE_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterConfig:
+    """What is needed to apply an adapter's matrices."""
+
+    path: Path
+    raw: dict[str, Any]
+    rank: int
+    alpha: float
+    is_rank_stabilised: bool
+    base: str  # what the adapter says it was trained on
+
+    @property
+    def canonical(self) -> bytes:
+        """The same bytes for the same settings, however they are written."""
+        return json.dumps(self.raw, sort_keys=True, separators=(",", ":")).encode()
+
+    def rank_of(self, module: str) -> int:
+        """The rank that the config implies for a module."""
+        return int(self._pattern("rank_pattern", module, self.rank))
+
+    def scale_of(self, module: str, rank: int) -> float:
+        """What up · down is multiplied by."""
+        alpha = float(self._pattern("alpha_pattern", module, self.alpha))
+        return alpha / (math.sqrt(rank) if self.is_rank_stabilised else rank)
+
+    def _pattern(self, key: str, module: str, default: float) -> float:
+        """PEFT's rule: the first key that matches the end of the module's name as a regular expression."""
+        for pattern, value in (self.raw.get(key) or {}).items():
+            if _matches(pattern, module):
+                return _number(self.path, f"{key}[{pattern!r}]", value)
+        return default
+
+
+def read_config(folder: Path) -> AdapterConfig:
+    """Raises AdapterError."""
+    path = folder / CONFIG_FILE
+    raw = _read(path)
+    if raw.get("peft_type") != "LORA":
+        raise AdapterError(f"{path}: 'peft_type' is {raw.get('peft_type')!r}; only 'LORA' is served")
+    for key, what in _REFUSED.items():
+        if raw.get(key):
+            raise AdapterError(f"{path}: {key!r} is {_shown(raw[key])}, which means {what}")
+    if raw.get("bias", "none") != "none":
+        raise AdapterError(f"{path}: 'bias' is {_shown(raw['bias'])}, which trains the base; use 'none'")
+    start = raw.get("init_lora_weights", True)
+    if isinstance(start, str) and start.lower().startswith(_CHANGES_THE_BASE):
+        raise AdapterError(
+            f"{path}: 'init_lora_weights' is {_shown(start)}, which changes the base's weights; "
+            "convert the adapter with PEFT's save_pretrained(path_initial_model_for_weight_conversion=…)"
+        )
+    for key in ("rank_pattern", "alpha_pattern"):
+        if not isinstance(raw.get(key) or {}, dict):
+            raise AdapterError(f"{path}: {key!r} is {_shown(raw[key])}; it must be an object")
+    rank = _number(path, "r", raw.get("r"))
+    if rank < 1 or rank != int(rank):
+        raise AdapterError(f"{path}: 'r' is {rank!r}; it must be a positive whole number")
+    return AdapterConfig(
+        path=path,
+        raw=raw,
+        rank=int(rank),
+        alpha=_number(path, "lora_alpha", raw.get("lora_alpha")),
+        is_rank_stabilised=bool(raw.get("use_rslora", False)),
+        base=str(raw.get("base_model_name_or_path") or ""),
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_CONFIG_BYTES + 1)
+        raw = json.loads(content) if len(content) <= _MAX_CONFIG_BYTES else None
+    except FileNotFoundError:
+        raise AdapterError(
+            f"{path} does not exist; give the folder of an adapter in PEFT's format "
+            "(adapter_config.json, adapter_model.safetensors)"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise AdapterError(f"{path} cannot be read as JSON ({error}); save the adapter again") from None
+    if not isinstance(raw, dict):
+        raise AdapterError(f"{path} holds no JSON object of up to 1 MiB; save the adapter again")
+    return raw
+
+
+def _number(path: Path, key: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise AdapterError(f"{path}: {key!r} is {_shown(value)}; it must be a number")
+    return value
+
+
+def _matches(pattern: str, module: str) -> bool:
+    """Plain names, which PEFT writes; other expressions only where they cannot be expensive."""
+    if module == pattern or module.endswith("." + pattern):
+        return True
+    if len(pattern) > 256 or re.search(r"[*+{].*[)].*[*+{]", pattern):
+        return False
+    try:
+        return re.match(rf"(.*\.)?({pattern})$", module) is not None
+    except re.error:
+        return False
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

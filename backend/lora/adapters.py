@@ -1,0 +1,157 @@
+"""Reads an adapter from a folder in PEFT's format and checks every tensor against the base model.
+
+Safetensors only. Files are read whole, never mapped: a file that shrinks under a mapping kills the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from backend.errors import AdapterError
+from backend.kernels.lora import Factors
+from backend.layers.linear import LinearPart
+from backend.lora.adapter_config import AdapterConfig, read_config
+
+WEIGHTS_FILE = "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+_TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_HEADER_BYTES = 1 << 22
+"""Room for names and shapes in a file of the greatest size that the base model allows."""
+
+Sites = Mapping[str, LinearPart]
+"""What can be adapted: the module's name in the checkpoint → its place in our model."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapter:
+    """An adapter in host memory, in the dtype of computation and scaled."""
+
+    digest: str  # SHA-256 over config and tensors
+    base: str
+    rank: int  # the greatest of its modules
+    factors: dict[str, Factors]  # by module
+    num_bytes: int
+
+
+def read_adapter(folder: Path, sites: Sites, max_rank: int, dtype: torch.dtype) -> Adapter:
+    """Raises AdapterError, which names the file, the tensor, what is wrong and what to do."""
+    config = read_config(folder)
+    path = folder / WEIGHTS_FILE
+    tensors = _load(path, sites, max_rank)
+    pairs = _pairs(path, tensors, sites, config.base)
+    factors = {
+        module: _factors(path, config, module, pair, (sites[module], max_rank, dtype))
+        for module, pair in pairs.items()
+    }
+    return Adapter(
+        digest=_digest(config, tensors),
+        base=config.base,
+        rank=max(len(down) for down, _ in factors.values()),
+        factors=factors,
+        num_bytes=sum(down.nbytes + up.nbytes for down, up in factors.values()),
+    )
+
+
+def _load(path: Path, sites: Sites, max_rank: int) -> dict[str, Tensor]:
+    limit = sum((s.in_features + s.columns) * max_rank * 4 for s in sites.values()) + _HEADER_BYTES
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+    except FileNotFoundError:
+        others = sorted(p.name for p in path.parent.glob("adapter_model.*"))
+        found = f" ({', '.join(others)} is not read)" if others else ""
+        raise AdapterError(
+            f"{path} does not exist{found}; save the adapter with safe_serialization=True"
+        ) from None
+    except OSError as error:
+        raise AdapterError(f"{path} cannot be read ({error.strerror}); check the file") from None
+    if len(content) > limit:
+        raise AdapterError(
+            f"{path} is larger than the {limit} bytes of an adapter of rank {max_rank} for this base; "
+            "raise max_adapter_rank, or train a smaller rank"
+        )
+    try:
+        return load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise AdapterError(f"{path} is not a complete safetensors file ({error}); save it again") from None
+
+
+def _pairs(
+    path: Path, tensors: Mapping[str, Tensor], sites: Sites, base: str
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Both matrices of every module."""
+    sides: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
+        module = match["module"] if match else ""
+        if match is None or module not in sites:
+            trained_on = f" (the adapter names {base!r} as its base)" if base else ""
+            raise AdapterError(
+                f"{path}: the base model has no place for the tensor {name[:200]!r}{trained_on}; "
+                "served are lora_A.weight and lora_B.weight of its q, k, v, o, gate, up and down projections "
+                "and of lm_head"
+            )
+        if tensor.dtype not in _FLOATS:
+            raise AdapterError(f"{path}: {name!r} is {tensor.dtype}; save it in float32, bfloat16 or float16")
+        sides.setdefault(module, {})[match["side"]] = tensor
+    for module, found in sides.items():
+        if len(found) < 2:
+            missing = "B" if "A" in found else "A"
+            raise AdapterError(f"{path}: {module!r} has no lora_{missing}.weight; save the adapter again")
+    if not sides:
+        raise AdapterError(f"{path} holds no tensor; save the adapter again")
+    return {module: (found["A"], found["B"]) for module, found in sides.items()}
+
+
+def _factors(
+    path: Path,
+    config: AdapterConfig,
+    module: str,
+    pair: tuple[Tensor, Tensor],
+    place: tuple[LinearPart, int, torch.dtype],
+) -> Factors:
+    site, max_rank, dtype = place
+    rank = config.rank_of(module)
+    if rank > max_rank:
+        raise AdapterError(
+            f"{config.path}: {module!r} has rank {rank}, and this engine takes up to {max_rank}; raise "
+            "max_adapter_rank, or train a smaller rank"
+        )
+    wanted = ((rank, site.in_features), (site.columns, rank))
+    for side, tensor, shape in zip("AB", pair, wanted, strict=True):
+        name = f"{module}.lora_{side}.weight"
+        if tuple(tensor.shape) != shape:
+            trained_on = f" {config.base!r}" if config.base else ""
+            raise AdapterError(
+                f"{path}: {name!r} has shape {list(tensor.shape)}, but rank and base model imply "
+                f"{list(shape)}; load it on the base that it was trained on{trained_on}"
+            )
+    down, up = pair
+    scaled = (up.float() * config.scale_of(module, rank)).T.to(dtype).contiguous()
+    kept = down.to(dtype).contiguous()
+    for side, tensor in (("A", kept), ("B", scaled)):
+        if not bool(tensor.isfinite().all()):
+            raise AdapterError(
+                f"{path}: '{module}.lora_{side}.weight' holds a number that is not finite in {dtype}; "
+                "train it again"
+            )
+    return kept, scaled
+
+
+def _digest(config: AdapterConfig, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(config.canonical)
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)} ".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,216 @@
+"""Adapters in the real engine write what their merged models write, whatever else is in the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from backend.config import EngineConfig
+from backend.errors import AdapterError, RequestError
+from backend.lora.info import AdapterInfo
+from backend.lora.store import AdapterLimits
+from backend.models import LoadedModel, load_model
+from tests.backend.lora.making import (
+    Recipe,
+    ask,
+    checkpoint,
+    greedy,
+    make_engine,
+    make_store,
+    run,
+    texts,
+    write_adapter,
+    write_merged,
+)
+from tests.backend.models.driver import random_tokens
+
+PROMPT = random_tokens(40, seed=3)
+RECIPES = {
+    "all": Recipe(seed=1),
+    "attention": Recipe(rank=2, is_rank_stabilised=True, seed=2, ends=("q_proj", "v_proj", "o_proj")),
+    "mixed": Recipe(rank=3, rank_pattern={"v_proj": 7}, alpha_pattern={"q_proj": 20.0}, seed=3),
+}
+FAMILIES = ["llama-mha-tied", "qwen2-window", "mixtral", "qwen3-moe-mixed"]
+
+
+@dataclass
+class Subject:
+    """A base model, and adapters with what their merged models write."""
+
+    config: EngineConfig
+    model: LoadedModel
+    adapters: dict[str, Path]
+    merged: dict[str, list[int]]  # 64 greedy tokens after PROMPT, by adapter; "": the base model's
+
+
+def make_subject(family: str, folder: Path, names: list[str]) -> Subject:
+    config = checkpoint(family, folder / "base")
+    model = load_model(config)
+    subject = Subject(config, model, {}, {"": greedy(config, PROMPT)})
+    for name in names:
+        adapter = write_adapter(folder / name, model, RECIPES[name])
+        subject.adapters[name] = adapter
+        merged = write_merged(folder / "base", adapter, folder / f"{name}-merged", RECIPES[name])
+        subject.merged[name] = greedy(merged, PROMPT)
+    assert len({tuple(tokens) for tokens in subject.merged.values()}) == len(names) + 1
+    return subject
+
+
+@pytest.fixture(scope="module")
+def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    return make_subject("qwen3", tmp_path_factory.mktemp("qwen3"), list(RECIPES))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equals_the_merged_model(family: str, tmp_path: Path) -> None:
+    subject = make_subject(family, tmp_path, ["all"])
+    store = make_store(subject.model)
+    digest = store.load_now("all", subject.adapters["all"]).digest
+    engine = make_engine(subject.config, subject.model, store)
+    requests = [ask("a", PROMPT, digest), ask("b", PROMPT), ask("c", PROMPT, digest)]
+    want = [subject.merged["all"], subject.merged[""], subject.merged["all"]]
+    assert texts(engine, requests) == want
+    assert texts(engine, requests) == want, "with prefix hits, too"
+
+
+def test_a_mixed_batch_of_mixed_ranks_in_small_chunks(qwen3: Subject) -> None:
+    store = make_store(qwen3.model)
+    digests = {name: store.load_now(name, path).digest for name, path in qwen3.adapters.items()}
+    digests[""] = ""
+    requests = [ask(f"{name}/{i}", PROMPT, digests[name]) for i in range(3) for name in digests]
+    want = [qwen3.merged[name] for _ in range(3) for name in digests]
+    engine = make_engine(qwen3.config, qwen3.model, store, max_batch_tokens=23)
+    assert texts(engine, requests) == want
+    assert engine.kv.prefix_hit_tokens_total == 4 * 2 * 32, "each finds what its own adapter computed"
+    preempted = make_engine(qwen3.config, qwen3.model, store, num_pages=14, prefix_cache=False)
+    assert texts(preempted, requests) == want
+    assert preempted.scheduler.preemptions_total > 0
+
+
+def test_the_prefix_tree_keeps_adapters_apart(qwen3: Subject) -> None:
+    store = make_store(qwen3.model)
+    digest = store.load_now("all", qwen3.adapters["all"]).digest
+    engine = make_engine(qwen3.config, qwen3.model, store)
+    for adapter, cached in (("", 0), (digest, 0), (digest, 32), ("", 32)):
+        outputs = run(engine, [ask("a", PROMPT, adapter, 4)])["a"]
+        assert outputs[0].num_cached_tokens == cached
+
+
+def test_logprobs_of_prompt_and_answer_are_the_adapters(qwen3: Subject, tmp_path: Path) -> None:
+    store = make_store(qwen3.model)
+    digest = store.load_now("all", qwen3.adapters["all"]).digest
+    merged = write_merged(
+        Path(qwen3.config.checkpoint), qwen3.adapters["all"], tmp_path / "m", RECIPES["all"]
+    )
+    options = {"logprobs": 2, "prompt_logprobs": 1}
+    ours = run(make_engine(qwen3.config, qwen3.model, store), [ask("a", PROMPT, digest, 3, **options)])["a"]
+    theirs = run(make_engine(merged, load_model(merged)), [ask("a", PROMPT, "", 3, **options)])["a"]
+    for mine, other in zip(ours, theirs, strict=True):
+        pairs = zip(
+            (mine.prompt_logprobs or [])[1:] + (mine.logprobs or []),
+            (other.prompt_logprobs or [])[1:] + (other.logprobs or []),
+            strict=True,
+        )
+        for one, two in pairs:
+            assert one is not None and two is not None
+            assert one.token_id == two.token_id and one.logprob == pytest.approx(two.logprob, abs=1e-3)
+
+
+def test_a_reload_under_the_same_name_never_meets_old_keys(qwen3: Subject, tmp_path: Path) -> None:
+    store = make_store(qwen3.model)
+    engine = make_engine(qwen3.config, qwen3.model, store)
+    folder = write_adapter(tmp_path / "a", qwen3.model, RECIPES["all"])
+    first = store.load_now("name", folder)
+    assert texts(engine, [ask("1", PROMPT, first.digest)]) == [qwen3.merged["all"]]
+    assert store.load_now("name", folder) == first, "equal files are the same adapter"
+    write_adapter(folder, qwen3.model, RECIPES["attention"])
+    second = store.load_now("name", folder)
+    assert second.digest != first.digest and [info.name for info in store.infos] == ["name"]
+    found = run(engine, [ask("2", PROMPT, second.digest)])["2"]
+    assert found[0].num_cached_tokens == 0
+    assert [t for output in found for t in output.token_ids] == qwen3.merged["attention"]
+    with pytest.raises(RequestError, match="is not loaded"):
+        engine.add(ask("3", PROMPT, first.digest))
+
+
+def test_unloading_lets_requests_finish(qwen3: Subject) -> None:
+    store = make_store(qwen3.model)
+    digest = store.load_now("all", qwen3.adapters["all"]).digest
+    engine = make_engine(qwen3.config, qwen3.model, store, max_running=2)
+    outputs: dict[str, list[int]] = {name: [] for name in "abcd"}
+    for name in outputs:
+        engine.add(ask(name, PROMPT, digest))
+    for _ in range(5):
+        for output in engine.step():
+            outputs[output.request_id] += output.token_ids
+    store.unload("all")
+    assert not store.infos and not store.knows(digest)
+    while engine.has_work:
+        for output in engine.step():
+            outputs[output.request_id] += output.token_ids
+    assert list(outputs.values()) == [qwen3.merged["all"]] * 4
+    assert store.host_bytes == 0 and not store.slots.resident, "nothing of it is left"
+    with pytest.raises(AdapterError, match="no adapter is called 'all'"):
+        store.unload("all")
+
+
+def test_more_adapters_than_slots_and_than_host_memory(qwen3: Subject) -> None:
+    limits = AdapterLimits(num_slots=2, host_bytes=1)
+    store = make_store(qwen3.model, limits)
+    digests = [store.load_now(name, path).digest for name, path in qwen3.adapters.items()]
+    engine = make_engine(qwen3.config, qwen3.model, store, max_running=4)
+    requests = [ask(f"{i}/{n}", PROMPT, d) for n in range(4) for i, d in enumerate(digests)] + [
+        ask("b", PROMPT)
+    ]
+    found = texts(engine, requests)
+    assert found == [*list(qwen3.merged[name] for name in qwen3.adapters) * 4, qwen3.merged[""]]
+    assert store.slots.loads_total <= 6, "an adapter is copied once per turn, not once per request"
+
+
+def test_two_hundred_adapters_in_eight_slots(qwen3: Subject, tmp_path: Path) -> None:
+    store = make_store(qwen3.model, AdapterLimits(num_slots=8, host_bytes=200_000))
+    small = Recipe(rank=1, ends=("0.self_attn.q_proj", "0.self_attn.v_proj"))
+    digests = []
+    for i in range(200):
+        recipe = Recipe(rank=1, ends=small.ends, seed=i)
+        digests.append(store.load_now(f"n{i}", write_adapter(tmp_path / str(i), qwen3.model, recipe)).digest)
+    assert len(set(digests)) == 200 and len(store.infos) == 200
+    engine = make_engine(qwen3.config, qwen3.model, store, max_running=16, max_queue=400)
+    requests = [ask(f"{n}/{i}", PROMPT[:8], d, 2) for n in range(2) for i, d in enumerate(digests)]
+    outputs = run(engine, requests)
+    assert all(found[-1].finish_reason == "length" for found in outputs.values())
+    assert store.slots.loads_total <= 210
+
+
+def test_loads_in_the_background(qwen3: Subject, tmp_path: Path) -> None:
+    store = make_store(qwen3.model)
+    engine = make_engine(qwen3.config, qwen3.model, store)
+    told: list[AdapterInfo | AdapterError] = []
+    store.load("all", qwen3.adapters["all"], told.append)
+    store.load("none", tmp_path / "none", told.append)
+    engine.add(ask("b", PROMPT))
+    while engine.has_work or store.is_busy:
+        if engine.has_work:
+            engine.step()
+        else:
+            store.wait(5.0)
+            store.poll()
+    info, error = told
+    assert isinstance(info, AdapterInfo) and info.name == "all" and info.rank == 4
+    assert isinstance(error, AdapterError) and "does not exist" in str(error)
+
+
+def test_files_that_change_behind_our_back_fail_their_requests_only(qwen3: Subject, tmp_path: Path) -> None:
+    store = make_store(qwen3.model, AdapterLimits(num_slots=2, host_bytes=1))
+    folder = write_adapter(tmp_path / "a", qwen3.model, RECIPES["all"])
+    gone = store.load_now("gone", folder).digest
+    kept = store.load_now("kept", qwen3.adapters["mixed"]).digest
+    write_adapter(folder, qwen3.model, RECIPES["attention"])
+    engine = make_engine(qwen3.config, qwen3.model, store)
+    outputs = run(engine, [ask("x", PROMPT, gone), ask("y", PROMPT, kept), ask("z", PROMPT)])
+    assert outputs["x"][-1].finish_reason == "error" and "changed" in outputs["x"][-1].error
+    assert [t for o in outputs["y"] for t in o.token_ids] == qwen3.merged["mixed"]
+    assert [t for o in outputs["z"] for t in o.token_ids] == qwen3.merged[""]
+    assert [info.name for info in store.infos] == ["kept"]
