@@ -1,0 +1,129 @@
+"""Which functions a request offers, and the field that an error names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.errors import InvalidRequest
+from gateway.openai.tools import ToolChoice, read_tools
+from gateway.openai.types import ChatRequest
+
+
+def tool(name: str = "add", **function: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"type": "function", "function": {"name": name, **function}}
+
+
+def allowing(mode: str, *tools: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}
+
+
+def read(**fields: Any) -> ToolChoice | None:  # noqa: ANN401
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], **fields}
+    return read_tools(msgspec.convert(body, ChatRequest))
+
+
+def choose(**fields: Any) -> ToolChoice:  # noqa: ANN401
+    found = read(tools=[tool("add"), tool("look_up"), tool("clock")], **fields)
+    assert found is not None
+    return found
+
+
+def test_definitions_are_as_templates_read_them() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": ["integer", "null"]}}, "required": ["a"]}
+    tools = [tool(description="Adds.", parameters=schema, strict=True), tool("b", parameters=None)]
+    found = read(tools=tools)
+    assert found is not None
+    assert found.definitions == [
+        {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": schema}},
+        {"type": "function", "function": {"name": "b", "parameters": {"type": "object", "properties": {}}}},
+    ]
+    assert (found.strict, found.names, found.is_required) == ({"add"}, ["add", "b"], False)
+
+
+def test_choices() -> None:
+    assert choose().max_calls is None
+    assert choose(tool_choice="auto", parallel_tool_calls=True) == choose()
+    assert choose(parallel_tool_calls=False).max_calls == 1
+    assert choose(tool_choice="required").is_required
+    named = choose(tool_choice={"type": "function", "function": {"name": "look_up"}})
+    assert (named.names, named.is_required, named.max_calls) == (["look_up"], True, 1)
+    found = choose(tool_choice=allowing("auto", tool("clock"), tool("add")))
+    assert (found.names, found.is_required, found.max_calls) == (["add", "clock"], False, None)
+    assert choose(tool_choice=allowing("required", tool("add"))).is_required
+
+
+def test_none_hides_tools() -> None:
+    assert read(tools=[tool()], tool_choice="none") is None
+    for harmless in ({}, {"tool_choice": "none"}, {"tool_choice": "auto"}, {"parallel_tool_calls": False}):
+        assert read(**harmless) is None
+
+
+NESTED: dict[str, Any] = {"type": "object"}
+for _ in range(40):
+    NESTED = {"type": "object", "properties": {"a": NESTED}}
+
+FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"tools": []}, "tools"),
+    ({"tools": [tool(f"f{i}") for i in range(129)]}, "tools"),
+    ({"tools": ["add"]}, "tools[0]"),
+    ({"tools": [{}]}, "tools[0].type"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type"),
+    ({"tools": [{**tool(), "x": 1}]}, "tools[0].x"),
+    ({"tools": [tool(), tool("b", paramters={})]}, "tools[1].function.paramters"),
+    ({"tools": [tool("not valid")]}, "tools[0].function.name"),
+    ({"tools": [tool("x" * 65)]}, "tools[0].function.name"),
+    ({"tools": [tool(), tool()]}, "tools[1].function.name"),
+    ({"tools": [tool(description=1)]}, "tools[0].function.description"),
+    ({"tools": [tool(strict="yes")]}, "tools[0].function.strict"),
+    ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters"),
+    ({"tools": [tool(parameters={"type": "array"})]}, "tools[0].function.parameters.type"),
+    ({"tools": [tool(parameters={"properties": []})]}, "tools[0].function.parameters.properties"),
+    ({"tools": [tool(parameters={"required": "a"})]}, "tools[0].function.parameters.required"),
+    (
+        {"tools": [tool(parameters={"properties": {"a": {"type": "int"}}})]},
+        "tools[0].function.parameters.properties.a.type",
+    ),
+    (
+        {"tools": [tool(parameters={"properties": {"a": {"anyOf": [{}, 5]}}})]},
+        "tools[0].function.parameters.properties.a.anyOf[1]",
+    ),
+    (
+        {"tools": [tool(parameters={"properties": {"a": {"items": {"enum": 1}}}})]},
+        "tools[0].function.parameters.properties.a.items.enum",
+    ),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": "always"}, "tool_choice"),
+    ({"tools": [tool()], "tool_choice": "always"}, "tool_choice"),
+    ({"tools": [tool()], "tool_choice": {"type": "custom"}}, "tool_choice.type"),
+    ({"tools": [tool()], "tool_choice": {"type": "function"}}, "tool_choice.function"),
+    (
+        {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "b"}}},
+        "tool_choice.function.name",
+    ),
+    (
+        {"tools": [tool()], "tool_choice": allowing("auto")},
+        "tool_choice.allowed_tools.tools",
+    ),
+    (
+        {"tools": [tool()], "tool_choice": allowing("x", tool())},
+        "tool_choice.allowed_tools.mode",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param"), FAULTS)
+def test_faults_name_their_field(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read(**fields)
+    assert refused.value.param == param
+    assert f"'{param}'" in refused.value.message
+
+
+def test_deep_schemas_are_refused_with_a_short_place() -> None:
+    with pytest.raises(InvalidRequest, match="deep") as refused:
+        read(tools=[tool(parameters=NESTED)])
+    assert len(refused.value.param or "") < 300

@@ -1,0 +1,49 @@
+"""Which syntax belongs to a chat template, as the families' published templates write calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.tokenizer import Tokenizer
+from gateway.tool_calls.families import SYNTAXES, find_syntax
+from policies.document import EngineModel, ToolParser
+from tests.backend.tokenizer.checkpoints import save_byte_level
+
+BUILTIN = Path(__file__).parents[3] / "backend" / "pico" / "weights" / "pico-small"
+LOOP = "{% for m in messages %}{% for c in m.tool_calls or [] %}CALL{% endfor %}{{ m.content }}\n{% endfor %}"
+CALLS = {
+    "hermes": '<tool_call>\n{"name": "{{ c.function.name }}", "arguments": '
+    "{{ c.function.arguments | tojson }}}\n</tool_call>",
+    "hermes, other order": '<tool_call>{"arguments": {{ c.function.arguments | tojson }}, "name": '
+    '"{{ c.function.name }}"}</tool_call>',
+    "llama3_json": '{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments | tojson }}}',
+    "mistral": "[TOOL_CALLS] [{{ c.function | tojson }}]",
+    "mistral, newer": "[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}",
+    "pythonic": "[{{ c.function.name }}({% for k, v in c.function.arguments.items() %}"
+    "{{ k }}={{ v | tojson }}{% endfor %})]",
+    "none, XML": "<tool_call>\n<function={{ c.function.name }}>{% for k, v in c.function.arguments.items() %}"
+    "<parameter={{ k }}>{{ v }}</parameter>{% endfor %}</function></tool_call>",
+    "none": "{{ c.function.name }}: {{ c.function.arguments | tojson }}",
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_syntax_is_that_of_earlier_calls(tmp_path: Path, name: str) -> None:
+    template = LOOP.replace("CALL", CALLS[name])
+    use = Tokenizer.from_checkpoint(save_byte_level(tmp_path, chat_template=template)).tool_use
+    found = find_syntax(use)
+    assert (found.name if found else "none") == name.partition(",")[0]
+    assert find_syntax(use, "mistral") is SYNTAXES["mistral"]
+
+
+def test_the_embedded_model_writes_as_qwen_does() -> None:
+    use = Tokenizer.from_checkpoint(BUILTIN).tool_use
+    assert use.reads_tools and use.reads_results
+    assert find_syntax(use) is SYNTAXES["hermes"]
+
+
+def test_policies_know_every_syntax() -> None:
+    assert set(ToolParser.__args__) == {"auto", *SYNTAXES}  # type: ignore[attr-defined]
+    assert EngineModel(checkpoint="x").tool_parser == "auto"
