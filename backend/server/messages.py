@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from backend.lora.info import AdapterInfo
 from backend.types import Request, StepOutput
 
 
@@ -20,6 +21,35 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True):
     """Gateway → engine: forget these requests; their pages are free at the next step. No answer follows."""
 
     request_ids: list[str]
+
+
+class LoadAdapter(msgspec.Struct, tag="load_adapter", frozen=True):
+    """Gateway → engine: read the adapter in this folder and serve it under this name, also anew."""
+
+    call_id: str
+    name: str
+    path: str  # absolute; the gateway has checked that it may be read
+
+
+class UnloadAdapter(msgspec.Struct, tag="unload_adapter", frozen=True):
+    """Gateway → engine: no new requests for this adapter; those under way finish."""
+
+    call_id: str
+    name: str
+
+
+class AdapterResult(msgspec.Struct, tag="adapter_result", frozen=True):
+    """Engine → gateway: what came of a LoadAdapter or UnloadAdapter."""
+
+    call_id: str
+    info: AdapterInfo | None = None
+    error: str = ""
+
+
+class Adapters(msgspec.Struct, tag="adapters", frozen=True):
+    """Engine → gateway: all adapters that can be asked for; after Hello, and whenever that changes."""
+
+    adapters: list[AdapterInfo]
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -64,7 +94,14 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     prefix_hit_tokens_total: int = 0
     generated_tokens_total: int = 0
     preemptions_total: int = 0
+    drafts_total: int = 0  # verified: one per sequence and step
+    # By position in the draft, from 0; the last entry counts all positions from there on.
+    drafted_tokens_total: list[int] = []
+    accepted_tokens_total: list[int] = []
     requests_total: dict[str, int] = {}  # by finish reason
+    adapters_on_device: int = 0
+    adapter_loads_total: int = 0  # copied to the device
+    adapter_requests_total: dict[str, int] = {}  # by name, of those loaded now
     # Histograms as cumulative bucket counts; bounds are in backend.server.stats.
     step_time_s: list[int] = []
     step_time_sum_s: float = 0.0
@@ -83,5 +120,5 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
     stats: EngineStats
 
 
-ToEngine = Submit | Cancel
-FromEngine = Hello | Outputs | Rejected | Heartbeat
+ToEngine = Submit | Cancel | LoadAdapter | UnloadAdapter
+FromEngine = Hello | Outputs | Rejected | Heartbeat | AdapterResult | Adapters

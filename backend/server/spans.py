@@ -36,6 +36,9 @@ CHUNK_TOKENS = "penstock.engine.chunk_tokens"
 GENERATED_TOKENS = "penstock.engine.generated_tokens"
 STEPS = "penstock.engine.steps"
 PREEMPTIONS = "penstock.engine.preemptions"
+DRAFTS = "penstock.engine.drafts"
+DRAFTED_TOKENS = "penstock.engine.drafted_tokens"
+ACCEPTED_TOKENS = "penstock.engine.accepted_tokens"
 
 _MAX_WAITING_TRACES = 4096
 _FLUSH_TIMEOUT_S = 3.0
@@ -107,6 +110,12 @@ class SpanEmitter:
             PREEMPTIONS: trace.num_preemptions,
             FINISH_REASONS: [trace.finish_reason or "abort"],
         }
+        if trace.num_drafts:
+            attributes |= {
+                DRAFTS: trace.num_drafts,
+                DRAFTED_TOKENS: trace.num_drafted_tokens,
+                ACCEPTED_TOKENS: trace.num_accepted_tokens,
+            }
         self._span(context, DECODE, (decoding_s, trace.finished_s), attributes)
 
     def _span(

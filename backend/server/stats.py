@@ -19,6 +19,9 @@ STEP_TOKENS_BOUNDS = tuple(float(2**i) for i in range(14))
 TTFT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 INTER_TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 
+DRAFT_POSITIONS = 16
+"""Positions of draft tokens that are told apart; the last stands for all from there on."""
+
 
 class Histogram:
     """Counts per bucket; a value on a bound belongs below it, as in Prometheus."""
@@ -60,6 +63,9 @@ class StatsCollector:
         self._prefix_hit_tokens = 0
         self._generated_tokens = 0
         self._preemptions = 0
+        self._drafts = 0
+        self._drafted = [0] * DRAFT_POSITIONS
+        self._accepted = [0] * DRAFT_POSITIONS
         self._requests: dict[str, int] = {}
 
     @property
@@ -79,6 +85,10 @@ class StatsCollector:
         for ttft_s in report.ttfts_s:
             self._ttft.observe(ttft_s)
         self._inter_token.observe_many(report.inter_token_s)
+        for num_drafted, num_accepted in report.drafts:
+            self._drafts += 1
+            _count_positions(self._drafted, num_drafted)
+            _count_positions(self._accepted, num_accepted)
 
     def count_finished(self, reason: str) -> None:
         """One request ended, for `reason`."""
@@ -86,6 +96,7 @@ class StatsCollector:
 
     def snapshot(self, engine: Engine) -> EngineStats:
         """Everything as a message."""
+        adapters = engine.adapters
         return EngineStats(
             num_waiting=engine.scheduler.num_waiting,
             num_running=engine.scheduler.num_running,
@@ -97,7 +108,13 @@ class StatsCollector:
             prefix_hit_tokens_total=self._prefix_hit_tokens,
             generated_tokens_total=self._generated_tokens,
             preemptions_total=self._preemptions,
+            drafts_total=self._drafts,
+            drafted_tokens_total=list(self._drafted) if self._drafts else [],
+            accepted_tokens_total=list(self._accepted) if self._drafts else [],
             requests_total=dict(self._requests),
+            adapters_on_device=0 if adapters is None else len(adapters.slots.resident),
+            adapter_loads_total=0 if adapters is None else adapters.slots.loads_total,
+            adapter_requests_total={} if adapters is None else adapters.requests(),
             step_time_s=self._step_time.cumulative(),
             step_time_sum_s=self._step_time.total,
             step_tokens=self._step_tokens.cumulative(),
@@ -107,3 +124,10 @@ class StatsCollector:
             inter_token_s=self._inter_token.cumulative(),
             inter_token_sum_s=self._inter_token.total,
         )
+
+
+def _count_positions(counts: list[int], num_tokens: int) -> None:
+    """Add one at each of the first `num_tokens` positions."""
+    for position in range(min(num_tokens, DRAFT_POSITIONS)):
+        counts[position] += 1
+    counts[-1] += max(0, num_tokens - DRAFT_POSITIONS)

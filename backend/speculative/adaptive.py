@@ -1,8 +1,8 @@
 """How many tokens to draft: as many as measured acceptance and step times make worth it, down to 0.
 
 With acceptance p, k drafts give 1 + p + p² + … + p^k tokens. What a step with K drafts takes, compared with
-one without, is measured for the batch size at hand. Lengths are those that promise most tokens per second, and
-0 unless that is clearly more than without drafts. Both figures are learned all the time.
+one without, is measured for the batch size at hand. Lengths are those that promise most tokens per second,
+and 0 unless that is clearly more than without. Both figures are learned all the time.
 """
 
 from __future__ import annotations

@@ -48,7 +48,13 @@ COUNTERS: Final = {
         "Prompt tokens found in the prefix tree.",
     ),
     "generated_tokens_total": ("penstock_engine_generated_tokens", "Tokens generated."),
+    "drafts_total": ("penstock_engine_drafts", "Drafts verified: one per sequence and step."),
     "preemptions_total": ("penstock_engine_preemptions", "Sequences that lost their pages for a while."),
+}
+# By position of the token in its draft, from 1; mean accepted length = 1 + accepted tokens / drafts.
+POSITIONS: Final = {
+    "drafted_tokens_total": ("penstock_engine_drafted_tokens", "Draft tokens verified."),
+    "accepted_tokens_total": ("penstock_engine_accepted_tokens", "Draft tokens accepted."),
 }
 # (name, help, field of the cumulative counts, field of the sum, name of the bounds)
 HISTOGRAMS: Final = (
@@ -121,6 +127,7 @@ def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
         for model, snapshot in stats.items():
             counter.add_metric([model], getattr(snapshot, field))
         yield counter
+    yield from _positions(stats)
     finished = CounterMetricFamily(
         "penstock_engine_requests", "Sequences ended, by reason.", labels=["model", "finish_reason"]
     )
@@ -136,6 +143,27 @@ def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
                     [model], _buckets(getattr(snapshot, counts), bounds), getattr(snapshot, total)
                 )
         yield histogram
+
+
+def _positions(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
+    for field, (name, help_) in POSITIONS.items():
+        counter = CounterMetricFamily(name, help_, labels=["model", "position"])
+        for model, snapshot in stats.items():
+            counts: list[int] = getattr(snapshot, field)
+            for index, value in enumerate(counts):
+                label = f"{index + 1}+" if index + 1 == len(counts) else str(index + 1)
+                counter.add_metric([model, label], value)
+        yield counter
+    length = GaugeMetricFamily(
+        "penstock_engine_mean_accepted_length",
+        "Tokens per verified draft: 1 + accepted tokens / drafts, since the engine's start.",
+        labels=["model"],
+    )
+    for model, snapshot in stats.items():
+        if snapshot.drafts_total:
+            accepted = sum(snapshot.accepted_tokens_total)
+            length.add_metric([model], 1 + accepted / snapshot.drafts_total)
+    yield length
 
 
 def _buckets(cumulative: Sequence[int], bounds: Sequence[float]) -> list[tuple[str, float]]:

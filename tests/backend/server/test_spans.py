@@ -66,6 +66,15 @@ def test_three_children_of_the_gateways_span(exporter: Kept) -> None:
     assert decode.attributes[spans.GENERATED_TOKENS] == 5 and decode.attributes[spans.STEPS] == 4
     assert decode.attributes[spans.FINISH_REASONS] == ("length",)
     assert decode.attributes[spans.PREEMPTIONS] == 1
+    assert spans.DRAFTS not in decode.attributes
+
+
+def test_the_decode_span_says_what_drafts_gave(exporter: Kept) -> None:
+    record = trace(num_drafts=3, num_drafted_tokens=12, num_accepted_tokens=7)
+    attributes = emitted(exporter, record)[spans.DECODE].attributes
+    assert attributes is not None
+    found = [attributes[name] for name in (spans.DRAFTS, spans.DRAFTED_TOKENS, spans.ACCEPTED_TOKENS)]
+    assert found == [3, 12, 7]
 
 
 def test_an_abort_in_the_queue_leaves_one_span(exporter: Kept) -> None:

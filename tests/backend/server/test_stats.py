@@ -4,7 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.server.stats import Histogram
+from backend.config import EngineConfig
+from backend.engine.engine import Engine
+from backend.engine.report import StepReport
+from backend.server.stats import Histogram, StatsCollector
+from tests.backend.engine.fake_runner import FakeRunner
 
 
 @given(values=st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 99.0])))
@@ -16,3 +20,15 @@ def test_counts_are_cumulative_and_both_ways_to_observe_agree(values: list[float
     want = [sum(v <= 1 for v in values), sum(v <= 2 for v in values), len(values)]
     assert one_by_one.cumulative() == at_once.cumulative() == want
     assert one_by_one.total == at_once.total == sum(values)
+
+
+def test_drafts_are_counted_by_position() -> None:
+    collector = StatsCollector()
+    drafts = [(4, 2), (20, 20), (1, 0)]
+    times = np.array([], dtype=np.float64)
+    collector.observe(StepReport(0.1, 30, 0, 25, 0, 0, [], times, drafts))
+    found = collector.snapshot(Engine(EngineConfig(model="m", checkpoint="/c"), FakeRunner()))
+    assert found.drafts_total == 3
+    assert found.drafted_tokens_total == [3, 2, 2, 2] + [1] * 11 + [5]
+    assert found.accepted_tokens_total == [2, 2] + [1] * 13 + [5]
+    assert sum(found.drafted_tokens_total) == 25 and sum(found.accepted_tokens_total) == 22

@@ -34,6 +34,9 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         prefix_hit_tokens_total=10,
         generated_tokens_total=11,
         preemptions_total=12,
+        drafts_total=20,
+        drafted_tokens_total=[20, 15, 9],
+        accepted_tokens_total=[16, 6, 3],
         requests_total={"stop": 13, "length": 14},
         step_time_s=counts(STEP_TIME_BOUNDS_S),
         step_time_sum_s=1.5,
@@ -59,6 +62,8 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         "prefix_hit_tokens_total": 10,
         "generated_tokens_total": 11,
         "preemptions_total": 12,
+        "drafts_total": 20,
+        "mean_accepted_length": 1 + 25 / 20,
         "step_seconds_sum": 1.5,
         "step_tokens_sum": 2.5,
         "time_to_first_token_seconds_sum": 3.5,
@@ -67,6 +72,10 @@ def test_every_field_of_the_snapshot_is_published() -> None:
     }
     for name, value in expected.items():
         assert sample(metrics, f"penstock_engine_{name}", model="pico") == value, name
+    for position, drafted, accepted in (("1", 20, 16), ("2", 15, 6), ("3+", 9, 3)):
+        labels = {"model": "pico", "position": position}
+        assert sample(metrics, "penstock_engine_drafted_tokens_total", **labels) == drafted
+        assert sample(metrics, "penstock_engine_accepted_tokens_total", **labels) == accepted
     for reason, value in stats.requests_total.items():
         found = sample(metrics, "penstock_engine_requests_total", model="pico", finish_reason=reason)
         assert found == value
