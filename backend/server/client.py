@@ -15,18 +15,31 @@ from typing import cast
 
 import msgspec
 
-from backend.errors import EngineError, EngineUnavailable, FrameError, PromptTooLong, QueueFull, RequestError
+from backend.errors import (
+    AdapterError,
+    EngineError,
+    EngineUnavailable,
+    FrameError,
+    PromptTooLong,
+    QueueFull,
+    RequestError,
+)
+from backend.lora.info import AdapterInfo
 from backend.server.framing import FrameReader, encode_frame
 from backend.server.messages import (
+    AdapterResult,
+    Adapters,
     Cancel,
     EngineStats,
     FromEngine,
     Heartbeat,
     Hello,
+    LoadAdapter,
     Outputs,
     Rejected,
     Submit,
     ToEngine,
+    UnloadAdapter,
 )
 from backend.types import Request, StepOutput
 
@@ -115,6 +128,8 @@ class EngineClient:
         self._has_beaten = False
         self.hello: Hello | None = None
         self.stats = EngineStats()
+        self.adapters: dict[str, AdapterInfo] = {}  # what can be asked for, by name
+        self._adapter_calls: dict[str, asyncio.Future[AdapterInfo]] = {}
 
     @property
     def heartbeat_age_s(self) -> float:
@@ -174,6 +189,26 @@ class EngineClient:
         self._connection.write(frame)
         return streams
 
+    async def load_adapter(self, name: str, path: str) -> AdapterInfo:
+        """Serve the adapter in this folder under this name. Raises AdapterError or EngineUnavailable."""
+        call_id = str(next(self._numbers))
+        return await self._call(call_id, LoadAdapter(call_id, name, path))
+
+    async def unload_adapter(self, name: str) -> AdapterInfo:
+        """Serve it no longer; requests under way finish. Raises AdapterError or EngineUnavailable."""
+        call_id = str(next(self._numbers))
+        return await self._call(call_id, UnloadAdapter(call_id, name))
+
+    async def _call(self, call_id: str, message: ToEngine) -> AdapterInfo:
+        if self._connection is None or self.hello is None:
+            raise self._unavailable("is not connected")
+        answer = self._adapter_calls[call_id] = asyncio.get_running_loop().create_future()
+        self._send(message)
+        try:
+            return await answer
+        finally:
+            self._adapter_calls.pop(call_id, None)
+
     def _unavailable(self, what: str) -> EngineUnavailable:
         return EngineUnavailable(
             f"the engine at {self._socket_path!r} {what}; it is starting, restarting or hung"
@@ -217,6 +252,10 @@ class EngineClient:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream._fail(self._unavailable("closed the connection"))
+        self.adapters = {}
+        for answer in self._adapter_calls.values():
+            if not answer.done():
+                answer.set_exception(self._unavailable("closed the connection"))
 
     def _receive(self, message: FromEngine) -> None:
         now_s = time.monotonic()
@@ -237,7 +276,20 @@ class EngineClient:
                     stream._fail(_refusal(message))
             case Hello():
                 self.hello = message
+            case Adapters():
+                self.adapters = {info.name: info for info in message.adapters}
+            case AdapterResult():
+                self._settle(message)
         self._changed.set()
+
+    def _settle(self, message: AdapterResult) -> None:
+        answer = self._adapter_calls.get(message.call_id)
+        if answer is None or answer.done():  # whoever asked has gone
+            return
+        if message.info is None:
+            answer.set_exception(AdapterError(message.error))
+        else:
+            answer.set_result(message.info)
 
     def _dispatch(self, output: StepOutput) -> None:
         wire_id = output.request_id
@@ -296,6 +348,7 @@ def _merge(first: StepOutput, second: StepOutput) -> StepOutput:
     first.finish_reason = second.finish_reason
     first.stop_token_id = second.stop_token_id
     first.error = second.error
+    first.error_param = second.error_param
     first.num_cached_tokens = max(first.num_cached_tokens, second.num_cached_tokens)
     first.num_drafted += second.num_drafted
     first.num_accepted += second.num_accepted

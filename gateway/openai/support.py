@@ -44,6 +44,14 @@ SAMPLING: Mapping[str, Rule] = {
     "ignore_eos": Rule("honoured", "extension"),
     "min_tokens": Rule("honoured", "extension"),
     "stop_token_ids": Rule("honoured", "extension"),
+    "response_format": Rule("honoured", "extension; as in chat"),
+    "guided_json": Rule("honoured", "extension; a JSON schema, as an object or as text"),
+    "guided_regex": Rule("honoured", "extension; for the whole answer"),
+    "guided_choice": Rule("honoured", "extension; a list of strings"),
+    "guided_grammar": Rule("honoured", "extension; Lark or GBNF"),
+    "structured_outputs": Rule(
+        "honoured", "extension; one of json, regex, choice, grammar, json_object, as in vLLM"
+    ),
     "speculative": Rule("honoured", "extension: drafter, max_tokens; only the speed depends on it"),
 }
 
@@ -67,7 +75,7 @@ CHAT: Mapping[str, Rule] = {
     "service_tier": Rule("refused", "there is one tier", ("auto", "default")),
     "store": Rule("refused", "nothing is stored", (False,)),
     "modalities": Rule("refused", "text only", (["text"],)),
-    "response_format": Rule("refused", "structured output", ({"type": "text"},)),
+    "response_format": Rule("honoured", "text, json_object, json_schema; applies behind the thinking"),
     "verbosity": Rule("refused", "local models have no such dial", ("medium",)),
     "reasoning_effort": Rule(
         "honoured",

@@ -65,6 +65,13 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool | None = None
     min_tokens: Count | None = None
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=128)] | None = None
+    # Read by `gateway.providers.structured`, where they are honoured.
+    response_format: dict[str, Any] | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    structured_outputs: dict[str, Any] | None = None
     speculative: dict[str, Any] | None = None  # read by `providers.speculation`
 
     @property
@@ -106,7 +113,6 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     prompt_cache_options: dict[str, Any] | None = None
     prompt_cache_retention: str | None = None
     modalities: list[str] | None = None
-    response_format: dict[str, Any] | None = None
     verbosity: str | None = None
     reasoning_effort: str | None = None
     prediction: dict[str, Any] | None = None

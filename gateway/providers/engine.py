@@ -15,7 +15,7 @@ from backend.server.client import EngineClient, RequestStream
 from backend.server.messages import Hello
 from backend.tokenizer import Tokenizer
 from backend.tokenizer.tokenizer import LONG_TEXT_CHARS
-from backend.types import Request, SamplingParams, StepOutput
+from backend.types import GrammarSpec, Request, SamplingParams, StepOutput
 from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
 from gateway.openai.messages import plain_messages, text_size
 from gateway.openai.prompts import Prompt, parse_prompts
@@ -35,6 +35,7 @@ from gateway.providers.sampling import (
     max_tokens_for,
 )
 from gateway.providers.speculation import predicted_text, read_draft
+from gateway.providers.structured import grammar_for, with_thought
 from gateway.providers.thought import ThoughtSplitter
 from gateway.providers.tools import Tools, adapt_ids, check_readable, decide_tools
 from gateway.tool_calls.families import find_syntax
@@ -118,6 +119,7 @@ class EngineProvider:
         assert isinstance(request, ChatRequest)
         check_supported(exchange.body, CHAT, self.name)
         check_request(request)
+        grammar = grammar_for(request)
         thinking = decide(request, self.tokenizer.thinking, self._reasoning)
         tools = decide_tools(read_tools(request), self.tokenizer.tool_use, self._call_syntax)
         prompt = await self.encode_messages(
@@ -145,7 +147,7 @@ class EngineProvider:
             for index in range(request.num_choices)
         ]
         await self._add_drafts(request, jobs)
-        answer = self._start(jobs)
+        answer = self._start(_with_grammar(jobs, with_thought(grammar, begins_inside)))
         answer.shows_thought = thinking.thinks and thinking.is_shown
         answer.may_call = tools is not None
         return answer
@@ -156,6 +158,7 @@ class EngineProvider:
         assert isinstance(request, CompletionRequest)
         check_supported(exchange.body, COMPLETIONS, self.name)
         check_request(request)
+        grammar = grammar_for(request)
         prompts = parse_prompts(request.prompt, "prompt")
         _check_count(len(prompts), request.num_choices)
         hello = await self._reached()
@@ -176,7 +179,7 @@ class EngineProvider:
                 job.shows_output = limit > 0
                 jobs.append(job)
         await self._add_drafts(request, jobs)
-        return self._start(jobs)
+        return self._start(_with_grammar(jobs, grammar))
 
     async def embed(self, exchange: Exchange) -> Relayed:
         """Refuse: this model generates text."""
@@ -373,6 +376,8 @@ class EngineProvider:
             delta.tokens = records + delta.tokens
 
     def _failure(self, output: StepOutput) -> ApiError:
+        if output.error_param:
+            return InvalidRequest(output.error, param=output.error_param)
         if output.finish_reason == "abort":
             return Unavailable(
                 f"The engine of {self.name!r} ended this answer early: it is shutting down. Try again.",
@@ -386,6 +391,13 @@ class EngineProvider:
             f"The model {self.name!r} cannot answer now: its engine is starting or restarting. Try again.",
             headers=retry_after(RETRY_S),
         )
+
+
+def _with_grammar(jobs: list[Job], grammar: GrammarSpec | None) -> list[Job]:
+    if grammar is not None:
+        for job in jobs:
+            job.request = msgspec.structs.replace(job.request, grammar=grammar)
+    return jobs
 
 
 def _check_count(num_prompts: int, num_choices: int) -> None:

@@ -70,7 +70,7 @@ def test_without_a_key_nobody_gets_in(server: Server) -> None:
         ({"messages": "hello"}, "messages"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
         ({"store": True}, "store"),

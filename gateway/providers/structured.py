@@ -1,0 +1,200 @@
+"""What an answer must look like: response_format and vLLM's extensions → one grammar for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from backend.types import GrammarSpec
+from gateway.errors import InvalidRequest
+from gateway.openai.parse import typed
+from gateway.openai.types import ChatRequest, CompletionRequest
+
+MAX_CHOICES = 4096
+MAX_CHARS = 256 * 1024
+
+_FIELDS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
+_ANY_OBJECT = '{"type":"object"}'
+
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
+Choices = Annotated[list[str], Meta(min_length=1, max_length=MAX_CHOICES)]
+
+
+class _JsonSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class _Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _JsonSchema | None = None
+
+
+class _Outputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """vLLM's object; exactly one of them."""
+
+    json: dict[str, Any] | Text | None = None
+    regex: Text | None = None
+    choice: Choices | None = None
+    grammar: Text | None = None
+    json_object: bool | None = None
+
+
+class _Fields(msgspec.Struct, frozen=True):
+    """The request's fields again, as their types are known here."""
+
+    response_format: _Format | None = None
+    guided_json: dict[str, Any] | Text | None = None
+    guided_regex: Text | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: Text | None = None
+    structured_outputs: _Outputs | None = None
+
+
+def grammar_for(request: ChatRequest | CompletionRequest) -> GrammarSpec | None:
+    """The grammar that a request asks for. Raises InvalidRequest for wrong fields, and for two that ask."""
+    names = ("response_format", *_FIELDS)
+    given = {name: value for name in names if (value := getattr(request, name)) is not None}
+    if not given:
+        return None
+    fields = typed(given, _Fields)
+    asking = [name for name in given if name != "response_format" or given[name].get("type") != "text"]
+    if len(asking) > 1:
+        raise InvalidRequest(
+            f"'{asking[0]}' and '{asking[1]}' exclude each other: both say what the answer must look like. "
+            "Send one of them.",
+            param=asking[1],
+            code="invalid_value",
+        )
+    if asking == ["response_format"] and fields.response_format is not None:
+        return _from_format(fields.response_format)
+    if fields.structured_outputs is not None:
+        return _from_outputs(fields.structured_outputs)
+    if not asking:
+        return None
+    guided = _Outputs(fields.guided_json, fields.guided_regex, fields.guided_choice, fields.guided_grammar)
+    return _spec(guided, asking[0])
+
+
+def with_thought(spec: GrammarSpec | None, begins_inside: bool | None) -> GrammarSpec | None:
+    """The grammar of an answer behind a thought, which is free: one that the prompt opened, or a whole one.
+
+    None: there is no thought.
+    """
+    if spec is None or begins_inside is None:
+        return spec
+    return msgspec.structs.replace(spec, thought="inside" if begins_inside else "whole")
+
+
+def _from_format(given: _Format) -> GrammarSpec:
+    if given.type == "json_object":
+        return GrammarSpec(kind="json_schema", text=_ANY_OBJECT)
+    if given.json_schema is None:
+        raise InvalidRequest(
+            "Missing required parameter: 'response_format.json_schema'.",
+            param="response_format.json_schema",
+            code="missing_required_parameter",
+        )
+    schema = given.json_schema.schema
+    if given.json_schema.strict:
+        _check_strict(given.json_schema.name, schema)
+    return GrammarSpec(
+        kind="json_schema", text=_json(schema, "response_format"), is_exact=bool(given.json_schema.strict)
+    )
+
+
+def _from_outputs(given: _Outputs) -> GrammarSpec:
+    asked = [name for name in _Outputs.__struct_fields__ if getattr(given, name) not in (None, False)]
+    if len(asked) != 1:
+        found = " and ".join(map(repr, asked)) or "nothing"
+        raise InvalidRequest(
+            f"'structured_outputs' asks for {found}: it must hold exactly one of "
+            f"{', '.join(_Outputs.__struct_fields__)}.",
+            param="structured_outputs",
+            code="invalid_value",
+        )
+    return _spec(given, "structured_outputs")
+
+
+def _spec(given: _Outputs, param: str) -> GrammarSpec:
+    if given.regex is not None:
+        return GrammarSpec(kind="regex", text=given.regex, param=param)
+    if given.grammar is not None:
+        return GrammarSpec(kind="lark", text=given.grammar, param=param)
+    if given.choice is not None:
+        return GrammarSpec(kind="choice", text=_json(given.choice, param), param=param)
+    if isinstance(given.json, str):
+        return GrammarSpec(kind="json_schema", text=given.json, param=param)
+    text = _ANY_OBJECT if given.json is None else _json(given.json, param)
+    return GrammarSpec(kind="json_schema", text=text, param=param)
+
+
+def _json(value: object, param: str) -> str:
+    text = msgspec.json.encode(value).decode()
+    if len(text) > MAX_CHARS:
+        raise InvalidRequest(
+            f"'{param}' has {len(text)} characters as JSON. Send at most {MAX_CHARS}.", param=param
+        )
+    return text
+
+
+def _check_strict(name: str, schema: dict[str, Any]) -> None:
+    """OpenAI's rules for strict schemas: objects are closed and all their properties required."""
+    if schema.get("type") != "object":
+        raise _invalid(name, (), "schema must be a JSON Schema of 'type: \"object\"'")
+    if "anyOf" in schema:
+        raise _invalid(name, (), "'anyOf' is not permitted at the root")
+    for path, node in _subschemas(schema):
+        kinds = node.get("type")
+        if (
+            "properties" not in node
+            and kinds != "object"
+            and not (isinstance(kinds, list) and "object" in kinds)
+        ):
+            continue
+        if node.get("additionalProperties") is not False:
+            raise _invalid(name, path, "'additionalProperties' is required to be supplied and to be false")
+        required, properties = node.get("required", []), node.get("properties", {})
+        if not isinstance(required, list) or not isinstance(properties, dict):
+            raise _invalid(name, path, "'required' must be an array and 'properties' an object")
+        missing = [key for key in properties if key not in required]
+        if missing:
+            raise _invalid(
+                name,
+                path,
+                "'required' is required to be supplied and to be an array including every key in properties. "
+                f"Missing {missing[0][:64]!r}",
+            )
+
+
+def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """The schema and every schema inside it, with the path to each."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), schema)]
+    while waiting:
+        path, node = waiting.pop()
+        if not isinstance(node, dict):
+            continue
+        yield path, node
+        for key in ("properties", "$defs", "definitions", "patternProperties"):
+            if isinstance(inner := node.get(key), dict):
+                waiting += [((*path, key, name), each) for name, each in inner.items()]
+        for key in ("anyOf", "allOf", "oneOf", "prefixItems"):
+            if isinstance(inner := node.get(key), list):
+                waiting += [((*path, key, str(i)), each) for i, each in enumerate(inner)]
+        waiting += [
+            ((*path, key), node[key]) for key in ("items", "not", "if", "then", "else") if key in node
+        ]
+
+
+def _invalid(name: str, path: tuple[str, ...], what: str) -> InvalidRequest:
+    context = repr(path) if len(repr(path)) < 256 else "(…)"
+    return InvalidRequest(
+        f"Invalid schema for response_format '{name}': In context={context}, {what}.",
+        param="response_format",
+        code="invalid_json_schema",
+    )
