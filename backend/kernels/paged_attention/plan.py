@@ -1,7 +1,8 @@
 """What the reference attention gathers, masks and multiplies: computed once per step, used by every layer.
 
 Sequences with one query token are padded to a common number of pages and go in one call; to bound the padding
-they are split where the longest is over twice the shortest. Every other sequence is a call of its own.
+they are split where the longest is over twice the shortest. So do sequences with an equal, small number of
+query tokens (drafts to verify). Every other sequence is a call of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from backend.types import PAGE_TOKENS
 
 _MAX_PADDING = 2
 """Sequences of a decode group have at most this many times the pages of the shortest one."""
+
+_MOST_QUERIES = 64
+"""Sequences with more query tokens than that gain nothing from company."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,8 @@ def plan_attention(
 def _plan_window(step: _Step, window: int | None) -> WindowPlan:
     decodes = [i for i, query_len in enumerate(step.query_lens) if query_len == 1]
     groups = [_decode_group(step, members, window) for members in _split(step, decodes, window)]
-    groups += [_prefill_group(step, i, window) for i, count in enumerate(step.query_lens) if count > 1]
+    if len(decodes) < len(step.query_lens):
+        groups += _longer_groups(step, window)
     if len(groups) == 1 and isinstance(groups[0].rows, slice):
         return WindowPlan([replace(groups[0], is_whole_step=True)], None)
     if all(isinstance(group.rows, slice) for group in groups):
@@ -98,6 +103,22 @@ def _plan_window(step: _Step, window: int | None) -> WindowPlan:
     every = torch.arange(sum(step.query_lens), device=device)
     order = torch.argsort(torch.cat([every[group.rows] for group in groups]))
     return WindowPlan(groups, order)
+
+
+def _longer_groups(step: _Step, window: int | None) -> list[Group]:
+    """The sequences with more than one query token, in order of the first of each group."""
+    by_length: dict[int, list[int]] = {}
+    for i, count in enumerate(step.query_lens):
+        if count > 1:
+            by_length.setdefault(count if count <= _MOST_QUERIES else -i, []).append(i)
+    groups: list[Group] = []
+    for together in by_length.values():
+        for members in _split(step, together, window):
+            is_one = len(members) == 1
+            groups.append(
+                _prefill_group(step, members[0], window) if is_one else _decode_group(step, members, window)
+            )
+    return groups
 
 
 def _first_page(step: _Step, index: int, window: int | None) -> int:
@@ -132,14 +153,15 @@ def _decode_group(step: _Step, members: list[int], window: int | None) -> Group:
     first = [_first_page(step, i, window) for i in members]
     lengths = [step.context_lens[i] - PAGE_TOKENS * page for i, page in zip(members, first, strict=True)]
     width = -(-max(lengths) // PAGE_TOKENS)
+    queries = step.query_lens[members[0]]
     is_run = members == list(range(members[0], members[-1] + 1)) and all(
-        step.starts[i] == step.starts[members[0]] + n for n, i in enumerate(members)
+        step.starts[i] == step.starts[members[0]] + n * queries for n, i in enumerate(members)
     )
     begin = step.starts[members[0]]
-    rows: Tensor | slice = slice(begin, begin + len(members))
+    rows: Tensor | slice = slice(begin, begin + len(members) * queries)
     table = step.page_table[members[0] : members[-1] + 1]
     if not is_run:
-        rows = _tensor([step.starts[i] for i in members], device)
+        rows = _tensor([step.starts[i] + n for i in members for n in range(queries)], device)
         table = step.page_table[_tensor(members, device)]
     pages: Tensor | slice
     if len(members) == 1:
@@ -152,20 +174,20 @@ def _decode_group(step: _Step, members: list[int], window: int | None) -> Group:
         pages = table.gather(1, columns).reshape(-1)
     mask = None
     length = max(lengths)
-    if min(lengths) != length or window is not None:
-        mask = _decode_mask(lengths, length, window, step)
-    return Group(rows, len(members), 1, pages, length, mask, is_causal=False)
+    if min(lengths) != length or window is not None or queries > 1:
+        mask = _decode_mask(lengths, queries, window, step)
+    return Group(rows, len(members), queries, pages, length, mask, is_causal=False)
 
 
-def _decode_mask(lengths: list[int], length: int, window: int | None, step: _Step) -> Tensor:
-    """[count, 1, 1, length]: a query is at position lengths[b] - 1 of its gathered keys."""
+def _decode_mask(lengths: list[int], queries: int, window: int | None, step: _Step) -> Tensor:
+    """[count, 1, queries, max(lengths)]: the last query stands at lengths[b] - 1 of its gathered keys."""
     device = step.page_table.device
-    ends = _tensor(lengths, device)[:, None]
-    keys = _range(length, device)
-    hidden = keys >= ends
+    positions = _tensor(lengths, device)[:, None, None] - queries + _range(queries, device)[:, None]
+    keys = _range(max(lengths), device)
+    hidden = keys > positions
     if window is not None:
-        hidden |= keys < ends - window
-    return _additive(hidden, step.dtype)[:, None, None, :]
+        hidden |= keys <= positions - window
+    return _additive(hidden, step.dtype)[:, None]
 
 
 def _prefill_group(step: _Step, index: int, window: int | None) -> Group:

@@ -19,7 +19,10 @@ def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:
 def _attend(q: Tensor, kv: Tensor, group: Group) -> Tensor:
     _, num_heads, head_dim = q.shape
     own = q if group.is_whole_step else q[group.rows]
-    queries = own.unsqueeze(2) if group.queries == 1 else own.transpose(0, 1).unsqueeze(0)
+    if group.queries == 1:
+        queries = own.unsqueeze(2)
+    else:
+        queries = own.view(group.count, group.queries, num_heads, head_dim).transpose(1, 2)
     keys, values = _keys_values(kv, group, q.dtype)
     result = F.scaled_dot_product_attention(
         queries,

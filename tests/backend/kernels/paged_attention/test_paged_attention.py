@@ -54,7 +54,8 @@ def check(lengths: Lengths, window: int | None, *, scatter: bool, seed: int) -> 
 @st.composite
 def ragged(draw: st.DrawFn) -> Lengths:
     contexts = draw(st.lists(st.integers(1, 150), min_size=1, max_size=6))
-    return [(draw(st.one_of(st.just(1), st.integers(1, context))), context) for context in contexts]
+    some = st.sampled_from([1, 4])
+    return [(min(context, draw(st.one_of(some, st.integers(1, context)))), context) for context in contexts]
 
 
 @settings(max_examples=80, deadline=None)
@@ -72,6 +73,15 @@ def test_random_batches(lengths: Lengths, window: int | None, scatter: bool, see
 def test_decodes_of_very_different_lengths(window: int | None) -> None:
     """More than one padded group, and results back in the step's order."""
     check([(1, 300), (1, 3), (1, 17), (1, 290), (5, 9), (1, 40)], window, scatter=True, seed=5)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_drafts_of_several_sequences_go_in_one_call(window: int | None) -> None:
+    lengths = [(4, 60), (4, 40), (1, 50), (3, 40), (4, 300), (4, 61), (100, 130), (100, 130)]
+    check(lengths, window, scatter=True, seed=6)
+    table = torch.arange(40).view(4, 10)
+    plan = plan_attention([5] * 4, [100, 110, 120, 160], table, (window,), torch.float32)
+    assert [group.count for group in plan.by_window[window].groups] == [4]
 
 
 def test_layers_share_a_plan_when_the_window_covers_everything() -> None:
