@@ -31,23 +31,25 @@ def library_text(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
     except (ValueError, RecursionError) as error:
         shown = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise RequestError(f"the grammar cannot be read ({shown}); mend it", spec.param) from None
-    start = _START[spec.thought].format(open=_tag(OPEN_TAG, vocabulary), close=_tag(CLOSE_TAG, vocabulary))
+    start = _start(spec.thought, vocabulary)
     return json.dumps({"grammars": [{"lark_grammar": start}, {**body, "name": "body"}]})
 
 
-_LEAD = "LEAD: /\\n{{1,2}}/\n"
-_THOUGHT = "thought: TEXT {close}\nTEXT: /(?s:.*)/\n" + _LEAD
-_START = {
-    "none": "start: @body\n",
-    "inside": "start: thought LEAD? @body\n" + _THOUGHT,
-    "whole": "start: LEAD? {open} thought LEAD? @body\n" + _THOUGHT,
-}
-
-
-def _tag(text: str, vocabulary: Vocabulary) -> str:
-    """A tag as the library's syntax has it: a special token by id, else plain text."""
-    token_id = vocabulary.special_id(text)
-    return json.dumps(text) if token_id is None else f"<[{token_id}]>"
+def _start(thought: str, vocabulary: Vocabulary) -> str:
+    """The rule above the body. A tag is a special token or plain text, as the checkpoint has it."""
+    if thought == "none":
+        return "start: @body\n"
+    opening, closing = vocabulary.special_id(OPEN_TAG), vocabulary.special_id(CLOSE_TAG)
+    start = "thought LEAD? @body"
+    if thought == "whole":
+        start = f"LEAD? {json.dumps(OPEN_TAG) if opening is None else f'<[{opening}]>'} {start}"
+    lines = [f"start: {start}", "LEAD: /\\n{1,2}/"]
+    if closing is None:
+        closing_pattern = CLOSE_TAG.replace("/", "\\/")
+        lines.append(f"thought[lazy]: /(?s:.*){closing_pattern}/")
+    else:
+        lines += [f"thought: TEXT <[{closing}]>", "TEXT: /(?s:.*)/"]
+    return "\n".join(lines)
 
 
 def _body(spec: GrammarSpec) -> dict[str, Any]:

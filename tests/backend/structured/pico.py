@@ -33,9 +33,7 @@ class Pico:
         runner = ModelRunner(self._model, self._model.new_kv_storage(num_pages), facts, max_running)
         return Engine(config, runner, grammars=self.compiler)
 
-    def request(
-        self, name: str, question: str, grammar: GrammarSpec | None, **params: object
-    ) -> Request:
+    def request(self, name: str, question: str, grammar: GrammarSpec | None, **params: object) -> Request:
         prompt = self.tokenizer.encode_chat([{"role": "user", "content": question}])
         values: dict[str, object] = {"max_tokens": 200, "temperature": 0.0} | params
         return Request(

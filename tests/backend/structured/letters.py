@@ -1,0 +1,41 @@
+"""A vocabulary that one can read: single bytes, two pieces, a thought's tags and an end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backend.structured.automata import build
+from backend.structured.grammar import Grammar
+from backend.structured.library_text import library_text
+from backend.structured.vocabulary import Vocabulary
+from backend.types import GrammarSpec
+
+AB, NAME, OPEN, CLOSE, END = 256, 257, 258, 259, 260
+TOKENS = [bytes([i]) for i in range(256)] + [b"ab", b'"name"', b"<think>", b"</think>", b"<end>", b""]
+
+
+def letters(*, has_tags: bool = True) -> Vocabulary:
+    """`has_tags`: the tags are special tokens."""
+    return Vocabulary(TOKENS, [OPEN, CLOSE, END] if has_tags else [END], [END])
+
+
+def grammar(text: str, vocabulary: Vocabulary | None = None, kind: str = "regex", **more: object) -> Grammar:
+    spec = GrammarSpec(kind=kind, text=text, **more)  # type: ignore[arg-type]
+    vocabulary = vocabulary or letters()
+    return Grammar(build(library_text(spec, vocabulary), vocabulary))
+
+
+def allowed(found: Grammar) -> set[int]:
+    row = np.zeros(-(-len(TOKENS) // 32), dtype=np.int32)
+    found.fill_mask(row)
+    return bits(row)
+
+
+def bits(row: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> set[int]:
+    unpacked = np.unpackbits(row.view(np.uint8), bitorder="little")
+    return set(np.flatnonzero(unpacked).tolist())
+
+
+def ids(text: str) -> list[int]:
+    """One token per byte."""
+    return list(text.encode())

@@ -1,0 +1,100 @@
+"""Compilation beside the loop: what it refuses, what survives, what is kept. Real sandboxes, pico's tokens."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from backend.errors import QueueFull, RequestError
+from backend.structured import compiler as module
+from backend.structured.compiler import GrammarCompiler, open_compiler, start
+from backend.structured.sandbox import SandboxLimits
+from backend.types import GrammarSpec
+from tests.backend.structured.pico import PICO
+from tests.backend.structured.schemas import huge_enum, nested_choices
+
+LIMITS = SandboxLimits(time_s=1.0, max_bytes=600 << 20)
+GOOD = GrammarSpec(kind="regex", text="[ab]+", param="guided_regex")
+
+
+def spec(schema: object) -> GrammarSpec:
+    return GrammarSpec(kind="json_schema", text=json.dumps(schema))
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[GrammarCompiler]:
+    found = GrammarCompiler(PICO, 1536, [2], LIMITS)
+    yield found
+    found.close()
+
+
+def refusal(compiler: GrammarCompiler, hostile: GrammarSpec) -> RequestError:
+    found = compiler.submit(hostile)
+    with pytest.raises(RequestError) as refused:
+        found.result(timeout=60)
+    return refused.value
+
+
+def test_a_compiled_grammar_is_kept_and_each_sequence_gets_its_own(compiler: GrammarCompiler) -> None:
+    found = compiler.submit(GOOD)
+    found.result(timeout=60)
+    assert compiler.submit(GOOD) is found
+    assert compiler.submit(GrammarSpec(kind="regex", text="[ab]+", thought="inside")) is not found
+    assert start(found) is not start(found)
+
+
+@pytest.mark.parametrize(
+    ("hostile", "words"),
+    [
+        (spec(huge_enum(20_000)), "takes longer than 1 s"),
+        (GrammarSpec(kind="lark", text="start: nothing"), "unknown name"),
+        (GrammarSpec(kind="regex", text="(?=a)b"), "look-around"),
+        (spec({"$ref": "#"}), "refused"),
+        (spec({"enum": []}), "refused"),
+        (spec(nested_choices(9)), "at most 262144"),
+    ],
+)
+def test_hostile_ones_are_refused_and_the_next_is_served(
+    compiler: GrammarCompiler, hostile: GrammarSpec, words: str
+) -> None:
+    error = refusal(compiler, hostile)
+    assert words in str(error) and error.param == "response_format" and len(str(error)) < 500
+    other = GrammarSpec(kind="regex", text=f"x{len(words)}+")
+    assert compiler.submit(other).result(timeout=60) is not None
+
+
+def test_memory_has_a_limit() -> None:
+    tight = GrammarCompiler(PICO, 1536, [2], SandboxLimits(time_s=30, max_bytes=16 << 20))
+    try:
+        assert "memory" in str(refusal(tight, spec(huge_enum(20_000))))
+        tight.submit(GOOD).result(timeout=60)
+    finally:
+        tight.close()
+
+
+def test_what_waits_and_what_is_kept_is_bounded(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_CACHED", 2)
+    for count in range(1, 5):
+        compiler.submit(GrammarSpec(kind="regex", text="y" * count)).result(timeout=60)
+    assert len(compiler._found) <= 3
+    monkeypatch.setattr(module, "_MAX_PENDING", 1)
+    slow = compiler.submit(spec(huge_enum(19_000)))
+    with pytest.raises(QueueFull):
+        compiler.submit(GrammarSpec(kind="regex", text="z"))
+    with pytest.raises(RequestError):
+        slow.result(timeout=60)
+
+
+def test_closing_does_not_wait_for_anything() -> None:
+    started_s = time.monotonic()
+    GrammarCompiler(PICO, 1536, [2], LIMITS).close()
+    assert time.monotonic() - started_s < 20
+
+
+def test_a_checkpoint_without_a_tokenizer_has_no_compiler() -> None:
+    assert open_compiler("/nowhere", 10, [2]) is None

@@ -1,0 +1,90 @@
+"""Each kind of grammar, what may come before it, and what cannot be read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from backend.errors import RequestError
+from backend.structured.library_text import MAX_TEXT_CHARS, library_text
+from backend.types import GrammarSpec
+from tests.backend.structured.letters import CLOSE, END, OPEN, allowed, grammar, ids, letters
+from tests.backend.structured.schemas import closed
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "good", "bad"),
+    [
+        ("regex", "^a[0-9]{2}$", "a42", "a4x"),
+        ("regex", r"a\$", "a$", "a"),
+        ("choice", '["yes", "no \\"way\\""]', 'no "way"', "nope"),
+        ("lark", 'start: "x" | "(" start ")"', "((x))", "(x]"),
+        ("lark", 'root ::= "x" | "(" root ")"', "((x))", "(x]"),
+        ("json_schema", json.dumps(closed({"a": {"enum": [1, 2]}})), '{"a": 2}', '{"a": 3}'),
+        ("json_schema", '{"type": "object"}', '{"b":{"c":[1,null]}}', "[1]"),
+    ],
+)
+def test_each_kind(kind: str, text: str, good: str, bad: str) -> None:
+    found = grammar(text, kind=kind)
+    assert found.filter_drafts(ids(good)) == len(good)
+    for token in ids(good):
+        found.advance(token)
+    assert found.is_accepting
+    assert grammar(text, kind=kind).filter_drafts([*ids(bad), END]) <= len(bad)
+
+
+def test_json_has_no_room_to_get_lost_in_white_space() -> None:
+    text = json.dumps(closed({"a": {"type": "integer"}}))
+    assert grammar(text, kind="json_schema").filter_drafts(ids('{\n  "a": 1\n}')) == 12
+    assert grammar(text, kind="json_schema").filter_drafts(ids("{\n\n\n")) == 2
+
+
+THOUGHT = "so {1}\n"
+
+
+@pytest.mark.parametrize("has_tags", [True, False])
+@pytest.mark.parametrize("thought", ["inside", "whole"])
+def test_a_thought_is_free_and_the_answer_is_not(thought: str, has_tags: bool) -> None:
+    found = grammar("[0-9]+", letters(has_tags=has_tags), thought=thought)
+    opening = [OPEN] if has_tags else ids("<think>")
+    if thought == "whole":
+        assert allowed(found) <= {OPEN, *ids("\n<")}
+        assert found.filter_drafts(opening) == len(opening)
+        for token in opening:
+            found.advance(token)
+    for token in ids(THOUGHT):
+        found.advance(token)
+    assert END not in allowed(found), "a thought is no answer"
+    for token in [CLOSE] if has_tags else ids("</think>"):
+        found.advance(token)
+    assert allowed(found) >= set(ids("\n0123456789")) and not found.error
+    for token in ids("\n\n42"):
+        found.advance(token)
+    assert found.is_accepting and allowed(found) == {*ids("0123456789"), END}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        ("json_schema", "[1]", "object"),
+        ("json_schema", "{", "read"),
+        ("json_schema", '{"a":' * 5000, "read"),
+        ("choice", '{"a": 1}', "array"),
+        ("regex", "a" * (MAX_TEXT_CHARS + 1), str(MAX_TEXT_CHARS)),
+    ],
+)
+def test_what_cannot_be_read_names_the_field(kind: str, text: str, words: str) -> None:
+    with pytest.raises(RequestError, match=words) as refused:
+        library_text(GrammarSpec(kind=kind, text=text, param="guided_json"), letters())  # type: ignore[arg-type]
+    assert refused.value.param == "guided_json" and len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_keywords_that_cannot_be_enforced_are_refused_where_that_was_asked_for(is_exact: bool) -> None:
+    schema = json.dumps(closed({"a": {"type": "array", "uniqueItems": True, "items": {"type": "null"}}}))
+    if is_exact:
+        with pytest.raises(ValueError, match="uniqueItems"):
+            grammar(schema, kind="json_schema", is_exact=True)
+    else:
+        assert grammar(schema, kind="json_schema").filter_drafts(ids('{"a":[null]}')) == 12

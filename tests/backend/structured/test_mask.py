@@ -1,0 +1,30 @@
+"""Logits under grammars: only rows that have one change."""
+
+from __future__ import annotations
+
+import torch
+
+from backend.structured.mask import apply_grammars
+from tests.backend.structured.letters import AB, END, TOKENS, grammar, ids
+
+
+def allowed_in(row: torch.Tensor) -> set[int]:
+    return set(row.isfinite().nonzero().flatten().tolist())
+
+
+def test_only_rows_with_a_grammar_change() -> None:
+    logits = torch.randn(6, len(TOKENS))
+    before = logits.clone()
+    apply_grammars(logits, [(1, grammar("a+"), []), (3, grammar("(b|c)d"), ids("b"))])
+    for row in (0, 2, 5):
+        assert torch.equal(logits[row], before[row])
+    assert allowed_in(logits[1]) == set(ids("a"))
+    assert allowed_in(logits[3]) == set(ids("bc")) and allowed_in(logits[4]) == set(ids("d"))
+    kept = logits.isfinite()
+    assert torch.equal(logits[kept], before[kept])
+
+
+def test_an_end_that_is_no_token_of_the_model_is_cut_off() -> None:
+    logits = torch.zeros(1, END)
+    apply_grammars(logits, [(0, grammar("(ab)?"), [])])
+    assert allowed_in(logits[0]) == {*ids("a"), AB}

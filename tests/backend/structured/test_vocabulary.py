@@ -1,0 +1,36 @@
+"""Tokens as bytes, whatever a tokenizer does to a text's start."""
+
+from __future__ import annotations
+
+from backend.structured.vocabulary import Vocabulary
+from tests.backend.structured.letters import AB, CLOSE, END, NAME, TOKENS, allowed, grammar, ids, letters
+
+
+def test_tokens_spell_exactly_what_was_asked() -> None:
+    assert letters()(b'ab"name"c') == [AB, NAME, ord("c")]
+    assert letters()(bytes([0xFF, 0x61])) == [0xFF, 0x61]
+
+
+def test_a_tokenizer_that_adds_something_is_not_believed() -> None:
+    def encode(text: str) -> list[int]:
+        return ids(" " + text) if text != "x" else [ord("x")]
+
+    found = Vocabulary(TOKENS, [END], [END], encode)
+    assert found(b"abc") == [AB, ord("c")] and found(b"x") == [ord("x")]
+
+
+def test_special_tokens_spell_nothing() -> None:
+    found = Vocabulary(TOKENS, [CLOSE, END], [END], lambda text: [CLOSE])
+    assert found(b"</think>") == ids("</think>")
+    assert found.special_id("</think>") == CLOSE and found.special_id("<think>") is None
+
+
+def test_no_text_allows_special_tokens_and_ids_without_a_token() -> None:
+    found = grammar("(?s:.)*")
+    assert allowed(found) >= {ord("a"), AB, END}
+    assert not allowed(found) & {CLOSE, len(TOKENS) - 1}
+
+
+def test_without_an_end_of_its_own() -> None:
+    vocabulary = Vocabulary(TOKENS[:256], [], [])
+    assert vocabulary.size == 256 and vocabulary.eos_token_id == 256
