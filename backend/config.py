@@ -46,6 +46,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     num_threads: int | None = None  # of torch; None: 1 for small models, else torch's own choice
     prefix_cache: bool = True
     speculative: SpeculativeConfig = SpeculativeConfig()
+    adapters: dict[str, str] = {}  # name → absolute folder in PEFT's format; loaded at start
+    adapter_slots: int = 8  # different adapters in one batch
+    max_adapter_rank: int = 64
+    adapter_host_bytes: int = 1 << 30  # host memory for adapters that are not on the device
     otlp_endpoint: str = ""  # "" switches engine spans off
     otlp_protocol: str = "http/protobuf"  # or "grpc"
     otlp_headers: dict[str, str] = {}

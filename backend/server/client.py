@@ -202,7 +202,8 @@ class EngineClient:
     async def _call(self, call_id: str, message: ToEngine) -> AdapterInfo:
         if self._connection is None or self.hello is None:
             raise self._unavailable("is not connected")
-        answer = self._adapter_calls[call_id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[AdapterInfo] = asyncio.get_running_loop().create_future()
+        self._adapter_calls[call_id] = answer
         self._send(message)
         try:
             return await answer

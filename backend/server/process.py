@@ -12,19 +12,33 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from backend.engine.engine import Engine
 from backend.engine.report import RequestTrace
-from backend.errors import EngineError, FrameError, PromptTooLong, QueueFull, RequestError
+from backend.errors import AdapterError, EngineError, FrameError, PromptTooLong, QueueFull, RequestError
+from backend.lora.info import AdapterInfo
 from backend.server.connections import Connection, ConnectionEnded, encode
-from backend.server.messages import Cancel, Heartbeat, Hello, Outputs, Rejected, Submit
+from backend.server.messages import (
+    AdapterResult,
+    Adapters,
+    Cancel,
+    Heartbeat,
+    Hello,
+    LoadAdapter,
+    Outputs,
+    Rejected,
+    Submit,
+    UnloadAdapter,
+)
 from backend.server.stats import StatsCollector
 from backend.types import Request, StepOutput
 
 logger = logging.getLogger(__name__)
 
+_ADAPTER_POLL_S = 0.005
 _SHUTTING_DOWN = "the engine is shutting down; send the request again"
 
 
@@ -94,7 +108,7 @@ class EngineServer:
             now_s = time.monotonic()
             if now_s >= self._drain_until_s or (self._stop_requested and not engine.has_work):
                 break
-            self._poll(0.0 if engine.has_work else max(0.0, self._next_beat_s - now_s))
+            self._poll(0.0 if engine.has_work else self._idle_s(now_s))
             if engine.has_work:
                 self._deliver(engine.step())
                 if engine.last_report is not None:
@@ -102,6 +116,15 @@ class EngineServer:
             self._hand_over_traces()
             if time.monotonic() >= self._next_beat_s:
                 self._beat()
+
+    def _idle_s(self, now_s: float) -> float:
+        """How long to wait for messages: less while an adapter is being read, which nobody announces."""
+        adapters = self._engine.adapters
+        wait_s = max(0.0, self._next_beat_s - now_s)
+        if adapters is None or not adapters.is_busy:
+            return wait_s
+        adapters.poll()
+        return min(wait_s, _ADAPTER_POLL_S)
 
     def _poll(self, timeout_s: float) -> None:
         for key, events in self._selector.select(timeout_s):
@@ -128,6 +151,8 @@ class EngineServer:
         self._connections[sock] = connection
         self._selector.register(sock, selectors.EVENT_READ, connection)
         self._send(connection, self._hello)
+        if self._engine.adapters is not None:
+            self._send(connection, encode(Adapters(self._engine.adapters.infos)))
         self._send(connection, self._heartbeat())
 
     def _read(self, connection: Connection) -> None:
@@ -146,6 +171,41 @@ class EngineServer:
                 case Cancel():
                     for request_id in message.request_ids:
                         self._abort(_route_key(connection, request_id))
+                case LoadAdapter():
+                    self._load_adapter(connection, message)
+                case UnloadAdapter():
+                    self._unload_adapter(connection, message)
+
+    def _load_adapter(self, connection: Connection, message: LoadAdapter) -> None:
+        def on_loaded(result: AdapterInfo | AdapterError) -> None:
+            self._answer_adapter(connection, message.call_id, result)
+
+        if self._engine.adapters is None:
+            on_loaded(AdapterError("this engine serves no adapters"))
+        else:
+            self._engine.adapters.load(message.name, Path(message.path), on_loaded)
+
+    def _unload_adapter(self, connection: Connection, message: UnloadAdapter) -> None:
+        result: AdapterInfo | AdapterError
+        try:
+            if self._engine.adapters is None:
+                raise AdapterError("this engine serves no adapters")
+            result = self._engine.adapters.unload(message.name)
+        except AdapterError as error:
+            result = error
+        self._answer_adapter(connection, message.call_id, result)
+
+    def _answer_adapter(
+        self, connection: Connection, call_id: str, result: AdapterInfo | AdapterError
+    ) -> None:
+        """Everybody learns what there is now, then who asked learns what came of it."""
+        if isinstance(result, AdapterError) or self._engine.adapters is None:
+            self._send(connection, encode(AdapterResult(call_id, error=str(result))))
+            return
+        body = encode(Adapters(self._engine.adapters.infos))
+        for each in list(self._connections.values()):
+            self._send(each, body)
+        self._send(connection, encode(AdapterResult(call_id, result)))
 
     def _submit(self, connection: Connection, requests: list[Request]) -> None:
         """Admit all or none."""

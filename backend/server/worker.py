@@ -22,8 +22,9 @@ from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
-from backend.errors import CheckpointError
-from backend.models import load_model
+from backend.errors import AdapterError, CheckpointError
+from backend.lora.store import AdapterLimits, AdapterStore
+from backend.models import LoadedModel, load_model
 from backend.server.connections import listen
 from backend.server.messages import Hello
 from backend.server.process import EngineServer, ServerLimits
@@ -89,7 +90,9 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
 
     model = load_model(config, on_progress)
     facts = runner_facts(config, model)
-    runner = ModelRunner(model, model.new_kv_storage(facts.num_pages), facts, config.max_running)
+    adapters = open_adapters(config, model)
+    storage = model.new_kv_storage(facts.num_pages)
+    runner = ModelRunner(model, storage, facts, config.max_running, adapters)
     report_progress("warming_up", 1.0)
     # In an engine of its own: neither prefix tree nor step-time estimates remember the slow first steps.
     warm_up(Engine(config, runner))
@@ -104,8 +107,23 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         dtype=str(model.dtype).removeprefix("torch."),
     )
     return Engine(
-        config, runner, grammars=open_compiler(config.checkpoint, facts.vocab_size, facts.eos_token_ids)
+        config,
+        runner,
+        adapters=adapters,
+        grammars=open_compiler(config.checkpoint, facts.vocab_size, facts.eos_token_ids),
     ), hello
+
+
+def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:
+    """The adapters that the configuration names, read and checked. Raises CheckpointError."""
+    limits = AdapterLimits(config.adapter_slots, config.max_adapter_rank, config.adapter_host_bytes)
+    store = AdapterStore(model.sites, limits, model.dtype, model.device)
+    for name, folder in config.adapters.items():
+        try:
+            store.load_now(name, Path(folder))
+        except AdapterError as error:
+            raise CheckpointError(f"adapter {name!r} of model {config.model!r}: {error}") from None
+    return store
 
 
 def warm_up(engine: Engine) -> None:
