@@ -79,6 +79,11 @@ class Tokenizer:
         """Ids of special tokens, which carry no text."""
         return self._text_bytes.hidden
 
+    def special_id(self, text: str) -> int | None:
+        """The id of a special token; None when this is none."""
+        token_id: int | None = self._backend.token_to_id(text)
+        return token_id if token_id in self.special_ids else None
+
     def encode(self, text: str, add_special_tokens: bool = False, max_tokens: int | None = None) -> list[int]:
         """Token ids of `text`; special tokens written in it count as such, as in transformers.
 

@@ -85,8 +85,10 @@ CHAT: Mapping[str, Rule] = {
     "audio": Rule("refused", "audio output"),
     "moderation": Rule("refused", "moderation inside the answer"),
     "web_search_options": Rule("refused", "web search"),
-    "tools": Rule("honoured", "functions; a model whose chat template knows no tools refuses"),
-    "tool_choice": Rule("honoured", "none, auto, allowed_tools; required and a named function are refused"),
+    "tools": Rule("honoured", "functions, strict or not; a model whose chat template knows no tools refuses"),
+    "tool_choice": Rule(
+        "honoured", "none, auto, required, a function, allowed_tools; a grammar enforces them"
+    ),
     "parallel_tool_calls": Rule("honoured", "false: an answer ends behind its first call"),
     "functions": Rule("refused", "deprecated by OpenAI in favour of 'tools'"),
     "function_call": Rule("refused", "deprecated by OpenAI in favour of 'tool_choice'"),

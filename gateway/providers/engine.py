@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -16,7 +17,15 @@ from backend.server.messages import Hello
 from backend.tokenizer import Tokenizer
 from backend.tokenizer.tokenizer import LONG_TEXT_CHARS
 from backend.types import GrammarSpec, Request, SamplingParams, StepOutput
-from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
+from gateway.errors import (
+    ApiError,
+    InvalidRequest,
+    NotFound,
+    ServerError,
+    Unavailable,
+    retry_after,
+    to_api_error,
+)
 from gateway.openai.messages import plain_messages, text_size
 from gateway.openai.prompts import Prompt, parse_prompts
 from gateway.openai.support import CHAT, COMPLETIONS, check_supported
@@ -81,6 +90,27 @@ class EngineProvider:
         self._call_syntax = find_syntax(tokenizer.tool_use, tool_parser)
         self._start_wait_s = start_wait_s
         self._num_waiting = 0
+        self._adapter = ""  # its name in the engine; "": the base model
+
+    def adapted(self, adapter: str, name: str) -> EngineProvider:
+        """The same engine, answering with an adapter, as the model `name`."""
+        twin = copy.copy(self)
+        twin.name, twin._adapter = name, adapter
+        return twin
+
+    @property
+    def _adapter_digest(self) -> str:
+        """What the engine calls the adapter now; raises NotFound when it has been unloaded."""
+        if not self._adapter:
+            return ""
+        info = self.client.adapters.get(self._adapter)
+        if info is None:
+            raise NotFound(
+                f"The model {self.name!r} does not exist: its adapter is not loaded.",
+                param="model",
+                code="model_not_found",
+            )
+        return info.digest
 
     @property
     def hello(self) -> Hello:
@@ -111,6 +141,9 @@ class EngineProvider:
     def fingerprint(self) -> str | None:
         """Names the weights in answers; None while the engine is away."""
         hello = self.client.hello
+        info = self.client.adapters.get(self._adapter)
+        if info is not None:
+            return f"fp_{info.digest[:12]}"
         return f"fp_{hello.revision[:12]}" if hello is not None and hello.revision else None
 
     async def chat(self, exchange: Exchange) -> Generated:
@@ -121,7 +154,9 @@ class EngineProvider:
         check_request(request)
         grammar = grammar_for(request)
         thinking = decide(request, self.tokenizer.thinking, self._reasoning)
-        tools = decide_tools(read_tools(request), self.tokenizer.tool_use, self._call_syntax)
+        tools = decide_tools(read_tools(request), self.tokenizer.tool_use, self._call_syntax, grammar)
+        if tools is not None:
+            grammar = tools.grammar(grammar, self.tokenizer.special_id)
         prompt = await self.encode_messages(
             request.messages,
             add_generation_prompt=request.add_generation_prompt,
@@ -297,6 +332,7 @@ class EngineProvider:
             prompt_token_ids=prompt,
             params=params,
             tenant_salt=exchange.principal.tenant_salt,
+            adapter=self._adapter_digest,
             traceparent=exchange.telemetry.traceparent,
         )
         return Job(request, choice, echo, counts_prompt=index == 0)

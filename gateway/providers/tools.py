@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from backend.tokenizer.tool_use import ToolUse
+from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
 from gateway.openai.tools import ToolChoice
+from gateway.providers.tool_grammar import TokenId, call_grammar, can_enforce
 from gateway.tool_calls.mistral import MISTRAL, short_id
-from gateway.tool_calls.parser import Syntax, ToolCallParser
+from gateway.tool_calls.parser import HOLD_CHARS, Syntax, ToolCallParser
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,33 @@ class Tools:
 
     def parser(self) -> ToolCallParser:
         """A fresh one for each choice of the answer."""
-        return ToolCallParser(self.syntax, self.choice.names, max_calls=self.choice.max_calls)
+        choice = self.choice
+        hold_chars = 0 if choice.is_required else HOLD_CHARS  # what a grammar made cannot break
+        return ToolCallParser(self.syntax, choice.names, hold_chars=hold_chars, max_calls=choice.max_calls)
+
+    def grammar(self, asked: GrammarSpec | None, token_id: TokenId) -> GrammarSpec | None:
+        """What the whole answer must look like; `asked` is for its text. Raises InvalidRequest."""
+        choice = self.choice
+        if asked is None and not choice.is_required and not choice.strict:
+            return None
+        content = None
+        if asked is not None:
+            if asked.kind != "json_schema":
+                raise InvalidRequest(
+                    f"'{asked.param}' and 'tools' exclude each other, unless it is JSON. Send one.",
+                    param=asked.param,
+                    code="invalid_value",
+                )
+            content = msgspec.json.decode(asked.text, type=dict[str, Any])
+        text = call_grammar(self.syntax, choice, token_id, content)
+        param = choice.param if choice.is_required or asked is None else asked.param
+        return GrammarSpec(kind="lark", text=text, param=param)
 
 
-def decide_tools(choice: ToolChoice | None, use: ToolUse, syntax: Syntax | None) -> Tools | None:
-    """Raises InvalidRequest for what this model cannot do; None without tools."""
+def decide_tools(
+    choice: ToolChoice | None, use: ToolUse, syntax: Syntax | None, asked: GrammarSpec | None = None
+) -> Tools | None:
+    """Raises InvalidRequest for what this model cannot do; None without tools. `asked` is for the text."""
     if choice is None:
         return None
     if not use.reads_tools:
@@ -42,10 +68,13 @@ def decide_tools(choice: ToolChoice | None, use: ToolUse, syntax: Syntax | None)
             "its chat template writes calls in no syntax that is known here. Leave 'tools' out, or name the "
             "syntax in the policy: engine.tool_parser.",
         )
+    if can_enforce(syntax, use):
+        return Tools(choice, syntax)
     if choice.is_required:
-        raise _refused("tool_choice", "it cannot be made to call a tool. Send 'auto'.")
-    if choice.strict:
-        raise _refused("tools", "it cannot be held to a schema. Leave 'strict' out.")
+        raise _refused("tool_choice", f"there is no grammar for its syntax ({syntax.name}). Send 'auto'.")
+    if choice.strict or asked is not None:
+        param = "tools" if asked is None else asked.param
+        raise _refused(param, f"there is no grammar for its syntax of calls ({syntax.name}). Leave it out.")
     return Tools(choice, syntax)
 
 

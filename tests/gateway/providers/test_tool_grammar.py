@@ -1,0 +1,97 @@
+"""The grammars of calls, judged by the library that the engine uses, over the embedded model's vocabulary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher
+
+from backend.structured.library_text import library_text
+from backend.structured.vocabulary import Vocabulary
+from backend.tokenizer import Tokenizer
+from backend.tokenizer.tool_use import ToolUse
+from backend.types import GrammarSpec
+from gateway.openai.tools import ToolChoice
+from gateway.providers.tool_grammar import call_grammar, can_enforce
+from gateway.tool_calls.families import SYNTAXES
+
+PICO = Path(__file__).parents[3] / "backend" / "pico" / "weights" / "pico-small"
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/$defs/text"}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+    "$defs": {"text": {"type": "string"}},
+}
+CONTENT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+GOOD, BAD = {"a": 1, "b": 'x"}'}, {"a": "x", "b": "y"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_checkpoint(PICO)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    return Vocabulary.from_tokenizer(tokenizer, tokenizer.vocab_size, tokenizer.eos_token_ids)
+
+
+def written(syntax: str, *calls: tuple[str, dict[str, Any]]) -> str:
+    key = "parameters" if syntax == "llama3_json" else "arguments"
+    objects = [json.dumps({"name": name, key: values}) for name, values in calls]
+    if syntax == "hermes":
+        return "\n".join(f"<tool_call>\n{each}\n</tool_call>" for each in objects)
+    return f"[TOOL_CALLS][{', '.join(objects)}]" if syntax == "mistral" else "; ".join(objects)
+
+
+def choice(**fields: Any) -> ToolChoice:  # noqa: ANN401
+    functions = [{"name": name, "parameters": SCHEMA} for name in ("add", "look-up")]
+    definitions = [{"type": "function", "function": function} for function in functions]
+    return ToolChoice(definitions, frozenset(["add"]), **fields)
+
+
+@pytest.mark.parametrize("has_thought", [False, True])
+@pytest.mark.parametrize("is_special", [False, True])
+@pytest.mark.parametrize("syntax", ["hermes", "llama3_json", "mistral"])
+def test_the_grammar_allows_what_was_asked_for(
+    tokenizer: Tokenizer, vocabulary: Vocabulary, syntax: str, is_special: bool, has_thought: bool
+) -> None:
+    def allowed(text: str, tools: ToolChoice, content: dict[str, Any] | None = None) -> bool:
+        token_id = tokenizer.special_id if is_special else lambda _: None
+        grammar = call_grammar(SYNTAXES[syntax], tools, token_id, content)
+        spec = GrammarSpec(kind="lark", text=grammar, thought="inside" if has_thought else "none")
+        matcher = LLMatcher(vocabulary.automata, library_text(spec, vocabulary))
+        assert not matcher.is_error(), matcher.get_error()
+        ids = tokenizer.encode("So.\n</think>\n\n") if has_thought else []
+        if is_special:
+            ids += tokenizer.encode(text)
+        else:  # tags as plain text: no token stands for one
+            ids += [i for char in text for i in tokenizer.encode(char)]
+        return (
+            matcher.validate_tokens(ids) == len(ids)
+            and matcher.consume_tokens(ids)
+            and matcher.is_accepting()
+        )
+
+    one, two = written(syntax, ("add", GOOD)), written(syntax, ("look-up", GOOD), ("add", GOOD))
+    wrong = [written(syntax, ("rm", GOOD)), written(syntax, ("add", BAD)), written(syntax, ("add", {}))]
+    required = choice(is_required=True)
+    assert [allowed(text, required) for text in (one, two, *wrong, "It is 5.")] == [True, True, *[False] * 4]
+    single = choice(is_required=True, max_calls=1)
+    assert [allowed(text, single) for text in (one, two)] == [True, False]
+    free = [allowed(text, choice()) for text in (one, two, "It is 5.")]
+    assert free == [True, True, True]
+    mixed = [allowed(text, choice(), CONTENT) for text in (one, '{"x": 5}', "It is 5.", *wrong)]
+    assert mixed == [True, True, *[False] * 4]
+    if syntax != "llama3_json":
+        assert allowed(f"I look it up. {one}", choice())
+
+
+def test_there_is_no_grammar_for_what_models_write_in_other_ways() -> None:
+    listed, named = ToolUse(example='[TOOL_CALLS] [{"name"'), ToolUse(example="[TOOL_CALLS]name[ARGS]{}")
+    assert can_enforce(SYNTAXES["mistral"], listed) and not can_enforce(SYNTAXES["mistral"], named)
+    assert can_enforce(SYNTAXES["hermes"], named) and not can_enforce(SYNTAXES["pythonic"], listed)
