@@ -6,7 +6,7 @@ costs several times the products themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
-    from backend.pico.hyper_moe import HyperNetwork
+Modulation = Callable[[int, Tensor, Tensor], Tensor]
+"""What is added to a block's output: from the layer's index, x (T, D) and chosen (T, k), as HyperMoE's."""
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ def run_experts(
 class ExpertBlock(nn.Module):
     """A drop-in for the block of transformers, with the same parameters under the same names."""
 
-    def __init__(self, block: Qwen3MoeSparseMoeBlock, layer: int, hyper: HyperNetwork | None = None) -> None:
+    def __init__(self, block: Qwen3MoeSparseMoeBlock, layer: int, hyper: Modulation | None = None) -> None:
         super().__init__()
         self.experts, self.gate = block.experts, block.gate
         self.layer = layer
@@ -71,7 +72,7 @@ class ExpertBlock(nn.Module):
         return output.view_as(hidden)
 
 
-def replace_blocks(model: nn.Module, hyper: HyperNetwork | None = None) -> None:
+def replace_blocks(model: nn.Module, hyper: Modulation | None = None) -> None:
     """Let every mixture-of-experts block of the model compute this way."""
     for index, layer in enumerate(model.get_submodule("model.layers").children()):
         layer.mlp = ExpertBlock(cast("Any", layer.mlp), index, hyper)
