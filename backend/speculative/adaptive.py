@@ -24,15 +24,21 @@ _PRIOR_WEIGHT = 2.0
 _REST = 0.005
 """Share of bad experience that each step without drafts makes forget: they are tried again, seldom."""
 
+_DOUBT = 0.001
+"""The same for the measured cost of steps with drafts: one hiccup must not end all drafting for ever."""
+
 _THRESHOLDS = np.array([0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.15, 0.1, 0.06, 0.03])[:, None]
 """A draft token is worth it when it survives with at least such a probability: the candidates."""
 
-_START_GAIN = 1.10
-_STOP_GAIN = 1.03
+_START_GAIN = 1.15
+_STOP_GAIN = 1.08
 """Drafting begins when it promises so many times the speed without, and ends when it promises less."""
 
-_SMOOTHING = 0.15
-"""Weight of the newest measurement of a step."""
+_RISE, _FALL = 0.1, 0.5
+"""Weight of a measurement above and below what was expected: other work on the machine only ever delays."""
+
+_FIRST_PLAIN_STEPS = 3
+"""Steps without drafts at every new size of the batch, before the first with."""
 
 _MEASURE_EVERY_STEPS = 96
 """After so many steps with drafts, one without: to know what that takes."""
@@ -81,6 +87,7 @@ class StepCosts:
         self._drafted: dict[
             int, dict[int, tuple[float, float]]
         ] = {}  # … and of K: mean K, times a plain step
+        self._num_plain: dict[int, int] = {}
         self._since_plain: dict[int, int] = {}
 
     def observe(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
@@ -89,15 +96,16 @@ class StepCosts:
         plain_s = self._plain_s.get(size, 0.0)
         if num_drafts == 0:
             self._plain_s[size] = _blend(plain_s, time_s)
+            self._num_plain[size] = self._num_plain.get(size, 0) + 1
             self._since_plain[size] = 0
             by_drafts = self._drafted.get(size, {})
-            for key, (mean, ratio) in by_drafts.items():  # one hiccup must not end all drafting for ever
-                by_drafts[key] = (mean, ratio + _REST * (1.0 - ratio))
+            for key, (mean, ratio) in by_drafts.items():
+                by_drafts[key] = (mean, ratio + _DOUBT * (1.0 - ratio))
         elif plain_s:
             self._since_plain[size] += 1
             by_drafts = self._drafted.setdefault(size, {})
             mean, ratio = by_drafts.get(_size(num_drafts), (float(num_drafts), 0.0))
-            mean += _SMOOTHING * (num_drafts - mean)
+            mean += _RISE * (num_drafts - mean)
             by_drafts[_size(num_drafts)] = (mean, _blend(ratio, time_s / plain_s))
 
     def longest(self, num_sequences: int) -> float:
@@ -108,7 +116,8 @@ class StepCosts:
     def wants_plain(self, num_sequences: int) -> bool:
         """True when the next step should have no drafts, to measure what that takes."""
         size = _size(num_sequences)
-        return size not in self._plain_s or self._since_plain[size] >= _MEASURE_EVERY_STEPS
+        is_known = self._num_plain.get(size, 0) >= _FIRST_PLAIN_STEPS
+        return not is_known or self._since_plain[size] >= _MEASURE_EVERY_STEPS
 
     def ratios(self, num_sequences: int, num_drafts: np.ndarray) -> np.ndarray:
         """How many times a plain step one with so many drafts takes."""
@@ -166,5 +175,7 @@ def _size(count: int) -> int:
 
 
 def _blend(old: float, new: float) -> float:
-    """Smoothed mean that starts at the first value; a hiccup counts as half as much again at most."""
-    return new if old == 0.0 else old + _SMOOTHING * (min(new, 1.5 * old) - old)
+    """Smoothed value that starts at the first; a hiccup counts as half as much again at most."""
+    if old == 0.0 or new < old:
+        return new if old == 0.0 else old + _FALL * (new - old)
+    return old + _RISE * (min(new, 1.5 * old) - old)

@@ -50,7 +50,9 @@ def test_peers_are_read_from_the_command_line() -> None:
     assert peer == Target("other", "http://127.0.0.1:9/v1", "gpt", ("some-gateway", "--port", "9"))
 
 
-@pytest.mark.parametrize("name", ["engine", "gateway", "prefix", "stall", "scheduler", "checkpoints"])
+@pytest.mark.parametrize(
+    "name", ["engine", "gateway", "prefix", "speculative", "stall", "scheduler", "checkpoints"]
+)
 def test_every_benchmark_explains_itself(name: str) -> None:
     command = [sys.executable, "-m", "tests.bench", name, "--help"]
     assert "usage" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -37,7 +37,7 @@ def policy_after(
 @pytest.mark.parametrize("skill", [0.0, 0.3, 0.6, 0.95])
 def test_drafting_is_never_a_loss(num_sequences: int, cost: float, skill: float) -> None:
     speedup, _ = policy_after(cost / num_sequences, num_sequences, skill)
-    assert speedup > 0.96
+    assert speedup > 0.97
 
 
 def test_cheap_right_drafts_are_long_and_dear_ones_short() -> None:
@@ -50,14 +50,16 @@ def test_cheap_right_drafts_are_long_and_dear_ones_short() -> None:
 def test_without_a_figure_for_plain_steps_the_next_is_plain() -> None:
     policy = LengthPolicy()
     assert policy.choose([Acceptance()], [4], 1) == [0]
-    policy.costs.observe(1, 0, PLAIN_S)
+    for _ in range(3):
+        policy.costs.observe(1, 0, PLAIN_S)
     assert policy.choose([Acceptance()], [4], 1)[0] > 0
     assert policy.choose([Acceptance()] * 4, [4] * 4, 4) == [0] * 4, "another batch size, unknown"
 
 
 def test_a_switch_takes_more_than_staying() -> None:
     policy = LengthPolicy()
-    policy.costs.observe(1, 0, PLAIN_S)
+    for _ in range(3):
+        policy.costs.observe(1, 0, PLAIN_S)
     policy.costs.observe(1, 1, PLAIN_S * 1.3)
     rates = np.linspace(0.2, 0.9, 71)
     on = [bool(policy.choose([Acceptance(1.0, r)], [1], 1)[0]) for r in rates]
@@ -67,13 +69,23 @@ def test_a_switch_takes_more_than_staying() -> None:
 
 def test_costs_between_and_beyond_what_was_measured() -> None:
     costs = StepCosts()
-    costs.observe(2, 0, 0.1)
+    for _ in range(3):
+        costs.observe(2, 0, 0.1)
     costs.observe(2, 4, 0.2)
     assert costs.ratios(2, np.array([0, 2, 4, 8])) == pytest.approx([1.0, 1.5, 2.0, 3.0])
     for _ in range(95):
         assert not costs.wants_plain(2)
         costs.observe(2, 4, 0.2)
     assert costs.wants_plain(2)
+
+
+def test_a_machine_that_stutters_is_not_taken_for_a_slow_one() -> None:
+    costs = StepCosts()
+    rng = random.Random(4)
+    for step in range(400):
+        delay = rng.choice([1.0, 1.0, 1.0, 8.0])
+        costs.observe(1, 4 * (step % 4 > 0), delay * PLAIN_S * (1.4 if step % 4 else 1.0))
+    assert costs.ratios(1, np.array([4])) == pytest.approx([1.4], rel=0.15)
 
 
 def test_only_what_was_tried_counts() -> None:

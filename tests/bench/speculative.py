@@ -1,0 +1,179 @@
+"""Tokens per second with each way of drafting against none: one model, this process, interleaved rounds."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from backend.config import EngineConfig, SpeculativeConfig
+from backend.engine.capacity import runner_facts
+from backend.engine.engine import Engine
+from backend.engine.runner import ModelRunner
+from backend.models import LoadedModel, load_model
+from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
+from backend.tokenizer import Tokenizer
+from backend.types import Request, SamplingParams
+from gateway.checkpoints import checkpoint_folder
+from tests.bench import report
+
+PLAIN = "none"
+WAYS = (PLAIN, "ngram", "suffix", "prediction right", "prediction edited", "prediction wrong")
+
+
+@dataclass
+class Tally:
+    """What one way of drafting gave at one number of streams, by round."""
+
+    tokens_per_s: list[float] = field(default_factory=list)
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `python -m tests.bench speculative`."""
+    parser.add_argument("--checkpoint", default="builtin:pico-small", help="builtin:NAME or a folder")
+    parser.add_argument("--member", default="pico-small", help="whose mix of test questions is asked")
+    parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated")
+    parser.add_argument("--streams", default="1,4,16,64")
+    parser.add_argument("--requests", type=int, default=48, help="per round, at least as many as streams")
+    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--drafted", type=int, default=8, help="most tokens drafted per step")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--ignore-eos", action="store_true", help="always --max-tokens tokens")
+    parser.add_argument(
+        "--fixed", action="store_true", help="draft always as many, whatever measurements say"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure and print."""
+    folder = str(checkpoint_folder(arguments.checkpoint))
+    model = load_model(EngineConfig(model="bench", checkpoint=folder))
+    requests = list(_requests(Tokenizer.from_checkpoint(folder), arguments))
+    plain = new_engine(model, folder, PLAIN, arguments, 16)
+    answers = _answers(plain, requests)
+    rows: list[report.Row] = []
+    for streams in map(int, arguments.streams.split(",")):
+        ways = arguments.ways.split(",")
+        engines = {way: new_engine(model, folder, way, arguments, streams) for way in ways}
+        tallies = {way: Tally() for way in ways}
+        asked = {way: _with_prediction(way, requests, answers) for way in ways}
+        for round_ in range(arguments.rounds + 1):
+            for way in ways if round_ % 2 else reversed(ways):
+                # The first round only warms up: tries, measures and fills what a drafter remembers.
+                tally = tallies[way] if round_ else Tally()
+                measure(engines[way], asked[way], streams, tally)
+        rows += _rows(streams, tallies)
+    what = f"{arguments.checkpoint} · {len(requests)} requests, temperature {arguments.temperature:g}"
+    report.show(f"speculative · {what}, median of {arguments.rounds}", rows, arguments.json)
+
+
+def new_engine(
+    model: LoadedModel, folder: str, way: str, arguments: argparse.Namespace, streams: int
+) -> Engine:
+    """An engine without prefix cache, so that every round does the same work."""
+    drafter = PLAIN if way.startswith("prediction") else way
+    config = EngineConfig(
+        model="bench",
+        checkpoint=folder,
+        max_running=streams,
+        prefix_cache=False,
+        speculative=SpeculativeConfig(
+            drafter=drafter, max_tokens=arguments.drafted, adaptive=not arguments.fixed
+        ),
+    )
+    facts = runner_facts(config, model)
+    runner = ModelRunner(model, model.new_kv_storage(facts.num_pages), facts, config.max_running)
+    return Engine(config, runner)
+
+
+def measure(engine: Engine, requests: list[Request], streams: int, tally: Tally) -> None:
+    """All requests, `streams` at a time."""
+    waiting = list(reversed(requests))
+    num_tokens = 0
+    began_s = time.perf_counter()
+    running = 0
+    while waiting or engine.has_work:
+        while waiting and running < streams:
+            engine.add(waiting.pop())
+            running += 1
+        for output in engine.step():
+            num_tokens += len(output.token_ids)
+            tally.drafts += output.num_drafted > 0
+            tally.drafted += output.num_drafted
+            tally.accepted += output.num_accepted
+            running -= output.finish_reason is not None
+    tally.tokens_per_s.append(num_tokens / (time.perf_counter() - began_s))
+
+
+def _requests(tokenizer: Tokenizer, arguments: argparse.Namespace) -> Iterator[Request]:
+    params = SamplingParams(
+        max_tokens=arguments.max_tokens, temperature=arguments.temperature, ignore_eos=arguments.ignore_eos
+    )
+    rng = random.Random("speculative")
+    found = sample_conversations(rng, Mix(EMPHASIS[arguments.member]), arguments.requests, "test")
+    for number, conversation in enumerate(found):
+        messages = [dict(message) for message in conversation["messages"][:-1]]
+        yield Request(
+            request_id=str(number),
+            prompt_token_ids=tokenizer.encode_chat(
+                messages,
+                tools=conversation["tools"],
+                enable_thinking="reasoning_content" in conversation["messages"][-1],
+            ),
+            params=msgspec.structs.replace(params, seed=number),
+        )
+
+
+def _answers(engine: Engine, requests: list[Request]) -> dict[str, list[int]]:
+    answers: dict[str, list[int]] = {request.request_id: [] for request in requests}
+    for request in requests:
+        engine.add(request)
+    while engine.has_work:
+        for output in engine.step():
+            answers[output.request_id] += output.token_ids
+    return answers
+
+
+def _with_prediction(way: str, requests: list[Request], answers: dict[str, list[int]]) -> list[Request]:
+    """The requests with their own answers, those with every tenth token gone, or somebody else's tokens."""
+    if not way.startswith("prediction"):
+        return requests
+    rng = random.Random(way)
+    predicted: list[Request] = []
+    for request in requests:
+        tokens = list(answers[request.request_id])
+        if way == "prediction edited":
+            tokens = [token for i, token in enumerate(tokens) if i % 10 != 9]
+        elif way == "prediction wrong":
+            vocabulary = [token for answer in answers.values() for token in answer]
+            tokens = rng.choices(vocabulary, k=len(tokens))
+        predicted.append(msgspec.structs.replace(request, prediction_token_ids=tokens))
+    return predicted
+
+
+def _rows(streams: int, tallies: dict[str, Tally]) -> Iterator[report.Row]:
+    base = tallies.get(PLAIN)
+    for way, tally in tallies.items():
+        # Rounds are neighbours in time: their quotients are steadier than the quotient of medians.
+        quotients = (
+            [mine / plain for mine, plain in zip(tally.tokens_per_s, base.tokens_per_s, strict=True)]
+            if base
+            else [1.0]
+        )
+        yield {
+            "streams": streams,
+            "drafter": way,
+            "tok/s": statistics.median(tally.tokens_per_s),
+            "speed-up": statistics.median(quotients),
+            "accepted": tally.accepted / tally.drafted if tally.drafted else None,
+            "accepted length": 1 + tally.accepted / tally.drafts if tally.drafts else None,
+        }
