@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
@@ -27,11 +28,18 @@ class Pico:
         self.vocab_size = facts.vocab_size
         self.compiler = GrammarCompiler(PICO, facts.vocab_size, facts.eos_token_ids)
 
-    def engine(self, *, max_running: int = 32, num_pages: int = 1024, **changes: object) -> Engine:
+    def engine(
+        self,
+        *,
+        max_running: int = 32,
+        num_pages: int = 1024,
+        compiler: GrammarCompiler | None | Literal["own"] = "own",
+        **changes: object,
+    ) -> Engine:
         config = self._configure(max_running=max_running, num_pages=num_pages, **changes)
         facts = runner_facts(config, self._model)
         runner = ModelRunner(self._model, self._model.new_kv_storage(num_pages), facts, max_running)
-        return Engine(config, runner, grammars=self.compiler)
+        return Engine(config, runner, grammars=self.compiler if compiler == "own" else compiler)
 
     def request(self, name: str, question: str, grammar: GrammarSpec | None, **params: object) -> Request:
         prompt = self.tokenizer.encode_chat([{"role": "user", "content": question}])
