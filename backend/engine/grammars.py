@@ -13,6 +13,9 @@ from backend.types import Request, ScheduledChunk, Sequence, TokenGrammar
 _PAUSE_S = 0.005
 """A step that has nothing to do but to wait for grammars waits so long at most."""
 
+_MAX_FORCED = 16
+"""Forced tokens drafted at a time. The model may spell the same text otherwise, which rejects them."""
+
 
 class Grammars:
     """Hands sequences their grammars once compiled; until then the queue passes them over.
@@ -23,6 +26,7 @@ class Grammars:
     def __init__(self, compiler: GrammarCompiler | None) -> None:
         self._compiler = compiler
         self._pending: dict[Sequence, Future[LLMatcher]] = {}
+        self._forced: dict[Sequence, tuple[int, list[int]]] = {}  # tokens it had when these were drafted
 
     @property
     def has_pending(self) -> bool:
@@ -68,10 +72,19 @@ class Grammars:
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""
         self._pending.pop(sequence, None)
+        self._forced.pop(sequence, None)
 
     def forced(self, sequence: Sequence) -> list[int]:
-        """Tokens that spell what must come next."""
-        return [] if sequence.grammar is None else sequence.grammar.forced_tokens()
+        """Tokens that spell what must come next: twice as many as of the last ones were kept, and one."""
+        if sequence.grammar is None or not (forced := sequence.grammar.forced_tokens()):
+            return []
+        limit = _MAX_FORCED
+        if sequence in self._forced:
+            start, last = self._forced[sequence]
+            kept = sequence.tokens[start : start + len(last)]
+            limit = min(limit, 1 + 2 * sum(map(int.__eq__, last, kept)))
+        self._forced[sequence] = len(sequence.tokens), forced[:limit]
+        return forced[:limit]
 
     def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
         """How many tokens of a draft may come."""

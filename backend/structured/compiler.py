@@ -16,7 +16,7 @@ from backend.errors import CheckpointError, QueueFull, RequestError
 from backend.structured.automata import build
 from backend.structured.grammar import Grammar
 from backend.structured.library_text import library_text
-from backend.structured.sandbox import Sandbox, SandboxLimits
+from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits
 from backend.structured.vocabulary import Vocabulary
 from backend.types import GrammarSpec
 
@@ -53,7 +53,7 @@ class GrammarCompiler:
         key = _key(spec)
         with self._lock:
             future = self._found.get(key)
-            if future is not None:
+            if future is not None and not _is_undecided(future):
                 self._found.move_to_end(key)
                 return future
             if sum(not future.done() for future in self._found.values()) >= _MAX_PENDING:
@@ -82,6 +82,8 @@ class GrammarCompiler:
         sandbox = self._sandboxes.get()
         try:
             against = sandbox.check(text)
+        except SandboxEnded as error:
+            raise _OverLimit(_refusal(str(error)), spec.param) from None
         finally:
             self._sandboxes.put(sandbox)
         if not against:
@@ -89,7 +91,19 @@ class GrammarCompiler:
                 return build(text, self._vocabulary)
             except ValueError as error:
                 against = str(error)
-        raise RequestError(f"the grammar is refused: {against}; simplify or mend it", spec.param)
+        raise RequestError(_refusal(against), spec.param)
+
+
+class _OverLimit(RequestError):
+    """Too slow or too large; the machine may have been busy, so this is tried again when asked again."""
+
+
+def _is_undecided(found: Future[LLMatcher]) -> bool:
+    return found.done() and not found.cancelled() and isinstance(found.exception(), _OverLimit)
+
+
+def _refusal(against: str) -> str:
+    return f"the grammar is refused: {against}; simplify or mend it"
 
 
 def open_compiler(

@@ -49,7 +49,7 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
 
     def check(self, text: str) -> str:
-        """What speaks against a grammar's text; "" when it compiles within the limits."""
+        """What speaks against a grammar's text; "" when it compiles. Raises SandboxEnded at a limit."""
         try:
             process = self._process or self._start()
             data = text.encode()
@@ -60,9 +60,9 @@ class Sandbox:
             except OSError:
                 raise SandboxEnded("it cannot be compiled") from None
             return self._reply(process, self._limits.time_s).decode("utf-8", "replace")
-        except SandboxEnded as error:
+        except SandboxEnded:
             self.close()
-            return str(error)
+            raise
 
     def close(self) -> None:
         """End the process."""
