@@ -14,6 +14,7 @@ from backend.server.encoder_client import EncoderClient
 from backend.tokenizer import Tokenizer
 from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
+from gateway.openai.adapters import AdaptersEndpoint
 from gateway.openai.endpoint import ModelEndpoint
 from gateway.openai.health import HealthEndpoint
 from gateway.openai.models import ModelsEndpoint
@@ -45,7 +46,9 @@ def build_app(
 
     `providers` replace those of the models that they name. Raises CheckpointError or TelemetryError.
     """
-    metrics = Metrics(policies.models, Path(settings.metrics_dir) if settings.metrics_dir else None)
+    adapters = [name for e in policies.models.values() if e.engine is not None for name in e.engine.adapters]
+    folder = Path(settings.metrics_dir) if settings.metrics_dir else None
+    metrics = Metrics([*policies.models, *adapters], folder)
     tracing = start_tracing(settings.telemetry)
     builder = _Builder(settings, policies, metrics, dict(providers or {}))
     models = ModelTable(
@@ -54,7 +57,8 @@ def build_app(
     )
     door = Door(Telemetry(tracing, metrics), {POLICY_HEADER: policies.version})
     pipeline = Pipeline(KeyRing(settings.api_keys), models, policies.version)
-    routes = _model_routes(door, settings, pipeline) + _other_routes(door, settings, models, metrics)
+    routes = _model_routes(door, settings, pipeline)
+    routes += _other_routes(door, settings, policies, models, metrics)
     return door.router(routes, [_TracingResource(tracing), *builder.resources])
 
 
@@ -75,12 +79,18 @@ def _model_routes(door: Door, settings: Settings, pipeline: Pipeline) -> list[Ro
     ]
 
 
-def _other_routes(door: Door, settings: Settings, models: ModelTable, metrics: Metrics) -> list[Route]:
+def _other_routes(
+    door: Door, settings: Settings, policies: Policies, models: ModelTable, metrics: Metrics
+) -> list[Route]:
     keys = KeyRing(settings.api_keys)
     listing = ModelsEndpoint(keys, models)
     text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
     health = HealthEndpoint(models, metrics)
+    loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
+    adapters = AdaptersEndpoint(keys, models, loading, settings.max_body_bytes)
     return [
+        door.route("POST", "/v1/load_lora_adapter", "other", adapters.load),
+        door.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),
         door.route("GET", "/v1/models", "models", listing.list),
         door.route("GET", "/v1/models/{id:path}", "models", listing.show),
         door.route("POST", "/tokenize", "tokenize", text.tokenize),
@@ -107,7 +117,9 @@ class _Builder:
 
     def build(self, name: str) -> ServedModel:
         """The model `name` of the policies."""
-        return replace(self._served(name), price=self._policies.models[name].price)
+        entry = self._policies.models[name]
+        adapters = frozenset(entry.engine.adapters if entry.engine is not None else ())
+        return replace(self._served(name), price=entry.price, adapters=adapters)
 
     def _served(self, name: str) -> ServedModel:
         entry = self._policies.models[name]

@@ -1,4 +1,4 @@
-"""`penstock serve | check | chat | eval | schema`."""
+"""`penstock serve | check | chat | adapters | eval | schema`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 
 from backend.errors import CheckpointError
 from gateway import settings
+from gateway.adapters import adapter_folder
 from gateway.checkpoints import checkpoint_folder
 from gateway.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.evaluation.flags import read_plan
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--max-tokens", type=int, help="the most tokens of an answer")
     chat.add_argument("--effort", help="reasoning_effort: none, low, medium, high …; default: the server's")
     chat.set_defaults(run=_chat)
+    _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
     evaluate = commands.add_parser("eval", help="measure how well models answer")
     kinds = evaluate.add_subparsers(title="what to evaluate", required=True, metavar="KIND")
     models = kinds.add_parser("models", help="ask models of an OpenAI-compatible API the test questions")
@@ -94,6 +96,31 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--drain-timeout", type=float, dest="drain_timeout_s", metavar="SECONDS")
     serve.add_argument("--access-log", action="store_true", default=None, help="log a line per request")
     serve.set_defaults(run=_serve)
+
+
+def _add_adapters(adapters: argparse.ArgumentParser) -> None:
+    actions = adapters.add_subparsers(title="actions", dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="those that can be asked for, and their base models")
+    load = actions.add_parser("load", help="serve an adapter, or serve it anew")
+    unload = actions.add_parser("unload", help="serve an adapter no longer; answers under way finish")
+    for action in (load, unload):
+        action.add_argument("name")
+        action.add_argument("--base", help="its base model, where several engines run")
+    load.add_argument("path", help="absolute folder on the gateway's machine, or builtin:NAME")
+    for action in (listing, load, unload):
+        action.add_argument("--url", help="the gateway, default $PENSTOCK_URL or http://127.0.0.1:8080")
+        action.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
+    adapters.set_defaults(run=_adapters)
+
+
+def _adapters(options: argparse.Namespace) -> int:
+    from gateway.adapter_command import AdapterCommand
+
+    key = options.api_key or settings.default_client_key()
+    command = AdapterCommand(options.url or settings.default_url(), key, sys.stdout)
+    if options.action == "load":
+        return command.load(options.name, options.path, options.base)
+    return command.unload(options.name, options.base) if options.action == "unload" else command.list()
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -178,6 +205,8 @@ def _check(options: argparse.Namespace) -> int:
     for entry in policies.models.values():
         if entry.engine is not None:
             checkpoint_folder(entry.engine.checkpoint)
+            for adapter in entry.engine.adapters.values():
+                adapter_folder(adapter.path)
     models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
     routes = ", ".join(f"{name} -> {route.model}" for name, route in policies.routes.items())
     sys.stdout.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")

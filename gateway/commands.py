@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from backend.config import EngineConfig, SpeculativeConfig
+from gateway.adapters import adapter_folder
 from gateway.checkpoints import checkpoint_folder
 from gateway.child import Command
 from gateway.settings import Settings, child_environment
@@ -36,8 +37,9 @@ def backend(name: str, policies: Policies, settings: Settings, folder: Path) -> 
 def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
     values = msgspec.structs.asdict(engine)
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
-    for name_of_text in ("reasoning", "tool_parser"):  # templates and text are the gateway's
+    for name_of_text in ("reasoning", "tool_parser", "adapter_loading"):  # the gateway's own
         del values[name_of_text]
+    values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}
     speculative = engine.speculative
     values["speculative"] = SpeculativeConfig(drafter=speculative.drafter, max_tokens=speculative.max_tokens)
     telemetry = settings.telemetry

@@ -59,6 +59,8 @@ class Converter:
             return self._struct(node, kind, path)
         if isinstance(kind, inspect.DictType):
             return self._names(node, kind, path)
+        if isinstance(kind, inspect.ListType):
+            return self._list(node, kind, path)
         return self._leaf(node, kind, path)
 
     def _struct(self, node: yaml.Node, kind: inspect.StructType, path: Path) -> dict[str, Any] | None:
@@ -88,6 +90,14 @@ class Converter:
             converted = self.convert(value, kind.value_type, (*path, key.value))
             values[key.value] = converted
         return values
+
+    def _list(self, node: yaml.Node, kind: inspect.ListType, path: Path) -> list[Any] | None:
+        if not isinstance(node, yaml.SequenceNode):
+            self.report(node, f"{'.'.join(path)} must be a list, not {_describe(node)}")
+            return None
+        return [
+            self.convert(item, kind.item_type, (*path, str(number))) for number, item in enumerate(node.value)
+        ]
 
     def _pairs(self, node: yaml.Node, path: Path) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
         """Yield a mapping's keys and values with `<<` resolved; reports duplicates and non-mappings."""

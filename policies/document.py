@@ -71,6 +71,40 @@ class Speculative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = True
 
 
+AdapterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]
+"""An adapter's name; clients send it alone or as `BASE:NAME`."""
+
+
+class AdapterEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """LoRA weights that are a model of their own on top of an engine's."""
+
+    path: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Folder in PEFT's format (adapter_config.json, adapter_model.safetensors); a "
+            "relative path starts at this file's folder. `builtin:NAME` is one that ships with Penstock.",
+        ),
+    ]
+    description: str = ""
+
+
+class AdapterLoading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may load and unload adapters while the engine runs, and from where."""
+
+    principals: Annotated[
+        list[str],
+        Meta(
+            description="Tenants: `key-` and the first 8 hex digits of the SHA-256 of an API key; `default` "
+            "is everybody where no key is configured."
+        ),
+    ]
+    folders: Annotated[
+        list[str],
+        Meta(description="Absolute, or from this file's folder; everything below them may be read."),
+    ] = []
+
+
 class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checkpoint that an engine process of ours serves."""
 
@@ -100,6 +134,13 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             description="How the model writes tool calls; `auto`: as its chat template writes earlier ones."
         ),
     ] = "auto"
+    adapters: dict[AdapterName, AdapterEntry] = {}
+    adapter_loading: AdapterLoading | None = None
+    adapter_slots: Annotated[
+        int, Meta(ge=1, le=256, description="Different adapters in one batch; more take turns.")
+    ] = 8
+    max_adapter_rank: Annotated[int, Meta(ge=1, le=1024)] = 64
+    adapter_host_bytes: Positive = 1 << 30
 
 
 class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -98,8 +98,17 @@ class _Merge:
                 what = " and ".join(given) if given else "none"
                 message = f"models.{name} needs exactly one of {', '.join(_KINDS)}, has {what}"
                 self.problems.append(Problem(self.places[("models", name)], message))
+            self._check_adapters(name)
         for name, route in self.sections["routes"].items():
             self._check_route(name, (route or {}).get("model"), models)
+
+    def _check_adapters(self, model: str) -> None:
+        """An adapter is asked for by its name: no model and no route may have it."""
+        taken = {**self.sections["models"], **self.sections["routes"]}
+        for path, place in self.places.items():
+            if path[:4] == ("models", model, "engine", "adapters") and len(path) == 5 and path[4] in taken:
+                message = f"adapter {path[4]!r} of {model!r} has the name of a model or route; rename one"
+                self.problems.append(Problem(place, message))
 
     def _check_route(self, name: str, target: str | None, models: dict[str, Any]) -> None:
         if name in models:
@@ -128,9 +137,18 @@ def _with_absolute_checkpoint(entry: Any, folder: Path) -> Any:  # noqa: ANN401 
     for kind in ("engine", "encoder"):
         section = (entry or {}).get(kind) or {}
         checkpoint = section.get("checkpoint", "builtin:")
-        if not checkpoint.startswith("builtin:"):
-            section["checkpoint"] = str((folder / Path(checkpoint).expanduser()).resolve())
+        section["checkpoint"] = _absolute(checkpoint, folder)
+        for adapter in (section.get("adapters") or {}).values():
+            if adapter and "path" in adapter:
+                adapter["path"] = _absolute(adapter["path"], folder)
+        loading = section.get("adapter_loading") or {}
+        if "folders" in loading:
+            loading["folders"] = [_absolute(each, folder) for each in loading["folders"] if each]
     return entry
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return path if path.startswith("builtin:") else str((folder / Path(path).expanduser()).resolve())
 
 
 def merge_models(policies: Policies, models: dict[str, ModelEntry]) -> Policies:

@@ -23,22 +23,26 @@ class ModelsEndpoint:
     async def list(self, call: Call) -> None:
         """All of them."""
         self._keys.identify(call.authorization)
-        entries = [_entry(model.name, model) for model in self._models.models.values()]
-        entries += [_entry(name, self._models.resolve(name)) for name in self._models.routes]
+        entries = [model_entry(model.name, model) for model in self._models.models.values()]
+        entries += [model_entry(name, self._models.resolve(name)) for name in self._models.routes]
+        entries += [model_entry(model.name, model) for model in self._models.adapted()]
         await call.respond(encode({"object": "list", "data": entries}))
 
     async def show(self, call: Call) -> None:
         """One of them; raises NotFound."""
         self._keys.identify(call.authorization)
         name: str = call.scope["path_params"]["id"]
-        await call.respond(encode(_entry(name, self._models.resolve(name))))
+        await call.respond(encode(model_entry(name, self._models.resolve(name))))
 
 
-def _entry(name: str, model: ServedModel) -> dict[str, Any]:
+def model_entry(name: str, model: ServedModel) -> dict[str, Any]:
+    """What /v1/models says of a model under one of its names."""
     entry = {"id": name, "object": "model", "created": model.created, "owned_by": model.owned_by}
     if model.engine is not None and model.engine.client.hello is not None:
         entry["max_model_len"] = model.engine.client.hello.max_model_tokens  # vLLM's name for it
-    if model.name != name:
+    if model.parent:
+        entry["parent"] = model.parent  # vLLM's name for an adapter's base
+    elif model.name != name:
         entry["root"] = model.name  # vLLM's name for what answers: a route leads to it
     if model.price is not None:
         entry["pricing"] = _pricing(model.price)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
@@ -44,12 +46,24 @@ class ServedModel:
     state: Callable[[], ModelState] = always_ready
     engine: EngineProvider | None = None  # of our own engine only: tokenizer and limits, for /tokenize
     price: Price | None = None
+    adapters: frozenset[str] = frozenset()  # those of the policy; the engine's client knows of others
+    parent: str = ""  # an adapter's base model
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
     def owned_by(self) -> str:
         """As /v1/models shows it."""
         return "upstream" if self.kind == "upstream" else "penstock"
+
+
+def _adapters_of(model: ServedModel) -> AbstractSet[str]:
+    return model.adapters if model.engine is None else model.adapters | model.engine.client.adapters.keys()
+
+
+def _with_adapter(base: ServedModel, adapter: str, name: str) -> ServedModel:
+    assert base.engine is not None
+    engine = base.engine.adapted(adapter, name)
+    return replace(base, name=name, provider=engine, engine=engine, parent=base.name, adapters=frozenset())
 
 
 class ModelTable:
@@ -62,14 +76,35 @@ class ModelTable:
 
     def resolve(self, name: str) -> ServedModel:
         """The model behind a model's or a route's name; raises NotFound with the nearest known name."""
-        found = self.models.get(name) or self.models.get(self.routes.get(name, ""))
+        found = self.models.get(name) or self.models.get(self.routes.get(name, "")) or self._adapted(name)
         if found is None:
-            near = get_close_matches(name[:128], [*self.models, *self.routes], n=1)
+            adapted = [model.name for model in self.adapted()]
+            near = get_close_matches(name[:128], [*self.models, *self.routes, *adapted], n=1)
             hint = f" Did you mean {near[0]!r}?" if near else " GET /v1/models lists those that exist."
             raise NotFound(
                 f"The model {name[:128]!r} does not exist.{hint}", param="model", code="model_not_found"
             )
         return found
+
+    def adapted(self) -> list[ServedModel]:
+        """Every adapter as a model: by its own name where that is unique, else as `base:adapter`."""
+        found = [(model, name) for model in self.models.values() for name in sorted(_adapters_of(model))]
+        counts = Counter(name for _, name in found)
+        return [
+            _with_adapter(model, name, name if counts[name] == 1 else f"{model.name}:{name}")
+            for model, name in found
+        ]
+
+    def _adapted(self, name: str) -> ServedModel | None:
+        """The base model with an adapter, asked for as `adapter`, where that is unique, or `base:adapter`."""
+        bases = [model for model in self.models.values() if name in _adapters_of(model)]
+        if len(bases) == 1:
+            return _with_adapter(bases[0], name, name)
+        for model in self.models.values():
+            own = name.removeprefix(f"{model.name}:")
+            if own != name and own in _adapters_of(model):
+                return _with_adapter(model, own, name)
+        return None
 
     def only_engine(self) -> ServedModel | None:
         """The one model of our own engine; None when there are none or several."""

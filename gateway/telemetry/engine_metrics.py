@@ -38,6 +38,7 @@ GAUGES: Final = {
     "num_running": ("penstock_engine_running_requests", "Sequences running."),
     "free_pages": ("penstock_engine_free_pages", "KV pages free or evictable."),
     "total_pages": ("penstock_engine_total_pages", "KV pages."),
+    "adapters_on_device": ("penstock_engine_adapters_on_device", "Adapters ready for the next step."),
     "cached_pages": ("penstock_engine_cached_pages", "KV pages held by the prefix tree, evictable."),
 }
 COUNTERS: Final = {
@@ -49,6 +50,7 @@ COUNTERS: Final = {
     ),
     "generated_tokens_total": ("penstock_engine_generated_tokens", "Tokens generated."),
     "drafts_total": ("penstock_engine_drafts", "Drafts verified: one per sequence and step."),
+    "adapter_loads_total": ("penstock_engine_adapter_loads", "Adapters copied to the device."),
     "preemptions_total": ("penstock_engine_preemptions", "Sequences that lost their pages for a while."),
 }
 # By position of the token in its draft, from 1; mean accepted length = 1 + accepted tokens / drafts.
@@ -135,6 +137,13 @@ def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
         for reason, value in snapshot.requests_total.items():
             finished.add_metric([model, reason], value)
     yield finished
+    adapted = CounterMetricFamily(
+        "penstock_engine_adapter_requests", "Sequences by adapter.", labels=["model", "adapter"]
+    )
+    for model, snapshot in stats.items():
+        for adapter, value in snapshot.adapter_requests_total.items():
+            adapted.add_metric([model, adapter], value)
+    yield adapted
     for name, help_, counts, total, bounds in HISTOGRAMS:
         histogram = HistogramMetricFamily(name, help_, labels=["model"])
         for model, snapshot in stats.items():

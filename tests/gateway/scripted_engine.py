@@ -10,8 +10,21 @@ from pathlib import Path
 
 import msgspec
 
+from backend.lora.info import AdapterInfo
 from backend.server.framing import FrameReader, encode_frame
-from backend.server.messages import Cancel, Heartbeat, Hello, Outputs, Rejected, Submit, ToEngine
+from backend.server.messages import (
+    AdapterResult,
+    Adapters,
+    Cancel,
+    Heartbeat,
+    Hello,
+    LoadAdapter,
+    Outputs,
+    Rejected,
+    Submit,
+    ToEngine,
+    UnloadAdapter,
+)
 from backend.server.stats import EngineStats
 from backend.types import Request, StepOutput
 
@@ -26,6 +39,8 @@ class ScriptedEngine:
         self.script = script
         self.rejection: Rejected | None = None  # for every request, while it is set
         self.requests: list[Request] = []
+        self.adapters: dict[str, AdapterInfo] = {}
+        self.adapter_error = ""  # for every adapter, while it is set
         self.cancelled: list[str] = []
         self.cancellation = asyncio.Event()
         self._hello = Hello(
@@ -54,6 +69,7 @@ class ScriptedEngine:
         frames = FrameReader()
         decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
         _write(writer, self._hello)
+        _write(writer, Adapters(list(self.adapters.values())))
         beats = asyncio.create_task(_beat(writer))
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
@@ -72,6 +88,25 @@ class ScriptedEngine:
                 self.cancelled.append(request_id)
                 self._tasks[request_id].cancel()
             self.cancellation.set()
+
+        elif isinstance(message, LoadAdapter | UnloadAdapter):
+            self._adapter(message, writer)
+
+    def _adapter(self, message: LoadAdapter | UnloadAdapter, writer: asyncio.StreamWriter) -> None:
+        """Adapters exist by name alone here; a name's digest grows with each loading."""
+        if self.adapter_error or (isinstance(message, UnloadAdapter) and message.name not in self.adapters):
+            _write(writer, AdapterResult(message.call_id, error=self.adapter_error or "no such adapter"))
+            return
+        if isinstance(message, UnloadAdapter):
+            info = self.adapters.pop(message.name)
+        else:
+            known = self.adapters.get(message.name)
+            digest = (known.digest if known else "") + f"<{message.name}>"
+            info = AdapterInfo(message.name, digest, "scripted", 8, 1000, message.path)
+            self.adapters[message.name] = info
+        for each in self._writers:
+            _write(each, Adapters(list(self.adapters.values())))
+        _write(writer, AdapterResult(message.call_id, info))
 
     async def _play(self, request: Request, writer: asyncio.StreamWriter) -> None:
         if self.rejection is not None:

@@ -255,3 +255,37 @@ def test_reasoning_by_default(tmp_path: Path) -> None:
     wrong = text.replace("medium", "midium")
     ((_, line, message),) = problems(write(tmp_path, a=wrong))
     assert line == 5 and "default_effort" in message and "did you mean 'medium'?" in message
+
+
+ADAPTED = GOOD.replace(
+    "pico-small\n",
+    "pico-small\n"
+    "      adapters:\n"
+    "        german: {path: adapters/german}\n"
+    "        json: {path: 'builtin:json'}\n"
+    "      adapter_loading: {principals: [default], folders: [more]}\n",
+)
+
+
+def test_adapters_and_who_may_load_more(tmp_path: Path) -> None:
+    engine = load_policies(write(tmp_path, a=ADAPTED)).models["small"].engine
+    assert engine is not None and engine.adapter_loading is not None
+    paths = {name: entry.path for name, entry in engine.adapters.items()}
+    assert paths == {"german": str(tmp_path / "adapters" / "german"), "json": "builtin:json"}
+    assert engine.adapter_loading.folders == [str(tmp_path / "more")]
+    assert engine.adapter_loading.principals == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("german:", "auto:", 6, "adapter 'auto' of 'small' has the name of a model or route"),
+        ("german:", "'a:b':", 6, "expected a string of the form"),
+        ("[default]", "default", 8, "principals must be a list, not 'default'"),
+        ("[default]", "[[]]", 8, "principals.0 must be a string"),
+        ("principals", "principal", 8, "did you mean 'principals'?"),
+    ],
+)
+def test_wrong_adapters(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    found = problems(write(tmp_path, a=ADAPTED.replace(old, new)))
+    assert any(at == line and message in text for _, at, text in found), found

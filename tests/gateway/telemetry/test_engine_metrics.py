@@ -38,6 +38,9 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         drafted_tokens_total=[20, 15, 9],
         accepted_tokens_total=[16, 6, 3],
         requests_total={"stop": 13, "length": 14},
+        adapters_on_device=5,
+        adapter_loads_total=17,
+        adapter_requests_total={"german": 18},
         step_time_s=counts(STEP_TIME_BOUNDS_S),
         step_time_sum_s=1.5,
         step_tokens=counts(STEP_TOKENS_BOUNDS),
@@ -62,6 +65,8 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         "prefix_hit_tokens_total": 10,
         "generated_tokens_total": 11,
         "preemptions_total": 12,
+        "adapters_on_device": 5,
+        "adapter_loads_total": 17,
         "drafts_total": 20,
         "mean_accepted_length": 1 + 25 / 20,
         "step_seconds_sum": 1.5,
@@ -79,6 +84,8 @@ def test_every_field_of_the_snapshot_is_published() -> None:
     for reason, value in stats.requests_total.items():
         found = sample(metrics, "penstock_engine_requests_total", model="pico", finish_reason=reason)
         assert found == value
+    adapted = sample(metrics, "penstock_engine_adapter_requests_total", model="pico", adapter="german")
+    assert adapted == 18
     assert set(EngineStats.__struct_fields__) == {
         name for name in EngineStats.__struct_fields__ if getattr(stats, name)
     }

@@ -1,0 +1,101 @@
+"""POST /v1/load_lora_adapter and /v1/unload_lora_adapter, with vLLM's bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from backend.errors import AdapterError
+from gateway.adapters import check_may_load, loadable_folder
+from gateway.auth import KeyRing, Principal
+from gateway.errors import InvalidRequest, NotFound
+from gateway.openai.models import model_entry
+from gateway.openai.parse import decode_body, typed
+from gateway.openai.shape import encode
+from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.providers.engine import EngineProvider
+from gateway.web.call import Call
+from policies.document import AdapterLoading, AdapterName
+
+
+class LoadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which folder to serve under which name; an adapter that has the name already is replaced."""
+
+    lora_name: AdapterName
+    lora_path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    base_model: str | None = None  # extension; needed where several engines run
+    load_inplace: bool | None = None  # vLLM's; a name is always loaded anew
+
+
+class UnloadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which adapter to serve no longer."""
+
+    lora_name: AdapterName
+    base_model: str | None = None  # extension, as above
+    lora_int_id: int | None = None  # vLLM's; names suffice
+
+
+class AdaptersEndpoint:
+    """Loads and unloads adapters for principals that the policies name."""
+
+    def __init__(
+        self,
+        keys: KeyRing,
+        models: ModelTable,
+        loading: Mapping[str, AdapterLoading | None],
+        max_body_bytes: int,
+    ) -> None:
+        """`loading`: by the name of the base model."""
+        self._keys = keys
+        self._models = models
+        self._loading = loading
+        self._max_body_bytes = max_body_bytes
+
+    async def load(self, call: Call) -> None:
+        """Answer with the new model's entry."""
+        principal = self._authorize(call)
+        request = typed(decode_body(await call.read_json_bytes(self._max_body_bytes)), LoadRequest)
+        base, engine = self._base(request.base_model)
+        folder = loadable_folder(request.lora_path, check_may_load(principal, self._loading.get(base.name)))
+        if request.lora_name in self._models.models or request.lora_name in self._models.routes:
+            raise InvalidRequest(
+                f"{request.lora_name!r} is the name of a model or route. Choose another.", param="lora_name"
+            )
+        try:
+            await engine.client.load_adapter(request.lora_name, str(folder))
+        except AdapterError as error:
+            raise InvalidRequest(str(error), param="lora_path", code="invalid_adapter") from None
+        found = self._models.resolve(f"{base.name}:{request.lora_name}")
+        await call.respond(encode(model_entry(request.lora_name, found)))
+
+    async def unload(self, call: Call) -> None:
+        """Answer as OpenAI does when a model is deleted."""
+        principal = self._authorize(call)
+        request = typed(decode_body(await call.read_json_bytes(self._max_body_bytes)), UnloadRequest)
+        base, engine = self._base(request.base_model)
+        check_may_load(principal, self._loading.get(base.name))
+        try:
+            await engine.client.unload_adapter(request.lora_name)
+        except AdapterError as error:
+            raise NotFound(str(error), param="lora_name", code="adapter_not_found") from None
+        await call.respond(encode({"id": request.lora_name, "object": "model", "deleted": True}))
+
+    def _authorize(self, call: Call) -> Principal:
+        """Who may load into no engine is sent away before a byte of the body is read."""
+        principal = self._keys.identify(call.authorization)
+        allowed = [each for each in self._loading.values() if each and principal.tenant in each.principals]
+        check_may_load(principal, allowed[0] if allowed else None)
+        return principal
+
+    def _base(self, name: str | None) -> tuple[ServedModel, EngineProvider]:
+        model = self._models.only_engine() if name is None else self._models.models.get(name)
+        if model is None or model.engine is None:
+            engines = [each.name for each in self._models.models.values() if each.engine is not None]
+            raise InvalidRequest(
+                f"'base_model' must name the engine's model that the adapter is for: {', '.join(engines)}.",
+                param="base_model",
+            )
+        return model, model.engine

@@ -1,0 +1,120 @@
+"""Adapters as models: listed with their base, asked for by name, loaded by whom the policy lets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.app import build_app
+from gateway.providers.engine import EngineProvider
+from gateway.settings import Settings
+from policies.document import AdapterEntry, AdapterLoading, EngineModel, ModelEntry, Policies, Route
+from tests.gateway.conftest import REPLY, http_client
+from tests.gateway.scripted_engine import ScriptedEngine
+
+ADMIN, OTHER = "admin-key", "other-key"
+QUESTION = {"messages": [{"role": "user", "content": "?"}]}
+
+
+def tenant(key: str) -> str:
+    return f"key-{sha256(key.encode()).hexdigest()[:8]}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("one", "two"):
+        (tmp_path / "allowed" / name).mkdir(parents=True)
+        for file in ("adapter_config.json", "adapter_model.safetensors"):
+            (tmp_path / "allowed" / name / file).write_bytes(b"")
+    return tmp_path / "allowed"
+
+
+@pytest.fixture
+async def http(provider: EngineProvider, folder: Path) -> AsyncIterator[httpx.AsyncClient]:
+    loading = AdapterLoading(principals=[tenant(ADMIN)], folders=[str(folder)])
+    engine = EngineModel(
+        checkpoint="/none", adapters={"fixed": AdapterEntry(path="/f")}, adapter_loading=loading
+    )
+    policies = Policies(models={"ours": ModelEntry(engine=engine)}, routes={"auto": Route(model="ours")})
+    app = build_app(Settings(api_keys=(ADMIN, OTHER)), policies, {"ours": provider})
+    async with http_client(app, authorization=f"Bearer {ADMIN}") as client:
+        yield client
+
+
+async def load(http: httpx.AsyncClient, name: str, path: Path, **more: Any) -> httpx.Response:  # noqa: ANN401
+    return await http.post("/v1/load_lora_adapter", json={"lora_name": name, "lora_path": str(path), **more})
+
+
+async def ask(http: httpx.AsyncClient, model: str) -> httpx.Response:
+    return await http.post("/v1/chat/completions", json={"model": model, **QUESTION})
+
+
+async def test_loaded_asked_replaced_and_unloaded(
+    http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
+) -> None:
+    answer = await load(http, "german", folder / "one")
+    assert answer.status_code == 200 and answer.json()["parent"] == "ours"
+    listed = {entry["id"]: entry for entry in (await http.get("/v1/models")).json()["data"]}
+    assert listed["german"]["parent"] == "ours" and "root" not in listed["german"]
+    assert set(listed) == {"ours", "auto", "fixed", "german"}
+    assert (await http.get("/v1/models/ours:german")).json()["parent"] == "ours"
+    for model in ("german", "ours:german"):
+        body = (await ask(http, model)).json()
+        assert body["model"] == model and body["choices"][0]["message"]["content"] == REPLY
+        assert body["system_fingerprint"] == "fp_<german>"
+    assert (await load(http, "german", folder / "two", load_inplace=True)).status_code == 200
+    await ask(http, "german")
+    await ask(http, "ours")
+    assert [r.adapter for r in engine.requests] == ["<german>", "<german>", "<german><german>", ""]
+    gone = await http.post("/v1/unload_lora_adapter", json={"lora_name": "german"})
+    assert gone.json() == {"id": "german", "object": "model", "deleted": True}
+    missing = await ask(http, "german")
+    assert missing.status_code == 404 and missing.json()["error"]["code"] == "model_not_found"
+    again = await http.post("/v1/unload_lora_adapter", json={"lora_name": "german"})
+    assert again.status_code == 404 and again.json()["error"]["code"] == "adapter_not_found"
+
+
+async def test_what_cannot_be_loaded(http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path) -> None:
+    cases: list[tuple[str, Path, str]] = [
+        ("ours", folder / "one", "lora_name"),
+        ("auto", folder / "one", "lora_name"),
+        ("a:b", folder / "one", "lora_name"),
+        ("x", folder / "three", "lora_path"),
+        ("x", Path("/etc"), "lora_path"),
+    ]
+    for name, path, param in cases:
+        answer = await load(http, name, path)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == param, name
+    wrong_base = await load(http, "x", folder / "one", base_model="theirs")
+    assert wrong_base.status_code == 400 and wrong_base.json()["error"]["param"] == "base_model"
+    engine.adapter_error = "adapter_model.safetensors is not complete"
+    broken = await load(http, "x", folder / "one")
+    assert broken.status_code == 400
+    assert broken.json()["error"] == {
+        "message": engine.adapter_error,
+        "type": "invalid_request_error",
+        "param": "lora_path",
+        "code": "invalid_adapter",
+    }
+
+
+@pytest.mark.parametrize("path", ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"])
+async def test_strangers_are_refused_before_their_body_is_read(http: httpx.AsyncClient, path: str) -> None:
+    answer = await http.post(path, content=b"no json", headers={"authorization": f"Bearer {OTHER}"})
+    assert answer.status_code == 403 and answer.json()["error"]["code"] == "adapter_loading_forbidden"
+    assert tenant(OTHER) in answer.json()["error"]["message"]
+    assert (await http.post(path, headers={"authorization": "Bearer no"})).status_code == 401
+
+
+async def test_an_adapter_of_the_policy_that_the_engine_lacks(http: httpx.AsyncClient) -> None:
+    answer = await ask(http, "fixed")
+    assert answer.status_code == 404 and "not loaded" in answer.json()["error"]["message"]
+
+
+async def test_without_a_policy_nobody_may_load(engine_http: httpx.AsyncClient, folder: Path) -> None:
+    assert (await load(engine_http, "x", folder / "one")).status_code == 403
