@@ -10,7 +10,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from backend.pico.drafters.store import DRAFTERS, HEADS, load_drafter, new_drafter, save_drafter
+from backend.pico.drafters.eagle import Eagle, EagleConfig
+from backend.pico.drafters.medusa import Medusa, MedusaConfig
+from backend.pico.drafters.mixture_of_attentions import MixtureConfig, MixtureOfAttentions
+from backend.pico.drafters.store import (
+    DRAFTERS,
+    HEADS,
+    MAX_HEADS_BYTES,
+    load_drafter,
+    new_drafter,
+    save_drafter,
+)
 from backend.pico.drafters.target import Target, View
 
 
@@ -33,6 +43,16 @@ def test_round_trip(name: str, target: Target, view: View, target_folder: Path, 
     assert torch.equal(read.drafts(target, view), drafter.drafts(target, view))
     tensors = load_file(tmp_path / "out" / "model.safetensors")
     assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
+
+
+def test_all_heads_of_the_large_model_together_are_small() -> None:
+    layer = (192, 384, 6, 2, 32, 1e-6, 10000.0)
+    heads = (
+        Medusa(MedusaConfig(192)),
+        Eagle(EagleConfig(*layer)),
+        MixtureOfAttentions(MixtureConfig(*layer, num_target_layers=5)),
+    )
+    assert sum(2 * parameter.numel() for head in heads for parameter in head.parameters()) <= MAX_HEADS_BYTES
 
 
 @pytest.mark.parametrize("name", HEADS)
