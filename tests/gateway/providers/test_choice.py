@@ -15,6 +15,8 @@ from backend.types import FinishReason, StepOutput, TokenLogprobs
 from gateway.providers.base import Delta
 from gateway.providers.choice import Choice
 from gateway.providers.thought import ThoughtSplitter
+from gateway.tool_calls.hermes import HERMES
+from gateway.tool_calls.parser import ToolCallParser
 from tests.backend.tokenizer.checkpoints import save_byte_level
 
 TEXT = "Größe: 雨が降る 🎉🎉 and again and again."
@@ -201,3 +203,62 @@ def test_an_answer_without_a_thought_is_whole(thinker: Tokenizer) -> None:
     assert "".join(delta.text for delta in deltas) == "<b>"
     assert b"".join(info.token_bytes for delta in deltas for info in delta.tokens) == b"<b>"
     assert choice.num_thought_tokens == 0
+
+
+ARGUMENTS = '{"text": "Größe}\\n雨", "n": [1, {"again": "again"}]}'
+CALL = f'<tool_call>\n{{"name": "say", "arguments": {ARGUMENTS}}}\n</tool_call>'
+CALL_TAGS = ("<tool_call>", "</tool_call>")
+
+
+@pytest.fixture(scope="module", params=["special", "single", "several"])
+def caller(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    is_special = request.param == "special"
+    added = [] if request.param == "several" else [AddedToken(tag, special=is_special) for tag in CALL_TAGS]
+    folder = tmp_path_factory.mktemp("caller")
+    return Tokenizer.from_checkpoint(save_byte_level(folder, added=added))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    cuts=CUTS,
+    stop=st.sampled_from(["", "again", "done", "u don", "see", "nowhere"]),
+    hold=st.sampled_from([0, 20, 256]),
+    logprobs=st.booleans(),
+)
+def test_cuts_change_nothing_of_calls(
+    caller: Tokenizer, cuts: list[int], stop: str, hold: int, logprobs: bool
+) -> None:
+    text = f"I see. {CALL}\n{CALL} You done."
+    ids = caller.encode(text)
+    choice = Choice(
+        0,
+        caller,
+        caller.detokenizer(shown=CALL_TAGS),
+        [stop] if stop else [],
+        wants_logprobs=logprobs,
+        parser=ToolCallParser(HERMES, ["say"], hold_chars=hold),
+    )
+    deltas = run(choice, outputs(ids, cuts, "stop", logprobs=logprobs))
+    expected = "I see. \n You done.".partition(stop or "nowhere")[0]
+    assert "".join(delta.text for delta in deltas) == expected
+    arguments = ["", ""]
+    for call in (call for delta in deltas for call in delta.calls):
+        arguments[call.index] += call.arguments
+    assert arguments == ([ARGUMENTS] * 2 if stop != "see" else ["", ""])
+    assert deltas[-1].finish_reason == ("tool_calls" if stop != "see" else "stop")
+    tokens = b"".join(info.token_bytes for delta in deltas for info in delta.tokens).decode()
+    if stop in ("", "again", "nowhere") and logprobs:
+        assert tokens == text
+    else:
+        assert text.startswith(tokens) and bool(tokens) == logprobs
+
+
+def test_enough_calls_end_a_choice_with_all_that_was_said(caller: Tokenizer) -> None:
+    parser = ToolCallParser(HERMES, ["say"], max_calls=1)
+    choice = Choice(0, caller, caller.detokenizer(shown=CALL_TAGS), ["I see what"], parser=parser)
+    deltas = run(choice, outputs(caller.encode(f"I see {CALL} what"), range(90), "stop", logprobs=False))
+    assert "".join(delta.text for delta in deltas) == "I see"
+    assert (
+        deltas[-1].finish_reason == "tool_calls"
+        and choice.num_tokens < len(caller.encode(f"{CALL} what")) + 9
+    )

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from tokenizers import AddedToken
 
 from backend.tokenizer import Tokenizer
-from backend.types import Request, StepOutput, TokenLogprobs
+from backend.types import FinishReason, Request, StepOutput, TokenLogprobs
 from gateway.providers.engine import EngineProvider
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import CHATML, MakeApp, http_client
@@ -195,7 +195,7 @@ async def test_log_probabilities_are_those_of_every_token(
     async def script(request: Request) -> AsyncIterator[StepOutput]:
         for i, token_id in enumerate(ids):
             record = TokenLogprobs(token_id, -0.5, [(token_id, -0.5)])
-            reason = "stop" if i == len(ids) - 1 else None
+            reason: FinishReason | None = "stop" if i == len(ids) - 1 else None
             yield StepOutput(request_id="", token_ids=[token_id], logprobs=[record], finish_reason=reason)
 
     engine.script = script
