@@ -15,7 +15,7 @@ def call(identifier: str = "c1", name: str = "add", arguments: Any = '{"a": 2}')
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def calls(*made: dict[str, Any], **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def calls(*made: object, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
     return {"role": "assistant", "content": None, "tool_calls": list(made), **fields}
 
 
