@@ -57,6 +57,39 @@ def test_a_stream_has_openais_shape(client: openai.OpenAI) -> None:
     assert text_of(chunks) == whole.choices[0].message.content
 
 
+def test_a_prediction_changes_nothing_but_the_speed(client: openai.OpenAI) -> None:
+    question = ask("Write the words apple, river and stone in alphabetical order, separated by commas.")
+    plain = client.chat.completions.create(model=MODEL, messages=question, temperature=0.7, seed=4)
+    text = plain.choices[0].message.content or ""
+    for content in (
+        text,
+        "something else entirely, which nobody would answer",
+        [{"type": "text", "text": text}],
+    ):
+        answer = client.chat.completions.create(
+            model=MODEL,
+            messages=question,
+            temperature=0.7,
+            seed=4,
+            prediction={"type": "content", "content": content},  # type: ignore[typeddict-item]
+        )
+        assert answer.choices[0].message.content == text
+        assert answer.usage is not None and plain.usage is not None
+        assert answer.usage.completion_tokens == plain.usage.completion_tokens
+        details = answer.usage.completion_tokens_details
+        assert details is not None and details.accepted_prediction_tokens is not None
+    for options in ({"drafter": "ngram", "max_tokens": 4}, {"drafter": "none"}):
+        answer = client.chat.completions.create(
+            model=MODEL, messages=question, temperature=0.7, seed=4, extra_body={"speculative": options}
+        )
+        assert answer.choices[0].message.content == text
+    with pytest.raises(openai.BadRequestError, match="oracle") as caught:
+        client.chat.completions.create(
+            model=MODEL, messages=question, extra_body={"speculative": {"drafter": "oracle"}}
+        )
+    assert caught.value.param == "speculative"
+
+
 def test_no_usage_chunk_unless_asked_for(client: openai.OpenAI) -> None:
     chunks = list(client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=4, stream=True))
     assert all(chunk.usage is None and chunk.choices for chunk in chunks)

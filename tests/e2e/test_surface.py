@@ -72,7 +72,7 @@ def test_without_a_key_nobody_gets_in(server: Server) -> None:
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"tools": [{"type": "function"}]}, "tools"),
-        ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
+        ({"prediction": {"type": "text", "content": "x"}}, "prediction"),
         ({"store": True}, "store"),
         ({"temprature": 1}, "temprature"),
     ],
