@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llguidance import LLTokenizer, TokenizerWrapper
 
-from backend.errors import RequestError
+from backend.errors import CheckpointError, RequestError
 from backend.tokenizer import Tokenizer
 
 
@@ -26,18 +26,17 @@ class Vocabulary:
         """`encode` is the tokenizer's own way to cut a text; without it, the longest token is taken first."""
         self.tokens = list(tokens)
         self.special_token_ids = sorted(special_ids)
-        ends = sorted(eos_token_ids)
-        # Without an end of its own a sequence ends where the grammar does, or at max_tokens.
-        self.eos_token_id = ends[0] if ends else len(self.tokens)
+        # Without an end of the model's own, a token that spells nothing tells that the output is complete.
+        silent = [*self.special_token_ids, *(i for i, token in enumerate(tokens) if not token)]
+        ends = sorted(eos_token_ids) or silent[:1]
         if not ends:
-            self.tokens.append(b"")
-            self.special_token_ids.append(self.eos_token_id)
+            raise CheckpointError("the tokenizer has no special token that could end a structured output")
+        self.eos_token_id = ends[0]
         special = set(self.special_token_ids)
         self._ids = {token: i for i, token in enumerate(self.tokens) if token and i not in special}
         self._longest = max(map(len, self._ids), default=1)
         self._encode = encode
-        self.size = len(tokens)
-        self.automata = LLTokenizer(TokenizerWrapper(self), eos_token=ends or [self.eos_token_id])
+        self.automata = LLTokenizer(TokenizerWrapper(self), eos_token=ends)
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer, size: int, eos_token_ids: Iterable[int]) -> Vocabulary:

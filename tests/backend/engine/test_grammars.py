@@ -168,6 +168,20 @@ def test_an_end_is_only_where_the_grammar_has_one(pico: Pico) -> None:
     assert cut[-1].finish_reason == "length" and len(token_ids(cut)) == 2
 
 
+@pytest.mark.parametrize("thought", ["inside", "whole"])
+def test_the_answer_behind_a_thought_obeys(pico: Pico, thought: str) -> None:
+    grammar = spec(PERSON, thought=thought)
+    close = pico.tokenizer.encode("</think>")[0]
+    found = run(
+        pico.engine(), [pico.request("a", QUESTION, grammar, logit_bias={close: 30.0}, max_tokens=99)]
+    )
+    text = pico.tokenizer.decode(token_ids(found["a"]), skip_special_tokens=False)
+    thinking, _, answer = text.partition("</think>")
+    assert thinking.lstrip("\n").startswith("<think>") == (thought == "whole")
+    assert found["a"][-1].finish_reason == "stop"
+    jsonschema.validate(json.loads(answer), PERSON)
+
+
 def test_without_a_compiler_grammars_are_refused(pico: Pico) -> None:
     engine: Engine = pico.engine(compiler=None)
     with pytest.raises(RequestError, match="tokenizer") as refused:

@@ -55,3 +55,11 @@ def test_the_wait_is_bounded_and_idle_time_does_not_count() -> None:
     with pytest.raises(QueueFull) as refusal:
         queue.push(make_sequence("late"))
     assert refusal.value.retry_after_s == 1.0
+
+
+def test_blocked_sequences_are_passed_over_and_keep_their_place() -> None:
+    queue, (first, second, third) = filled(3)
+    first.is_blocked = True
+    assert queue.first(2) == [second, third] and queue.sequences() == [first, second, third]
+    first.is_blocked = False
+    assert queue.first(2) == [first, second]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from backend.errors import CheckpointError
 from backend.structured.vocabulary import Vocabulary
 from tests.backend.structured.letters import AB, CLOSE, END, NAME, TOKENS, allowed, grammar, ids, letters
 
@@ -32,5 +35,7 @@ def test_no_text_allows_special_tokens_and_ids_without_a_token() -> None:
 
 
 def test_without_an_end_of_its_own() -> None:
-    vocabulary = Vocabulary(TOKENS[:256], [], [])
-    assert vocabulary.size == 256 and vocabulary.eos_token_id == 256
+    assert Vocabulary(TOKENS, [CLOSE], []).eos_token_id == CLOSE
+    assert Vocabulary(TOKENS, [], []).eos_token_id == len(TOKENS) - 1
+    with pytest.raises(CheckpointError, match="special token"):
+        Vocabulary(TOKENS[:256], [], [])
