@@ -10,7 +10,11 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionChunk, ChatCompletionUserMessageParam
+from openai.types.chat import (
+    ChatCompletionChunk,
+    ChatCompletionPredictionContentParam,
+    ChatCompletionUserMessageParam,
+)
 
 from tests.e2e.conftest import MODEL
 
@@ -61,17 +65,14 @@ def test_a_prediction_changes_nothing_but_the_speed(client: openai.OpenAI) -> No
     question = ask("Write the words apple, river and stone in alphabetical order, separated by commas.")
     plain = client.chat.completions.create(model=MODEL, messages=question, temperature=0.7, seed=4)
     text = plain.choices[0].message.content or ""
-    for content in (
-        text,
-        "something else entirely, which nobody would answer",
-        [{"type": "text", "text": text}],
-    ):
+    predictions: list[ChatCompletionPredictionContentParam] = [
+        {"type": "content", "content": text},
+        {"type": "content", "content": "something else entirely, which nobody would answer"},
+        {"type": "content", "content": [{"type": "text", "text": text}]},
+    ]
+    for prediction in predictions:
         answer = client.chat.completions.create(
-            model=MODEL,
-            messages=question,
-            temperature=0.7,
-            seed=4,
-            prediction={"type": "content", "content": content},  # type: ignore[typeddict-item]
+            model=MODEL, messages=question, temperature=0.7, seed=4, prediction=prediction
         )
         assert answer.choices[0].message.content == text
         assert answer.usage is not None and plain.usage is not None

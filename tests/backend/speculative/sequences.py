@@ -22,6 +22,6 @@ def running(
 
 
 def ended(prompt: list[int], output: list[int], **fields: str) -> Sequence:
-    sequence = running(prompt, output, **fields)  # type: ignore[arg-type]
+    sequence = running(prompt, output, **fields)
     sequence.status, sequence.finish_reason = SequenceStatus.FINISHED, "stop"
     return sequence
