@@ -21,6 +21,7 @@ from backend.models import LoadedModel
 from backend.sampling.logits import RowEdits, apply_edits, ban_tokens
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler
+from backend.speculative.base import StepObserver
 from backend.speculative.verify import Verdict, verify
 from backend.structured.mask import apply_grammars
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogprobs
@@ -39,6 +40,7 @@ class ModelRunner:
     ) -> None:
         self._model = model
         self._adapters = adapters
+        self.observers: list[StepObserver] = []
         self._storage = storage
         self._facts = facts
         self._table = StateTable(max_running, facts.max_model_tokens, facts.eos_token_ids)
@@ -66,6 +68,8 @@ class ModelRunner:
                 rows = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
             result = self._sample(step, self._model.logits(rows, self._head_rows(step)))
             unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
+        for observer in self.observers:
+            observer.see(plan, hidden)
         result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
         if unsound:
             self._scrub([chunk for chunk in plan.chunks if chunk.sequence in unsound])

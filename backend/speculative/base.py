@@ -6,9 +6,12 @@ which that decodes, and need not be: `sequence.tokens` always says what has beco
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from backend.types import Sequence
+from backend.types import Plan, Sequence
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Drafter(Protocol):
@@ -37,6 +40,17 @@ class Drafter(Protocol):
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended, or lost its row and pages (and may come back). Idempotent."""
+        ...
+
+
+class StepObserver(Protocol):
+    """A drafter that reads what the model thinks. Hand it to `ModelRunner.observers`."""
+
+    def see(self, plan: Plan, hidden: Tensor) -> None:
+        """The residual stream [T, D] behind the last layer, of a step's tokens in the order of its chunks.
+
+        Drafts are among them: `sequence.num_computed_tokens` says later up to where they were accepted.
+        """
         ...
 
 

@@ -15,7 +15,7 @@ from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.models import LoadedModel, load_model
-from backend.types import Request, SamplingParams, StepOutput
+from backend.types import Plan, Request, SamplingParams, StepOutput
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.speculative.drafters import RandomDrafter, StubbornDrafter
 
@@ -166,6 +166,21 @@ def test_logprobs_are_those_of_the_same_positions(model: LoadedModel) -> None:
         got = [r for o in drafted[name] for r in o.logprobs or []]
         assert [r.logprob for r in got] == pytest.approx([r.logprob for r in want], abs=1e-4)
         assert [r.rank for r in got] == [r.rank for r in want]
+
+
+def test_observers_see_every_token_of_a_step(model: LoadedModel) -> None:
+    class Watcher:
+        def __init__(self) -> None:
+            self.sizes: list[tuple[int, int]] = []
+
+        def see(self, plan: Plan, hidden: torch.Tensor) -> None:
+            self.sizes.append((plan.num_tokens, hidden.shape[0]))
+
+    engine, watcher = new_engine(model, "random"), Watcher()
+    assert isinstance(engine._runner, ModelRunner)
+    engine._runner.observers.append(watcher)
+    run(engine, requests())
+    assert all(planned == seen for planned, seen in watcher.sizes) and len(watcher.sizes) > 5
 
 
 def test_not_a_number_in_a_rejected_draft_harms_nobody(
