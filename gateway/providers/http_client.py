@@ -1,7 +1,7 @@
 """The HTTP/1.1 client of the hot path: pooled keep-alive connections, each phase under its own time limit.
 
-Chosen by measurement (`tests/bench/clients.py`). It does what calling an API needs and no more: GET and POST to one
-host, TLS, flow control, gzip when it comes; no redirects, no cookies, no HTTP proxies.
+Chosen by measurement (`tests/bench/clients.py`). It does what calling an API needs and no more: GET and POST
+to one host, TLS, flow control, gzip when it comes; no redirects, no cookies, no HTTP proxies.
 """
 
 from __future__ import annotations
