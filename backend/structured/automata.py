@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits
+from llguidance.gbnf_to_lark import any_to_lark
 
 from backend.structured.grammar import reason
+from backend.structured.library_text import UNREAD
 from backend.structured.vocabulary import Vocabulary
 
 _LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 """The library's defaults bound one mask to some 20 ms; states take 1 to 2 KiB each."""
+
+
+def read(text: str) -> str:
+    """The text with a body that was left unread, if any, as Lark. Takes time: for the sandbox."""
+    if UNREAD not in text:
+        return text
+    whole = json.loads(text)
+    for grammar in whole["grammars"]:
+        if UNREAD in grammar:
+            grammar["lark_grammar"] = any_to_lark(grammar.pop(UNREAD))
+    return json.dumps(whole)
 
 
 def build(text: str, vocabulary: Vocabulary) -> LLMatcher:

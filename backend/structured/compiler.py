@@ -61,8 +61,8 @@ class GrammarCompiler:
                     f"{_MAX_PENDING} grammars wait to be compiled; try again in {_RETRY_S:.0f} s", _RETRY_S
                 )
             future = self._found[key] = self._pool.submit(self._compile, spec)
-            while len(self._found) > _MAX_CACHED + _MAX_PENDING or self._can_drop():
-                self._found.popitem(last=False)
+            self._found.move_to_end(key)
+            self._drop_oldest()
             return future
 
     def close(self) -> None:
@@ -74,24 +74,22 @@ class GrammarCompiler:
             except queue.Empty:  # in use: it ends by its own clock
                 return
 
-    def _can_drop(self) -> bool:
-        return len(self._found) > _MAX_CACHED and next(iter(self._found.values())).done()
+    def _drop_oldest(self) -> None:
+        if (surplus := len(self._found) - _MAX_CACHED) > 0:
+            for key in [key for key, future in self._found.items() if future.done()][:surplus]:
+                del self._found[key]
 
     def _compile(self, spec: GrammarSpec) -> LLMatcher:
         text = library_text(spec, self._vocabulary)
         sandbox = self._sandboxes.get()
         try:
-            against = sandbox.check(text)
+            return build(sandbox.check(text), self._vocabulary)
         except SandboxEnded as error:
-            raise _OverLimit(_refusal(str(error)), spec.param) from None
+            raise _OverLimit(_refusal(error), spec.param) from None
+        except ValueError as error:
+            raise RequestError(_refusal(error), spec.param) from None
         finally:
             self._sandboxes.put(sandbox)
-        if not against:
-            try:
-                return build(text, self._vocabulary)
-            except ValueError as error:
-                against = str(error)
-        raise RequestError(_refusal(against), spec.param)
 
 
 class _OverLimit(RequestError):
@@ -102,7 +100,7 @@ def _is_undecided(found: Future[LLMatcher]) -> bool:
     return found.done() and not found.cancelled() and isinstance(found.exception(), _OverLimit)
 
 
-def _refusal(against: str) -> str:
+def _refusal(against: Exception) -> str:
     return f"the grammar is refused: {against}; simplify or mend it"
 
 

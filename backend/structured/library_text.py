@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 from llguidance import LLMatcher
-from llguidance.gbnf_to_lark import any_to_lark
 
 from backend.errors import RequestError
 from backend.structured.vocabulary import Vocabulary
@@ -15,6 +14,9 @@ from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG
 from backend.types import GrammarSpec
 
 MAX_TEXT_CHARS = 256 * 1024
+
+UNREAD = "unread_grammar"
+"""Marks a body in Lark or GBNF. Which of them it is only the sandbox finds out: that may take for ever."""
 
 _WHITESPACE = r"(\n[ \t]{0,40}| )?"
 """Between a JSON document's tokens: what printers write, and no room for a model to get lost in."""
@@ -72,4 +74,4 @@ def _body(spec: GrammarSpec) -> dict[str, Any]:
             choices = msgspec.json.decode(spec.text, type=list[str])
             return {"lark_grammar": "start: " + " | ".join(json.dumps(choice) for choice in choices)}
         case "lark":
-            return {"lark_grammar": any_to_lark(spec.text)}
+            return {UNREAD: spec.text}

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.structured.sandbox_process import HEAD_BYTES
+from backend.structured.sandbox_process import GOOD, HEAD_BYTES
 
 _START_LIMIT_S = 60.0
 _MODULE = "backend.structured.sandbox_process"
@@ -49,7 +49,10 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
 
     def check(self, text: str) -> str:
-        """What speaks against a grammar's text; "" when it compiles. Raises SandboxEnded at a limit."""
+        """The text as the library reads it, when it compiles.
+
+        Raises ValueError with the reason when it does not, SandboxEnded at a limit.
+        """
         try:
             process = self._process or self._start()
             data = text.encode()
@@ -59,10 +62,14 @@ class Sandbox:
                 process.stdin.flush()
             except OSError:
                 raise SandboxEnded("it cannot be compiled") from None
-            return self._reply(process, self._limits.time_s).decode("utf-8", "replace")
+            reply = self._reply(process, self._limits.time_s)
         except SandboxEnded:
             self.close()
             raise
+        verdict = reply[1:].decode("utf-8", "replace")
+        if reply[:1] != GOOD:
+            raise ValueError(" ".join(verdict.split()))
+        return verdict
 
     def close(self) -> None:
         """End the process."""

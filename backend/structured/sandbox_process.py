@@ -1,7 +1,8 @@
 """`python -m backend.structured.sandbox_process JSON`: builds automata only to see whether that goes well.
 
 Frames (4-byte big-endian length, then bytes) come by stdin: a grammar's text; its verdict goes to stdout:
-empty, or the reason against it. The kernel ends the process when one takes too long or too much memory.
+"+" and the text as the library reads it, or "-" and the reason against it. The kernel ends the process when
+one takes too long or too much memory.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import signal
 import sys
 from pathlib import Path
 
-from backend.structured.automata import build
+from backend.structured.automata import build, read
 from backend.structured.vocabulary import Vocabulary
 
 HEAD_BYTES = 4
+GOOD, BAD = b"+", b"-"
+MAX_REASON_CHARS = 400
 
 
 def main(argument: str) -> None:
@@ -33,13 +36,14 @@ def main(argument: str) -> None:
         text = _read(int.from_bytes(head)).decode()
         # Should the parent be gone, nobody else would end this.
         signal.setitimer(signal.ITIMER_REAL, options["limit_s"])
-        verdict = ""
         try:
+            text = read(text)
             build(text, vocabulary)
-        except ValueError as error:
-            verdict = str(error)
+            verdict = GOOD + text.encode()
+        except Exception as error:  # noqa: BLE001 - whatever fails here, the grammar is to blame
+            verdict = BAD + str(error)[:MAX_REASON_CHARS].encode("utf-8", "replace")
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _write(verdict.encode())
+        _write(verdict)
 
 
 def _read(size: int) -> bytes:

@@ -101,11 +101,10 @@ def _from_format(given: _Format) -> GrammarSpec:
             code="missing_required_parameter",
         )
     schema = given.json_schema.schema
+    text = _json(schema, "response_format")  # first: it bounds what comes next
     if given.json_schema.strict:
         _check_strict(given.json_schema.name, schema)
-    return GrammarSpec(
-        kind="json_schema", text=_json(schema, "response_format"), is_exact=bool(given.json_schema.strict)
-    )
+    return GrammarSpec(kind="json_schema", text=text, is_exact=bool(given.json_schema.strict))
 
 
 def _from_outputs(given: _Outputs) -> GrammarSpec:
@@ -162,7 +161,8 @@ def _check_strict(name: str, schema: dict[str, Any]) -> None:
         required, properties = node.get("required", []), node.get("properties", {})
         if not isinstance(required, list) or not isinstance(properties, dict):
             raise _invalid(name, path, "'required' must be an array and 'properties' an object")
-        missing = [key for key in properties if key not in required]
+        named = {key for key in required if isinstance(key, str)}
+        missing = [key for key in properties if key not in named]
         if missing:
             raise _invalid(
                 name,
