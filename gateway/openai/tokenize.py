@@ -58,6 +58,8 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequest("Give either 'prompt' or 'messages'.", param="prompt")
     if request.prompt is not None:
+        if request.tools is not None:
+            raise InvalidRequest("'tools' go with 'messages', not with a 'prompt'.", param="tools")
         add_special_tokens = request.add_special_tokens is not False
         (tokens,) = await engine.encode_prompts([request.prompt], add_special_tokens=add_special_tokens)
         return tokens

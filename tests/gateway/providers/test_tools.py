@@ -151,9 +151,9 @@ async def test_text_stays_text(
 async def test_a_call_that_was_cut_is_not_lost(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
-    ids = tokenizer.encode(CLOCK + "\n" + SAY)
-    engine.script = says(ids)
-    choice = await ask(engine_http, max_tokens=len(ids) - 8)
+    ids = tokenizer.encode(f"{CLOCK}\n{SAY[:-40]}")
+    engine.script = says([*ids, 0])
+    choice = await ask(engine_http, max_tokens=len(ids))
     assert choice["finish_reason"] == "length"
     assert called(choice) == [("clock", "{}")]
     assert choice["message"]["content"].startswith('<tool_call>\n{"name": "say"')
@@ -266,6 +266,48 @@ async def test_what_the_model_cannot_do_is_refused_by_name(
     named = EngineProvider("ours", provider.client, own, tool_parser="llama3_json")
     async with http_client(make_app(named)) as http:
         assert (await http.post(CHAT, json=chat())).status_code == 200
+
+
+async def test_tokens_are_counted_with_tools(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    engine.script = says(tokenizer.encode("No."))
+    await ask(engine_http)
+    counted = await engine_http.post("/tokenize", json=chat())
+    assert counted.json()["count"] == len(engine.requests[-1].prompt_token_ids)
+    wrong = await engine_http.post("/tokenize", json={"model": "ours", "prompt": "x", "tools": TOOLS})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "tools")
+
+
+async def test_what_must_come_is_enforced_by_a_grammar(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    engine.script = says(tokenizer.encode(SAY))
+    for asked, param in (
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "say"}}}, "tool_choice"),
+        ({"tools": [{**TOOLS[0], "function": {"name": "say", "strict": True}}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+    ):
+        assert called(await ask(engine_http, **asked)) == [("say", ARGUMENTS)]
+        grammar = engine.requests[-1].grammar
+        assert grammar is not None and (grammar.kind, grammar.param) == ("lark", param)
+        assert '\\"name\\": \\"say\\"' in grammar.text
+        assert ("clock" in grammar.text) == (
+            asked.get("tool_choice") == "required" or param == "response_format"
+        )
+    await ask(engine_http)
+    assert engine.requests[-1].grammar is None
+    assert await refused(engine_http, guided_regex="a+") == (400, "guided_regex")
+
+
+async def test_arguments_that_a_grammar_made_flow_at_once(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    engine.script = says(tokenizer.encode(SAY))
+    choices = await stream(engine_http, tool_choice="required")
+    assert added_up(choices) == (None, [("say", ARGUMENTS)])
+    assert sum(bool(choice["delta"].get("tool_calls")) for choice in choices) > 5
 
 
 async def test_older_fields_are_refused_with_their_successors(engine_http: httpx.AsyncClient) -> None:
