@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,7 +76,13 @@ def _adapter_rows(slots: Ints | None, lengths: Ints, device: torch.device) -> Ad
     """Each token's adapter; None when none has one."""
     if slots is None or not (slots >= 0).any():
         return None
-    return AdapterRows(np.repeat(slots, lengths), device)
+    return _same_rows(np.repeat(slots, lengths).tobytes(), device)
+
+
+@functools.lru_cache(maxsize=4)
+def _same_rows(slots: bytes, device: torch.device) -> AdapterRows:
+    """From step to step the same sequences decode: their grouping need not be found anew."""
+    return AdapterRows(np.frombuffer(slots, dtype=np.int64), device)
 
 
 def _with_drafts(step: PreparedStep) -> PreparedStep:

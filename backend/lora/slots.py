@@ -46,6 +46,7 @@ class AdapterSlots:
         self._closing: frozenset[int] = frozenset()
         self._closing_at_s = 0.0
         self._uses = 0
+        self._num_pins = 0
 
     @property
     def is_contended(self) -> bool:
@@ -66,6 +67,11 @@ class AdapterSlots:
     def num_pinned(self) -> int:
         """Slots in use by running sequences."""
         return sum(slot.pins > 0 for slot in self._slots)
+
+    @property
+    def is_used(self) -> bool:
+        """A running sequence has an adapter."""
+        return self._num_pins > 0
 
     def begin_pass(self) -> None:
         """Before a pass over the queue: forget who found no slot and wants none any more."""
@@ -107,6 +113,7 @@ class AdapterSlots:
                 self._close()
         slot = self._slots[index]
         slot.pins += 1
+        self._num_pins += 1
         self._uses += 1
         slot.last_used = self._uses
         sequence.adapter_slot = index
@@ -115,6 +122,7 @@ class AdapterSlots:
         """The sequence runs no longer."""
         if sequence.adapter_slot >= 0:
             self._slots[sequence.adapter_slot].pins -= 1
+            self._num_pins -= 1
             sequence.adapter_slot = -1
 
     def take_loads(self) -> dict[int, str]:
@@ -138,7 +146,9 @@ class AdapterSlots:
             if sequence.request.adapter:
                 assert self._place[sequence.request.adapter] == sequence.adapter_slot
                 pins[sequence.adapter_slot] += 1
-        assert pins == [slot.pins for slot in self._slots], f"slots are pinned wrongly: {pins}"
+        assert sum(pins) == self._num_pins and pins == [s.pins for s in self._slots], (
+            f"slots are pinned wrongly: {pins}"
+        )
 
     def _close(self) -> None:
         """End the longest turns, as many as there are adapters without a slot."""

@@ -100,6 +100,9 @@ class Scheduler:
         """
         preempted: list[Sequence] = []
         chunks, prefills = self._plan_decodes(preempted)
+        if self._adapters is not None and self._adapters.is_used:
+            # Rows of one adapter side by side need not be gathered in every layer.
+            chunks.sort(key=lambda chunk: chunk.sequence.adapter_slot)
         if not chunks and prefills:
             self._make_room(prefills[0], preempted)  # somebody must advance
         tokens = self._budget.prefill_tokens(len(chunks), len(prefills) + len(self._queue))

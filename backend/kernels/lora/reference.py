@@ -16,6 +16,9 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
     gathered = rows.gathered
     if gathered is None:
         return
+    if gathered.even_from >= 0:
+        _add_even(y, x, weights, gathered)
+        return
     if gathered.padded is None:
         delta = _by_segment(x, weights, gathered, y.shape[1])
     else:
@@ -32,6 +35,20 @@ def _add_run(y: Tensor, x: Tensor, weights: SlotWeights, run: Segment) -> None:
     low = x[run.begin : run.end] @ weights.down[run.slot].T
     for block in weights.blocks:
         y[run.begin : run.end, block.columns].addmm_(low[:, block.ranks], block.up[run.slot])
+
+
+def _add_even(y: Tensor, x: Tensor, weights: SlotWeights, gathered: Gathered) -> None:
+    """Nothing to gather and nothing to put back: what decoding is when steps are planned by adapter."""
+    begin, num_groups = gathered.even_from, gathered.num_groups
+    slots = slice(gathered.first_slot, gathered.first_slot + num_groups)
+    end = begin + len(gathered.rows)
+    low = torch.bmm(x[begin:end].view(num_groups, -1, x.shape[1]), weights.down[slots].mT)
+    groups = y[begin:end].view(num_groups, -1, y.shape[1])
+    if len(weights.blocks) == 1:
+        groups.baddbmm_(low, weights.blocks[0].up[slots])
+        return
+    for block in weights.blocks:
+        groups[:, :, block.columns] += torch.bmm(low[:, :, block.ranks], block.up[slots])
 
 
 def _batched(x: Tensor, weights: SlotWeights, gathered: Gathered, padded: Tensor) -> Tensor:

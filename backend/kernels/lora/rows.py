@@ -48,6 +48,7 @@ class Gathered:
     num_groups: int = 0
     padded: Tensor | None = None  # [num_groups * rows of one]
     places: Tensor | None = None  # [n] the place of each sorted row among the padded
+    even_from: int = -1  # groups of one size lie side by side in the matrix, from this row on; -1: no
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,6 +145,7 @@ def _gather(rows: Ints, slots: Ints, device: torch.device) -> Gathered:
     group_rows = max(segment.end - segment.begin for segment in segments)
     if num_groups * group_rows > _MAX_PADDING * len(rows) and len(segments) > 1:
         return plain
+    lies_sorted = len(rows) == order[-1] - order[0] + 1 and bool((permutation[1:] > permutation[:-1]).all())
     padded = np.zeros((num_groups, group_rows), dtype=np.int64)
     places = np.empty(len(rows), dtype=np.int64)
     for segment in segments:
@@ -159,4 +161,5 @@ def _gather(rows: Ints, slots: Ints, device: torch.device) -> Gathered:
         num_groups=num_groups,
         padded=torch.from_numpy(padded.reshape(-1)).to(device),
         places=torch.from_numpy(places).to(device),
+        even_from=int(order[0]) if lies_sorted and num_groups * group_rows == len(rows) else -1,
     )

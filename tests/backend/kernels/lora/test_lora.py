@@ -19,6 +19,10 @@ FEATURES = 24
 NARROW, WIDE = (10, 6, 7), (5000, 2000)
 PATTERNS = {
     "one token each": [0, 1, 2, 3],
+    "sorted and even": [-1, 1, 1, 2, 2, 3, 3],
+    "sorted and even with a prompt": [0, 1, 2] + [3] * 16,
+    "sorted and uneven": [-1, 1, 1, 2, 3, 3],
+    "sorted, one missing": [0, 0, 2, 2],
     "several each": [2, 0, 2, 1, 0, 2, 1, 1],
     "some without": [-1, 0, -1, 3, 3, -1],
     "unequal": [0] * 7 + [1, 3] + [-1] + [0],
