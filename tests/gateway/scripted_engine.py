@@ -16,6 +16,7 @@ from backend.server.messages import (
     AdapterResult,
     Adapters,
     Cancel,
+    EngineStats,
     Heartbeat,
     Hello,
     LoadAdapter,
@@ -25,7 +26,6 @@ from backend.server.messages import (
     ToEngine,
     UnloadAdapter,
 )
-from backend.server.stats import EngineStats
 from backend.types import Request, StepOutput
 
 Script = Callable[[Request], AsyncIterator[StepOutput]]
