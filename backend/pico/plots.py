@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.pico.report import MODES, TIERS, tier_means
+from backend.pico.report import MODES, PLOTS, TIERS, tier_means
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PLOTS = Path(__file__).with_name("plots")
 COLOURS = ("#8c8c8c", "#3b75af", "#d1603d", "#5a9a58")
 
 Results = Mapping[str, Any]
@@ -28,7 +27,7 @@ def plot_tiers(axes: Axes, results: Results) -> None:
         bars = axes.bar(places, tier_means(results[name]), width, label=MODES[name], color=COLOURS[index])
         axes.bar_label(bars, fmt="%.0f", fontsize=7)
     axes.set(xlabel="tier", ylabel="right answers, %", ylim=(0, 106), xticks=TIERS)
-    axes.legend(loc="lower left", fontsize=8)
+    axes.legend(loc="upper right" if len(names) == 1 else "lower left", fontsize=8)
 
 
 def plot_load(axes: Axes, results: Results) -> None:
@@ -60,7 +59,7 @@ def plot_acceptance(axes: Axes, results: Results) -> None:
 
 
 DRAWN = {
-    "tiers": (plot_tiers, ("small", "large", "large-thinking")),
+    "tiers": (plot_tiers, ("small",)),
     "load": (plot_load, ("load",)),
     "acceptance": (plot_acceptance, ("acceptance",)),
 }

@@ -18,11 +18,13 @@ from safetensors import safe_open
 
 from backend.pico.expert_load import ExpertLoad
 from backend.pico.gate import RECORD, read_record
+from backend.pico.manifest import describe
 from backend.pico.recipe import WEIGHTS
 from backend.pico.tasks import FAMILIES
 
 LOG = logging.getLogger("backend.pico.report")
 REPORT = Path(__file__).with_name("REPORT.md")
+PLOTS = Path(__file__).with_name("plots")
 TIERS = (1, 2, 3, 4, 5)
 MODES = {"small": "pico-small", "large": "pico-large, direct", "large-thinking": "pico-large, thinking"}
 
@@ -126,8 +128,7 @@ def size_table(weights: Path) -> str:
         parameters = sum(int(torch.Size(shape).numel()) for shape in shapes)
         name = path.parent.relative_to(weights).as_posix()
         rows.append([f"`{name}`", f"{parameters:,}", f"{path.stat().st_size:,}"])
-    total = sum(path.stat().st_size for path in weights.rglob("*") if path.is_file())
-    rows.append(["everything in `weights/`", "", f"**{total:,}**"])
+    rows.append(["every file of `weights/`", "", f"**{describe(weights)['total_bytes']:,}**"])
     return markdown(["", "parameters", "bytes"], rows)
 
 
@@ -147,10 +148,18 @@ def tables(results: Results, weights: Path) -> dict[str, str]:
         found |= {"tiers": tier_table(results), "perplexity": perplexity_table(results)}
     if "small" in results:
         found["small"] = accuracy_table([results["small"]])
-    if "large" in results and "large-thinking" in results:
+    if {"large", "large-thinking"} <= results.keys():
         found["large"] = accuracy_table([results["large"], results["large-thinking"]])
     makers = {"acceptance": acceptance_table, "adapters": adapter_table, "load": load_table}
     return found | {name: make(results[name]) for name, make in makers.items() if results.get(name)}
+
+
+def with_plots(found: Mapping[str, str], plots: Path) -> dict[str, str]:
+    """The tables, each followed by its plot if there is one."""
+    return {
+        name: f"{table}\n![{name}]({plots.name}/{name}.svg)\n" if (plots / f"{name}.svg").exists() else table
+        for name, table in found.items()
+    }
 
 
 def fill(text: str, found: Mapping[str, str]) -> str:
@@ -172,9 +181,10 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     results = {path.stem: json.loads(path.read_text()) for path in options.results.glob("*.json")}
     found = tables(results, options.weights)
-    for path in (REPORT, *sorted(options.weights.glob("pico-*/README.md"))):
+    REPORT.write_text(fill(REPORT.read_text(encoding="utf-8"), with_plots(found, PLOTS)), encoding="utf-8")
+    for path in sorted(options.weights.glob("pico-*/README.md")):
         path.write_text(fill(path.read_text(encoding="utf-8"), found), encoding="utf-8")
-        LOG.info("filled %s with %s", path, ", ".join(found))
+    LOG.info("filled in %s", ", ".join(found))
 
 
 if __name__ == "__main__":

@@ -94,3 +94,11 @@ def test_noise_on_the_weights_is_noticed(tmp_path: Path) -> None:
     damaged = compare(recorded, measure(noisy.parent, questions=1))
     assert [found.is_kept for found in damaged] == [False, False]
     assert "| pico-small | tiers 1-2 |" in table(damaged) and "**worse**" in table(damaged)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # about half a minute of a quiet core
+def test_shipped_models_keep_their_figures() -> None:
+    comparisons = compare(read_record(WEIGHTS / gate.RECORD), measure(WEIGHTS))
+    assert comparisons
+    assert all(found.is_kept for found in comparisons), f"\n{table(comparisons)}"

@@ -48,3 +48,7 @@ def test_notices_changed_missing_and_new_files(
 
 def test_the_family_is_small() -> None:
     assert describe(WEIGHTS)["total_bytes"] <= MAX_TOTAL_BYTES
+
+
+def test_the_stored_manifest_is_that_of_the_files() -> None:
+    assert differences(WEIGHTS) == [], "run `python -m backend.pico.manifest`"

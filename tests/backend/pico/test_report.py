@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from backend.pico import report
-from backend.pico.report import fill, tables
+from backend.pico.report import fill, tables, with_plots
 from tests.backend.pico.report_data import results
 
 
@@ -52,6 +52,13 @@ def test_fill_changes_only_its_places() -> None:
     once = fill(text, {"x": "| 1 |\n"})
     assert once == text.replace("old\n", "| 1 |\n")
     assert fill(once, {"x": "| 1 |\n"}) == once
+
+
+def test_plots_follow_their_tables(tmp_path: Path) -> None:
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "load.svg").touch()
+    found = with_plots({"load": "| 1 |\n", "gate": "| 2 |\n"}, tmp_path / "plots")
+    assert found == {"load": "| 1 |\n\n![load](plots/load.svg)\n", "gate": "| 2 |\n"}
 
 
 def test_the_report_has_a_place_for_every_table(weights: Path) -> None:
