@@ -32,35 +32,42 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
 
 
 def _add_run(y: Tensor, x: Tensor, weights: SlotWeights, run: Segment) -> None:
-    low = x[run.begin : run.end] @ weights.down[run.slot].T
-    for block in weights.blocks:
-        y[run.begin : run.end, block.columns].addmm_(low[:, block.ranks], block.up[run.slot])
+    if run.end - run.begin < len(x):
+        x, y = x[run.begin : run.end], y[run.begin : run.end]
+    down, ups = weights.slots(run.slot, 1)
+    low = torch.mm(x, down[0])
+    if len(ups) == 1:
+        y.addmm_(low, ups[0][0])
+        return
+    for block, up in zip(weights.blocks, ups, strict=True):
+        y[:, block.columns].addmm_(low[:, block.ranks], up[0])
 
 
 def _add_even(y: Tensor, x: Tensor, weights: SlotWeights, gathered: Gathered) -> None:
     """Nothing to gather and nothing to put back: what decoding is when steps are planned by adapter."""
-    begin, num_groups = gathered.even_from, gathered.num_groups
-    slots = slice(gathered.first_slot, gathered.first_slot + num_groups)
-    end = begin + len(gathered.rows)
-    low = torch.bmm(x[begin:end].view(num_groups, -1, x.shape[1]), weights.down[slots].mT)
-    groups = y[begin:end].view(num_groups, -1, y.shape[1])
-    if len(weights.blocks) == 1:
-        groups.baddbmm_(low, weights.blocks[0].up[slots])
+    begin, num_rows, num_groups = gathered.even_from, len(gathered.rows), gathered.num_groups
+    if num_rows < len(x):
+        x, y = x[begin : begin + num_rows], y[begin : begin + num_rows]
+    down, ups = weights.slots(gathered.first_slot, num_groups)
+    low = torch.bmm(x.view(num_groups, -1, x.shape[1]), down)
+    groups = y.view(num_groups, -1, y.shape[1])
+    if len(ups) == 1:
+        groups.baddbmm_(low, ups[0])
         return
-    for block in weights.blocks:
-        groups[:, :, block.columns] += torch.bmm(low[:, :, block.ranks], block.up[slots])
+    for block, up in zip(weights.blocks, ups, strict=True):
+        groups[:, :, block.columns] += torch.bmm(low[:, :, block.ranks], up)
 
 
 def _batched(x: Tensor, weights: SlotWeights, gathered: Gathered, padded: Tensor) -> Tensor:
     """The padded groups' sums, one product per matrix for all slots; [padded rows, N]."""
-    slots = slice(gathered.first_slot, gathered.first_slot + gathered.num_groups)
+    down, ups = weights.slots(gathered.first_slot, gathered.num_groups)
     groups = x.index_select(0, padded).view(gathered.num_groups, -1, x.shape[1])
-    low = torch.bmm(groups, weights.down[slots].mT)
-    if len(weights.blocks) == 1:
-        delta = torch.bmm(low, weights.blocks[0].up[slots])
+    low = torch.bmm(groups, down)
+    if len(ups) == 1:
+        delta = torch.bmm(low, ups[0])
     else:
-        found = [torch.bmm(low[:, :, block.ranks], block.up[slots]) for block in weights.blocks]
-        delta = torch.cat(found, dim=2)
+        pairs = zip(weights.blocks, ups, strict=True)
+        delta = torch.cat([torch.bmm(low[:, :, block.ranks], up) for block, up in pairs], dim=2)
     return delta.view(len(padded), -1)
 
 

@@ -10,6 +10,8 @@ from torch import Tensor
 _JOINED_ELEMENTS = 1 << 16
 """Up to here one product with the parts' block-diagonal matrix costs less than one product per part."""
 
+_MAX_VIEWS = 64
+
 Factors = tuple[Tensor, Tensor]
 """(down [r, K], up [r, columns]) of one part; the scale is in `up`."""
 
@@ -26,7 +28,7 @@ class UpBlock:
 class SlotWeights:
     """Slots for the adapters of one (stacked) linear layer; ranks are padded with zeros."""
 
-    __slots__ = ("_columns", "blocks", "down", "rank")
+    __slots__ = ("_columns", "_views", "blocks", "down", "rank")
 
     def __init__(
         self, num_slots: int, in_features: int, columns: Sequence[int], rank: int, like: Tensor
@@ -34,6 +36,7 @@ class SlotWeights:
         """`columns`: the outputs of each part; `like` gives dtype and device."""
         self.rank = rank
         self._columns = tuple(columns)
+        self._views: dict[tuple[int, int], tuple[Tensor, list[Tensor]]] = {}
         num_parts, total = len(columns), sum(columns)
         self.down = like.new_zeros(num_slots, num_parts * rank, in_features)
         if num_parts * rank * total <= _JOINED_ELEMENTS:
@@ -44,6 +47,17 @@ class SlotWeights:
             UpBlock(like.new_zeros(num_slots, rows.stop - rows.start, span.stop - span.start), rows, span)
             for rows, span in spans
         ]
+
+    def slots(self, first: int, count: int) -> tuple[Tensor, list[Tensor]]:
+        """Of `count` slots: down [count, K, ranks], and up of each block. Views are dear: they are kept."""
+        found = self._views.get((first, count))
+        if found is None:
+            span = slice(first, first + count)
+            if len(self._views) >= _MAX_VIEWS:
+                self._views.clear()
+            found = self.down[span].mT, [block.up[span] for block in self.blocks]
+            self._views[first, count] = found
+        return found
 
     def put(self, slot: int, parts: Mapping[int, Factors]) -> None:
         """Replace what `slot` holds; parts that are not named get zeros."""
