@@ -1,0 +1,168 @@
+"""What adapters cost: an engine in this process decodes 32 sequences, with and without them, in turns.
+
+Every case decodes the same number of steps in each of many short rounds, one case after the other, so that
+other work on the machine hits all alike; the table shows medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from backend.config import EngineConfig
+from backend.engine.capacity import runner_facts
+from backend.engine.engine import Engine
+from backend.engine.runner import ModelRunner
+from backend.lora.store import AdapterLimits, AdapterStore
+from backend.models import LoadedModel, load_model
+from backend.types import Request, SamplingParams
+from tests.backend.lora.making import Recipe, write_adapter
+from tests.bench import report
+from tests.bench.checkpoints import ensure_checkpoint
+
+PICO = Path(__file__).parents[2] / "backend" / "pico" / "weights" / "pico-small"
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+PROMPT_TOKENS = 32
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `python -m tests.bench adapters`."""
+    parser.add_argument("--checkpoints", default="pico-small,q06", help="pico-small, tiny, q06 or folders")
+    parser.add_argument("--sequences", type=int, default=32)
+    parser.add_argument("--adapters", type=int, default=8)
+    parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=20, help="per round and case")
+    parser.add_argument("--slots-only", action="store_true", help="only 200 adapters in 8 slots, once")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure and print."""
+    for name in arguments.checkpoints.split(","):
+        folder = PICO if name == "pico-small" else ensure_checkpoint(name, Path(arguments.dir))
+        config = EngineConfig(model=name, checkpoint=str(folder), device="cpu")
+        model = load_model(config)
+        with tempfile.TemporaryDirectory() as scratch:
+            if not arguments.slots_only:
+                rows = _compare(config, model, Path(scratch), arguments)
+                title = f"adapters · {name} · {arguments.sequences} sequences, rank {arguments.rank}"
+                report.show(f"{title}, medians of {arguments.rounds} rounds", rows, arguments.json)
+            if name == "pico-small":
+                row = _many(config, model, Path(scratch))
+                report.show(f"adapters · {name} · 200 adapters, 8 slots", [row], arguments.json)
+
+
+def _compare(
+    config: EngineConfig, model: LoadedModel, scratch: Path, arguments: argparse.Namespace
+) -> list[report.Row]:
+    store = AdapterStore(model.sites, AdapterLimits(num_slots=8), model.dtype, model.device)
+    digests = _load(store, model, scratch, arguments.adapters, arguments.rank)
+    plain = _engine(config, model, None, arguments.sequences)
+    served = _engine(config, model, store, arguments.sequences)
+    one, all_ = digests[:1], digests
+    half = ["", *digests[: arguments.adapters // 2]]
+    cases: dict[str, tuple[Engine, Sequence[str]]] = {
+        "base, no adapters configured": (plain, [""]),
+        "base, adapters configured": (served, [""]),
+        "one adapter": (served, one),
+        f"{len(all_)} adapters": (served, all_),
+        f"base and {len(half) - 1} adapters": (served, half),
+    }
+    walls: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(arguments.rounds):
+        for name, (engine, adapters) in cases.items():
+            walls[name].append(_decode(engine, adapters, arguments.sequences, arguments.steps))
+    base = walls["base, no adapters configured"]
+    return [
+        {
+            "batch": name,
+            "tok/s": arguments.sequences / statistics.median(seconds),
+            "ms/step": 1e3 * statistics.median(seconds),
+            "of base tok/s": statistics.median(b / s for b, s in zip(base, seconds, strict=True)),
+        }
+        for name, seconds in walls.items()
+    ]
+
+
+def _many(config: EngineConfig, model: LoadedModel, scratch: Path) -> report.Row:
+    """200 adapters, two requests for each, all queued at once."""
+    store = AdapterStore(model.sites, AdapterLimits(num_slots=8), model.dtype, model.device)
+    digests = _load(store, model, scratch / "many", 200, rank=4)
+    engine = _engine(config, model, store, 32, max_queue=512)
+    for i in range(400):
+        engine.add(_request(str(i), digests[i % 200], 16))
+    started_s = time.perf_counter()
+    ends: list[str] = []
+    while engine.has_work:
+        ends += [output.finish_reason for output in engine.step() if output.finish_reason]
+    seconds = time.perf_counter() - started_s
+    return {
+        "requests": len(ends),
+        "failed": sum(end != "length" for end in ends),
+        "s": seconds,
+        "tok/s": 400 * 16 / seconds,
+        "copies to the device": store.slots.loads_total,
+    }
+
+
+def _load(store: AdapterStore, model: LoadedModel, folder: Path, count: int, rank: int) -> list[str]:
+    recipes = [Recipe(rank=rank, ends=PROJECTIONS, seed=i, size=0.01) for i in range(count)]
+    return [
+        store.load_now(f"a{i}", write_adapter(folder / f"a{i}", model, recipe)).digest
+        for i, recipe in enumerate(recipes)
+    ]
+
+
+def _engine(
+    config: EngineConfig, model: LoadedModel, store: AdapterStore | None, rows: int, max_queue: int = 64
+) -> Engine:
+    pages = rows * 16
+    config = EngineConfig(
+        model=config.model,
+        checkpoint=config.checkpoint,
+        device="cpu",
+        num_pages=pages,
+        max_running=rows,
+        max_queue=max_queue,
+        prefix_cache=False,
+    )
+    facts = runner_facts(config, model)
+    runner = ModelRunner(model, model.new_kv_storage(pages), facts, rows, adapters=store)
+    return Engine(config, runner, adapters=store)
+
+
+def _request(name: str, adapter: str, max_tokens: int) -> Request:
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
+    prompt = [3 + i % 7 for i in range(PROMPT_TOKENS)]
+    return Request(request_id=name, prompt_token_ids=prompt, params=params, adapter=adapter)
+
+
+def _decode(engine: Engine, adapters: Sequence[str], sequences: int, steps: int) -> float:
+    """Seconds per step in which all sequences decode."""
+    for i in range(sequences):
+        engine.add(_request(str(i), adapters[i % len(adapters)], 200))
+    step_until(engine, lambda: _is_decoding(engine, sequences))
+    engine.step()
+    started_s = time.perf_counter()
+    for _ in range(steps):
+        engine.step()
+    seconds = (time.perf_counter() - started_s) / steps
+    for i in range(sequences):
+        engine.abort(str(i))
+    return seconds
+
+
+def step_until(engine: Engine, done: Callable[[], bool]) -> None:
+    """Step at least once, and until `done`."""
+    engine.step()
+    while not done():
+        engine.step()
+
+
+def _is_decoding(engine: Engine, sequences: int) -> bool:
+    last = engine.last_report
+    return last is not None and last.num_prompt_tokens == 0 and last.num_generated_tokens == sequences
