@@ -48,6 +48,7 @@ class ServedModel:
     price: Price | None = None
     adapters: frozenset[str] = frozenset()  # those of the policy; the engine's client knows of others
     parent: str = ""  # an adapter's base model
+    metrics_label: str = ""  # a name of the policies; "": its own
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -63,7 +64,10 @@ def _adapters_of(model: ServedModel) -> AbstractSet[str]:
 def _with_adapter(base: ServedModel, adapter: str, name: str) -> ServedModel:
     assert base.engine is not None
     engine = base.engine.adapted(adapter, name)
-    return replace(base, name=name, provider=engine, engine=engine, parent=base.name, adapters=frozenset())
+    adapted = replace(base, name=name, provider=engine, engine=engine, parent=base.name)
+    # Metrics have a place for every name of the policies; what is loaded later counts with its base.
+    label = adapter if adapter in base.adapters else base.name
+    return replace(adapted, adapters=frozenset(), metrics_label=label)
 
 
 class ModelTable:

@@ -76,10 +76,15 @@ class RequestTelemetry:
         """A span around one stage (`spans.STAGE_…`)."""
         return self.spans.stage(name)
 
-    def call_started(self, model: str, provider: str, body: Mapping[str, object]) -> None:
-        """The model call begins. `model` is the resolved entry's name, `provider` a `spans.PROVIDER_…`."""
+    def call_started(
+        self, model: str, provider: str, body: Mapping[str, object], metrics_label: str = ""
+    ) -> None:
+        """The model call begins. `model` is the resolved entry's name, `provider` a `spans.PROVIDER_…`.
+
+        `metrics_label`: what metrics call the model, when that is not its name.
+        """
         self._call_started_s = time.perf_counter()
-        self.meter.call_started(model, self._call_started_s)
+        self.meter.call_started(metrics_label or model, self._call_started_s)
         self.spans.start_call(self._endpoint, model, provider, body)
 
     def chunk(self) -> None:

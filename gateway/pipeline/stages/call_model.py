@@ -11,7 +11,7 @@ async def call_model(exchange: Exchange) -> None:
     model = exchange.model
     assert model is not None
     provider_name = spans.PROVIDER_OPENAI if model.kind == "upstream" else spans.PROVIDER_OURS
-    exchange.telemetry.call_started(model.name, provider_name, exchange.body)
+    exchange.telemetry.call_started(model.name, provider_name, exchange.body, model.metrics_label)
     exchange.watch.expect(model.limits)
     if exchange.endpoint == "chat":
         exchange.answer = await model.provider.chat(exchange)

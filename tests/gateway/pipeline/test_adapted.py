@@ -33,6 +33,7 @@ def test_unique_shared_and_unknown_names(tokenizer: Tokenizer) -> None:
         assert (found.name, found.parent) == (name, parent) and found.engine is found.provider
         assert found.engine is not table.models[parent].engine
     assert table.resolve("auto").parent == ""
+    assert [table.resolve(name).metrics_label for name in ("a:late", "a:x", "a")] == ["late", "a", ""]
     for name in ("both", "b:x", "a:", ":x", "c:x"):
         with pytest.raises(NotFound):
             table.resolve(name)
