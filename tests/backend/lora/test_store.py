@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from backend.config import EngineConfig
+from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import AdapterError, RequestError
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterLimits
@@ -87,6 +88,21 @@ def test_a_mixed_batch_of_mixed_ranks_in_small_chunks(qwen3: Subject) -> None:
     preempted = make_engine(qwen3.config, qwen3.model, store, num_pages=14, prefix_cache=False)
     assert texts(preempted, requests) == want
     assert preempted.scheduler.preemptions_total > 0
+
+
+def test_drafts_are_verified_with_the_adapter(qwen3: Subject) -> None:
+    store = make_store(qwen3.model)
+    digests = {name: store.load_now(name, path).digest for name, path in qwen3.adapters.items()}
+    options = SpeculativeConfig(drafter="none", adaptive=False)
+    engine = make_engine(qwen3.config, qwen3.model, store, speculative=options)
+    requests = []
+    for name, digest in digests.items():
+        guess = [t if i % 20 else (t + 1) % 199 for i, t in enumerate(qwen3.merged[name])]
+        request = ask(name, PROMPT, digest)
+        requests.append(msgspec.structs.replace(request, prediction_token_ids=guess))
+    for name, outputs in run(engine, requests).items():
+        assert [t for output in outputs for t in output.token_ids] == qwen3.merged[name]
+        assert any(len(output.token_ids) > 1 for output in outputs), "some drafts are accepted"
 
 
 def test_the_prefix_tree_keeps_adapters_apart(qwen3: Subject) -> None:
