@@ -18,7 +18,7 @@ _MEMORY = 0.9
 _PRIOR_MEMORY = 0.98
 """The same for what new sequences are believed to be like."""
 
-_PRIOR_WEIGHT = 2.0
+_PRIOR_WEIGHT = 4.0
 """Trials that the prior counts for in a new sequence."""
 
 _REST = 0.005

@@ -13,8 +13,12 @@ from backend.types import Sequence
 _LONGEST_ANCHOR = 8
 """Tokens that are compared, back from the end of the output, to rank the places where it may stand."""
 
+_TRUSTED_TOKENS = 4
+"""A prediction that was right so many times in a row is believed more easily afterwards."""
+
 _NEAR_TOKENS = 6
-"""A single equal token is believed this near to where the output left the prediction; farther off, two."""
+"""One equal token is believed this near to where the output left a trusted prediction; elsewhere two are,
+and three in one that is not trusted."""
 
 _MAX_PLACES = 64
 """Places that are ranked; a token more frequent than that says little."""
@@ -56,6 +60,8 @@ class Cursor:
     predicted: list[int]
     place: int = 0  # the next predicted token
     is_anchored: bool = True  # False: the output has left the prediction at `place`
+    num_right: int = 0  # predicted tokens in a row that came
+    is_trusted: bool = False
     num_followed: int = 0  # output tokens seen
     _places: dict[int, list[int]] | None = field(default=None)  # token → positions behind it
 
@@ -65,8 +71,10 @@ class Cursor:
             token = tokens[end - 1]
             if self.is_anchored and self.place < len(self.predicted) and self.predicted[self.place] == token:
                 self.place += 1
+                self.num_right += 1
+                self.is_trusted |= self.num_right >= _TRUSTED_TOKENS
             else:
-                self.is_anchored = False
+                self.is_anchored, self.num_right = False, 0
                 self._find(tokens[max(begin, end - _LONGEST_ANCHOR) : end])
         self.num_followed = len(tokens) - begin
 
@@ -87,7 +95,7 @@ class Cursor:
         for place in places:
             length = _common_end(self.predicted, place, ending)
             distance = abs(place - self.place)
-            if length == 1 and distance > _NEAR_TOKENS:
+            if length < (3 - self.is_trusted) and not (self.is_trusted and distance <= _NEAR_TOKENS):
                 continue
             if best is None or (length, -distance) > best:
                 best = (length, -distance)

@@ -15,6 +15,9 @@ NONE = "none"
 PREDICTION_TOKENS = 24
 """Drafted per step from a prediction, unless the request says: a right one is right for long."""
 
+IDLE_STEPS = 3
+"""After a step in which no guess was worth verifying, drafters rest for so many."""
+
 
 @dataclass(slots=True, eq=False)
 class _Speculation:
@@ -42,6 +45,8 @@ class Speculator:
         self._drafters = {drafter.name: drafter for drafter in drafters}
         self._priors: dict[str, Acceptance] = {}
         self._active: dict[Sequence, _Speculation] = {}
+        self._constrained: dict[Sequence, _Speculation] = {}  # of these, those with a grammar
+        self._idle_steps = 0  # nobody is asked for so many steps: asking costs time as well
 
     @property
     def has_work(self) -> bool:
@@ -82,19 +87,25 @@ class Speculator:
         found = {name: limit for name, limit in names.items() if name in self._drafters and limit > 0}
         if not found and (self.constraint is None or request.grammar is None):
             return
+        self._idle_steps = 0
         self._active[sequence] = _Speculation(
             sequence,
             [self._drafters[name] for name in found],
             list(found.values()),
             [self._prior(name).child() for name in found],
         )
+        if request.grammar is not None:
+            self._constrained[sequence] = self._active[sequence]
 
     def propose(self, num_running: int) -> dict[Sequence, list[int]]:
         """Drafts for the sequences that decode next, mostly fewer than these."""
         drafts: dict[Sequence, list[int]] = {}
+        asked = self._active
+        if self._idle_steps > 0:
+            self._idle_steps -= 1
+            asked = self._constrained
         asking: list[_Speculation] = []
-        for speculation in self._active.values():
-            sequence = speculation.sequence
+        for sequence, speculation in asked.items():
             if (
                 sequence.status is SequenceStatus.RUNNING
                 and sequence.num_uncomputed_tokens == 1
@@ -108,6 +119,8 @@ class Speculator:
         for rank in range(max((len(s.drafters) for s in asking), default=0)):
             ranked = [s for s in asking if rank < len(s.drafters)]
             asking = self._ask(rank, ranked, num_running, drafts)
+        if drafts:
+            self._idle_steps = 0
         return drafts
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
@@ -129,6 +142,7 @@ class Speculator:
             drafter.forget(sequence)
         if sequence.status is SequenceStatus.FINISHED:
             del self._active[sequence]
+            self._constrained.pop(sequence, None)
 
     def measure(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
         """A step that only decoded has taken so long."""
@@ -156,32 +170,47 @@ class Speculator:
     def _ask(
         self, rank: int, asked: list[_Speculation], num_running: int, drafts: dict[Sequence, list[int]]
     ) -> list[_Speculation]:
-        """Ask each sequence's drafter of this rank; returns those that it has no guess for."""
-        ks = self.policy.choose(
-            [s.acceptances[rank] for s in asked], [s.limits[rank] for s in asked], num_running
-        )
-        by_drafter: dict[str, list[tuple[_Speculation, int]]] = {}
-        for speculation, k in zip(asked, ks, strict=True):
-            drafter = speculation.drafters[rank]
-            if k > 0 or drafter.is_cheap:
-                by_drafter.setdefault(drafter.name, []).append((speculation, k))
-        idle: list[_Speculation] = []
-        for name, members in by_drafter.items():
-            sequences = [speculation.sequence for speculation, _ in members]
-            guesses = self._drafters[name].propose(sequences, [max(1, k) for _, k in members])
-            for (speculation, k), guess in zip(members, guesses, strict=True):
+        """Ask each sequence's drafter of this rank; returns those that get no draft from it.
+
+        Cheap drafters are asked before the lengths are chosen: where they have no guess there is no choice.
+        """
+        cheap = [s for s in asked if s.drafters[rank].is_cheap]
+        guesses = self._guesses(rank, cheap, [s.limits[rank] for s in cheap])
+        found = [(s, guess) for s, guess in zip(cheap, guesses, strict=True) if guess]
+        dear = [s for s in asked if not s.drafters[rank].is_cheap]
+        candidates = [s for s, _ in found] + dear
+        limits = [len(guess) for _, guess in found] + [s.limits[rank] for s in dear]
+        ks = self.policy.choose([s.acceptances[rank] for s in candidates], limits, num_running)
+        if candidates and not any(ks) and self._config.adaptive:
+            self._idle_steps = IDLE_STEPS
+        for (speculation, guess), k in zip(found, ks, strict=False):
+            if k == 0:
+                speculation.shadow[rank] = guess[0]
+                speculation.seen = len(speculation.sequence.tokens)
+        wanted = [(s, k) for s, k in zip(dear, ks[len(found) :], strict=True) if k > 0]
+        guesses = self._guesses(rank, [s for s, _ in wanted], [k for _, k in wanted])
+        found = [(s, guess[:k]) for (s, guess), k in zip(found, ks, strict=False)]
+        found += [(s, guess) for (s, _), guess in zip(wanted, guesses, strict=True)]
+        for speculation, draft in found:
+            if draft:
+                drafts[speculation.sequence] = draft
+                speculation.used = rank
+        return [s for s in asked if s.sequence not in drafts]
+
+    def _guesses(self, rank: int, asked: list[_Speculation], ks: list[int]) -> list[list[int]]:
+        """What each one's drafter of this rank says, cut to what may come."""
+        by_drafter: dict[str, list[int]] = {}
+        for index, speculation in enumerate(asked):
+            by_drafter.setdefault(speculation.drafters[rank].name, []).append(index)
+        guesses: list[list[int]] = [[]] * len(asked)
+        for name, indices in by_drafter.items():
+            sequences = [asked[index].sequence for index in indices]
+            found = self._drafters[name].propose(sequences, [ks[index] for index in indices])
+            for index, guess in zip(indices, found, strict=True):
                 if guess and self.constraint is not None:
-                    guess = guess[: self.constraint.num_allowed(speculation.sequence, guess)]
-                if not guess:
-                    idle.append(speculation)
-                elif k > 0:
-                    drafts[speculation.sequence] = guess[:k]
-                    speculation.used = rank
-                else:
-                    speculation.shadow[rank] = guess[0]
-                    speculation.seen = len(speculation.sequence.tokens)
-                    idle.append(speculation)
-        return idle
+                    guess = guess[: self.constraint.num_allowed(asked[index].sequence, guess)]
+                guesses[index] = guess
+        return guesses
 
     def _settle_shadow(self, speculation: _Speculation) -> None:
         """Learn from guesses that were not verified whether they would have been right."""

@@ -12,13 +12,13 @@ PLAIN_S = 0.010
 
 def policy_after(
     cost_per_draft: float, num_sequences: int, skill: float, steps: int = 300
-) -> tuple[float, int]:
-    """(tokens per second compared with no drafts, drafts of the last step) on a simulated machine."""
+) -> tuple[float, float]:
+    """(tokens per second compared with no drafts, drafts per step in the end) on a simulated machine."""
     rng = random.Random(1)
     policy = LengthPolicy()
     acceptances = [prior_acceptance().child() for _ in range(num_sequences)]
-    tokens, time_s, drafted = 0, 0.0, 0
-    for _ in range(steps):
+    tokens, time_s, drafted = 0, 0.0, 0.0
+    for step in range(steps):
         ks = policy.choose(acceptances, [8] * num_sequences, num_sequences)
         step_s = PLAIN_S * (1 + cost_per_draft * sum(ks)) * rng.uniform(0.9, 1.1)
         for acceptance, k in zip(acceptances, ks, strict=True):
@@ -28,7 +28,7 @@ def policy_after(
             tokens += 1 + right
         policy.costs.observe(num_sequences, sum(ks), step_s)
         time_s += step_s
-        drafted = sum(ks)
+        drafted += sum(ks) / 100 if step >= steps - 100 else 0.0
     return tokens / time_s / (num_sequences / PLAIN_S), drafted
 
 
@@ -43,8 +43,8 @@ def test_drafting_is_never_a_loss(num_sequences: int, cost: float, skill: float)
 def test_cheap_right_drafts_are_long_and_dear_ones_short() -> None:
     speedup, drafted = policy_after(0.02, 1, 0.95)
     assert drafted >= 6 and speedup > 3
-    assert policy_after(0.5, 1, 0.6)[1] <= 1
-    assert policy_after(0.02, 1, 0.0)[1] <= 1
+    assert policy_after(0.5, 1, 0.6)[1] < 1.5
+    assert policy_after(0.02, 1, 0.0)[1] < 0.5
 
 
 def test_without_a_figure_for_plain_steps_the_next_is_plain() -> None:

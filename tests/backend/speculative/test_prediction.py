@@ -52,7 +52,13 @@ def test_a_wrong_prediction_is_left_at_once() -> None:
 
 def test_a_single_common_token_far_away_is_not_believed() -> None:
     drafter = PredictionDrafter()
-    sequence = running([1], [5, 900], prediction_token_ids=[5, *range(10, 60), 900, 901])
-    assert drafter.propose([sequence], [3]) == [[]]
-    sequence = running([1], [5, 900, 901], prediction_token_ids=[5, *range(10, 60), 900, 901, 902])
-    assert drafter.propose([sequence], [3]) == [[902]]
+    predicted = [5, *range(10, 60), 900, 901, 902, 903]
+
+    def drafted(output: list[int]) -> list[int]:
+        return drafter.propose([running([1], output, prediction_token_ids=predicted)], [3])[0]
+
+    assert drafted([5, 900]) == drafted([5, 900, 901]) == []
+    assert drafted([5, 900, 901, 902]) == [903]
+    assert drafted([5, 10, 11, 12, 900]) == []
+    assert drafted([5, 10, 11, 12, 900, 901]) == [902, 903], "it was right before"
+    assert drafted([5, 10, 11, 12, 77, 14]) == [15, 16, 17]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from backend.config import SpeculativeConfig
+from backend.errors import RequestError
+from backend.speculative.ngram import NgramDrafter
+from backend.speculative.prediction import PredictionDrafter
+from backend.speculative.speculator import IDLE_STEPS, Speculator
+from backend.types import DraftOptions, Sequence, SequenceStatus
+from tests.backend.speculative.sequences import running
+
+LOOP = [1, 2, 3, 4] * 5
+
+
+def new_speculator(drafter: str = "ngram", *, adaptive: bool = False) -> Speculator:
+    config = SpeculativeConfig(drafter=drafter, max_tokens=4, adaptive=adaptive)
+    return Speculator(config, [NgramDrafter(), PredictionDrafter()])
+
+
+def drafted(speculator: Speculator, sequence: Sequence) -> list[int]:
+    speculator.add(sequence)
+    return speculator.propose(1).get(sequence, [])
+
+
+def test_the_models_drafter_serves_requests_that_do_not_say() -> None:
+    assert drafted(new_speculator(), running(LOOP, [1, 2])) == [3, 4, 1, 2]
+    assert drafted(new_speculator("none"), running(LOOP, [1, 2])) == []
+
+
+def test_a_request_may_choose() -> None:
+    def asked(**options: object) -> list[int]:
+        sequence = running(LOOP, [1, 2], draft=DraftOptions(**options))  # type: ignore[arg-type]
+        return drafted(new_speculator("none" if options.get("drafter") == "ngram" else "ngram"), sequence)
+
+    assert asked(drafter="ngram") == [3, 4, 1, 2]
+    assert asked(drafter="none") == []
+    assert asked(max_tokens=2) == [3, 4]
+    assert asked(max_tokens=50) == [3, 4, 1, 2], "no more than the model's"
+    assert asked(max_tokens=0) == []
+
+
+def test_a_prediction_comes_first_and_the_drafter_where_it_has_left() -> None:
+    speculator = new_speculator()
+    assert drafted(speculator, running(LOOP, [1, 2], prediction_token_ids=[1, 2, 9, 9])) == [9, 9]
+    assert drafted(speculator, running(LOOP, [1, 2], prediction_token_ids=[7, 7, 9, 9])) == [3, 4, 1, 2]
+    only = running(LOOP, [1, 2], prediction_token_ids=[1, 2, 9], draft=DraftOptions(drafter="none"))
+    assert drafted(speculator, only) == []
+
+
+def test_only_sequences_that_decode_are_asked() -> None:
+    speculator, sequence = new_speculator(), running(LOOP, [1, 2])
+    speculator.add(sequence)
+    sequence.num_computed_tokens -= 1
+    assert speculator.propose(1) == {}
+    sequence.num_computed_tokens += 1
+    sequence.status = SequenceStatus.WAITING
+    assert speculator.propose(1) == {}
+
+
+def test_unknown_drafters_and_tokens_are_refused() -> None:
+    speculator = new_speculator()
+    for fields, param in (
+        ({"draft": DraftOptions(drafter="oracle")}, "speculative"),
+        ({"draft": DraftOptions(max_tokens=-1)}, "speculative"),
+        ({"prediction_token_ids": [1, 100]}, "prediction"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            speculator.check(running([1], **fields).request, vocab_size=100)
+        assert caught.value.param == param
+    speculator.check(running([1], draft=DraftOptions(drafter="none")).request, vocab_size=100)
+
+
+def test_drafters_rest_while_nothing_is_worth_it_and_wake_for_a_new_request() -> None:
+    speculator, sequence = new_speculator(adaptive=True), running(LOOP, [1, 2])
+    speculator.add(sequence)
+    for _ in range(3):
+        assert speculator.propose(1) == {}, "what a plain step takes is not known"
+        speculator.measure(1, 0, 0.01)
+    answers = [bool(speculator.propose(1)) for _ in range(IDLE_STEPS)]
+    assert answers == [False, True, True]
+    speculator._idle_steps = IDLE_STEPS
+    sequence.status = SequenceStatus.WAITING
+    speculator.add(running(LOOP, [1, 2]))
+    assert speculator.propose(1)
+
+
+def test_guesses_that_nobody_verifies_are_still_judged() -> None:
+    speculator, sequence = new_speculator(adaptive=True), running(LOOP, [1, 2])
+    speculator.add(sequence)
+    (speculation,) = speculator._active.values()
+    before = speculation.acceptances[0].rate
+    speculator.propose(1)
+    sequence.tokens.append(99)
+    sequence.num_computed_tokens += 1
+    speculator._idle_steps = 0
+    speculator.propose(1)
+    assert speculation.acceptances[0].rate < before
+
+
+def test_an_end_leaves_nothing() -> None:
+    speculator, sequence = new_speculator(), running(LOOP, [1, 2])
+    drafted(speculator, sequence)
+    speculator.forget(sequence)
+    assert speculator.has_work, "a preempted sequence comes back"
+    sequence.status = SequenceStatus.FINISHED
+    speculator.forget(sequence)
+    assert not speculator.has_work
