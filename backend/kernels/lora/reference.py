@@ -16,7 +16,7 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
     gathered = rows.gathered
     if gathered is None:
         return
-    if gathered.even_from >= 0:
+    if gathered.is_even:
         _add_even(y, x, weights, gathered)
         return
     if gathered.padded is None:
@@ -28,6 +28,9 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
         return
     if gathered.places is not None:
         delta = delta.index_select(0, gathered.places)
+    if gathered.first_row >= 0:
+        y[gathered.first_row : gathered.first_row + len(delta)] += delta
+        return
     y.index_copy_(0, gathered.rows, y.index_select(0, gathered.rows) + delta)
 
 
@@ -45,7 +48,7 @@ def _add_run(y: Tensor, x: Tensor, weights: SlotWeights, run: Segment) -> None:
 
 def _add_even(y: Tensor, x: Tensor, weights: SlotWeights, gathered: Gathered) -> None:
     """Nothing to gather and nothing to put back: what decoding is when steps are planned by adapter."""
-    begin, num_rows, num_groups = gathered.even_from, len(gathered.rows), gathered.num_groups
+    begin, num_rows, num_groups = gathered.first_row, len(gathered.rows), gathered.num_groups
     if num_rows < len(x):
         x, y = x[begin : begin + num_rows], y[begin : begin + num_rows]
     down, ups = weights.slots(gathered.first_slot, num_groups)

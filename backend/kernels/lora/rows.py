@@ -48,7 +48,8 @@ class Gathered:
     num_groups: int = 0
     padded: Tensor | None = None  # [num_groups * rows of one]
     places: Tensor | None = None  # [n] the place of each sorted row among the padded
-    even_from: int = -1  # groups of one size lie side by side in the matrix, from this row on; -1: no
+    first_row: int = -1  # the sorted rows lie side by side in the matrix, from this one on; -1: they do not
+    is_even: bool = False  # and the groups are of one size, without padding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,5 +162,6 @@ def _gather(rows: Ints, slots: Ints, device: torch.device) -> Gathered:
         num_groups=num_groups,
         padded=torch.from_numpy(padded.reshape(-1)).to(device),
         places=torch.from_numpy(places).to(device),
-        even_from=int(order[0]) if lies_sorted and num_groups * group_rows == len(rows) else -1,
+        first_row=int(order[0]) if lies_sorted else -1,
+        is_even=lies_sorted and num_groups * group_rows == len(rows),
     )
