@@ -91,7 +91,7 @@ def _pairs(
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """Both matrices of every module."""
     sides: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
+    for name, tensor in sorted(tensors.items()):
         match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
         module = match["module"] if match else ""
         if match is None or module not in sites:
