@@ -75,7 +75,8 @@ class Cursor:
                 self.is_trusted |= self.num_right >= _TRUSTED_TOKENS
             else:
                 self.is_anchored, self.num_right = False, 0
-                self._find(tokens[max(begin, end - _LONGEST_ANCHOR) : end])
+                if end == len(tokens):
+                    self._find(tokens[max(begin, end - _LONGEST_ANCHOR) : end])
         self.num_followed = len(tokens) - begin
 
     def ahead(self, k: int) -> list[int]:

@@ -18,6 +18,10 @@ PREDICTION_TOKENS = 24
 IDLE_STEPS = 3
 """After a step in which no guess was worth verifying, drafters rest for so many."""
 
+PATIENCE_STEPS = 8
+MISS_EVERY_STEPS = 4
+"""A sequence for which nobody had a guess so often in a row is asked for at every fourth step only."""
+
 
 @dataclass(slots=True, eq=False)
 class _Speculation:
@@ -30,6 +34,12 @@ class _Speculation:
     used: int = -1  # whose drafts are being verified, index into drafters
     shadow: dict[int, int] = field(default_factory=dict)  # by drafter: a first token that is not verified
     seen: int = 0  # tokens of the sequence when the shadow was cast
+    misses: int = 0  # steps in a row in which nobody had a guess
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it is not worth asking in this step: asking costs time as well."""
+        return self.misses > PATIENCE_STEPS and self.misses % MISS_EVERY_STEPS != 0
 
 
 class Speculator:
@@ -111,14 +121,21 @@ class Speculator:
                 and sequence.num_uncomputed_tokens == 1
                 and sequence.num_output_tokens > 0
             ):
+                if speculation.is_hopeless and sequence not in self._constrained:
+                    speculation.misses += 1
+                    continue
                 self._settle_shadow(speculation)
                 speculation.used = -1
                 asking.append(speculation)
+        waiting = asking
         if self.constraint is not None:
             asking = self._force(self.constraint, asking, drafts)
         for rank in range(max((len(s.drafters) for s in asking), default=0)):
             ranked = [s for s in asking if rank < len(s.drafters)]
             asking = self._ask(rank, ranked, num_running, drafts)
+        for speculation in waiting:
+            has_guess = speculation.sequence in drafts or speculation.shadow
+            speculation.misses = 0 if has_guess else speculation.misses + 1
         if drafts:
             self._idle_steps = 0
         return drafts

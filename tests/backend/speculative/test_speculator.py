@@ -6,7 +6,12 @@ from backend.config import SpeculativeConfig
 from backend.errors import RequestError
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
-from backend.speculative.speculator import IDLE_STEPS, Speculator
+from backend.speculative.speculator import (
+    IDLE_STEPS,
+    MISS_EVERY_STEPS,
+    PATIENCE_STEPS,
+    Speculator,
+)
 from backend.types import DraftOptions, Sequence, SequenceStatus
 from tests.backend.speculative.sequences import running
 
@@ -82,6 +87,28 @@ def test_drafters_rest_while_nothing_is_worth_it_and_wake_for_a_new_request() ->
     speculator._idle_steps = IDLE_STEPS
     sequence.status = SequenceStatus.WAITING
     speculator.add(running(LOOP, [1, 2]))
+    assert speculator.propose(1)
+
+
+def test_a_sequence_without_guesses_is_asked_seldom_until_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    speculator, sequence = new_speculator(), running(list(range(20)), [50])
+    speculator.add(sequence)
+    asked: list[int] = []
+    propose = NgramDrafter.propose
+    monkeypatch.setattr(
+        NgramDrafter, "propose", lambda self, found, ks: asked.append(1) or propose(self, found, ks)
+    )
+    for _ in range(PATIENCE_STEPS + 1):
+        speculator.propose(1)
+    assert len(asked) == PATIENCE_STEPS + 1
+    asked.clear()
+    for _ in range(4 * MISS_EVERY_STEPS):
+        speculator.propose(1)
+    assert len(asked) == 4
+    sequence.tokens += LOOP
+    sequence.num_computed_tokens += len(LOOP)
+    drafts = [speculator.propose(1) for _ in range(MISS_EVERY_STEPS + 1)]
+    assert drafts[-1], "found at the latest after a pause, and asked every time from then on"
     assert speculator.propose(1)
 
 
