@@ -42,9 +42,11 @@ class GrammarCompiler:
         ends = sorted(eos_token_ids)
         self._vocabulary = Vocabulary.from_checkpoint(checkpoint, size, ends)
         self._pool = ThreadPoolExecutor(_NUM_SANDBOXES, thread_name_prefix="grammar")
-        self._sandboxes: queue.LifoQueue[Sandbox] = queue.LifoQueue()  # a started one first
-        for _ in range(_NUM_SANDBOXES):
-            self._sandboxes.put(Sandbox(checkpoint, size, ends, limits or SandboxLimits()))
+        limits = limits or SandboxLimits()
+        self._all = [Sandbox(checkpoint, size, ends, limits) for _ in range(_NUM_SANDBOXES)]
+        self._sandboxes: queue.LifoQueue[Sandbox] = queue.LifoQueue()  # free ones, a started one first
+        for sandbox in self._all:
+            self._sandboxes.put(sandbox)
         self._lock = Lock()
         self._found: OrderedDict[bytes, Future[LLMatcher]] = OrderedDict()  # the longest unused first
 
@@ -66,13 +68,13 @@ class GrammarCompiler:
             return future
 
     def close(self) -> None:
-        """End the sandboxes; what still waits is forgotten."""
+        """End the sandboxes, also those at work; what still waits is forgotten."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for _ in range(_NUM_SANDBOXES):
-            try:
-                self._sandboxes.get_nowait().close()
-            except queue.Empty:  # in use: it ends by its own clock
-                return
+        for sandbox in self._all:
+            sandbox.interrupt()
+        self._pool.shutdown()
+        for sandbox in self._all:
+            sandbox.close()
 
     def _drop_oldest(self) -> None:
         if (surplus := len(self._found) - _MAX_CACHED) > 0:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 from backend.structured.sandbox_process import GOOD, HEAD_BYTES
 
@@ -31,7 +32,7 @@ class SandboxEnded(Exception):
 
 
 class Sandbox:
-    """One process, started when first needed and again after each death. Not thread-safe."""
+    """One process, started when first needed and again after each death. One thread, but for `interrupt`."""
 
     def __init__(
         self, checkpoint: Path, size: int, eos_token_ids: Iterable[int], limits: SandboxLimits
@@ -47,6 +48,7 @@ class Sandbox:
             }
         )
         self._process: subprocess.Popen[bytes] | None = None
+        self._interrupted = Event()
 
     def check(self, text: str) -> str:
         """The text as the library reads it, when it compiles.
@@ -71,6 +73,13 @@ class Sandbox:
             raise ValueError(" ".join(verdict.split()))
         return verdict
 
+    def interrupt(self) -> None:
+        """End the process for good, from any thread; a `check` in progress raises SandboxEnded."""
+        self._interrupted.set()
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
@@ -86,12 +95,16 @@ class Sandbox:
         process.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
+        if self._interrupted.is_set():
+            raise SandboxEnded("the engine ends")
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", _MODULE, self._argument],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
+        if self._interrupted.is_set():  # meanwhile
+            process.kill()
         self._reply(process, _START_LIMIT_S)
         return process
 

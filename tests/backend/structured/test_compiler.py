@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
+from threading import Event
 
 import pytest
 
 from backend.errors import QueueFull, RequestError
 from backend.structured import compiler as module
 from backend.structured.compiler import GrammarCompiler, open_compiler, start
-from backend.structured.sandbox import SandboxLimits
+from backend.structured.sandbox import Sandbox, SandboxLimits
 from backend.types import GrammarSpec
 from tests.backend.structured.pico import PICO
 from tests.backend.structured.schemas import huge_enum, nested_choices
@@ -82,6 +84,8 @@ def test_memory_has_a_limit() -> None:
 def test_what_waits_and_what_is_kept_is_bounded(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for pending in list(compiler._found.values()):  # of the tests before
+        pending.exception(timeout=60)
     monkeypatch.setattr(module, "_MAX_CACHED", 2)
     for count in range(1, 5):
         compiler.submit(GrammarSpec(kind="regex", text="y" * count)).result(timeout=60)
@@ -102,3 +106,22 @@ def test_closing_does_not_wait_for_anything() -> None:
 
 def test_a_checkpoint_without_a_tokenizer_has_no_compiler() -> None:
     assert open_compiler("/nowhere", 10, [2]) is None
+
+
+def test_closing_ends_sandboxes_that_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_work = Event()
+    reply = Sandbox._reply
+
+    def noticed(self: Sandbox, process: subprocess.Popen[bytes], limit_s: float) -> bytes:
+        if limit_s == 59:  # not the start
+            at_work.set()
+        return reply(self, process, limit_s)
+
+    monkeypatch.setattr(Sandbox, "_reply", noticed)
+    slow = GrammarCompiler(PICO, 1536, [2], SandboxLimits(time_s=59))
+    found = slow.submit(spec(huge_enum(9000)))
+    assert at_work.wait(timeout=60)
+    slow.close()
+    with pytest.raises(RequestError):
+        found.result(timeout=0)
+    assert all(sandbox._process is None for sandbox in slow._all)
