@@ -88,6 +88,7 @@ def test_a_hostile_schema_holds_up_nobody(client: openai.OpenAI) -> None:
             )
             answers += "42" in (answer.choices[0].message.content or "")
     assert answers > 0
-    with pytest.raises(openai.BadRequestError, match="takes longer") as error:
+    # Which limit it meets first depends on how fast the machine is.
+    with pytest.raises(openai.BadRequestError, match="takes longer|too complex") as error:
         refused.result()
     assert error.value.param == "response_format"
