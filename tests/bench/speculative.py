@@ -36,11 +36,18 @@ class Tally:
     accepted: int = 0
 
 
+def _ways(text: str) -> list[str]:
+    found = text.split(",")
+    if unknown := [way for way in found if way not in WAYS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; choose from {', '.join(WAYS)}")
+    return found
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `python -m tests.bench speculative`."""
     parser.add_argument("--checkpoint", default="builtin:pico-small", help="builtin:NAME or a folder")
     parser.add_argument("--member", default="pico-small", help="whose mix of test questions is asked")
-    parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated")
+    parser.add_argument("--ways", default=",".join(WAYS), type=_ways, help="comma-separated")
     parser.add_argument("--streams", default="1,4,16,64")
     parser.add_argument("--requests", type=int, default=48, help="per round, at least as many as streams")
     parser.add_argument("--max-tokens", type=int, default=96)
@@ -62,7 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
     answers = _answers(plain, requests)
     rows: list[report.Row] = []
     for streams in map(int, arguments.streams.split(",")):
-        ways = arguments.ways.split(",")
+        ways = arguments.ways
         engines = {way: new_engine(model, folder, way, arguments, streams) for way in ways}
         tallies = {way: Tally() for way in ways}
         asked = {way: _with_prediction(way, requests, answers) for way in ways}
