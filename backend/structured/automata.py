@@ -8,8 +8,8 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import any_to_lark
 
+from backend.structured.automaton_text import UNREAD
 from backend.structured.grammar import reason
-from backend.structured.library_text import UNREAD
 from backend.structured.vocabulary import Vocabulary
 
 _LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)

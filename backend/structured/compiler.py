@@ -14,8 +14,8 @@ from llguidance import LLMatcher
 
 from backend.errors import CheckpointError, QueueFull, RequestError
 from backend.structured.automata import build
+from backend.structured.automaton_text import automaton_text
 from backend.structured.grammar import Grammar
-from backend.structured.library_text import library_text
 from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits
 from backend.structured.vocabulary import Vocabulary
 from backend.types import GrammarSpec
@@ -82,7 +82,7 @@ class GrammarCompiler:
                 del self._found[key]
 
     def _compile(self, spec: GrammarSpec) -> LLMatcher:
-        text = library_text(spec, self._vocabulary)
+        text = automaton_text(spec, self._vocabulary)
         sandbox = self._sandboxes.get()
         try:
             return build(sandbox.check(text), self._vocabulary)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from backend.structured.automata import build, read
+from backend.structured.automaton_text import automaton_text
 from backend.structured.grammar import Grammar
-from backend.structured.library_text import library_text
 from backend.structured.vocabulary import Vocabulary
 from backend.types import GrammarSpec
 
@@ -22,7 +22,7 @@ def letters(*, has_tags: bool = True) -> Vocabulary:
 def grammar(text: str, vocabulary: Vocabulary | None = None, kind: str = "regex", **more: object) -> Grammar:
     spec = GrammarSpec(kind=kind, text=text, **more)  # type: ignore[arg-type]
     vocabulary = vocabulary or letters()
-    return Grammar(build(read(library_text(spec, vocabulary)), vocabulary))
+    return Grammar(build(read(automaton_text(spec, vocabulary)), vocabulary))
 
 
 def allowed(found: Grammar) -> set[int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from backend.structured.automata import build
+from backend.structured.automaton_text import automaton_text
 from backend.structured.grammar import Grammar
-from backend.structured.library_text import library_text
 from backend.types import GrammarSpec
 from tests.backend.structured.letters import AB, END, TOKENS, allowed, bits, grammar, ids, letters
 
@@ -96,7 +96,7 @@ def test_after_an_error_everything_is_allowed_and_nothing_is_over() -> None:
 
 def test_sequences_of_one_grammar_are_independent() -> None:
     vocabulary = letters()
-    start = build(library_text(GrammarSpec(kind="regex", text="ab|ac"), vocabulary), vocabulary)
+    start = build(automaton_text(GrammarSpec(kind="regex", text="ab|ac"), vocabulary), vocabulary)
     one, other = Grammar(start), Grammar(start)
     one.advance(ord("a"))
     assert allowed(one) == set(ids("bc")) and allowed(other) == {*ids("a"), AB}

@@ -10,7 +10,7 @@ import pytest
 from llguidance import LLMatcher
 
 from backend.structured.automata import read
-from backend.structured.library_text import library_text
+from backend.structured.automaton_text import automaton_text
 from backend.structured.vocabulary import Vocabulary
 from backend.tokenizer import Tokenizer
 from backend.tokenizer.tool_use import ToolUse
@@ -65,7 +65,7 @@ def test_the_grammar_allows_what_was_asked_for(
         token_id = tokenizer.special_id if is_special else lambda _: None
         grammar = call_grammar(SYNTAXES[syntax], tools, token_id, content)
         spec = GrammarSpec(kind="lark", text=grammar, thought="inside" if has_thought else "none")
-        matcher = LLMatcher(vocabulary.automata, read(library_text(spec, vocabulary)))
+        matcher = LLMatcher(vocabulary.automata, read(automaton_text(spec, vocabulary)))
         assert not matcher.is_error(), matcher.get_error()
         ids = tokenizer.encode("So.\n</think>\n\n") if has_thought else []
         if is_special:

@@ -22,7 +22,7 @@ _WHITESPACE = r"(\n[ \t]{0,40}| )?"
 """Between a JSON document's tokens: what printers write, and no room for a model to get lost in."""
 
 
-def library_text(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
+def automaton_text(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
     """Raises RequestError when the text cannot be read at all; the library judges the rest."""
     if len(spec.text) > MAX_TEXT_CHARS:
         raise RequestError(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from backend.errors import RequestError
-from backend.structured.library_text import MAX_TEXT_CHARS, library_text
+from backend.structured.automaton_text import MAX_TEXT_CHARS, automaton_text
 from backend.types import GrammarSpec
 from tests.backend.structured.letters import CLOSE, END, OPEN, allowed, grammar, ids, letters
 from tests.backend.structured.schemas import closed
@@ -76,7 +76,7 @@ def test_a_thought_is_free_and_the_answer_is_not(thought: str, has_tags: bool) -
 )
 def test_what_cannot_be_read_names_the_field(kind: str, text: str, words: str) -> None:
     with pytest.raises(RequestError, match=words) as refused:
-        library_text(GrammarSpec(kind=kind, text=text, param="guided_json"), letters())  # type: ignore[arg-type]
+        automaton_text(GrammarSpec(kind=kind, text=text, param="guided_json"), letters())  # type: ignore[arg-type]
     assert refused.value.param == "guided_json" and len(str(refused.value)) < 400
 
 
