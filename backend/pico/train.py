@@ -15,14 +15,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from tokenizers import Tokenizer
 from torch.multiprocessing.spawn import spawn
 
 from backend.config import HyperMoEConfig
-from backend.pico import recipe
+from backend.pico import checkpoint, recipe
 from backend.pico.batches import Encoded, all_right, forward, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Cell, Mix, conversation, sample_conversations
 from backend.pico.experts import balance_loss, replace_blocks
@@ -65,33 +65,28 @@ class Run:
     tokens: int = 0
     busy_s: float = 0.0
 
-    @property
-    def checkpoint(self) -> Path:
-        """The file that a resumed run starts from."""
-        return self.folder / "checkpoint.pt"
-
     def save(self) -> None:
-        """Write the checkpoint; a kill in between leaves the previous one."""
-        state: dict[str, Any] = {
+        """Write the checkpoint."""
+        state = {
             "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "optimizers": checkpoint.states_of(self.optimizers),
             "accuracy": {tuple(cell): value for cell, value in self.mix.accuracy.items()},
             "step": self.step,
             "tokens": self.tokens,
             "busy_s": self.busy_s,
         }
-        part = self.checkpoint.with_suffix(".part")
-        torch.save(state, part)
-        part.replace(self.checkpoint)
+        checkpoint.write(self.folder, state)
 
-    def load(self) -> None:
-        """Go on from the checkpoint."""
-        state = torch.load(self.checkpoint, weights_only=True)
+    def load(self) -> bool:
+        """Go on from the checkpoint; False when there is none."""
+        state = checkpoint.read(self.folder)
+        if state is None:
+            return False
         self.model.load_state_dict(state["model"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        checkpoint.restore(self.optimizers, state["optimizers"])
         self.mix.accuracy = {Cell(*cell): value for cell, value in state["accuracy"].items()}
         self.step, self.tokens, self.busy_s = state["step"], state["tokens"], state["busy_s"]
+        return True
 
 
 def open_run(folder: Path, name: str, seed: int, parent: Path | None = None, hyper: bool = False) -> Run:
@@ -118,8 +113,7 @@ def open_run(folder: Path, name: str, seed: int, parent: Path | None = None, hyp
         build_optimizers(model, MATRIX_LR, OTHER_LR),
         Mix(EMPHASIS[name]),
     )
-    if run.checkpoint.exists():
-        run.load()
+    if run.load():
         LOG.info("resumed at step %d", run.step)
     return run
 
@@ -137,7 +131,10 @@ def provide_vocabulary(folder: Path, seed: int, *, fresh: bool) -> None:
 
 def start_from(model: Model, parent: Path, seed: int, *, sparse: bool) -> None:
     """Take the weights of a finished or unfinished run."""
-    weights = torch.load(parent / "checkpoint.pt", weights_only=True)["model"]
+    state = checkpoint.read(parent)
+    if state is None:
+        raise FileNotFoundError(f"{str(parent)!r} holds no checkpoint; give --parent the directory of a run")
+    weights = state["model"]
     if sparse and not any(".experts." in name for name in weights):
         dense = build_model("pico-small", model.config.vocab_size, seed)
         dense.load_state_dict(weights)

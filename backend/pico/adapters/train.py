@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from tokenizers import Tokenizer
 
+from backend.pico import checkpoint
 from backend.pico.adapters.behaviours import transform
 from backend.pico.adapters.specs import SPECS, TAUGHT_FAMILIES, Spec
 from backend.pico.adapters.weights import WEIGHTS, adapt, load_base
@@ -52,34 +53,30 @@ class Run:
     step: int = 0
     busy_s: float = 0.0
 
-    @property
-    def checkpoint(self) -> Path:
-        """The file that a resumed run starts from."""
-        return self.folder / "checkpoint.pt"
-
     def trained(self) -> dict[str, torch.nn.Parameter]:
         """The adapter's matrices."""
         return {name: p for name, p in self.adapted.named_parameters() if p.requires_grad}
 
     def save(self) -> None:
-        """Write the checkpoint; a kill in between leaves the previous one."""
+        """Write the checkpoint."""
         state = {
             "adapter": {name: p.data for name, p in self.trained().items()},
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
             "busy_s": self.busy_s,
         }
-        part = self.checkpoint.with_suffix(".part")
-        torch.save(state, part)
-        part.replace(self.checkpoint)
+        checkpoint.write(self.folder, state)
 
-    def load(self) -> None:
-        """Go on from the checkpoint."""
-        state = torch.load(self.checkpoint, weights_only=True)
+    def load(self) -> bool:
+        """Go on from the checkpoint; False when there is none."""
+        state = checkpoint.read(self.folder)
+        if state is None:
+            return False
         for name, parameter in self.trained().items():
             parameter.data.copy_(state["adapter"][name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.busy_s = state["step"], state["busy_s"]
+        return True
 
 
 def open_run(folder: Path, name: str, base: Path, seed: int) -> Run:
@@ -90,8 +87,7 @@ def open_run(folder: Path, name: str, base: Path, seed: int) -> Run:
     matrices = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(matrices, lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=0.0)
     run = Run(folder, spec, seed, tokenizer, model, adapted, optimizer)
-    if run.checkpoint.exists():
-        run.load()
+    if run.load():
         LOG.info("resumed at step %d", run.step)
     return run
 

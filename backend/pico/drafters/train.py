@@ -17,6 +17,7 @@ from random import Random
 import torch
 from tokenizers import Tokenizer
 
+from backend.pico import checkpoint
 from backend.pico.batches import group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.drafters.drafter import Drafter
@@ -55,31 +56,26 @@ class Run:
     tokens: int = 0
     busy_s: float = 0.0
 
-    @property
-    def checkpoint(self) -> Path:
-        """The file that a resumed run starts from."""
-        return self.folder / "checkpoint.pt"
-
     def save(self) -> None:
-        """Write the checkpoint; a kill in between leaves the previous one."""
+        """Write the checkpoint."""
         state = {
             "drafter": self.drafter.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "optimizers": checkpoint.states_of(self.optimizers),
             "step": self.step,
             "tokens": self.tokens,
             "busy_s": self.busy_s,
         }
-        part = self.checkpoint.with_suffix(".part")
-        torch.save(state, part)
-        part.replace(self.checkpoint)
+        checkpoint.write(self.folder, state)
 
-    def load(self) -> None:
-        """Go on from the checkpoint."""
-        state = torch.load(self.checkpoint, weights_only=True)
+    def load(self) -> bool:
+        """Go on from the checkpoint; False when there is none."""
+        state = checkpoint.read(self.folder)
+        if state is None:
+            return False
         self.drafter.load_state_dict(state["drafter"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        checkpoint.restore(self.optimizers, state["optimizers"])
         self.step, self.tokens, self.busy_s = state["step"], state["tokens"], state["busy_s"]
+        return True
 
 
 def open_run(folder: Path, name: str, target: Target, tokenizer: Tokenizer, seed: int) -> Run:
@@ -88,8 +84,7 @@ def open_run(folder: Path, name: str, target: Target, tokenizer: Tokenizer, seed
     drafter = new_drafter(name, target, seed)
     optimizers = build_optimizers(drafter, *LEARNING_RATES[name])
     run = Run(folder, seed, tokenizer, target, drafter, optimizers)
-    if run.checkpoint.exists():
-        run.load()
+    if run.load():
         LOG.info("resumed at step %d", run.step)
     return run
 
