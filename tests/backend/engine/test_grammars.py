@@ -15,7 +15,8 @@ from backend.errors import RequestError
 from backend.structured.compiler import GrammarCompiler
 from backend.structured.sandbox import SandboxLimits
 from backend.types import DraftOptions, GrammarSpec, Request, StepOutput
-from tests.backend.structured.pico import PICO, Pico, run
+from tests.backend.engine.driving import run
+from tests.backend.structured.pico import PICO, Pico
 from tests.backend.structured.schemas import HANDWRITTEN, Schema, closed, corpus, huge_enum
 
 QUESTION = "Give me the data as JSON."

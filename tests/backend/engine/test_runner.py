@@ -18,7 +18,8 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.models import LoadedModel, load_model
 from backend.sampling import logprobs as logprobs_module
-from backend.types import Request, SamplingParams, StepOutput
+from backend.types import Request, SamplingParams
+from tests.backend.engine.driving import run, texts
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
 FAMILIES = ["llama-llama3-rope", "mistral-window", "qwen2-window", "qwen3", "mixtral", "qwen3-moe-mixed"]
@@ -99,22 +100,6 @@ def ask(request_id: str, prompt: list[int], max_tokens: int = NEW_TOKENS, **para
     values = {"temperature": 0.0} | params
     sampling = SamplingParams(max_tokens=max_tokens, **values)  # type: ignore[arg-type]
     return Request(request_id=request_id, prompt_token_ids=prompt, params=sampling)
-
-
-def run(engine: Engine, requests: list[Request]) -> dict[str, list[StepOutput]]:
-    outputs: dict[str, list[StepOutput]] = {request.request_id: [] for request in requests}
-    for request in requests:
-        engine.add(request)
-    while engine.has_work:
-        for output in engine.step():
-            outputs[output.request_id].append(output)
-    engine.scheduler.check_invariants()
-    return outputs
-
-
-def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
-    found = run(engine, requests)
-    return [[t for o in found[request.request_id] for t in o.token_ids] for request in requests]
 
 
 def requests_for(subject: Subject) -> list[Request]:

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import LoadedModel, load_model
-from backend.types import Request, SamplingParams, StepOutput
+from backend.types import Request, SamplingParams
+from tests.backend.engine.driving import texts
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -130,23 +130,6 @@ def ask(name: str, prompt: list[int], adapter: str = "", max_tokens: int = 64, *
     values = {"temperature": 0.0} | params
     sampling = SamplingParams(max_tokens=max_tokens, **values)  # type: ignore[arg-type]
     return Request(request_id=name, prompt_token_ids=prompt, params=sampling, adapter=adapter)
-
-
-def run(engine: Engine, requests: Iterable[Request]) -> dict[str, list[StepOutput]]:
-    outputs: dict[str, list[StepOutput]] = {}
-    for request in requests:
-        engine.add(request)
-        outputs[request.request_id] = []
-    while engine.has_work:
-        for output in engine.step():
-            outputs[output.request_id].append(output)
-        engine.scheduler.check_invariants()
-    return outputs
-
-
-def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
-    found = run(engine, requests)
-    return [[t for o in found[request.request_id] for t in o.token_ids] for request in requests]
 
 
 def greedy(config: EngineConfig, prompt: list[int]) -> list[int]:

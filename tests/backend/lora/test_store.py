@@ -13,6 +13,7 @@ from backend.errors import AdapterError, RequestError
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterLimits
 from backend.models import LoadedModel, load_model
+from tests.backend.engine.driving import run, texts
 from tests.backend.lora.making import (
     Recipe,
     ask,
@@ -20,8 +21,6 @@ from tests.backend.lora.making import (
     greedy,
     make_engine,
     make_store,
-    run,
-    texts,
     write_adapter,
     write_merged,
 )

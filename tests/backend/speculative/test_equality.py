@@ -16,6 +16,7 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.models import LoadedModel, load_model
 from backend.types import Plan, Request, SamplingParams, StepOutput
+from tests.backend.engine.driving import run
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.speculative.drafters import RandomDrafter, StubbornDrafter
 
@@ -73,17 +74,6 @@ def requests(**params: object) -> list[Request]:
         )
         for i, prompt in enumerate(prompts())
     ]
-
-
-def run(engine: Engine, asked: list[Request]) -> dict[str, list[StepOutput]]:
-    outputs: dict[str, list[StepOutput]] = {request.request_id: [] for request in asked}
-    for request in asked:
-        engine.add(request)
-    while engine.has_work:
-        for output in engine.step():
-            outputs[output.request_id].append(output)
-        engine.scheduler.check_invariants()
-    return outputs
 
 
 def answers(found: dict[str, list[StepOutput]]) -> dict[str, tuple[object, ...]]:

@@ -58,15 +58,3 @@ class Pico:
     def _configure(**changes: object) -> EngineConfig:
         values: dict[str, object] = {"model": "pico", "checkpoint": str(PICO), "device": "cpu"} | changes
         return EngineConfig(**values)  # type: ignore[arg-type]
-
-
-def run(engine: Engine, requests: list[Request]) -> dict[str, list[StepOutput]]:
-    """Everything that the engine says to each request."""
-    found: dict[str, list[StepOutput]] = {request.request_id: [] for request in requests}
-    for request in requests:
-        engine.add(request)
-    while engine.has_work:
-        for output in engine.step():
-            found[output.request_id].append(output)
-    engine.scheduler.check_invariants()
-    return found
