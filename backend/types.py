@@ -6,6 +6,7 @@ Plain Python without torch. Request and StepOutput cross the process border as m
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -193,22 +194,85 @@ class Sequence:
         return len(self.tokens) - self.num_computed_tokens
 
 
+@functools.lru_cache(maxsize=256)
+def tree_depths(parents: tuple[int, ...]) -> tuple[int, ...]:
+    """How many tokens each node of a tree lies behind its root, which is no node: 1 for the first."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return tuple(depths)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """Guesses at what comes next that branch: node i says `tokens[i]` after the path to node `parents[i]`.
+
+    Parent -1 is the sequence's last token. Nodes come in order of promise, each behind its parent: what does
+    not fit in a step is cut from the end. Of siblings with equal tokens only the first can be accepted.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.tokens) == len(self.parents), "every node of a tree has a token and a parent"
+        assert all(-1 <= parent < i for i, parent in enumerate(self.parents)), "a node precedes its parent"
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def depth(self) -> int:
+        """Most tokens in a row."""
+        return max(tree_depths(self.parents), default=0)
+
+    @property
+    def is_chain(self) -> bool:
+        """True when nothing branches."""
+        return self.parents == tuple(range(-1, len(self.parents) - 1))
+
+    def cut(self, max_depth: int, max_nodes: int) -> DraftTree:
+        """The tree's first nodes, without those that lie too deep."""
+        if len(self) <= max_nodes and self.depth <= max_depth:
+            return self
+        fits = [i for i, depth in enumerate(tree_depths(self.parents)) if depth <= max_depth]
+        return self.keep(fits[: max(0, max_nodes)])
+
+    def keep(self, nodes: list[int]) -> DraftTree:
+        """Only these nodes, in ascending order, each with its parent."""
+        number = {-1: -1} | {node: i for i, node in enumerate(nodes)}
+        return DraftTree(
+            tuple(self.tokens[node] for node in nodes), tuple(number[self.parents[node]] for node in nodes)
+        )
+
+
+Draft = list[int] | DraftTree
+"""Guesses at what follows a sequence: tokens in a row, or several ways on."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduledChunk:
     """`num_tokens` of one sequence to compute in this step, from position `start` on.
 
-    The last of them may be a `draft`: guesses at what comes next, computed to be verified.
+    The last of them may be a `draft`: guesses at what comes next, computed to be verified. Where these
+    branch, they have `parents` as in DraftTree; they lie in KV memory one behind the other all the same.
     """
 
     sequence: Sequence
     start: int
     num_tokens: int
     draft: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()  # empty: each draft token follows the one before it
 
     @property
     def end(self) -> int:
         """Position after the chunk's last token: the context length that attention sees."""
         return self.start + self.num_tokens
+
+    @property
+    def draft_depth(self) -> int:
+        """Most draft tokens in a row."""
+        return max(tree_depths(self.parents)) if self.parents else len(self.draft)
 
     @property
     def samples(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,8 @@ class StepInput:
     """T tokens of B sequences, concatenated in the order of Plan.chunks: decodes first, then prefill chunks.
 
     Tensors lie on the model's device. Sequence b owns `query_lens[b]` consecutive tokens, the last of which
-    has position `context_lens[b] - 1`.
+    has position `context_lens[b] - 1`. Those of a tree lie in KV memory as if it were so, but have positions
+    by depth and see only their ancestors among themselves.
     """
 
     token_ids: Tensor  # [T] int64
@@ -25,6 +27,8 @@ class StepInput:
     context_lens: list[int]  # [B] tokens in KV memory after this step
     page_table: Tensor  # [B, P] int64, padded with 0
     adapters: AdapterRows | None = None  # of the T tokens; None: none uses one
+    # Parents, by b, of all but the first of a tree's tokens; as in types.DraftTree. None: no trees.
+    trees: Mapping[int, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
         num_tokens = sum(self.query_lens)

@@ -53,7 +53,12 @@ class Decoder:
         cos, signed_sin = self.rope(step.positions, max(step.context_lens))
         context = AttentionContext(
             plan=plan_attention(
-                step.query_lens, step.context_lens, step.page_table, self.config.windows, hidden.dtype
+                step.query_lens,
+                step.context_lens,
+                step.page_table,
+                self.config.windows,
+                hidden.dtype,
+                step.trees,
             ),
             cos=cos,
             signed_sin=signed_sin,

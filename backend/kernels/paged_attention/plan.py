@@ -2,18 +2,20 @@
 
 Sequences with one query token are padded to a common number of pages and go in one call; to bound the padding
 they are split where the longest is over twice the shortest. So do sequences with an equal, small number of
-query tokens (drafts to verify). Every other sequence is a call of its own.
+query tokens (drafts to verify). Every other sequence is a call of its own. Drafts that branch differ in their
+masks alone.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from backend.kernels.paged_attention.tree import TreeShape, hide_branches, tree_shape
 from backend.types import PAGE_TOKENS
 
 _MAX_PADDING = 2
@@ -59,6 +61,7 @@ class _Step:
     page_table: Tensor
     dtype: torch.dtype
     starts: list[int]  # of each sequence's tokens in the step
+    trees: Mapping[int, TreeShape]  # of the sequences whose tokens are a tree
 
 
 def plan_attention(
@@ -67,6 +70,7 @@ def plan_attention(
     page_table: Tensor,
     windows: Iterable[int | None],
     dtype: torch.dtype,
+    trees: Mapping[int, tuple[int, ...]] | None = None,
 ) -> AttentionPlan:
     """Plan one step; arguments as in layers.StepInput, `dtype` is that of the masks (the query's).
 
@@ -76,7 +80,8 @@ def plan_attention(
     for query_len in query_lens:
         starts.append(total)
         total += query_len
-    step = _Step(query_lens, context_lens, page_table, dtype, starts)
+    shapes = {i: tree_shape(parents, page_table.device) for i, parents in trees.items()} if trees else {}
+    step = _Step(query_lens, context_lens, page_table, dtype, starts, shapes)
     longest = max(context_lens)
     plans: dict[int | None, WindowPlan] = {}
     shared: dict[int | None, WindowPlan] = {}
@@ -175,11 +180,13 @@ def _decode_group(step: _Step, members: list[int], window: int | None) -> Group:
     mask = None
     length = max(lengths)
     if min(lengths) != length or window is not None or queries > 1:
-        mask = _decode_mask(lengths, queries, window, step)
+        mask = _decode_mask(lengths, queries, window, step, members)
     return Group(rows, len(members), queries, pages, length, mask, is_causal=False)
 
 
-def _decode_mask(lengths: list[int], queries: int, window: int | None, step: _Step) -> Tensor:
+def _decode_mask(
+    lengths: list[int], queries: int, window: int | None, step: _Step, members: list[int]
+) -> Tensor:
     """[count, 1, queries, max(lengths)]: the last query stands at lengths[b] - 1 of its gathered keys."""
     device = step.page_table.device
     positions = _tensor(lengths, device)[:, None, None] - queries + _range(queries, device)[:, None]
@@ -187,6 +194,10 @@ def _decode_mask(lengths: list[int], queries: int, window: int | None, step: _St
     hidden = keys > positions
     if window is not None:
         hidden |= keys <= positions - window
+    if step.trees:
+        for own, length, member in zip(hidden, lengths, members, strict=True):
+            if member in step.trees:
+                hide_branches(own, step.trees[member], length, window)
     return _additive(hidden, step.dtype)[:, None]
 
 
@@ -197,7 +208,7 @@ def _prefill_group(step: _Step, index: int, window: int | None) -> Group:
     width = -(-length // PAGE_TOKENS)
     pages = _run_or_pages(step.page_table[index, first : first + width])
     rows = slice(begin, begin + queries)
-    if window is None and queries == length:
+    if window is None and queries == length and index not in step.trees:
         return Group(rows, 1, queries, pages, length, None, is_causal=True)
     device = step.page_table.device
     keys = _range(length, device)
@@ -205,6 +216,8 @@ def _prefill_group(step: _Step, index: int, window: int | None) -> Group:
     hidden = keys > positions
     if window is not None:
         hidden |= keys <= positions - window
+    if index in step.trees:
+        hide_branches(hidden, step.trees[index], length, window)
     return Group(rows, 1, queries, pages, length, _additive(hidden, step.dtype)[None, None], is_causal=False)
 
 

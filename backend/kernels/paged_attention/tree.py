@@ -1,0 +1,48 @@
+"""Which of a tree's tokens see each other: every one its ancestors and itself, nobody its siblings."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backend.types import tree_depths
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShape:
+    """A tree of n nodes below a root, which comes first."""
+
+    depths: Tensor  # [n + 1] int64; the root's is 0
+    hidden: Tensor  # [n + 1, n + 1] bool: True where the row's token must not see the column's
+
+
+@functools.lru_cache(maxsize=64)
+def tree_shape(parents: tuple[int, ...], device: torch.device) -> TreeShape:
+    """The shape of the tree with these parents, -1 being the root."""
+    count = len(parents) + 1
+    hidden = np.ones((count, count), dtype=np.bool_)
+    hidden[:, 0] = False
+    for node, parent in enumerate(parents, start=1):
+        hidden[node] = hidden[parent + 1]
+        hidden[node, node] = False
+    depths = torch.tensor([0, *tree_depths(parents)], dtype=torch.int64)
+    return TreeShape(depths.to(device), torch.from_numpy(hidden).to(device))
+
+
+def hide_branches(hidden: Tensor, shape: TreeShape, length: int, window: int | None) -> None:
+    """Make the causal mask `hidden` [queries, keys] of one sequence that of a tree, in place.
+
+    The tree is the last of its `length` keys. Windows are counted by depth, not by place.
+    """
+    begin = length - len(shape.depths)
+    hidden[:, begin:length] = shape.hidden
+    if window is None:
+        return
+    oldest = shape.depths[:, None] - window  # the newest that a token does not see, counted from the root
+    before = torch.arange(-begin, 0, device=hidden.device)
+    hidden[:, :begin] = before <= oldest
+    hidden[:, begin:length] |= shape.depths <= oldest
