@@ -201,11 +201,15 @@ class Engine:
             else:
                 gaps_s.append(now_s - active.last_token_s)
             active.last_token_s = now_s
+            is_predicted = bool(chunk.draft) and speculator.is_from_prediction(chunk.sequence)
             output = self._take(active, result, i)
             outputs.append(output)
             if chunk.draft:
                 output.num_drafted, output.num_accepted = len(chunk.draft), len(result.accepted.get(i, ()))
-                verified.append((output.num_drafted, output.num_accepted))
+                if is_predicted:
+                    output.num_predicted = output.num_drafted
+                    output.num_predicted_accepted = output.num_accepted
+                verified.append((chunk.draft_depth, output.num_accepted))
                 count = 1 + output.num_accepted
                 gaps_s += [gaps_s.pop() / count] * count
         self._last_report = StepReport(
@@ -330,7 +334,7 @@ class Engine:
                 self.scheduler.append_token(sequence, token_id)
             if active.trace is not None:
                 active.trace.num_accepted_tokens += len(tokens[:end])
-            self.speculator.observe(sequence, len(chunk.draft), len(tokens[:end]))
+            self.speculator.observe(sequence, chunk.draft_depth, len(tokens[:end]))
         return appended
 
     def _take(self, active: _Active, result: StepResult, i: int) -> StepOutput:

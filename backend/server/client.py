@@ -353,6 +353,8 @@ def _merge(first: StepOutput, second: StepOutput) -> StepOutput:
     first.num_cached_tokens = max(first.num_cached_tokens, second.num_cached_tokens)
     first.num_drafted += second.num_drafted
     first.num_accepted += second.num_accepted
+    first.num_predicted += second.num_predicted
+    first.num_predicted_accepted += second.num_predicted_accepted
     return first
 
 

@@ -382,15 +382,16 @@ class EngineProvider:
         if job.counts_prompt and output.num_cached_tokens > 0:
             usage.cached_tokens += output.num_cached_tokens
             job.counts_prompt = False
-        if job.request.prediction_token_ids:
-            usage.accepted_prediction_tokens += output.num_accepted
-            usage.rejected_prediction_tokens += output.num_drafted - output.num_accepted
         choice = job.choice
         before, thought_before = choice.num_tokens, choice.num_thought_tokens
         if job.shows_output:
             delta = choice.push(output)
             usage.completion_tokens += choice.num_tokens - before
             usage.reasoning_tokens += choice.num_thought_tokens - thought_before
+            # What a stop string cut off was predicted for nothing.
+            accepted = min(output.num_predicted_accepted, choice.num_tokens - before)
+            usage.accepted_prediction_tokens += accepted
+            usage.rejected_prediction_tokens += output.num_predicted - accepted
         else:
             delta = choice.skip(output)
         if job.echo is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,6 +60,22 @@ def test_right_drafts_give_several_tokens_per_step() -> None:
     assert len(outputs) < 7 and outputs[-1].finish_reason == "length"
     assert sum(output.num_accepted for output in outputs) == 11 - len(outputs)
     assert not drafter.sequences and drafter.observed
+
+
+def test_drafts_of_others_are_not_those_of_the_prediction() -> None:
+    def tally(prediction: list[int]) -> tuple[int, int, int, int]:
+        engine = new_engine(FakeRunner(), guessing(1.0))
+        request = ask("a", [5, 6, 7], 11, ignore_eos=True)
+        engine.add(msgspec.structs.replace(request, prediction_token_ids=prediction))
+        counts = [
+            (o.num_drafted, o.num_accepted, o.num_predicted, o.num_predicted_accepted) for o in drain(engine)
+        ]
+        return tuple(map(sum, zip(*counts, strict=True)))  # type: ignore[return-value]
+
+    drafted, accepted, *predicted = tally([VOCAB_SIZE - 1] * 9)
+    assert drafted >= accepted > 0 and predicted == [0, 0]
+    drafted, accepted, *predicted = tally(expected([5, 6, 7], 11))
+    assert predicted == [drafted, accepted] and accepted > 5, "also those of the last step"
 
 
 def test_wrong_drafts_leave_nothing_behind() -> None:

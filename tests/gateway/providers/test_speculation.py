@@ -71,8 +71,10 @@ async def test_the_engine_gets_the_prediction_as_tokens_and_usage_says_what_it_g
         yield StepOutput(
             request_id=request.request_id,
             token_ids=tokens[1:3],
-            num_drafted=len(tokens) - 1,
-            num_accepted=1,
+            num_drafted=40,  # a grammar's as well
+            num_accepted=20,
+            num_predicted=len(tokens) - 1,
+            num_predicted_accepted=1,
             finish_reason="stop",
         )
 
@@ -85,6 +87,31 @@ async def test_the_engine_gets_the_prediction_as_tokens_and_usage_says_what_it_g
     assert answer["usage"]["completion_tokens"] == 3
     assert details["accepted_prediction_tokens"] == 1
     assert details["rejected_prediction_tokens"] == len(sent.prediction_token_ids) - 2
+
+
+async def test_predicted_tokens_behind_a_stop_string_are_not_accepted(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    tokens = tokenizer.encode("The water is cold.")
+
+    async def script(request: Request) -> AsyncIterator[StepOutput]:
+        yield StepOutput(request_id=request.request_id, token_ids=tokens[:1])
+        yield StepOutput(
+            request_id=request.request_id,
+            token_ids=tokens[1:],
+            num_predicted=len(tokens) - 1,
+            num_predicted_accepted=len(tokens) - 1,
+            finish_reason="length",
+        )
+
+    engine.script = script
+    body = chat(prediction={"type": "content", "content": "The water is cold."}, stop="water")
+    usage = (await engine_http.post(CHAT, json=body)).json()["usage"]
+    details = usage["completion_tokens_details"]
+    assert 1 <= details["accepted_prediction_tokens"] <= usage["completion_tokens"] < len(tokens) - 1
+    assert details["accepted_prediction_tokens"] + details["rejected_prediction_tokens"] == len(tokens) - 1, (
+        "each draft is one or the other"
+    )
 
 
 async def test_completions_have_no_prediction(engine_http: httpx.AsyncClient) -> None:
