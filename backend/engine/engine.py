@@ -207,11 +207,9 @@ class Engine:
             if chunk.draft:
                 output.num_drafted, output.num_accepted = len(chunk.draft), len(result.accepted.get(i, ()))
                 if is_predicted:
-                    output.num_predicted = output.num_drafted
-                    output.num_predicted_accepted = output.num_accepted
-                verified.append((chunk.draft_depth, output.num_accepted))
-                count = 1 + output.num_accepted
-                gaps_s += [gaps_s.pop() / count] * count
+                    output.num_predicted, output.num_predicted_accepted = output.num_drafted, output.num_accepted
+                verified.append((output.num_drafted, output.num_accepted))
+                gaps_s += [gaps_s.pop() / (1 + output.num_accepted)] * (1 + output.num_accepted)
         self._last_report = StepReport(
             duration_s=now_s - started_s,
             num_tokens=done.num_tokens,
@@ -334,7 +332,7 @@ class Engine:
                 self.scheduler.append_token(sequence, token_id)
             if active.trace is not None:
                 active.trace.num_accepted_tokens += len(tokens[:end])
-            self.speculator.observe(sequence, chunk.draft_depth, len(tokens[:end]))
+            self.speculator.observe(sequence, len(chunk.draft), len(tokens[:end]))
         return appended
 
     def _take(self, active: _Active, result: StepResult, i: int) -> StepOutput:
