@@ -207,7 +207,7 @@ class Engine:
             if chunk.draft:
                 output.num_drafted, output.num_accepted = len(chunk.draft), len(result.accepted.get(i, ()))
                 if is_predicted:
-                    output.num_predicted, output.num_predicted_accepted = output.num_drafted, output.num_accepted
+                    _mark_predicted(output)
                 verified.append((output.num_drafted, output.num_accepted))
                 gaps_s += [gaps_s.pop() / (1 + output.num_accepted)] * (1 + output.num_accepted)
         self._last_report = StepReport(
@@ -442,6 +442,11 @@ def _select(result: StepResult, keep: list[int]) -> StepResult:
         {new: result.logprobs[old] for new, old in enumerate(keep) if old in result.logprobs},
         {new: result.prompt_logprobs[old] for new, old in enumerate(keep) if old in result.prompt_logprobs},
     )
+
+
+def _mark_predicted(output: StepOutput) -> None:
+    """The drafts were pieces of the request's prediction."""
+    output.num_predicted, output.num_predicted_accepted = output.num_drafted, output.num_accepted
 
 
 def _append(merged: StepResult, part: StepResult) -> None:
