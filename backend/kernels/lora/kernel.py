@@ -22,6 +22,7 @@ _BLOCK_COLUMNS = 128
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
     """See the package."""
     tiles = rows.tiles
+    assert weights.down.is_contiguous()
     _, ranks, features = weights.down.shape
     low = torch.empty(len(tiles.rows), ranks, dtype=torch.float32, device=x.device)
     shrink, expand = (_shrink_row, _expand_row) if tiles.one_row_each else (_shrink, _expand)

@@ -1,23 +1,20 @@
-"""Adapters in torch: one product per long run, batched products over the rows gathered by slot."""
+"""Adapters in torch: batched products over the rows where they lie by slot, and over the others, gathered."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from backend.kernels.lora.rows import AdapterRows, Gathered, Segment
+from backend.kernels.lora.rows import AdapterRows, Block, Gathered
 from backend.kernels.lora.weights import SlotWeights
 
 
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
     """See the package."""
-    for run in rows.runs:
-        _add_run(y, x, weights, run)
+    for block in rows.blocks:
+        _add_block(y, x, weights, block)
     gathered = rows.gathered
     if gathered is None:
-        return
-    if gathered.is_even:
-        _add_even(y, x, weights, gathered)
         return
     if gathered.padded is None:
         delta = _by_segment(x, weights, gathered, y.shape[1])
@@ -28,37 +25,22 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
         return
     if gathered.places is not None:
         delta = delta.index_select(0, gathered.places)
-    if gathered.first_row >= 0:
-        y[gathered.first_row : gathered.first_row + len(delta)] += delta
-        return
     y.index_copy_(0, gathered.rows, y.index_select(0, gathered.rows) + delta)
 
 
-def _add_run(y: Tensor, x: Tensor, weights: SlotWeights, run: Segment) -> None:
-    if run.end - run.begin < len(x):
-        x, y = x[run.begin : run.end], y[run.begin : run.end]
-    down, ups = weights.slots(run.slot, 1)
-    low = torch.mm(x, down[0])
-    if len(ups) == 1:
-        y.addmm_(low, ups[0][0])
-        return
-    for block, up in zip(weights.blocks, ups, strict=True):
-        y[:, block.columns].addmm_(low[:, block.ranks], up[0])
-
-
-def _add_even(y: Tensor, x: Tensor, weights: SlotWeights, gathered: Gathered) -> None:
+def _add_block(y: Tensor, x: Tensor, weights: SlotWeights, block: Block) -> None:
     """Nothing to gather and nothing to put back: what decoding is when steps are planned by adapter."""
-    begin, num_rows, num_groups = gathered.first_row, len(gathered.rows), gathered.num_groups
-    if num_rows < len(x):
-        x, y = x[begin : begin + num_rows], y[begin : begin + num_rows]
-    down, ups = weights.slots(gathered.first_slot, num_groups)
+    if block.end - block.begin < len(x):
+        x, y = x[block.begin : block.end], y[block.begin : block.end]
+    num_groups = block.num_groups
+    down, ups = weights.slots(block.first_slot, num_groups)
     low = torch.bmm(x.view(num_groups, -1, x.shape[1]), down)
     groups = y.view(num_groups, -1, y.shape[1])
     if len(ups) == 1:
         groups.baddbmm_(low, ups[0])
         return
-    for block, up in zip(weights.blocks, ups, strict=True):
-        groups[:, :, block.columns] += torch.bmm(low[:, :, block.ranks], up)
+    for part, up in zip(weights.blocks, ups, strict=True):
+        groups[:, :, part.columns].baddbmm_(low[:, :, part.ranks], up)
 
 
 def _batched(x: Tensor, weights: SlotWeights, gathered: Gathered, padded: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Which rows of a matrix of activations use which adapter slot, grouped for multiplication.
 
-Long runs of one slot (prompt chunks) are multiplied where they lie. All other adapted rows, mostly one per
-sequence, are gathered by slot. Rows without an adapter appear nowhere: they cost nothing.
+Rows that lie side by side by slot (a prompt's; decodes, which steps put in order of their slots) are multiplied
+where they lie. Other adapted rows are gathered by slot. Rows without an adapter appear nowhere: they cost nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-LONG_RUN = 16
-"""So many consecutive rows of one slot are worth a product of their own."""
+LONG_BLOCK = 16
+"""So many rows side by side are worth a product of their own."""
+
+FEW_BLOCKS = 3
+"""So many products of whatever size cost less than gathering their rows and putting the results back."""
 
 TILE_ROWS = 16
 """Sorted rows that one program of the Triton kernels takes together."""
@@ -28,11 +31,21 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows `begin` to `end`, of the matrix or of the gathered rows, use `slot`."""
+    """Rows `begin` to `end` of the gathered rows use `slot`."""
 
     slot: int
     begin: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows `begin` to `end` of the matrix: equally many for each of `num_groups` slots from `first_slot` on."""
+
+    begin: int
+    end: int
+    first_slot: int
+    num_groups: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +61,6 @@ class Gathered:
     num_groups: int = 0
     padded: Tensor | None = None  # [num_groups * rows of one]
     places: Tensor | None = None  # [n] the place of each sorted row among the padded
-    first_row: int = -1  # the sorted rows lie side by side in the matrix, from this one on; -1: they do not
-    is_even: bool = False  # and the groups are of one size, without padding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,28 +81,24 @@ class AdapterRows:
         self.device = device
 
     @cached_property
-    def _runs(self) -> tuple[list[Segment], Ints]:
-        slots = self.slots
-        edges = np.flatnonzero(slots[1:] != slots[:-1]) + 1
-        begins = np.concatenate(([0], edges))
-        ends = np.append(edges, len(slots))
-        is_long = (ends - begins >= LONG_RUN) & (slots[begins] >= 0)
-        scattered = slots >= 0
-        runs: list[Segment] = []
-        for begin, end in zip(begins[is_long].tolist(), ends[is_long].tolist(), strict=True):
-            runs.append(Segment(int(slots[begin]), begin, end))
-            scattered[begin:end] = False
-        return runs, np.flatnonzero(scattered)
+    def _parts(self) -> tuple[list[Block], Ints]:
+        """Blocks worth a product of their own, and the other adapted rows."""
+        blocks = _blocks(self.slots)
+        small = [block for block in blocks if block.end - block.begin < LONG_BLOCK]
+        if len(small) <= FEW_BLOCKS:
+            return blocks, np.empty(0, dtype=np.int64)
+        scattered = np.concatenate([np.arange(block.begin, block.end) for block in small])
+        return [block for block in blocks if block.end - block.begin >= LONG_BLOCK], scattered
 
     @property
-    def runs(self) -> list[Segment]:
-        """Long runs of one slot."""
-        return self._runs[0]
+    def blocks(self) -> list[Block]:
+        """Rows that are multiplied where they lie."""
+        return self._parts[0]
 
     @cached_property
     def gathered(self) -> Gathered | None:
         """All other adapted rows; None when there are none."""
-        rows = self._runs[1]
+        rows = self._parts[1]
         return _gather(rows, self.slots, self.device) if len(rows) else None
 
     @cached_property
@@ -122,6 +129,27 @@ def rows_of_one(slot: int, num_rows: int, device: torch.device) -> AdapterRows |
     return AdapterRows(np.full(num_rows, slot, dtype=np.int64), device) if slot >= 0 else None
 
 
+def _blocks(slots: Ints) -> list[Block]:
+    """The adapted rows in runs of one slot; runs of equal length and consecutive slots are one block."""
+    edges = (np.flatnonzero(slots[1:] != slots[:-1]) + 1).tolist()
+    blocks: list[Block] = []
+    for begin, end in zip([0, *edges], [*edges, len(slots)], strict=True):
+        slot = int(slots[begin])
+        if slot < 0:
+            continue
+        last = blocks[-1] if blocks else None
+        if (
+            last is not None
+            and last.end == begin
+            and last.first_slot + last.num_groups == slot
+            and (last.end - last.begin) == (end - begin) * last.num_groups
+        ):
+            blocks[-1] = Block(last.begin, end, last.first_slot, last.num_groups + 1)
+        else:
+            blocks.append(Block(begin, end, slot, 1))
+    return blocks
+
+
 def _segments(sorted_slots: Ints) -> tuple[Segment, ...]:
     slots, begins = np.unique(sorted_slots, return_index=True)
     ends = np.append(begins[1:], len(sorted_slots))
@@ -146,7 +174,6 @@ def _gather(rows: Ints, slots: Ints, device: torch.device) -> Gathered:
     group_rows = max(segment.end - segment.begin for segment in segments)
     if num_groups * group_rows > _MAX_PADDING * len(rows) and len(segments) > 1:
         return plain
-    lies_sorted = len(rows) == order[-1] - order[0] + 1 and bool((permutation[1:] > permutation[:-1]).all())
     padded = np.zeros((num_groups, group_rows), dtype=np.int64)
     places = np.empty(len(rows), dtype=np.int64)
     for segment in segments:
@@ -162,6 +189,4 @@ def _gather(rows: Ints, slots: Ints, device: torch.device) -> Gathered:
         num_groups=num_groups,
         padded=torch.from_numpy(padded.reshape(-1)).to(device),
         places=torch.from_numpy(places).to(device),
-        first_row=int(order[0]) if lies_sorted else -1,
-        is_even=lies_sorted and num_groups * group_rows == len(rows),
     )

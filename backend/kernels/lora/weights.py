@@ -12,6 +12,9 @@ _JOINED_ELEMENTS = 1 << 16
 
 _MAX_VIEWS = 64
 
+_WIDE_RANKS = 16
+"""From so many ranks on a processor multiplies by `down` faster when it lies as [K, ranks] in memory."""
+
 Factors = tuple[Tensor, Tensor]
 """(down [r, K], up [r, columns]) of one part; the scale is in `up`."""
 
@@ -38,7 +41,7 @@ class SlotWeights:
         self._columns = tuple(columns)
         self._views: dict[tuple[int, int], tuple[Tensor, list[Tensor]]] = {}
         num_parts, total = len(columns), sum(columns)
-        self.down = like.new_zeros(num_slots, num_parts * rank, in_features)
+        self.down = _new_down(num_slots, num_parts * rank, in_features, like)
         if num_parts * rank * total <= _JOINED_ELEMENTS:
             spans = [(slice(0, num_parts * rank), slice(0, total))]
         else:
@@ -96,3 +99,10 @@ class SlotWeights:
     def _span(self, part: int) -> slice:
         begin = sum(self._columns[:part])
         return slice(begin, begin + self._columns[part])
+
+
+def _new_down(num_slots: int, ranks: int, in_features: int, like: Tensor) -> Tensor:
+    """Zeros [slots, ranks, K]."""
+    if like.is_cuda or ranks < _WIDE_RANKS:
+        return like.new_zeros(num_slots, ranks, in_features)
+    return like.new_zeros(num_slots, in_features, ranks).mT
