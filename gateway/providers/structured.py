@@ -71,8 +71,10 @@ def grammar_for(request: ChatRequest | CompletionRequest) -> GrammarSpec | None:
             param=asking[1],
             code="invalid_value",
         )
-    if asking == ["response_format"] and fields.response_format is not None:
-        return _from_format(fields.response_format)
+    if fields.response_format is not None:
+        _check_format(fields.response_format)
+        if asking == ["response_format"]:
+            return _from_format(fields.response_format)
     if fields.structured_outputs is not None:
         return _from_outputs(fields.structured_outputs)
     if not asking:
@@ -89,6 +91,16 @@ def with_thought(spec: GrammarSpec | None, begins_inside: bool | None) -> Gramma
     if spec is None or begins_inside is None:
         return spec
     return msgspec.structs.replace(spec, thought="inside" if begins_inside else "whole")
+
+
+def _check_format(given: _Format) -> None:
+    if given.json_schema is not None and given.type != "json_schema":
+        raise InvalidRequest(
+            f"'response_format.json_schema' belongs to the type 'json_schema', not to {given.type!r}. "
+            "Change the type, or leave the schema out.",
+            param="response_format.json_schema",
+            code="invalid_value",
+        )
 
 
 def _from_format(given: _Format) -> GrammarSpec:
@@ -128,13 +140,30 @@ def _spec(given: _Outputs, param: str) -> GrammarSpec:
     if given.choice is not None:
         return GrammarSpec(kind="choice", text=_json(given.choice, param), param=param)
     if isinstance(given.json, str):
+        _check_schema_text(given.json, param)
         return GrammarSpec(kind="json_schema", text=given.json, param=param)
     text = _ANY_OBJECT if given.json is None else _json(given.json, param)
     return GrammarSpec(kind="json_schema", text=text, param=param)
 
 
+def _check_schema_text(text: str, param: str) -> None:
+    try:
+        msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(
+            f"'{param}' holds text that is no JSON schema ({error}). Send a JSON object.",
+            param=param,
+            code="invalid_value",
+        ) from None
+
+
 def _json(value: object, param: str) -> str:
-    text = msgspec.json.encode(value).decode()
+    try:
+        text = msgspec.json.encode(value).decode()
+    except RecursionError:
+        raise InvalidRequest(
+            f"'{param}' is nested too deeply. Send a flatter one.", param=param, code="invalid_value"
+        ) from None
     if len(text) > MAX_CHARS:
         raise InvalidRequest(
             f"'{param}' has {len(text)} characters as JSON. Send at most {MAX_CHARS}.", param=param

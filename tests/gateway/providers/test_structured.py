@@ -114,10 +114,32 @@ def test_strict_schemas_follow_the_documented_rules(schema: dict[str, Any], word
         ({"guided_regex": "a", "guided_choice": ["b"]}, "guided_choice"),
         ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex"),
         ({"guided_json": {"enum": ["x" * 300_000]}}, "guided_json"),
+        ({"guided_json": "no schema"}, "guided_json"),
+        ({"guided_json": "true"}, "guided_json"),
+        ({"guided_json": "[" * 100_000}, "guided_json"),
+        ({"guided_json": '{"a":' * 5_000 + "1" + "}" * 5_000}, "guided_json"),
+        ({"structured_outputs": {"json": '{"type"'}}, "structured_outputs"),
+        (
+            {"response_format": {**schema_format({}), "type": "json_object"}},
+            "response_format.json_schema",
+        ),
+        (
+            {"response_format": {**schema_format({}), "type": "text"}, "guided_regex": "a"},
+            "response_format.json_schema",
+        ),
     ],
 )
 def test_faults_are_named(fields: dict[str, Any], param: str) -> None:
     assert refusal(**fields).param == param
+
+
+def test_a_schema_that_is_too_deep_to_write_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(2_000):
+        deep = [deep]
+    with pytest.raises(InvalidRequest) as caught:
+        found(guided_json={"default": deep})
+    assert caught.value.param == "guided_json"
 
 
 def test_a_thought_comes_first() -> None:

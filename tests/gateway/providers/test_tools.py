@@ -298,6 +298,7 @@ async def test_what_must_come_is_enforced_by_a_grammar(
         )
     await ask(engine_http)
     assert engine.requests[-1].grammar is None
+    assert await refused(engine_http, guided_json='{"type"') == (400, "guided_json")
     assert await refused(engine_http, guided_regex="a+") == (400, "guided_regex")
 
 
