@@ -157,6 +157,8 @@ def to_api_error(error: BaseException) -> ApiError:
         return RateLimited(str(error), code="engine_overloaded", headers=retry_after(error.retry_after_s))
     if isinstance(error, EngineUnavailable):
         return Unavailable(str(error), headers=retry_after(RETRY_UNAVAILABLE_S))
+    if isinstance(error, RecursionError):  # what has passed the parser is too deep for somebody behind it
+        return InvalidRequest("The body is nested too deeply.", code="invalid_json")
     return ServerError("The gateway failed to answer this request; report it with its x-request-id.")
 
 

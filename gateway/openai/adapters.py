@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from backend.errors import AdapterError
+from backend.errors import AdapterError, EngineUnavailable
 from gateway.adapters import check_may_load, loadable_folder
 from gateway.auth import KeyRing, Principal
 from gateway.errors import InvalidRequest, NotFound
@@ -27,7 +27,7 @@ class LoadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lora_name: AdapterName
     lora_path: Annotated[str, Meta(min_length=1, max_length=4096)]
     base_model: str | None = None  # extension; needed where several engines run
-    load_inplace: bool | None = None  # vLLM's; a name is always loaded anew
+    load_inplace: bool | None = None  # vLLM's; false refuses a name that is loaded already
 
 
 class UnloadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,16 +60,16 @@ class AdaptersEndpoint:
         request = typed(decode_body(await call.read_json_bytes(self._max_body_bytes)), LoadRequest)
         base, engine = self._base(request.base_model)
         folder = loadable_folder(request.lora_path, check_may_load(principal, self._loading.get(base.name)))
-        if request.lora_name in self._models.models or request.lora_name in self._models.routes:
-            raise InvalidRequest(
-                f"{request.lora_name!r} is the name of a model or route. Choose another.", param="lora_name"
-            )
+        self._check_name(request, base, engine)
         try:
             await engine.client.load_adapter(request.lora_name, str(folder))
         except AdapterError as error:
             raise InvalidRequest(str(error), param="lora_path", code="invalid_adapter") from None
+        except EngineUnavailable:
+            raise engine.unavailable() from None
         found = self._models.resolve(f"{base.name}:{request.lora_name}")
-        await call.respond(encode(model_entry(request.lora_name, found)))
+        is_unique = len(self._models.bases_of(request.lora_name)) == 1
+        await call.respond(encode(model_entry(request.lora_name if is_unique else found.name, found)))
 
     async def unload(self, call: Call) -> None:
         """Answer as OpenAI does when a model is deleted."""
@@ -81,7 +81,29 @@ class AdaptersEndpoint:
             await engine.client.unload_adapter(request.lora_name)
         except AdapterError as error:
             raise NotFound(str(error), param="lora_name", code="adapter_not_found") from None
+        except EngineUnavailable:
+            raise engine.unavailable() from None
         await call.respond(encode({"id": request.lora_name, "object": "model", "deleted": True}))
+
+    def _check_name(self, request: LoadRequest, base: ServedModel, engine: EngineProvider) -> None:
+        """Raise InvalidRequest for a name that is taken, or would make another's ambiguous."""
+        name = request.lora_name
+        if name in self._models.models or name in self._models.routes:
+            raise InvalidRequest(
+                f"{name!r} is the name of a model or route. Choose another.", param="lora_name"
+            )
+        bases = [model.name for model in self._models.bases_of(name)]
+        if bases and base.name not in bases:
+            raise InvalidRequest(
+                f"{name!r} is an adapter of {bases[0]!r}, asked for by this name. Choose another.",
+                param="lora_name",
+            )
+        if request.load_inplace is False and name in engine.client.adapters:
+            raise InvalidRequest(
+                f"{name!r} is loaded already, and 'load_inplace' is false. Send true to load it anew.",
+                param="load_inplace",
+                code="adapter_exists",
+            )
 
     def _authorize(self, call: Call) -> Principal:
         """Who may load into no engine is sent away before a byte of the body is read."""

@@ -32,7 +32,10 @@ class ModelsEndpoint:
         """One of them; raises NotFound."""
         self._keys.identify(call.authorization)
         name: str = call.scope["path_params"]["id"]
-        await call.respond(encode(model_entry(name, self._models.resolve(name))))
+        found = self._models.resolve(name)
+        if found.engine is not None:
+            found.engine.check_loaded()
+        await call.respond(encode(model_entry(name, found)))
 
 
 def model_entry(name: str, model: ServedModel) -> dict[str, Any]:

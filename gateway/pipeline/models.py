@@ -61,6 +61,12 @@ def _adapters_of(model: ServedModel) -> AbstractSet[str]:
     return model.adapters if model.engine is None else model.adapters | model.engine.client.adapters.keys()
 
 
+def _has_now(model: ServedModel, adapter: str) -> bool:
+    """Whether the adapter is loaded, as far as the engine can be asked."""
+    client = None if model.engine is None else model.engine.client
+    return client is None or not client.ready or adapter in client.adapters
+
+
 def _with_adapter(base: ServedModel, adapter: str, name: str) -> ServedModel:
     assert base.engine is not None
     engine = base.engine.adapted(adapter, name)
@@ -91,17 +97,25 @@ class ModelTable:
         return found
 
     def adapted(self) -> list[ServedModel]:
-        """Every adapter as a model: by its own name where that is unique, else as `base:adapter`."""
+        """Every adapter as a model: by its own name where that is unique, else as `base:adapter`.
+
+        Without those of the policies that have been unloaded.
+        """
         found = [(model, name) for model in self.models.values() for name in sorted(_adapters_of(model))]
         counts = Counter(name for _, name in found)
         return [
             _with_adapter(model, name, name if counts[name] == 1 else f"{model.name}:{name}")
             for model, name in found
+            if _has_now(model, name)
         ]
+
+    def bases_of(self, adapter: str) -> list[ServedModel]:
+        """The models that have an adapter of this name."""
+        return [model for model in self.models.values() if adapter in _adapters_of(model)]
 
     def _adapted(self, name: str) -> ServedModel | None:
         """The base model with an adapter, asked for as `adapter`, where that is unique, or `base:adapter`."""
-        bases = [model for model in self.models.values() if name in _adapters_of(model)]
+        bases = self.bases_of(name)
         if len(bases) == 1:
             return _with_adapter(bases[0], name, name)
         for model in self.models.values():

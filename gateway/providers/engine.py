@@ -105,19 +105,24 @@ class EngineProvider:
             return ""
         info = self.client.adapters.get(self._adapter)
         if info is None:
-            raise NotFound(
-                f"The model {self.name!r} does not exist: its adapter is not loaded.",
-                param="model",
-                code="model_not_found",
-            )
+            raise self._not_loaded()
         return info.digest
+
+    def check_loaded(self) -> None:
+        """Raise NotFound when the engine is there and the adapter is not."""
+        if self._adapter and self.client.ready and self._adapter not in self.client.adapters:
+            raise self._not_loaded()
+
+    def _not_loaded(self) -> NotFound:
+        message = f"The model {self.name!r} does not exist: its adapter is not loaded."
+        return NotFound(message, param="model", code="model_not_found")
 
     @property
     def hello(self) -> Hello:
         """What the engine serves; raises Unavailable when it does not answer."""
         hello = self.client.hello
         if hello is None or not self.client.ready:
-            raise self._unavailable()
+            raise self.unavailable()
         return hello
 
     async def _reached(self) -> Hello:
@@ -127,7 +132,7 @@ class EngineProvider:
             try:
                 await self.client.wait_ready(self._start_wait_s)
             except EngineUnavailable:
-                raise self._unavailable() from None
+                raise self.unavailable() from None
             finally:
                 self._num_waiting -= 1
         return self.hello
@@ -369,7 +374,7 @@ class EngineProvider:
                         streams[number].cancel()
                     yield delta
         except EngineUnavailable:
-            raise self._unavailable() from None
+            raise self.unavailable() from None
         except EngineError as error:
             raise to_api_error(error) from None
         finally:
@@ -422,7 +427,8 @@ class EngineProvider:
             )
         return ServerError(output.error or "The engine failed to answer this request.", code="engine_error")
 
-    def _unavailable(self) -> Unavailable:
+    def unavailable(self) -> Unavailable:
+        """The error while the engine does not answer."""
         # The engine client's own message names a socket's path, which is nothing for callers.
         return Unavailable(
             f"The model {self.name!r} cannot answer now: its engine is starting or restarting. Try again.",

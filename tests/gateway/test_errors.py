@@ -17,6 +17,7 @@ from gateway.errors import ApiError, InvalidRequest, ServerError, error_body, er
         (TemplateError("line 3"), 400, None),
         (QueueFull("full", 2.2), 429, "engine_overloaded"),
         (EngineUnavailable("gone"), 503, "model_unavailable"),
+        (RecursionError("secret prompt"), 400, "invalid_json"),
         (ValueError("secret prompt"), 500, None),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from backend.server.client import EngineClient
 from gateway.app import build_app
 from gateway.providers.engine import EngineProvider
 from gateway.settings import Settings
@@ -61,12 +62,14 @@ async def test_loaded_asked_replaced_and_unloaded(
     assert answer.status_code == 200 and answer.json()["parent"] == "ours"
     listed = {entry["id"]: entry for entry in (await http.get("/v1/models")).json()["data"]}
     assert listed["german"]["parent"] == "ours" and "root" not in listed["german"]
-    assert set(listed) == {"ours", "auto", "fixed", "german"}
+    assert set(listed) == {"ours", "auto", "german"}, "the engine has no adapter `fixed`"
     assert (await http.get("/v1/models/ours:german")).json()["parent"] == "ours"
     for model in ("german", "ours:german"):
         body = (await ask(http, model)).json()
         assert body["model"] == model and body["choices"][0]["message"]["content"] == REPLY
         assert body["system_fingerprint"] == "fp_<german>"
+    refused = await load(http, "german", folder / "two", load_inplace=False)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "load_inplace"
     assert (await load(http, "german", folder / "two", load_inplace=True)).status_code == 200
     await ask(http, "german")
     await ask(http, "ours")
@@ -112,8 +115,34 @@ async def test_strangers_are_refused_before_their_body_is_read(http: httpx.Async
 
 
 async def test_an_adapter_of_the_policy_that_the_engine_lacks(http: httpx.AsyncClient) -> None:
-    answer = await ask(http, "fixed")
-    assert answer.status_code == 404 and "not loaded" in answer.json()["error"]["message"]
+    for answer in (await ask(http, "fixed"), await http.get("/v1/models/ours:fixed")):
+        assert answer.status_code == 404 and "not loaded" in answer.json()["error"]["message"]
+
+
+async def test_a_name_is_one_bases_or_goes_with_its_base(
+    provider: EngineProvider, engine: ScriptedEngine, folder: Path
+) -> None:
+    loading = AdapterLoading(principals=["default"], folders=[str(folder)])
+    fixed = {"fixed": AdapterEntry(path="/f")}
+    entries = {
+        "ours": EngineModel(checkpoint="/none", adapter_loading=loading),
+        "other": EngineModel(checkpoint="/none", adapters=fixed),
+    }
+    policies = Policies(models={name: ModelEntry(engine=entry) for name, entry in entries.items()})
+    away = EngineProvider("other", EngineClient("/none"), provider.tokenizer)
+    app = build_app(Settings(), policies, {"ours": provider, "other": away})
+    async with http_client(app) as http:
+        taken = await load(http, "fixed", folder / "one", base_model="ours")
+        assert taken.status_code == 400 and taken.json()["error"]["param"] == "lora_name"
+        await provider.client.load_adapter("fixed", str(folder / "one"))
+        again = await load(http, "fixed", folder / "one", base_model="ours")
+        assert again.json()["id"] == "ours:fixed"
+        assert (await ask(http, "ours:fixed")).status_code == 200
+        await engine.die()
+        for path, more in (("load", {"lora_path": str(folder / "one")}), ("unload", {})):
+            body = {"lora_name": "new", "base_model": "ours"} | more
+            answer = await http.post(f"/v1/{path}_lora_adapter", json=body)
+            assert answer.status_code == 503 and "sock" not in answer.text
 
 
 async def test_without_a_policy_nobody_may_load(engine_http: httpx.AsyncClient, folder: Path) -> None:
