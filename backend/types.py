@@ -129,8 +129,11 @@ class TokenGrammar(Protocol):
         """Set the bits of the tokens that may come next."""
         ...
 
-    def fill_masks(self, rows: NDArray[np.int32], drafts: list[int]) -> None:
-        """As `fill_mask` for [k + 1] rows: before each of the k drafts, and after all of them."""
+    def fill_masks(self, rows: NDArray[np.int32], drafts: Draft) -> None:
+        """As `fill_mask` for [k + 1] rows: before each of the k drafts, and after all of them.
+
+        Of a tree, row i + 1 is that behind node i.
+        """
         ...
 
     def advance(self, token_id: int) -> None:
@@ -143,6 +146,10 @@ class TokenGrammar(Protocol):
 
     def filter_drafts(self, token_ids: list[int]) -> int:
         """How many of these tokens, from the first on, may follow."""
+        ...
+
+    def allowed_nodes(self, tree: DraftTree) -> list[int]:
+        """The nodes whose path may follow, in ascending order."""
         ...
 
     def forced_tokens(self) -> list[int]:
@@ -270,6 +277,11 @@ class ScheduledChunk:
     def end(self) -> int:
         """Position after the chunk's last token: the context length that attention sees."""
         return self.start + self.num_tokens
+
+    @property
+    def guess(self) -> Draft:
+        """The draft as a drafter would hand it over."""
+        return DraftTree(self.draft, self.parents) if self.parents else list(self.draft)
 
     @property
     def draft_depth(self) -> int:

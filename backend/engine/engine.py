@@ -208,7 +208,7 @@ class Engine:
                 output.num_drafted, output.num_accepted = len(chunk.draft), len(result.accepted.get(i, ()))
                 if is_predicted:
                     _mark_predicted(output)
-                verified.append((output.num_drafted, output.num_accepted))
+                verified.append((chunk.draft_depth, output.num_accepted))
                 gaps_s += [gaps_s.pop() / (1 + output.num_accepted)] * (1 + output.num_accepted)
         self._last_report = StepReport(
             duration_s=now_s - started_s,
@@ -332,7 +332,7 @@ class Engine:
                 self.scheduler.append_token(sequence, token_id)
             if active.trace is not None:
                 active.trace.num_accepted_tokens += len(tokens[:end])
-            self.speculator.observe(sequence, len(chunk.draft), len(tokens[:end]))
+            self.speculator.observe(sequence, chunk.draft_depth, len(tokens[:end]))
         return appended
 
     def _take(self, active: _Active, result: StepResult, i: int) -> StepOutput:

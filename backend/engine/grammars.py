@@ -8,7 +8,7 @@ from llguidance import LLMatcher
 
 from backend.errors import RequestError
 from backend.structured.compiler import GrammarCompiler, start
-from backend.types import Request, ScheduledChunk, Sequence, TokenGrammar
+from backend.types import Draft, DraftTree, Request, ScheduledChunk, Sequence, TokenGrammar
 
 _PAUSE_S = 0.005
 """A step that has nothing to do but to wait for grammars waits so long at most."""
@@ -90,14 +90,18 @@ class Grammars:
         """How many tokens of a draft may come."""
         return len(draft) if sequence.grammar is None else sequence.grammar.filter_drafts(draft)
 
+    def prune(self, sequence: Sequence, tree: DraftTree) -> DraftTree:
+        """The nodes of a tree that may come."""
+        return tree if sequence.grammar is None else tree.keep(sequence.grammar.allowed_nodes(tree))
 
-def masked_draws(sampled: list[ScheduledChunk]) -> list[tuple[int, TokenGrammar, list[int]]]:
+
+def masked_draws(sampled: list[ScheduledChunk]) -> list[tuple[int, TokenGrammar, Draft]]:
     """For each chunk with a grammar: the index of its first draw, the grammar, and the drafts behind."""
-    found: list[tuple[int, TokenGrammar, list[int]]] = []
+    found: list[tuple[int, TokenGrammar, Draft]] = []
     first = 0
     for chunk in sampled:
         if (grammar := chunk.sequence.grammar) is not None:
-            found.append((first, grammar, list(chunk.draft)))
+            found.append((first, grammar, chunk.guess))
         first += 1 + len(chunk.draft)
     return found
 

@@ -12,7 +12,8 @@ from backend.engine.state import StateTable
 from backend.kernels.lora import AdapterRows
 from backend.layers.step_input import StepInput
 from backend.sampling.logits import Ints
-from backend.types import PAGE_TOKENS, Plan, ScheduledChunk
+from backend.speculative.tree import paths
+from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, tree_depths
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,20 @@ class PreparedStep:
     offsets: Ints  # [B] where each chunk's tokens begin
     has_drafts: bool = False  # False: N is R
 
+    @property
+    def has_trees(self) -> bool:
+        """Whether drafts branch."""
+        return self.step_input.trees is not None
+
     def drafts_before(self) -> list[tuple[int, ...]]:
         """For each of the N draws, the draft tokens that it takes for granted."""
-        return [chunk.draft[:i] for chunk in self.sampled for i in range(len(chunk.draft) + 1)]
+        before: list[tuple[int, ...]] = []
+        for chunk in self.sampled:
+            if chunk.parents:
+                before += [(), *paths(chunk.draft, chunk.parents)]
+            else:
+                before += [chunk.draft[:i] for i in range(len(chunk.draft) + 1)]
+        return before
 
 
 def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep:
@@ -52,14 +64,19 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
     next_positions = np.array(context_lens, dtype=np.int64)
     starts = next_positions - lengths
     positions = np.repeat(starts - offsets, lengths) + np.arange(len(token_ids))
+    slots = table.slots(np.repeat(rows, lengths), positions)
+    trees = {b: chunk.parents for b, chunk in enumerate(chunks) if chunk.parents} if plan.num_drafts else {}
+    for b, parents in trees.items():
+        positions[offsets[b] + 1 : ends[b]] = starts[b] + np.array(tree_depths(parents))
     step_input = StepInput(
         token_ids=torch.tensor(token_ids, dtype=torch.int64).to(device),
         positions=torch.from_numpy(positions).to(device),
-        slots=torch.from_numpy(table.slots(np.repeat(rows, lengths), positions)).to(device),
+        slots=torch.from_numpy(slots).to(device),
         query_lens=query_lens,
         context_lens=context_lens,
         page_table=torch.from_numpy(table.pages(rows, -(-max(context_lens) // PAGE_TOKENS))).to(device),
         adapters=_adapter_rows(table.adapter_slots(rows), lengths, device),
+        trees=trees or None,
     )
     is_sampled = [chunk.samples for chunk in chunks]
     if all(is_sampled):
@@ -91,10 +108,17 @@ def _with_drafts(step: PreparedStep) -> PreparedStep:
     widths = before + 1
     # Draws of a chunk whose last token has index e follow the tokens e - before … e.
     back = np.repeat(np.cumsum(widths), widths) - 1 - np.arange(widths.sum())
+    positions = np.repeat(step.positions, widths) - back
+    if step.has_trees:
+        for chunk, end in zip(step.sampled, np.cumsum(widths).tolist(), strict=True):
+            if chunk.parents:
+                positions[end - len(chunk.draft) : end] = (
+                    chunk.start + 1 + np.array(tree_depths(chunk.parents))
+                )
     return replace(
         step,
         rows=np.repeat(step.rows, widths),
         token_index=np.repeat(step.token_index, widths) - back,
-        positions=np.repeat(step.positions, widths) - back,
+        positions=positions,
         has_drafts=True,
     )

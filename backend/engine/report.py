@@ -22,7 +22,7 @@ class StepReport:
     num_preempted: int
     ttfts_s: list[float]  # of sequences whose first token this was
     inter_token_s: NDArray[np.float64]  # of all others, one per token; those of one step share its time
-    drafts: list[tuple[int, int]] = field(default_factory=list)  # (verified, accepted) of each draft
+    drafts: list[tuple[int, int]] = field(default_factory=list)  # each one's depth, and accepted tokens
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from backend.sampling.logits import RowEdits, apply_edits, ban_tokens
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler
 from backend.speculative.base import StepObserver
-from backend.speculative.verify import Verdict, verify
+from backend.speculative.verify import Verdict, detours, verify
 from backend.structured.mask import apply_grammars
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogprobs
 
@@ -66,7 +66,7 @@ class ModelRunner:
             rows = hidden
             if len(step.token_index) != hidden.shape[0]:
                 rows = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
-            result = self._sample(step, self._model.logits(rows, self._head_rows(step)))
+            result = self._sample(step, hidden, self._model.logits(rows, self._head_rows(step)))
             unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
         for observer in self.observers:
             observer.see(plan, hidden)
@@ -80,7 +80,7 @@ class ModelRunner:
         self._table.forget(sequence)
         self._prompt_scores.pop(sequence, None)
 
-    def _sample(self, step: PreparedStep, logits: Tensor) -> StepResult:
+    def _sample(self, step: PreparedStep, hidden: Tensor, logits: Tensor) -> StepResult:
         """Draw from `logits` [R, V], which it changes."""
         table, rows, positions = self._table, step.rows, step.positions
         wanted = table.logprobs(rows)
@@ -100,7 +100,10 @@ class ModelRunner:
             records = {i: record for (i, _), record in zip(wanted, scored, strict=True)}
         kept = None
         if step.has_drafts:
-            verdict = verify([chunk.draft for chunk in step.sampled], token_ids)
+            parents = [chunk.parents for chunk in step.sampled] if step.has_trees else None
+            verdict = verify([chunk.draft for chunk in step.sampled], token_ids, parents)
+            if verdict.paths:
+                self._straighten(step, verdict, hidden)
             result, kept = judged(verdict, is_sound, records)
             if not all(is_sound):
                 self._scrub_rejected(step, result)
@@ -110,6 +113,16 @@ class ModelRunner:
             self._hand_out_prompt_scores(step, result)
         table.count(rows, token_ids, kept)  # last: a step that failed before is run again
         return result
+
+    def _straighten(self, step: PreparedStep, verdict: Verdict, hidden: Tensor) -> None:
+        """Bring accepted nodes of trees, in KV memory and in `hidden`, to where a chain would have them."""
+        sources, targets = detours(verdict, step.token_index.tolist())
+        if not sources:
+            return
+        slots = step.step_input.slots
+        self._storage.move(slots[sources], slots[targets])
+        if self.observers:
+            hidden[targets] = hidden[sources]
 
     def _head_rows(self, step: PreparedStep) -> AdapterRows | None:
         """The adapters of the rows whose logits are wanted; None when the head has none."""
@@ -184,7 +197,7 @@ def judged(
     verdict: Verdict, is_sound: list[bool], records: Mapping[int, TokenLogprobs]
 ) -> tuple[StepResult, AbstractSet[int]]:
     """The result of a step with drafts, and which of its draws are valid. Draws behind them mean nothing."""
-    spans = [range(first, last + 1) for first, last in zip(verdict.first, verdict.last, strict=True)]
+    spans = [verdict.draws(chunk) for chunk in range(len(verdict.token_ids))]
     result = StepResult(
         verdict.token_ids,
         [all(is_sound[draw] for draw in span) for span in spans],

@@ -53,3 +53,8 @@ class KVStorage:
         """Store `keys_values` [T, 2 * kv_heads, head_dim], keys first, at `slots` [T] of one layer."""
         target = self._slots[layer]
         target.index_copy_(0, slots, keys_values.to(target.dtype))
+
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy what lies in the slots `sources` [n] to `targets` [n], in every layer; they may overlap."""
+        for slots in self._slots:
+            slots.index_copy_(0, targets, slots.index_select(0, sources))

@@ -18,7 +18,16 @@ from backend.lora.slots import AdapterSlots
 from backend.scheduler.budget import PrefillBudget
 from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.queue import WaitingQueue
-from backend.types import PAGE_TOKENS, FinishReason, Plan, ScheduledChunk, Sequence, SequenceStatus
+from backend.types import (
+    PAGE_TOKENS,
+    Draft,
+    DraftTree,
+    FinishReason,
+    Plan,
+    ScheduledChunk,
+    Sequence,
+    SequenceStatus,
+)
 
 _PROMPTS_TOGETHER = 4
 """Long prompts share a step's prompt tokens in at least so many parts."""
@@ -93,7 +102,7 @@ class Scheduler:
             self._retire(sequence, "abort")
         return sequence
 
-    def schedule(self, drafts: Mapping[Sequence, list[int]] | None = None) -> Plan:
+    def schedule(self, drafts: Mapping[Sequence, Draft] | None = None) -> Plan:
         """Decide the next step. Takes pages and rows for it; admits nobody in a step that preempts.
 
         `drafts` are guesses at what follows sequences that decode; they get what tokens and pages are left.
@@ -191,7 +200,7 @@ class Scheduler:
                     chunks.append(ScheduledChunk(sequence, start, 1))
         return chunks, prefills
 
-    def _add_drafts(self, chunks: list[ScheduledChunk], drafts: Mapping[Sequence, list[int]]) -> int:
+    def _add_drafts(self, chunks: list[ScheduledChunk], drafts: Mapping[Sequence, Draft]) -> int:
         """Lengthen chunks that decode by their drafts; how many tokens that added.
 
         Comes last: a draft takes no page and no token that anybody else could use in this step.
@@ -205,6 +214,10 @@ class Scheduler:
                 continue
             # The last token that may come ends the sequence and is never computed.
             useful = sequence.request.params.max_tokens - sequence.num_output_tokens - 1
+            if isinstance(draft, DraftTree):
+                chunks[index] = self._add_tree(chunk, draft, useful, left - added)
+                added += chunks[index].num_tokens - 1
+                continue
             wanted = min(len(draft), useful, left - added)
             if wanted > 0:
                 wanted = self._kv.grow(sequence, chunk.end + wanted) - chunk.end
@@ -212,6 +225,16 @@ class Scheduler:
                 chunks[index] = replace(chunk, num_tokens=1 + wanted, draft=tuple(draft[:wanted]))
                 added += wanted
         return added
+
+    def _add_tree(
+        self, chunk: ScheduledChunk, tree: DraftTree, max_depth: int, max_nodes: int
+    ) -> ScheduledChunk:
+        """Lengthen a chunk by what fits of a tree: in depth what may still come, in nodes what has room."""
+        tree = tree.cut(max_depth, min(max_nodes, self._config.max_model_tokens - chunk.end))
+        if len(tree):
+            tree = tree.cut(max_depth, self._kv.grow(chunk.sequence, chunk.end + len(tree)) - chunk.end)
+        parents = () if tree.is_chain else tree.parents
+        return replace(chunk, num_tokens=1 + len(tree), draft=tree.tokens, parents=parents)
 
     def _make_room(self, sequence: Sequence, preempted: list[Sequence]) -> bool:
         """Get room for a token, preempting from the newest on; False when that hits the sequence itself.

@@ -2,7 +2,8 @@
 
 With acceptance p, k drafts give 1 + p + p² + … + p^k tokens. What a step with K drafts takes, compared with
 one without, is measured for the batch size at hand. Lengths are those that promise most tokens per second,
-and 0 unless that is clearly more than without. Both figures are learned all the time.
+and 0 unless that is clearly more than without. Both figures are learned all the time. Of trees, lengths are
+depths, p is that of a level, and each level costs as many drafts as the trees before had nodes for it.
 """
 
 from __future__ import annotations
@@ -138,8 +139,17 @@ class LengthPolicy:
         self._is_adaptive = is_adaptive
         self._is_drafting = False
 
-    def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
-        """Draft tokens for each of these sequences, out of `num_running` that decode."""
+    def choose(
+        self,
+        acceptances: list[Acceptance],
+        limits: list[int],
+        num_running: int,
+        widths: list[float] | None = None,
+    ) -> list[int]:
+        """Draft tokens for each of these sequences, out of `num_running` that decode.
+
+        `widths`: how many tokens each one's drafts have per level; None: 1, there are no trees.
+        """
         if not self._is_adaptive:
             return list(limits)
         if not acceptances:
@@ -147,22 +157,26 @@ class LengthPolicy:
         best = np.zeros(len(limits), dtype=np.int64)
         num_sequences = max(num_running, len(limits))
         if not self.costs.wants_plain(num_sequences):
-            best = self._best(np.array([a.rate for a in acceptances]), np.array(limits), num_sequences)
+            rates = np.array([a.rate for a in acceptances])
+            best = self._best(rates, np.array(limits), num_sequences, np.array(widths or 1.0))
         for acceptance, k in zip(acceptances, best.tolist(), strict=True):
             if k == 0:
                 acceptance.rest()
         return best.tolist()
 
-    def _best(self, rates: np.ndarray, limits: np.ndarray, num_sequences: int) -> np.ndarray:
+    def _best(
+        self, rates: np.ndarray, limits: np.ndarray, num_sequences: int, widths: np.ndarray
+    ) -> np.ndarray:
         rates = rates.clip(0.01, 0.99)
         lengths = np.minimum(np.floor(np.log(_THRESHOLDS) / np.log(rates) + 1e-9), limits)  # [thresholds, B]
         # Where that is more than can be foreseen, all sequences get the same share.
         share = self.costs.longest(num_sequences) // len(limits)
-        lengths = np.where(
-            lengths.sum(axis=1, keepdims=True) > share * len(limits), lengths.clip(max=share), lengths
-        )
+        too_long = (lengths * widths).sum(axis=1, keepdims=True) > share * len(limits)
+        most = share if widths.ndim == 0 else np.maximum(share // widths, 1.0)
+        lengths = np.where(too_long, np.minimum(lengths, most), lengths)
         gains = (rates * (1 - rates**lengths) / (1 - rates)).sum(axis=1)
-        speedups = (1 + gains / num_sequences) / self.costs.ratios(num_sequences, lengths.sum(axis=1))
+        num_tokens = (lengths * widths).sum(axis=1)
+        speedups = (1 + gains / num_sequences) / self.costs.ratios(num_sequences, num_tokens)
         choice = int(speedups.argmax())
         self._is_drafting = bool(speedups[choice] >= (_STOP_GAIN if self._is_drafting else _START_GAIN))
         best = lengths[choice] if self._is_drafting else np.zeros(len(limits))

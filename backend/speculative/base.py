@@ -6,9 +6,10 @@ which that decodes, and need not be: `sequence.tokens` always says what has beco
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from backend.types import Plan, Sequence
+from backend.types import Draft, DraftTree, Plan, Sequence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,15 +28,19 @@ class Drafter(Protocol):
         """True when proposing costs next to nothing: it is then also asked when nothing will be verified."""
         ...
 
-    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> Iterable[Draft]:
         """For each sequence at most k tokens to follow its last; fewer or none when it has no good guess.
 
-        All sequences decode: their tokens but the last are in KV memory.
+        Or a DraftTree at most k deep, with as many nodes as the drafter thinks fit: k is chosen knowing how
+        many it had for each level before. All sequences decode: their tokens but the last are in KV memory.
         """
         ...
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Of the tokens last proposed so many were verified, and accepted: `sequence.tokens` has those."""
+        """Of the tokens last proposed so many were verified, and accepted: `sequence.tokens` has those.
+
+        Of a tree, `num_drafted` is the depth.
+        """
         ...
 
     def forget(self, sequence: Sequence) -> None:
@@ -49,7 +54,8 @@ class StepObserver(Protocol):
     def see(self, plan: Plan, hidden: Tensor) -> None:
         """The residual stream [T, D] behind the last layer, of a step's tokens in the order of its chunks.
 
-        Drafts are among them: `sequence.num_computed_tokens` says later up to where they were accepted.
+        Drafts are among them: `sequence.num_computed_tokens` says later up to where they were accepted. Of a
+        tree, accepted nodes lie where a chain's tokens would: side by side, in front of the others.
         """
         ...
 
@@ -63,4 +69,8 @@ class DraftConstraint(Protocol):
 
     def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
         """How many of `draft`, from its beginning, may come; the rest would surely be rejected."""
+        ...
+
+    def prune(self, sequence: Sequence, tree: DraftTree) -> DraftTree:
+        """Of a tree the nodes that may come."""
         ...

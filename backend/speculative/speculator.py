@@ -9,7 +9,8 @@ from backend.config import SpeculativeConfig
 from backend.errors import RequestError
 from backend.speculative.adaptive import Acceptance, LengthPolicy, prior_acceptance
 from backend.speculative.base import DraftConstraint, Drafter
-from backend.types import Request, Sequence, SequenceStatus
+from backend.speculative.tree import depth_of, first_tokens, shorten
+from backend.types import Draft, DraftTree, Request, Sequence, SequenceStatus
 
 NONE, PREDICTION = "none", "prediction"
 PREDICTION_TOKENS = 24
@@ -22,6 +23,9 @@ PATIENCE_STEPS = 8
 MISS_EVERY_STEPS = 4
 """A sequence for which nobody had a guess so often in a row is asked for at every fourth step only."""
 
+_WIDTH_MEMORY = 0.1
+"""Weight of a new tree in the mean number of nodes per level."""
+
 
 @dataclass(slots=True, eq=False)
 class _Speculation:
@@ -32,7 +36,7 @@ class _Speculation:
     limits: list[int]  # most tokens from each
     acceptances: list[Acceptance]
     used: int = -1  # whose drafts are being verified, index into drafters
-    shadow: dict[int, int] = field(default_factory=dict)  # by drafter: a first token that is not verified
+    shadow: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by drafter: first tokens, not verified
     seen: int = 0  # tokens of the sequence when the shadow was cast
     misses: int = 0  # steps in a row in which nobody had a guess
 
@@ -54,6 +58,7 @@ class Speculator:
         self._config = config
         self._drafters = {drafter.name: drafter for drafter in drafters}
         self._priors: dict[str, Acceptance] = {}
+        self._widths: dict[str, float] = {}  # by drafter, where not 1: nodes for each level of its trees
         self._active: dict[Sequence, _Speculation] = {}
         self._constrained: dict[Sequence, _Speculation] = {}  # of these, those with a grammar
         self._idle_steps = 0  # nobody is asked for so many steps: asking costs time as well
@@ -107,9 +112,9 @@ class Speculator:
         if request.grammar is not None:
             self._constrained[sequence] = self._active[sequence]
 
-    def propose(self, num_running: int) -> dict[Sequence, list[int]]:
+    def propose(self, num_running: int) -> dict[Sequence, Draft]:
         """Drafts for the sequences that decode next, mostly fewer than these."""
-        drafts: dict[Sequence, list[int]] = {}
+        drafts: dict[Sequence, Draft] = {}
         asked = self._active
         if self._idle_steps > 0:
             self._idle_steps -= 1
@@ -141,7 +146,7 @@ class Speculator:
         return drafts
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """The sequence's drafts were verified."""
+        """The sequence's drafts were verified; of a tree, `num_drafted` is the depth."""
         speculation = self._active.get(sequence)
         if speculation is None or speculation.used < 0:
             return
@@ -180,7 +185,7 @@ class Speculator:
         return self._priors.setdefault(name, prior_acceptance())
 
     def _force(
-        self, constraint: DraftConstraint, asking: list[_Speculation], drafts: dict[Sequence, list[int]]
+        self, constraint: DraftConstraint, asking: list[_Speculation], drafts: dict[Sequence, Draft]
     ) -> list[_Speculation]:
         """Take what must come next as the draft; whoever is free to go on is returned."""
         free: list[_Speculation] = []
@@ -192,7 +197,7 @@ class Speculator:
         return free
 
     def _ask(
-        self, rank: int, asked: list[_Speculation], num_running: int, drafts: dict[Sequence, list[int]]
+        self, rank: int, asked: list[_Speculation], num_running: int, drafts: dict[Sequence, Draft]
     ) -> list[_Speculation]:
         """Ask each sequence's drafter of this rank; returns those that get no draft from it.
 
@@ -203,17 +208,18 @@ class Speculator:
         found = [(s, guess) for s, guess in zip(cheap, guesses, strict=True) if guess]
         dear = [s for s in asked if not s.drafters[rank].is_cheap]
         candidates = [s for s, _ in found] + dear
-        limits = [len(guess) for _, guess in found] + [s.limits[rank] for s in dear]
-        ks = self.policy.choose([s.acceptances[rank] for s in candidates], limits, num_running)
+        limits = [depth_of(guess) for _, guess in found] + [s.limits[rank] for s in dear]
+        widths = [self._widths.get(s.drafters[rank].name, 1.0) for s in candidates] if self._widths else None
+        ks = self.policy.choose([s.acceptances[rank] for s in candidates], limits, num_running, widths)
         if candidates and not any(ks) and self._config.adaptive:
             self._idle_steps = IDLE_STEPS
         for (speculation, guess), k in zip(found, ks, strict=False):
             if k == 0:
-                speculation.shadow[rank] = guess[0]
+                speculation.shadow[rank] = first_tokens(guess)
                 speculation.seen = len(speculation.sequence.tokens)
         wanted = [(s, k) for s, k in zip(dear, ks[len(found) :], strict=True) if k > 0]
         guesses = self._guesses(rank, [s for s, _ in wanted], [k for _, k in wanted])
-        found = [(s, guess[:k]) for (s, guess), k in zip(found, ks, strict=False)]
+        found = [(s, shorten(guess, k)) for (s, guess), k in zip(found, ks, strict=False)]
         found += [(s, guess) for (s, _), guess in zip(wanted, guesses, strict=True)]
         for speculation, draft in found:
             if draft:
@@ -221,25 +227,41 @@ class Speculator:
                 speculation.used = rank
         return [s for s in asked if s.sequence not in drafts]
 
-    def _guesses(self, rank: int, asked: list[_Speculation], ks: list[int]) -> list[list[int]]:
+    def _guesses(self, rank: int, asked: list[_Speculation], ks: list[int]) -> list[Draft]:
         """What each one's drafter of this rank says, cut to what may come."""
         by_drafter: dict[str, list[int]] = {}
         for index, speculation in enumerate(asked):
             by_drafter.setdefault(speculation.drafters[rank].name, []).append(index)
-        guesses: list[list[int]] = [[]] * len(asked)
+        guesses: list[Draft] = [[]] * len(asked)
         for name, indices in by_drafter.items():
             sequences = [asked[index].sequence for index in indices]
             found = self._drafters[name].propose(sequences, [ks[index] for index in indices])
             for index, guess in zip(indices, found, strict=True):
                 if guess and self.constraint is not None:
-                    guess = guess[: self.constraint.num_allowed(asked[index].sequence, guess)]
+                    guess = _allowed(self.constraint, asked[index].sequence, guess)
+                if isinstance(guess, DraftTree):
+                    guess = self._measured(name, guess)
                 guesses[index] = guess
         return guesses
+
+    def _measured(self, name: str, tree: DraftTree) -> Draft:
+        """Learn how wide this drafter's trees are: what a level costs."""
+        if len(tree):
+            width = self._widths.get(name, len(tree) / tree.depth)
+            self._widths[name] = width + _WIDTH_MEMORY * (len(tree) / tree.depth - width)
+        return shorten(tree, tree.depth)
 
     def _settle_shadow(self, speculation: _Speculation) -> None:
         """Learn from guesses that were not verified whether they would have been right."""
         tokens, seen = speculation.sequence.tokens, speculation.seen
         if speculation.shadow and len(tokens) > seen:
-            for rank, guess in speculation.shadow.items():
-                self._learn(speculation, rank, 1, int(tokens[seen] == guess))
+            for rank, guesses in speculation.shadow.items():
+                self._learn(speculation, rank, 1, int(tokens[seen] in guesses))
             speculation.shadow.clear()
+
+
+def _allowed(constraint: DraftConstraint, sequence: Sequence, guess: Draft) -> Draft:
+    """What may come of a guess."""
+    if isinstance(guess, DraftTree):
+        return constraint.prune(sequence, guess)
+    return guess[: constraint.num_allowed(sequence, guess)]

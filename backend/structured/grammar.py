@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
+
+from backend.types import Draft, DraftTree
 
 Mask = NDArray[np.int32]
 """One bit per token, least significant first; a row has ceil(vocabulary / 32) words."""
@@ -38,11 +42,17 @@ class Grammar:
         if self.error:
             row.fill(-1)
 
-    def fill_masks(self, rows: Mask, drafts: list[int]) -> None:
+    def fill_masks(self, rows: Mask, drafts: Draft) -> None:
         """As `fill_mask` for [k + 1, W] rows: before each of k drafts, given those in front, and after all.
 
-        Rows behind a draft that is not allowed stay as they are: nothing there will be accepted.
+        Of a tree, row i + 1 is that behind node i. Rows behind a draft that is not allowed stay as they are:
+        nothing there will be accepted.
         """
+        if isinstance(drafts, DraftTree):
+            self.fill_mask(rows[0])
+            for node in self._walk(drafts):
+                self.fill_mask(rows[node + 1])
+            return
         num_ahead = 0
         self.fill_mask(rows[0])
         for i, token_id in enumerate(drafts):
@@ -71,11 +81,34 @@ class Grammar:
             return 0
         return self._matcher.validate_tokens(token_ids)
 
+    def allowed_nodes(self, tree: DraftTree) -> list[int]:
+        """The nodes whose path may follow, in ascending order."""
+        return [] if self.error or self._matcher.is_stopped() else sorted(self._walk(tree))
+
     def forced_tokens(self) -> list[int]:
         """Tokens that spell what must come next; empty when there is a choice."""
         if self.error or self._matcher.is_stopped():
             return []
         return self._matcher.compute_ff_tokens()
+
+    def _walk(self, tree: DraftTree) -> Iterator[int]:
+        """Stand behind each node whose path may follow, one after the other; ends in the state of before."""
+        children: dict[int, list[int]] = {}
+        for node, parent in enumerate(tree.parents):
+            children.setdefault(parent, []).append(node)
+        path: list[list[int]] = [
+            children.get(-1, [])[::-1]
+        ]  # for each node on the way, children still to visit
+        while path:
+            if not path[-1] or self.error:
+                path.pop()
+                if path:
+                    self.rollback(1)
+                continue
+            node = path[-1].pop()
+            if self._matcher.try_consume_tokens([tree.tokens[node]]):
+                path.append(children.get(node, [])[::-1])
+                yield node
 
     def _check(self) -> None:
         if self._matcher.is_error():

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.types import TokenGrammar
+from backend.types import Draft, TokenGrammar
 
 
-def apply_grammars(logits: Tensor, grammars: Sequence[tuple[int, TokenGrammar, list[int]]]) -> None:
+def apply_grammars(logits: Tensor, grammars: Sequence[tuple[int, TokenGrammar, Draft]]) -> None:
     """Mask `logits` [R, V] in place; triples of (row of its first position, grammar, drafts after that).
 
     A grammar with k drafts masks k + 1 neighbouring rows.

@@ -9,8 +9,9 @@ import hashlib
 import time
 
 from backend.engine.base import RunnerFacts, StepResult
-from backend.speculative.verify import verify
-from backend.types import PAGE_TOKENS, Plan, Sequence
+from backend.speculative.tree import paths
+from backend.speculative.verify import detours, verify
+from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, tree_depths
 
 VOCAB_SIZE = 1000
 EOS = 2
@@ -47,20 +48,37 @@ class FakeRunner:
             sequence = chunk.sequence
             assert self.rows.setdefault(sequence.row, sequence) is sequence, "two sequences share a row"
             tokens = [*sequence.tokens, *chunk.draft]
-            for position in range(chunk.start, chunk.end):
-                self._memory[_slot(sequence, position)] = (position, tokens[position])
+            depths = tree_depths(chunk.parents) or range(1, chunk.num_tokens)
+            positions = [chunk.start, *(chunk.start + depth for depth in depths)]
+            for place in range(chunk.start, chunk.end):
+                self._memory[_slot(sequence, place)] = (positions[place - chunk.start], tokens[place])
         sampled = [chunk for chunk in plan.chunks if chunk.samples]
-        drawn = [self._next(c.sequence, i) for c in sampled for i in range(len(c.draft) + 1)]
-        verdict = verify([chunk.draft for chunk in sampled], drawn)
+        drawn = [token_id for chunk in sampled for token_id in self._draws(chunk)]
+        verdict = verify([chunk.draft for chunk in sampled], drawn, [chunk.parents for chunk in sampled])
+        slots = [
+            _slot(c.sequence, c.end - 1 - len(c.draft) + i) for c in sampled for i in range(len(c.draft) + 1)
+        ]
+        sources, targets = detours(verdict, range(len(slots)))
+        moved = [self._memory[slots[source]] for source in sources]
+        self._memory |= {slots[target]: entry for target, entry in zip(targets, moved, strict=True)}
         return StepResult(verdict.token_ids, [True] * len(plan.chunks), verdict.accepted)
 
     def forget(self, sequence: Sequence) -> None:
         self.rows = {row: owner for row, owner in self.rows.items() if owner is not sequence}
 
-    def _next(self, sequence: Sequence, num_drafts: int) -> int:
+    def _draws(self, chunk: ScheduledChunk) -> list[int]:
+        """What follows the sequence, and each draft after the path to it."""
+        known = len(chunk.sequence.tokens)
+        places: list[tuple[int, ...]]  # of the drafts on the way to each
+        places = [tuple(range(known, known + i + 1)) for i in range(len(chunk.draft))]
+        if chunk.parents:
+            places = paths(range(known, known + len(chunk.draft)), chunk.parents)
+        return [self._next(chunk.sequence, [*range(known), *path]) for path in [(), *places]]
+
+    def _next(self, sequence: Sequence, places: list[int]) -> int:
         context: list[int] = []
-        for position in range(len(sequence.tokens) + num_drafts):
-            where, token = self._memory[_slot(sequence, position)]
+        for position, place in enumerate(places):
+            where, token = self._memory[_slot(sequence, place)]
             assert where == position
             context.append(token)
         return next_token(context)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from backend.types import Sequence
+from backend.types import Draft, DraftTree, Sequence
 
 
 class GuessingDrafter:
@@ -24,7 +24,7 @@ class GuessingDrafter:
         self._skill = skill
         self._rng = random.Random(seed)
 
-    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> Iterable[Draft]:
         self.sequences |= set(sequences)
         return [self._propose(sequence.tokens, k) for sequence, k in zip(sequences, ks, strict=True)]
 
@@ -68,3 +68,42 @@ class StubbornDrafter:
 
     def forget(self, sequence: Sequence) -> None:
         pass
+
+
+class TreeDrafter(GuessingDrafter):
+    """Trees of random shape, each node right with probability `skill`; a chain or nothing now and then."""
+
+    name = "trees"
+
+    def __init__(
+        self,
+        next_token: Callable[[list[int]], int],
+        vocab_size: int,
+        skill: float,
+        seed: int = 0,
+        max_nodes: int = 12,
+    ) -> None:
+        super().__init__(next_token, vocab_size, skill, seed)
+        self._max_nodes = max_nodes
+
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> Iterable[Draft]:
+        self.sequences |= set(sequences)
+        return [self._tree(sequence.tokens, k) for sequence, k in zip(sequences, ks, strict=True)]
+
+    def _tree(self, tokens: list[int], k: int) -> Draft:
+        if self._rng.random() < 0.2:
+            return self._propose(tokens, k)
+        nodes: list[int] = []
+        parents: list[int] = []
+        paths: list[list[int]] = []
+        for _ in range(self._rng.randrange(self._max_nodes + 1)):
+            parent = self._rng.randrange(-1, len(nodes))
+            before = paths[parent] if parent >= 0 else []
+            if len(before) == k:
+                continue
+            is_right = self._rng.random() < self._skill
+            token = self._next_token(tokens + before) if is_right else self._rng.randrange(self._vocab_size)
+            parents.append(parent)
+            nodes.append(token)
+            paths.append([*before, token])
+        return DraftTree(tuple(nodes), tuple(parents))

@@ -107,7 +107,7 @@ def test_the_test_fails_when_acceptance_is_broken(
         """Takes one in ten drafts unseen."""
         return len(draft) if rng.random() < 0.1 else honest(draft, drawn)
 
-    def verdict_of(drafts: Sequence[Sequence[int]], drawn: Sequence[int]) -> verify.Verdict:
+    def verdict_of(drafts: Sequence[Sequence[int]], drawn: Sequence[int], parents: None) -> verify.Verdict:
         verdict = honest_verify(drafts, drawn)
         for chunk, tokens in verdict.accepted.items():
             verdict.accepted[chunk] = list(drafts[chunk][: len(tokens)])
