@@ -17,7 +17,7 @@ __all__ = ["AdapterRows", "Factors", "SlotWeights", "add_adapters", "rows_of_one
 
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
     """Add each row's adapter to `y`; rows without one are not touched."""
-    assert len(x) == len(y) == len(rows.slots)
+    assert x.shape[0] == y.shape[0] == len(rows.slots)
     if x.is_cuda:
         # Here, because Triton comes with CUDA builds of torch only.
         from backend.kernels.lora.kernel import add_adapters as add_on_gpu

@@ -30,17 +30,29 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
 
 def _add_block(y: Tensor, x: Tensor, weights: SlotWeights, block: Block) -> None:
     """Nothing to gather and nothing to put back: what decoding is when steps are planned by adapter."""
-    if block.end - block.begin < len(x):
+    if not block.is_whole:
         x, y = x[block.begin : block.end], y[block.begin : block.end]
     num_groups = block.num_groups
     down, ups = weights.slots(block.first_slot, num_groups)
-    low = torch.bmm(x.view(num_groups, -1, x.shape[1]), down)
-    groups = y.view(num_groups, -1, y.shape[1])
+    if num_groups == 1:
+        _add_group(y, x, down[0], weights, ups)
+        return
+    low = torch.bmm(x.view(num_groups, -1, weights.in_features), down)
+    groups = y.view(num_groups, -1, weights.out_features)
     if len(ups) == 1:
         groups.baddbmm_(low, ups[0])
         return
     for part, up in zip(weights.blocks, ups, strict=True):
         groups[:, :, part.columns].baddbmm_(low[:, :, part.ranks], up)
+
+
+def _add_group(y: Tensor, x: Tensor, down: Tensor, weights: SlotWeights, ups: list[Tensor]) -> None:
+    low = torch.mm(x, down)
+    if len(ups) == 1:
+        y.addmm_(low, ups[0][0])
+        return
+    for part, up in zip(weights.blocks, ups, strict=True):
+        y[:, part.columns].addmm_(low[:, part.ranks], up[0])
 
 
 def _batched(x: Tensor, weights: SlotWeights, gathered: Gathered, padded: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Which rows of a matrix of activations use which adapter slot, grouped for multiplication.
 
-Rows that lie side by side by slot (a prompt's; decodes, which steps put in order of their slots) are multiplied
-where they lie. Other adapted rows are gathered by slot. Rows without an adapter appear nowhere: they cost nothing.
+Rows that lie side by side by slot (a prompt's; decodes, which steps put in order of their slots) are
+multiplied there. Others are gathered by slot. Rows without an adapter appear nowhere: they cost nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows `begin` to `end` of the matrix: equally many for each of `num_groups` slots from `first_slot` on."""
+    """Rows `begin` to `end` of the matrix, as many for each of `num_groups` slots from `first_slot` on."""
 
     begin: int
     end: int
     first_slot: int
     num_groups: int
+    is_whole: bool  # these are all rows of the matrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +91,7 @@ class AdapterRows:
         scattered = np.concatenate([np.arange(block.begin, block.end) for block in small])
         return [block for block in blocks if block.end - block.begin >= LONG_BLOCK], scattered
 
-    @property
+    @cached_property
     def blocks(self) -> list[Block]:
         """Rows that are multiplied where they lie."""
         return self._parts[0]
@@ -132,8 +133,9 @@ def rows_of_one(slot: int, num_rows: int, device: torch.device) -> AdapterRows |
 def _blocks(slots: Ints) -> list[Block]:
     """The adapted rows in runs of one slot; runs of equal length and consecutive slots are one block."""
     edges = (np.flatnonzero(slots[1:] != slots[:-1]) + 1).tolist()
+    num_rows = len(slots)
     blocks: list[Block] = []
-    for begin, end in zip([0, *edges], [*edges, len(slots)], strict=True):
+    for begin, end in zip([0, *edges], [*edges, num_rows], strict=True):
         slot = int(slots[begin])
         if slot < 0:
             continue
@@ -144,9 +146,10 @@ def _blocks(slots: Ints) -> list[Block]:
             and last.first_slot + last.num_groups == slot
             and (last.end - last.begin) == (end - begin) * last.num_groups
         ):
-            blocks[-1] = Block(last.begin, end, last.first_slot, last.num_groups + 1)
+            is_whole = end - last.begin == num_rows
+            blocks[-1] = Block(last.begin, end, last.first_slot, last.num_groups + 1, is_whole)
         else:
-            blocks.append(Block(begin, end, slot, 1))
+            blocks.append(Block(begin, end, slot, 1, end - begin == num_rows))
     return blocks
 
 

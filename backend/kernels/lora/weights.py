@@ -31,7 +31,7 @@ class UpBlock:
 class SlotWeights:
     """Slots for the adapters of one (stacked) linear layer; ranks are padded with zeros."""
 
-    __slots__ = ("_columns", "_views", "blocks", "down", "rank")
+    __slots__ = ("_columns", "_views", "blocks", "down", "in_features", "out_features", "rank")
 
     def __init__(
         self, num_slots: int, in_features: int, columns: Sequence[int], rank: int, like: Tensor
@@ -41,6 +41,7 @@ class SlotWeights:
         self._columns = tuple(columns)
         self._views: dict[tuple[int, int], tuple[Tensor, list[Tensor]]] = {}
         num_parts, total = len(columns), sum(columns)
+        self.in_features, self.out_features = in_features, total
         self.down = _new_down(num_slots, num_parts * rank, in_features, like)
         if num_parts * rank * total <= _JOINED_ELEMENTS:
             spans = [(slice(0, num_parts * rank), slice(0, total))]
