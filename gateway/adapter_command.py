@@ -5,10 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 from typing import Any, TextIO
-from urllib.parse import urlsplit
 
 from gateway.chat_terminal import error_message
-from gateway.settings import SettingsError
+from gateway.settings import SettingsError, gateway_url
 
 _TIMEOUT_S = 120.0
 
@@ -17,13 +16,12 @@ class AdapterCommand:
     """One gateway's adapters."""
 
     def __init__(self, url: str, api_key: str, out: TextIO) -> None:
-        """Raises SettingsError when `url` is none."""
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise SettingsError(f"--url {url!r} must begin with http:// or https://")
+        """`url` is the gateway's, with or without /v1. Raises SettingsError when it is none."""
+        parts = gateway_url(url)
+        assert parts.hostname is not None
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=_TIMEOUT_S)
-        self._prefix = parts.path.rstrip("/")
+        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"content-type": "application/json"}
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"

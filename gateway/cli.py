@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,6 +13,7 @@ from backend.errors import CheckpointError
 from gateway import settings
 from gateway.adapters import adapter_folder
 from gateway.checkpoints import checkpoint_folder
+from gateway.drafters import check_drafters
 from gateway.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.evaluation.flags import read_plan
 from gateway.settings import Settings, SettingsError
@@ -151,9 +151,11 @@ def with_quick_models(policies: Policies, models: Sequence[str], upstreams: Sequ
         name, value = _name_and_value("--upstream", text, "NAME=BASE_URL[#MODEL]")
         url, _, remote = value.partition("#")
         added[name] = _entry("--upstream", text, {"upstream": {"base_url": url, "model": remote or None}})
-    clash = sorted(set(added) & set(policies.routes))
-    if clash:
-        raise SettingsError(f"{clash[0]!r} is the name of a route; give the model another name")
+    engines = [entry.engine for name, entry in policies.models.items() if name not in added]
+    adapters = {name for engine in engines if engine is not None for name in engine.adapters}
+    for taken, what in ((set(policies.routes), "a route"), (adapters, "an adapter")):
+        if clash := sorted(set(added) & taken):
+            raise SettingsError(f"{clash[0]!r} is the name of {what}; give the model another name")
     return merge_models(policies, added) if added else policies
 
 
@@ -207,6 +209,7 @@ def _check(options: argparse.Namespace) -> int:
             checkpoint_folder(entry.engine.checkpoint)
             for adapter in entry.engine.adapters.values():
                 adapter_folder(adapter.path)
+            check_drafters(entry.engine)
     models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
     routes = ", ".join(f"{name} -> {route.model}" for name, route in policies.routes.items())
     sys.stdout.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
@@ -222,8 +225,7 @@ def _chat(options: argparse.Namespace) -> int:
     from gateway.chat_terminal import Terminal
 
     url = options.url or settings.default_url()
-    if urlsplit(url).scheme not in {"http", "https"}:
-        raise SettingsError(f"--url {url!r} must begin with http:// or https://")
+    settings.gateway_url(url)
     key = options.api_key or settings.default_client_key()
     terminal = Terminal(
         url,

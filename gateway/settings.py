@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -228,6 +229,17 @@ def default_policies() -> Path:
 def default_url() -> str:
     """Return the gateway that `penstock chat` talks to when no flag names one."""
     return os.environ.get("PENSTOCK_URL") or "http://127.0.0.1:8080"
+
+
+def gateway_url(text: str) -> SplitResult:
+    """The parts of a gateway's URL. Raises SettingsError."""
+    try:
+        parts = urlsplit(text)
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:  # a port or an IPv6 address that is none
+        pass
+    raise SettingsError(f"--url {text!r} must begin with http:// or https:// and name HOST or HOST:PORT")
 
 
 def default_client_key() -> str:

@@ -48,11 +48,12 @@ def evaluate_models(plan: Plan) -> int:
         sys.stderr.write(f"penstock: {_with_remedy(error)}\n")
         return EXIT_FAILED
     show(Console(), runs)
-    _write_json(plan, runs, {"began": began.isoformat(timespec="seconds"), "is_complete": not is_interrupted})
+    state = {"began": began.isoformat(timespec="seconds"), "is_complete": not is_interrupted}
+    is_written = _write_json(plan, runs, state)
     is_drawn = plan.plot_path is None or _plot(plan.plot_path, runs)
     if is_interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_FAILED if not is_drawn or any(run.verdicts["failed"] for run in runs) else 0
+    return EXIT_FAILED if not (is_written and is_drawn) or any(run.verdicts["failed"] for run in runs) else 0
 
 
 def _with_remedy(error: RequestFailed) -> str:
@@ -112,9 +113,10 @@ def _advance(progress: Progress, run: Run) -> Callable[[], None]:
     return advance
 
 
-def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> None:
+def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
+    """False when the file could not be written, which is said."""
     if plan.json_path is None:
-        return
+        return True
     conditions = {
         "url": plan.base_url,
         "split": "test",
@@ -127,7 +129,12 @@ def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> None:
         **state,
     }
     text = json.dumps(as_document(runs, conditions), indent=1, ensure_ascii=False)
-    plan.json_path.write_text(text + "\n", encoding="utf-8")
+    try:
+        plan.json_path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        sys.stderr.write(f"penstock: --json {str(plan.json_path)!r} cannot be written: {error.strerror}\n")
+        return False
+    return True
 
 
 def _plot(path: Path, runs: Sequence[Run]) -> bool:
@@ -136,6 +143,9 @@ def _plot(path: Path, runs: Sequence[Run]) -> bool:
         left_out = save_plot(runs, path)
     except PlotError as error:
         sys.stderr.write(f"penstock: {error}\n")
+        return False
+    except OSError as error:
+        sys.stderr.write(f"penstock: --plot {str(path)!r} cannot be written: {error.strerror}\n")
         return False
     if left_out:
         sys.stderr.write(f"penstock: not in the plot, for want of a cost: {', '.join(left_out)}\n")

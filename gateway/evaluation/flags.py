@@ -92,6 +92,8 @@ def read_plan(options: argparse.Namespace) -> Plan:
         raise SettingsError(f"--timeout {options.timeout:g} must be more than 0 seconds")
     if options.json is not None and not options.json.parent.is_dir():
         raise SettingsError(f"--json {str(options.json)!r}: there is no folder {str(options.json.parent)!r}")
+    if options.json is not None and options.json.is_dir():
+        raise SettingsError(f"--json {str(options.json)!r} is a folder; name a file in it")
     return Plan(
         base_url=base_url,
         api_key=_api_key(options.api_key_env, base_url),
@@ -114,6 +116,7 @@ def _base_url(text: str) -> str:
     """With /v1 when the text names a server only."""
     if not _URL.fullmatch(text):
         raise SettingsError(f"--url {text!r} must have the form http://HOST:PORT/v1 or https://HOST/v1")
+    settings.gateway_url(text)
     text = text.rstrip("/")
     return text if urlsplit(text).path else f"{text}/v1"
 

@@ -48,6 +48,8 @@ def check_plot(path: Path) -> None:
         raise PlotError(f"--plot {str(path)!r} must end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
         raise PlotError(f"--plot {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
+    if path.is_dir():
+        raise PlotError(f"--plot {str(path)!r} is a folder; name a file in it")
     if find_spec("matplotlib") is None:
         raise PlotError("--plot needs matplotlib, which is not installed: pip install 'penstock[eval]'")
 

@@ -114,7 +114,7 @@ def _summary(run: Run) -> Iterator[tuple[str, str]]:
     yield "s per request, p50", f"{percentile(seconds, 50):.2f}" if seconds else "-"
     yield "s per request, p95", f"{percentile(seconds, 95):.2f}" if seconds else "-"
     cost, many = run.cost_usd(), cost_of_many(run)
-    yield "USD", f"{cost:.3g}" if cost is not None else "no price"
+    yield "USD", f"{float(cost):.3g}" if cost is not None else "no price"
     yield f"USD per {MANY_QUESTIONS:,}", f"{many:.3g}" if many is not None else "no price"
 
 

@@ -53,7 +53,7 @@ def url() -> Iterator[str]:
 
 def test_list_load_and_unload(url: str) -> None:
     out = io.StringIO()
-    command = AdapterCommand(url, "k", out)
+    command = AdapterCommand(f"{url}/v1/", "k", out)
     assert command.list() == 0 and command.load("german", "/a/b", None) == 0
     assert out.getvalue() == "german  on base\ngerman is served on base\n"
     with pytest.raises(SettingsError, match="no adapter is called 'x' here"):

@@ -67,6 +67,11 @@ def test_schema_prints_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
         (["serve"], {"PENSTOCK_PROT": "1"}, "did you mean PENSTOCK_PORT?"),
         (["serve"], {"PENSTOCK_POLICIES": "/nowhere"}, "/nowhere: is neither a folder"),
         (["chat", "--url", "localhost:8080", "hi"], {}, "must begin with http"),
+        (["chat", "--url", "http://h:99999", "hi"], {}, "name HOST or HOST:PORT"),
+        (["adapters", "list", "--url", "http://[::1"], {}, "name HOST or HOST:PORT"),
+        (["adapters", "list"], {"PENSTOCK_URL": "http://h:port"}, "name HOST or HOST:PORT"),
+        (["eval", "models", "--url", "http://[::1"], {}, "name HOST or HOST:PORT"),
+        (["serve", "--model", "german=builtin:pico-small"], {}, "the name of an adapter"),
     ],
 )
 def test_refusals(

@@ -21,6 +21,7 @@ from backend.pico.tasks import Instance
 from gateway import cli
 from gateway.app import build_app
 from gateway.errors import InvalidRequest
+from gateway.evaluation import command
 from gateway.evaluation.questions import draw_questions
 from gateway.pipeline.exchange import Exchange
 from gateway.providers.base import Delta
@@ -150,6 +151,22 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.main(["eval", "models", "--url", url, *FLAGS]) == 1
     assert f"nothing answers at {url}/v1" in (error := capsys.readouterr().err)
     assert "start one with `penstock serve`" in error
+
+
+async def test_files_that_cannot_be_written_cost_no_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(command, "save_plot", full)
+    async with gateway(lambda question: question.answer) as (url, _):
+        flags = ["--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.svg")]
+        assert await evaluate(url, "--model", "ours", *flags) == 1
+    out, error = capsys.readouterr()
+    assert "ours: percent of right answers" in out
+    assert error.count("cannot be written: No space left on device") == 2
 
 
 async def test_interrupt_shows_what_is_done(tmp_path: Path) -> None:

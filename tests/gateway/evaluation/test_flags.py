@@ -64,6 +64,7 @@ def test_everything_given() -> None:
         (["--price", "m=-1,2"], "must have the form"),
         (["--price", "m=nan,2"], "must have the form"),
         (["--json", "/nowhere/x.json"], "there is no folder '/nowhere'"),
+        (["--json", "/"], "--json '/' is a folder"),
         (["--plot", "x.pdf"], "--plot 'x.pdf' must end in .svg or .png"),
         (["--plot", "/nowhere/x.svg"], "there is no folder '/nowhere'"),
         (["--api-key-env", "sk-canary"], "never the key itself"),

@@ -50,6 +50,7 @@ def test_tables() -> None:
     assert "answered 4 of 6" in text and "prompt tokens 40" in text and "completion tokens 20" in text
     assert "for reasoning 8" in text and "USD 0.00012" in text and "USD per 1,000 0.03" in text
     assert "s per request, p95 0.50" in text
+    assert "USD 0.00012 0 " in " ".join(shown(mixed(), run_of(outcome("failed"))).split())
 
 
 def test_runs_without_any_answer_have_no_table() -> None:
