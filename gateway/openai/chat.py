@@ -24,6 +24,7 @@ class ChatShape:
         "_request",
         "_shared",
         "_shows_thought",
+        "_silent",
         "_tail",
         "_wants_usage",
         "response_id",
@@ -42,7 +43,7 @@ class ChatShape:
 
         With `shows_thought` every message and delta has a `reasoning_content` beside its `content`: clients
         of DeepSeek's API read both without asking whether they are there. vLLM's read `reasoning`.
-        With `may_call` the content is null where there is none.
+        With `may_call` the content is null where there are calls alone.
         """
         self.response_id = "chatcmpl-" + secrets.token_hex(14)
         self._request = request
@@ -57,6 +58,8 @@ class ChatShape:
         self._pads = request.wants_obfuscation
         self._shows_thought = shows_thought
         self._empty = b"null" if may_call else b'""'
+        # Choices that have said nothing yet: what ends so has "" for its content, as without tools.
+        self._silent = set(range(request.num_choices)) if may_call else set()
         self._heads: list[bytes] = []
         self._tail = b""
 
@@ -76,6 +79,8 @@ class ChatShape:
         """A chunk with the thought, one with the text, one per call, then one with the finish reason."""
         head = self._heads[delta.index]
         events = b""
+        if delta.text or delta.calls:
+            self._silent.discard(delta.index)
         no_thought = b',"reasoning_content":null' if self._shows_thought else b""
         if delta.thought and self._shows_thought:
             events = (
@@ -85,7 +90,7 @@ class ChatShape:
         if delta.text or delta.tokens:
             events += b'%s{"content":%s%s},"logprobs":%s,"finish_reason":null}]%s' % (
                 head,
-                encode(delta.text),
+                encode(delta.text) if delta.text else self._empty,
                 no_thought,
                 encode(chat_logprobs(delta.tokens)) if delta.tokens else b"null",
                 self._end(delta.text),
@@ -98,7 +103,9 @@ class ChatShape:
                 self._end(call.arguments),
             )
         if delta.finish_reason is not None:
-            last = b'"content":%s%s' % (self._empty, no_thought) if self._shows_thought else b""
+            is_silent = delta.index in self._silent
+            content = b'""' if is_silent else self._empty
+            last = b'"content":%s%s' % (content, no_thought) if self._shows_thought or is_silent else b""
             reason = delta.finish_reason.encode()
             events += b'%s{%s},"logprobs":null,"finish_reason":"%s"}]%s' % (head, last, reason, self._end(""))
         return events

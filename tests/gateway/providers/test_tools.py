@@ -18,7 +18,7 @@ from gateway.providers.engine import EngineProvider
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import CHATML, MakeApp, http_client
 from tests.gateway.connection import events
-from tests.gateway.scripted_engine import ScriptedEngine, says
+from tests.gateway.scripted_engine import Script, ScriptedEngine, says
 
 CHAT = "/v1/chat/completions"
 TEMPLATE = (
@@ -187,24 +187,29 @@ async def test_stop_strings_are_looked_for_beside_calls_only(
     assert (choice["message"]["content"], choice["finish_reason"]) == ("I call it.  Then ", "tool_calls")
 
 
-async def test_log_probabilities_are_those_of_every_token(
-    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
-) -> None:
-    ids = tokenizer.encode(f"So: {SAY}{CLOCK} done.")
-
+def says_with_logprobs(ids: list[int]) -> Script:
     async def script(request: Request) -> AsyncIterator[StepOutput]:
         for i, token_id in enumerate(ids):
             record = TokenLogprobs(token_id, -0.5, [(token_id, -0.5)])
             reason: FinishReason | None = "stop" if i == len(ids) - 1 else None
             yield StepOutput(request_id="", token_ids=[token_id], logprobs=[record], finish_reason=reason)
 
-    engine.script = script
+    return script
+
+
+async def test_log_probabilities_are_those_of_every_token(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    ids = tokenizer.encode(f"So: {SAY}{CLOCK} done.")
+    engine.script = says_with_logprobs(ids)
     choice = await ask(engine_http, logprobs=True, top_logprobs=1)
     tokens = [entry["token"] for entry in choice["logprobs"]["content"]]
     assert tokens == [tokenizer.token_text(i) for i in ids]
     streamed = await stream(engine_http, logprobs=True, top_logprobs=1)
     found = [entry["token"] for c in streamed if c["logprobs"] for entry in c["logprobs"]["content"]]
     assert found == tokens
+    engine.script = says_with_logprobs(tokenizer.encode(SAY))
+    assert added_up(await stream(engine_http, logprobs=True)) == (None, [("say", ARGUMENTS)])
 
 
 async def test_a_thought_comes_before_calls(
@@ -215,6 +220,18 @@ async def test_a_thought_comes_before_calls(
     assert called(choice) == [("say", ARGUMENTS)] and choice["message"]["content"] is None
     assert choice["message"]["reasoning_content"] == f"I need {CLOCK}."
     assert added_up(await stream(engine_http, reasoning_effort="high")) == (None, [("say", ARGUMENTS)])
+
+
+async def test_an_answer_that_says_nothing_has_an_empty_content_however_it_is_sent(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    engine.script = says(tokenizer.encode("I need the clock"))
+    thought_alone = {"reasoning_effort": "high"}
+    choice = await ask(engine_http, **thought_alone)
+    assert choice["message"]["content"] == "" and "tool_calls" not in choice["message"]
+    assert added_up(await stream(engine_http, **thought_alone)) == ("", [])
+    engine.script = says([tokenizer.encode("a")[0]], finish="stop")
+    assert added_up(await stream(engine_http, stop="a")) == ("", [])
 
 
 async def test_calls_and_results_go_into_the_next_prompt(
