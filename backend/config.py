@@ -27,6 +27,7 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     drafter: str = "none"
     max_tokens: int = 8  # drafted per step and sequence; fewer where measurements say so
     adaptive: bool = True  # False: always as many, also where that is slower
+    folders: dict[str, str] = {}  # by drafter that has weights: their absolute folder; all are loaded
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

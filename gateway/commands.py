@@ -11,6 +11,7 @@ from backend.config import EngineConfig, SpeculativeConfig
 from gateway.adapters import adapter_folder
 from gateway.checkpoints import checkpoint_folder
 from gateway.child import Command
+from gateway.drafters import drafter_folders
 from gateway.settings import Settings, child_environment
 from policies.document import EncoderModel, EngineModel, Policies
 
@@ -41,7 +42,11 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
         del values[name_of_text]
     values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}
     speculative = engine.speculative
-    values["speculative"] = SpeculativeConfig(drafter=speculative.drafter, max_tokens=speculative.max_tokens)
+    values["speculative"] = SpeculativeConfig(
+        drafter=speculative.drafter,
+        max_tokens=speculative.max_tokens,
+        folders={drafter: str(path) for drafter, path in drafter_folders(engine).items()},
+    )
     telemetry = settings.telemetry
     config = EngineConfig(
         model=name,

@@ -52,17 +52,43 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = True
 
 
+class DrafterEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The weights of a drafter."""
+
+    path: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                description="Folder of its weights; a relative path starts at this file's folder. "
+                "`builtin:NAME` is a model that ships with Penstock. Left out: `heads/NAME` in the "
+                "checkpoint's folder.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class Drafters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Drafters with weights, all of which are loaded; requests may choose among them."""
+
+    draft_model: Annotated[
+        DrafterEntry | None, Meta(description="A small dense model with the same vocabulary; needs `path`.")
+    ] = None
+
+
 class Speculative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Speculative decoding: tokens are guessed and verified several at once; only the speed depends on it."""
 
     drafter: Annotated[
-        Literal["none", "ngram", "suffix"],
+        Literal["none", "ngram", "suffix", "draft_model"],
         Meta(
             description="Who guesses. `ngram`: what followed the last words earlier in the same text; "
-            "`suffix`: also in recent answers of the same tenant; `none`: nobody, but a request's "
-            "`prediction` is used."
+            "`suffix`: also in recent answers of the same tenant; `draft_model`: a small model; `none`: "
+            "nobody, but a request's `prediction` is used."
         ),
     ] = "none"
+    drafters: Drafters = Drafters()
     max_tokens: Annotated[
         int, Meta(ge=1, le=64, description="Guessed per step; fewer, down to 0, where that is faster.")
     ] = 8

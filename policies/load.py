@@ -141,6 +141,10 @@ def _with_absolute_checkpoint(entry: Any, folder: Path) -> Any:  # noqa: ANN401 
         for adapter in (section.get("adapters") or {}).values():
             if adapter and "path" in adapter:
                 adapter["path"] = _absolute(adapter["path"], folder)
+        drafters = (section.get("speculative") or {}).get("drafters") or {}
+        for drafter in drafters.values():
+            if drafter and drafter.get("path"):
+                drafter["path"] = _absolute(drafter["path"], folder)
         loading = section.get("adapter_loading") or {}
         if "folders" in loading:
             loading["folders"] = [_absolute(each, folder) for each in loading["folders"] if each]

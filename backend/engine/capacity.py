@@ -19,9 +19,12 @@ _CUDA_SHARE = 0.85
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
 
 
-def runner_facts(config: EngineConfig, model: LoadedModel) -> RunnerFacts:
-    """Raises CheckpointError when the configuration asks for what model or machine cannot give."""
-    num_pages = num_pages_for(config, model)
+def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0) -> RunnerFacts:
+    """Raises CheckpointError when the configuration asks for what model or machine cannot give.
+
+    `drafter_page_bytes`: what drafters keep beside each page.
+    """
+    num_pages = num_pages_for(config, model, drafter_page_bytes)
     context = model.config.max_position_tokens
     wanted = context if config.max_model_tokens is None else config.max_model_tokens
     if not 1 <= wanted <= context:
@@ -38,12 +41,15 @@ def runner_facts(config: EngineConfig, model: LoadedModel) -> RunnerFacts:
     )
 
 
-def num_pages_for(config: EngineConfig, model: LoadedModel) -> int:
-    """Pages of KV memory: as configured, else what the configured or default share of memory holds."""
+def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0) -> int:
+    """Pages of KV memory: as configured, else what the configured or default share of memory holds.
+
+    That memory is for the model's pages and what drafters keep beside them.
+    """
     if config.num_pages is not None:
         num_pages, source = config.num_pages, f"num_pages is {config.num_pages!r}"
     else:
-        page_bytes = model.kv_layout.page_bytes
+        page_bytes = model.kv_layout.page_bytes + drafter_page_bytes
         budget = config.kv_cache_bytes
         if budget is None:
             budget = min(_default_bytes(model.device), _most_useful_pages(config, model) * page_bytes)

@@ -29,6 +29,7 @@ from backend.server.connections import listen
 from backend.server.messages import Hello
 from backend.server.process import EngineServer, ServerLimits
 from backend.server.spans import open_emitter
+from backend.speculative.loading import load_drafters
 from backend.structured.compiler import open_compiler
 from backend.types import Request, SamplingParams
 
@@ -89,7 +90,8 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
             report_progress("loading", fraction)
 
     model = load_model(config, on_progress)
-    facts = runner_facts(config, model)
+    loaded = load_drafters(config, model)
+    facts = runner_facts(config, model, sum(each.page_bytes for each in loaded))
     adapters = open_adapters(config, model)
     storage = model.new_kv_storage(facts.num_pages)
     runner = ModelRunner(model, storage, facts, config.max_running, adapters)
@@ -109,6 +111,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     return Engine(
         config,
         runner,
+        drafters=[each.open(storage) for each in loaded],
         adapters=adapters,
         grammars=open_compiler(config.checkpoint, facts.vocab_size, facts.eos_token_ids),
     ), hello

@@ -31,6 +31,7 @@ def test_pages_follow_the_configuration(checkpoint: Path, model: LoadedModel) ->
     page_bytes = model.kv_layout.page_bytes
     assert num_pages_for(config_of(checkpoint, num_pages=7), model) == 7
     assert num_pages_for(config_of(checkpoint, kv_cache_bytes=10 * page_bytes + 1), model) == 10
+    assert num_pages_for(config_of(checkpoint, kv_cache_bytes=10 * page_bytes), model, page_bytes) == 5
     # A tiny model does not take a share of memory that it can never use: twice 2 sequences of 512 tokens.
     assert num_pages_for(config_of(checkpoint, max_running=2), model) == 2 * 2 * 512 // 16
     with pytest.raises(CheckpointError, match="kv_cache_bytes"):

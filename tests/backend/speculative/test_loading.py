@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.config import EngineConfig, SpeculativeConfig
+from backend.errors import CheckpointError
+from backend.models import LoadedModel
+from backend.speculative.loading import load_drafters
+from tests.backend.speculative.model_targets import load, write_model
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = tmp_path_factory.mktemp("target")
+    write_model(folder, "qwen3")
+    return load(folder)
+
+
+def config(model: LoadedModel, drafter: str = "none", **folders: Path) -> EngineConfig:
+    speculative = SpeculativeConfig(drafter=drafter, folders={k: str(v) for k, v in folders.items()})
+    return EngineConfig(
+        model="t", checkpoint=model.config.checkpoint, device="cpu", dtype="float32", speculative=speculative
+    )
+
+
+def test_nothing_is_loaded_unless_named(target: LoadedModel) -> None:
+    assert load_drafters(config(target), target) == []
+    with pytest.raises(CheckpointError, match=r"'draft_model' of model 't' needs weights; name their folder"):
+        load_drafters(config(target, "draft_model"), target)
+
+
+def test_a_draft_model_asks_for_memory(target: LoadedModel, tmp_path: Path) -> None:
+    write_model(tmp_path, "qwen3", num_hidden_layers=1)
+    loaded = load_drafters(config(target, draft_model=tmp_path), target)
+    assert [each.page_bytes for each in loaded] == [target.kv_layout.page_bytes // 3]
+    assert loaded[0].open(target.new_kv_storage(2)).name == "draft_model"
+
+
+def test_folders_that_cannot_serve_are_refused(target: LoadedModel, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="'ngram' takes no weights"):
+        load_drafters(config(target, ngram=tmp_path), target)
+    with pytest.raises(CheckpointError, match=r"config\.json does not exist; give the folder"):
+        load_drafters(config(target, draft_model=tmp_path), target)
+    write_model(tmp_path / "moe")
+    with pytest.raises(CheckpointError, match="is a mixture of experts; choose a dense model"):
+        load_drafters(config(target, draft_model=tmp_path / "moe"), target)
+    write_model(tmp_path / "window", "mistral", sliding_window=20)
+    with pytest.raises(CheckpointError, match="sliding window of 20 tokens; choose a model without"):
+        load_drafters(config(target, draft_model=tmp_path / "window"), target)
+    write_model(tmp_path / "other", "qwen3", vocab_size=12)
+    with pytest.raises(CheckpointError, match="vocabulary of 12 tokens"):
+        load_drafters(config(target, draft_model=tmp_path / "other"), target)
