@@ -11,6 +11,7 @@ from gateway.openai.tools import read_definitions
 from gateway.openai.types import DetokenizeRequest, TokenizeRequest
 from gateway.pipeline.models import ModelTable
 from gateway.providers.engine import EngineProvider
+from gateway.providers.tools import check_offerable
 from gateway.web.call import Call
 
 
@@ -69,6 +70,8 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
             "'add_special_tokens' is for a 'prompt': with 'messages' the chat template writes them.",
             param="add_special_tokens",
         )
+    if request.tools is not None:
+        check_offerable(engine.tokenizer.tool_use)
     return await engine.encode_messages(
         request.messages,
         add_generation_prompt=request.add_generation_prompt,

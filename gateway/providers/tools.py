@@ -60,8 +60,7 @@ def decide_tools(
     """Raises InvalidRequest for what this model cannot do; None without tools. `asked` is for the text."""
     if choice is None:
         return None
-    if not use.reads_tools:
-        raise _refused("tools", "its chat template does not show tools to the model. Leave 'tools' out.")
+    check_offerable(use)
     if syntax is None:
         raise _refused(
             "tools",
@@ -76,6 +75,12 @@ def decide_tools(
         param = "tools" if asked is None else asked.param
         raise _refused(param, f"there is no grammar for its syntax of calls ({syntax.name}). Leave it out.")
     return Tools(choice, syntax)
+
+
+def check_offerable(use: ToolUse) -> None:
+    """Raise InvalidRequest when the template would drop tools."""
+    if not use.reads_tools:
+        raise _refused("tools", "its chat template does not show tools to the model. Leave 'tools' out.")
 
 
 def check_readable(messages: Sequence[Mapping[str, Any]], use: ToolUse) -> None:

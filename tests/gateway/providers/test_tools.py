@@ -273,6 +273,8 @@ async def test_what_the_model_cannot_do_is_refused_by_name(
     ]
     async with http_client(make_app(EngineProvider("ours", provider.client, own))) as http:
         assert await refused(http) == (400, "tools")
+        counted = await http.post("/tokenize", json=chat())
+        assert (counted.status_code, counted.json()["error"]["param"]) == (400, "tools")
         assert await refused(http, tools=None, messages=with_calls) == (400, "messages[1].tool_calls")
     reads = CHATML + "{% if tools %}{{ tools | tojson }}{% endif %}"
     own = Tokenizer.from_checkpoint(save_byte_level(tmp_path / "reads", chat_template=reads))
