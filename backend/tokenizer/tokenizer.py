@@ -103,6 +103,10 @@ class Tokenizer:
         ids: list[int] = found.ids
         return ids
 
+    def beginning(self, text: str, num_tokens: int) -> str:
+        """As much of `text` as its first `num_tokens` tokens can take, and perhaps more."""
+        return text[: num_tokens * self._longest_token * NORMALIZER_SHRINKS]
+
     def _check_length(self, text: str, max_tokens: int) -> None:
         least = len(text) // (self._longest_token * NORMALIZER_SHRINKS)
         if least > max_tokens:

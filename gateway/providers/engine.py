@@ -349,6 +349,7 @@ class EngineProvider:
             return
         predicted: list[int] = []
         if text:
+            text = self.tokenizer.beginning(text, max(job.request.params.max_tokens for job in jobs))
             (predicted,) = await self.encode_prompts([text], add_special_tokens=False)
         for job in jobs:
             job.request = msgspec.structs.replace(

@@ -89,6 +89,24 @@ async def test_the_engine_gets_the_prediction_as_tokens_and_usage_says_what_it_g
     assert details["rejected_prediction_tokens"] == len(sent.prediction_token_ids) - 2
 
 
+async def test_of_a_huge_prediction_only_what_fits_the_answer_is_tokenised(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    encode = Tokenizer.encode
+
+    def measured(self: Tokenizer, text: str, *more: Any, **named: Any) -> list[int]:  # noqa: ANN401
+        lengths.append(len(text))
+        return encode(self, text, *more, **named)
+
+    monkeypatch.setattr(Tokenizer, "encode", measured)
+    guess = "water and " * 400_000
+    body = chat(prediction={"type": "content", "content": guess}, max_completion_tokens=40)
+    assert (await engine_http.post(CHAT, json=body)).status_code == 200
+    assert len(engine.requests[0].prediction_token_ids) == 40
+    assert max(lengths) < len(guess) / 100
+
+
 async def test_predicted_tokens_behind_a_stop_string_are_not_accepted(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
