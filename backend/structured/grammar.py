@@ -17,28 +17,28 @@ Mask = NDArray[np.int32]
 class Grammar:
     """Follows the output of one sequence. After an `error` all tokens are allowed: the request must end."""
 
-    __slots__ = ("_matcher", "error")
+    __slots__ = ("error", "matcher")
 
     def __init__(self, start: LLMatcher) -> None:
         """`start` stays as it is."""
-        self._matcher = start.deep_copy()
+        self.matcher = start.deep_copy()
         self.error = ""  # a sentence for the user, once a limit of the automata was exceeded
 
     @property
     def is_over(self) -> bool:
         """The output is complete and nothing may follow."""
-        return not self.error and self._matcher.is_stopped()
+        return not self.error and self.matcher.is_stopped()
 
     @property
     def is_accepting(self) -> bool:
         """The output is complete, though more may follow."""
-        return not self.error and self._matcher.is_accepting()
+        return not self.error and self.matcher.is_accepting()
 
     def fill_mask(self, row: Mask) -> None:
         """Set the bits of the tokens that may come next, the ends among them once the output is complete."""
         if not self.error:
-            self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
-            self._check()
+            self.matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+            self.check()
         if self.error:
             row.fill(-1)
 
@@ -56,7 +56,7 @@ class Grammar:
         num_ahead = 0
         self.fill_mask(rows[0])
         for i, token_id in enumerate(drafts):
-            if self.error or not self._matcher.try_consume_tokens([token_id]):
+            if self.error or not self.matcher.try_consume_tokens([token_id]):
                 break
             num_ahead += 1
             self.fill_mask(rows[i + 1])
@@ -66,30 +66,30 @@ class Grammar:
     def advance(self, token_id: int) -> None:
         """A token was kept."""
         if not self.error:
-            self._matcher.consume_token(token_id)
-            self._check()
+            self.matcher.consume_token(token_id)
+            self.check()
 
     def rollback(self, num_tokens: int) -> None:
         """Forget the last tokens."""
         if not self.error and num_tokens:
-            self._matcher.rollback(num_tokens)
-            self._check()
+            self.matcher.rollback(num_tokens)
+            self.check()
 
     def filter_drafts(self, token_ids: list[int]) -> int:
         """How many of these tokens, from the first on, may follow."""
-        if self.error or self._matcher.is_stopped():
+        if self.error or self.matcher.is_stopped():
             return 0
-        return self._matcher.validate_tokens(token_ids)
+        return self.matcher.validate_tokens(token_ids)
 
     def allowed_nodes(self, tree: DraftTree) -> list[int]:
         """The nodes whose path may follow, in ascending order."""
-        return [] if self.error or self._matcher.is_stopped() else sorted(self._walk(tree))
+        return [] if self.error or self.matcher.is_stopped() else sorted(self._walk(tree))
 
     def forced_tokens(self) -> list[int]:
         """Tokens that spell what must come next; empty when there is a choice."""
-        if self.error or self._matcher.is_stopped():
+        if self.error or self.matcher.is_stopped():
             return []
-        return self._matcher.compute_ff_tokens()
+        return self.matcher.compute_ff_tokens()
 
     def _walk(self, tree: DraftTree) -> Iterator[int]:
         """Stand behind each node whose path may follow, one after the other; ends in the state of before."""
@@ -106,13 +106,14 @@ class Grammar:
                     self.rollback(1)
                 continue
             node = path[-1].pop()
-            if self._matcher.try_consume_tokens([tree.tokens[node]]):
+            if self.matcher.try_consume_tokens([tree.tokens[node]]):
                 path.append(children.get(node, [])[::-1])
                 yield node
 
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            self.error = f"the grammar of this request became too complex: {reason(self._matcher)}"
+    def check(self) -> None:
+        """Set `error` when the automaton has met a limit."""
+        if self.matcher.is_error():
+            self.error = f"the grammar of this request became too complex: {reason(self.matcher)}"
 
 
 def reason(matcher: LLMatcher) -> str:

@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from llguidance import LLMatcher
+import torch
+from llguidance import LLExecutor, LLMatcher
 
+from backend.sampling.sampler import Sampler, SamplingBatch
+from backend.structured.grammar import Grammar
+from backend.structured.mask import apply_grammars
+from backend.structured.parallel import fill_masks
 from backend.structured.vocabulary import Vocabulary
 from backend.tokenizer import Tokenizer
 from tests.backend.structured.schemas import Schema, corpus, huge_enum
@@ -24,6 +29,7 @@ from tests.bench import report
 
 PICO = Path("backend/pico/weights/pico-small")
 NUM_SCHEMAS = 30
+NUM_ROWS = 32
 MAX_STEPS = 80
 LARGE_VOCABULARY = 150_000
 
@@ -53,6 +59,12 @@ class Guidance:
         )
         assert not matcher.is_error(), matcher.get_error()
         return _GuidanceWalk(matcher, self._words)
+
+    def start(self, schema: Schema) -> Grammar:
+        """The same as the engine has it."""
+        return Grammar(
+            LLMatcher(self._tokenizer, LLMatcher.grammar_from_json_schema(json.dumps(schema)), log_level=0)
+        )
 
 
 class _GuidanceWalk:
@@ -143,6 +155,44 @@ def measure(library: Any, schemas: list[Schema], seed: int) -> dict[str, float]:
     }
 
 
+def measure_rows(library: Guidance, num_tokens: int) -> dict[str, float]:
+    """Median milliseconds of a step with 32 grammars: masks, with two threads, with logits, and the draw."""
+    rng = random.Random(1)
+    schemas = corpus(NUM_ROWS)
+    grammars = [library.start(schema) for schema in schemas]
+    logits, sampler = torch.randn(NUM_ROWS, num_tokens), Sampler(num_tokens, torch.device("cpu"))
+    spent: dict[str, list[float]] = {}
+    for _ in range(MAX_STEPS):
+        masks = np.zeros((NUM_ROWS, -(-num_tokens // 32)), dtype=np.int32)
+        for name, threads in (("fill", None), ("fill_2_threads", LLExecutor(2))):
+            started_s = time.perf_counter()
+            fill_masks(list(enumerate(grammars)), masks, threads)
+            spent.setdefault(f"{name}_ms", []).append(1e3 * (time.perf_counter() - started_s))
+        edited = logits.clone()
+        started_s = time.perf_counter()
+        apply_grammars(edited, [(row, grammar, []) for row, grammar in enumerate(grammars)])
+        masked_s = time.perf_counter()
+        sampler.sample(edited, _drawn(NUM_ROWS))
+        spent.setdefault("fill_and_apply_ms", []).append(1e3 * (masked_s - started_s))
+        spent.setdefault("draw_ms", []).append(1e3 * (time.perf_counter() - masked_s))
+        for row, bits in enumerate(np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")):
+            grammars[row].advance(int(rng.choice(np.flatnonzero(bits))))
+            if grammars[row].is_over:
+                grammars[row] = library.start(schemas[row])
+    return {name: float(np.median(values)) for name, values in spent.items()}
+
+
+def _drawn(num_rows: int) -> SamplingBatch:
+    return SamplingBatch(
+        seeds=np.arange(num_rows, dtype=np.uint64),
+        positions=np.zeros(num_rows, dtype=np.int64),
+        temperature=np.ones(num_rows, dtype=np.float32),
+        top_k=np.zeros(num_rows, dtype=np.int64),
+        top_p=np.ones(num_rows, dtype=np.float32),
+        min_p=np.zeros(num_rows, dtype=np.float32),
+    )
+
+
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
     started_s = time.thread_time()
     value = work()
@@ -152,6 +202,7 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
 def run(arguments: argparse.Namespace) -> None:
     """Both libraries, both vocabularies, and one hostile schema."""
     rows: list[report.Row] = []
+    together: list[report.Row] = []
     for name, vocabulary in (("pico", small_vocabulary()), ("large", large_vocabulary())):
         for kind in (Guidance, XGrammar):
             try:
@@ -160,10 +211,13 @@ def run(arguments: argparse.Namespace) -> None:
                 continue
             row = {"library": kind.__name__, "tokens": len(vocabulary[0]), "load_ms": 1e3 * spent_s}
             rows.append(row | measure(library, corpus(NUM_SCHEMAS), seed=1))
+            if isinstance(library, Guidance):
+                together.append({"tokens": row["tokens"]} | measure_rows(library, len(vocabulary[0])))
             if name == "pico":
                 spent_s, _ = _timed(lambda library=library: library.compile(huge_enum(1000)))  # type: ignore[misc]
                 rows[-1]["enum_1000_ms"] = 1e3 * spent_s
     report.show("grammars · 30 schemas, random walks, processor time", rows, arguments.json)
+    report.show(f"grammars · {NUM_ROWS} rows in a step, wall time", together, arguments.json)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from backend.structured import mask
+from backend.structured.grammar import Grammar
 from backend.structured.mask import apply_grammars
 from tests.backend.structured.letters import AB, END, TOKENS, grammar, ids
 
@@ -28,3 +31,18 @@ def test_an_end_that_is_no_token_of_the_model_is_cut_off() -> None:
     logits = torch.zeros(1, END)
     apply_grammars(logits, [(0, grammar("(ab)?"), [])])
     assert allowed_in(logits[0]) == {*ids("a"), AB}
+
+
+def test_many_rows_of_a_large_vocabulary_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    grammars: list[tuple[int, Grammar, list[int]]] = [
+        (row, grammar(text), []) for row, text in ((0, "a"), (1, "[^a]"), (2, "[a-m]{3}"), (5, "ab"))
+    ]
+    logits = torch.randn(6, len(TOKENS))
+    whole = logits.clone()
+    apply_grammars(whole, grammars)
+    for num_words in (1, 20):  # one row at a time, and two
+        monkeypatch.setattr(mask, "_BLOCK_WORDS", num_words)
+        found = logits.clone()
+        apply_grammars(found, grammars)
+        assert torch.equal(found, whole)
+    assert allowed_in(whole[0]) == set(ids("a")) and torch.equal(whole[3:5], logits[3:5])

@@ -1,0 +1,27 @@
+"""Masks filled together are those filled one after the other, also of grammars that have ended or failed."""
+
+from __future__ import annotations
+
+import numpy as np
+from llguidance import LLExecutor
+
+from backend.structured.parallel import fill_masks
+from tests.backend.structured.letters import TOKENS, bits, grammar, ids
+
+PATTERNS = ("a+b?", "abc", "(b|c)d", "[a-m]{3}", "ab", "x.*", "(ab)?", "[0-9]+", "q")
+
+
+def test_many_at_once() -> None:
+    grammars = [grammar(pattern) for pattern in PATTERNS]
+    for token in ids("ab"):
+        grammars[4].advance(token)
+    grammars[6].error = "too complex"
+    assert grammars[4].is_over
+    masks = {}
+    for threads in (None, LLExecutor(2)):
+        found = np.zeros((12, -(-len(TOKENS) // 32)), dtype=np.int32)
+        fill_masks([(row + 2, each) for row, each in enumerate(grammars)], found, threads)
+        masks[threads is None] = [bits(row) for row in found]
+    assert masks[True] == masks[False]
+    assert masks[True][2] == {*ids("a"), 256} and not masks[True][0] and not masks[True][11]
+    assert len(masks[True][8]) > 250, "who has failed is not held up by its mask"
