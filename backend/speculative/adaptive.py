@@ -47,6 +47,21 @@ _MEASURE_EVERY_STEPS = 96
 _FIRST_GUESS = 0.05
 """What a draft token per sequence is thought to add to a step before it was ever measured."""
 
+_FIXED_SHARE = 0.5
+"""Of what drafts add to a step, so much is there with the first: where only longer ones were measured."""
+
+_TRIAL_STEPS = 8
+"""Steps with drafts before they are judged as a whole."""
+
+_JUDGE_MEMORY = 0.95
+"""Weight that older steps keep in that."""
+
+_LEAST_GAIN, _GOOD_GAIN = 0.95, 1.1
+"""Drafts rest when they gave so many times the speed without, and are trusted anew when they gave more."""
+
+_SHORT_REST_STEPS, _LONG_REST_STEPS = 48, 1024
+"""For so many steps at first, and twice as many every other time."""
+
 
 @dataclass(slots=True)
 class Acceptance:
@@ -122,13 +137,57 @@ class StepCosts:
 
     def ratios(self, num_sequences: int, num_drafts: np.ndarray) -> np.ndarray:
         """How many times a plain step one with so many drafts takes."""
-        points = [(0.0, 1.0), *sorted(self._drafted.get(_size(num_sequences), {}).values())]
+        points = sorted(self._drafted.get(_size(num_sequences), {}).values())
+        if not points:
+            guess: np.ndarray = 1.0 + num_drafts * (_FIRST_GUESS / num_sequences)
+            return guess
         mean, ratio = points[-1]
-        slope = _FIRST_GUESS / num_sequences if len(points) == 1 else max(0.0, (ratio - 1.0) / mean)
-        means, known = zip(*points, strict=True)
-        beyond = np.maximum(num_drafts - mean, 0.0) * slope
+        beyond = np.maximum(num_drafts - mean, 0.0) * max(0.0, (ratio - 1.0) / mean)
+        first = 1.0 + _FIXED_SHARE * max(0.0, points[0][1] - 1.0)
+        means, known = zip((0.0, first), *points, strict=True)
         found: np.ndarray = np.interp(num_drafts, means, np.maximum.accumulate(known)) + beyond
-        return found
+        return np.where(num_drafts > 0, found, 1.0)
+
+
+class Balance:
+    """What drafts have given and taken at one size of the batch, both in steps without."""
+
+    __slots__ = ("_gained", "_next_rest_steps", "_num_steps", "_plain_s", "_rest_steps", "_spent")
+
+    def __init__(self) -> None:
+        self._plain_s = 0.0
+        self._gained = self._spent = 0.0
+        self._num_steps = 0
+        self._rest_steps = 0
+        self._next_rest_steps = _SHORT_REST_STEPS
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether drafts have not paid of late."""
+        return self._rest_steps > 0
+
+    def observe_plain(self, time_s: float) -> None:
+        """A step without drafts."""
+        self._rest_steps = max(0, self._rest_steps - 1)
+        old = self._plain_s
+        self._plain_s = old + _RISE * (min(time_s, 1.5 * old) - old) if old else time_s
+
+    def observe(self, gain: float, time_s: float) -> None:
+        """A step with drafts that gave `gain` times the tokens of one without."""
+        if not self._plain_s:
+            return
+        self._gained = _JUDGE_MEMORY * self._gained + gain
+        self._spent = _JUDGE_MEMORY * self._spent + min(time_s / self._plain_s, 2.0 * gain)
+        self._num_steps += 1
+        if self._num_steps < _TRIAL_STEPS:
+            return
+        if self._gained < _LEAST_GAIN * self._spent:
+            self._rest_steps = self._next_rest_steps
+            self._next_rest_steps = min(2 * self._rest_steps, _LONG_REST_STEPS)
+            self._gained = self._spent = 0.0
+            self._num_steps = 0
+        elif self._gained > _GOOD_GAIN * self._spent:
+            self._next_rest_steps = _SHORT_REST_STEPS
 
 
 class LengthPolicy:
@@ -136,6 +195,7 @@ class LengthPolicy:
 
     def __init__(self, *, is_adaptive: bool = True) -> None:
         self.costs = StepCosts()
+        self._balances: dict[int, Balance] = {}  # by size of the batch
         self._is_adaptive = is_adaptive
         self._is_drafting = False
 
@@ -156,18 +216,38 @@ class LengthPolicy:
             return []
         best = np.zeros(len(limits), dtype=np.int64)
         num_sequences = max(num_running, len(limits))
-        if not self.costs.wants_plain(num_sequences):
-            rates = np.array([a.rate for a in acceptances])
-            best = self._best(rates, np.array(limits), num_sequences, np.array(widths or 1.0))
+        rates = [min(a.rate, 0.99) for a in acceptances]
+        promise = 1.0 + sum(rate / (1.0 - rate) for rate in rates) / num_sequences
+        if promise >= self._least_gain and not self._must_be_plain(num_sequences):
+            best = self._best(np.array(rates), np.array(limits), num_sequences, np.array(widths or 1.0))
+        else:
+            self._is_drafting = False
         for acceptance, k in zip(acceptances, best.tolist(), strict=True):
             if k == 0:
                 acceptance.rest()
         return best.tolist()
 
+    def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> None:
+        """A step that only decoded has taken so long, and kept so many of its draft tokens."""
+        balance = self._balances.setdefault(_size(num_sequences), Balance())
+        if num_drafts:
+            balance.observe(1.0 + num_accepted / num_sequences, time_s)
+        else:
+            balance.observe_plain(time_s)
+
+    @property
+    def _least_gain(self) -> float:
+        return _STOP_GAIN if self._is_drafting else _START_GAIN
+
+    def _must_be_plain(self, num_sequences: int) -> bool:
+        """Drafts are being measured against steps without, or have not paid."""
+        balance = self._balances.get(_size(num_sequences))
+        return self.costs.wants_plain(num_sequences) or (balance is not None and balance.is_resting)
+
     def _best(
         self, rates: np.ndarray, limits: np.ndarray, num_sequences: int, widths: np.ndarray
     ) -> np.ndarray:
-        rates = rates.clip(0.01, 0.99)
+        rates = rates.clip(min=0.01)
         lengths = np.minimum(np.floor(np.log(_THRESHOLDS) / np.log(rates) + 1e-9), limits)  # [thresholds, B]
         # Where that is more than can be foreseen, all sequences get the same share.
         share = self.costs.longest(num_sequences) // len(limits)
@@ -178,7 +258,7 @@ class LengthPolicy:
         num_tokens = (lengths * widths).sum(axis=1)
         speedups = (1 + gains / num_sequences) / self.costs.ratios(num_sequences, num_tokens)
         choice = int(speedups.argmax())
-        self._is_drafting = bool(speedups[choice] >= (_STOP_GAIN if self._is_drafting else _START_GAIN))
+        self._is_drafting = bool(speedups[choice] >= self._least_gain)
         best = lengths[choice] if self._is_drafting else np.zeros(len(limits))
         return np.asarray(best, dtype=np.int64)
 

@@ -16,12 +16,13 @@ NONE, PREDICTION = "none", "prediction"
 PREDICTION_TOKENS = 24
 """Drafted per step from a prediction, unless the request says: a right one is right for long."""
 
-IDLE_STEPS = 3
-"""After a step in which no guess was worth verifying, drafters rest for so many."""
+FIRST_PAUSE_STEPS, LONGEST_PAUSE_STEPS = 3, 7
+"""After a step in which no guess was worth verifying, drafters rest for so many; the next time for longer."""
 
-PATIENCE_STEPS = 8
-MISS_EVERY_STEPS = 4
-"""A sequence for which nobody had a guess so often in a row is asked for at every fourth step only."""
+PATIENCE_STEPS = 6
+MISS_EVERY_STEPS, MISS_AT_LEAST_EVERY_STEPS = 4, 16
+"""A sequence for which nobody had a guess so often in a row is asked for at every fourth step only, and the
+more seldom the longer nobody has one. At the same steps as others: asking for none costs nothing."""
 
 _WIDTH_MEMORY = 0.1
 """Weight of a new tree in the mean number of nodes per level."""
@@ -38,12 +39,16 @@ class _Speculation:
     used: int = -1  # whose drafts are being verified, index into drafters
     shadow: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by drafter: first tokens, not verified
     seen: int = 0  # tokens of the sequence when the shadow was cast
-    misses: int = 0  # steps in a row in which nobody had a guess
+    misses: int = 0  # times in a row that nobody had a guess, or only one that would have been wrong
+    wake_step: int = 0  # not asked before
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether it is not worth asking in this step: asking costs time as well."""
-        return self.misses > PATIENCE_STEPS and self.misses % MISS_EVERY_STEPS != 0
+    def sleep(self, step: int) -> None:
+        """Nobody had a guess: decide when it is worth asking again, for that costs time as well."""
+        self.misses += 1
+        if self.misses > PATIENCE_STEPS:
+            doublings = (self.misses - PATIENCE_STEPS - 1) // PATIENCE_STEPS
+            every = min(MISS_EVERY_STEPS << doublings, MISS_AT_LEAST_EVERY_STEPS)
+            self.wake_step = (step // every + 1) * every
 
 
 class Speculator:
@@ -61,7 +66,11 @@ class Speculator:
         self._widths: dict[str, float] = {}  # by drafter, where not 1: nodes for each level of its trees
         self._active: dict[Sequence, _Speculation] = {}
         self._constrained: dict[Sequence, _Speculation] = {}  # of these, those with a grammar
-        self._idle_steps = 0  # nobody is asked for so many steps: asking costs time as well
+        self._accepted = 0  # draft tokens of the present step
+        self._step = 0
+        self._wake_step = 0  # nobody is asked before: asking costs time as well
+        self._pause_steps = FIRST_PAUSE_STEPS
+        self._is_vain = False  # in this step nobody's guess was worth verifying
 
     @property
     def has_work(self) -> bool:
@@ -102,7 +111,7 @@ class Speculator:
         found = {name: limit for name, limit in names.items() if name in self._drafters and limit > 0}
         if not found and (self.constraint is None or request.grammar is None):
             return
-        self._idle_steps = 0
+        self._wake_step, self._pause_steps = 0, FIRST_PAUSE_STEPS
         self._active[sequence] = _Speculation(
             sequence,
             [self._drafters[name] for name in found],
@@ -114,36 +123,54 @@ class Speculator:
 
     def propose(self, num_running: int) -> dict[Sequence, Draft]:
         """Drafts for the sequences that decode next, mostly fewer than these."""
+        self._step += 1
+        is_full = self._step >= self._wake_step
+        if not (is_full or self._constrained):
+            return {}
+        self._is_vain = False
+        waiting = asking = self._ready(self._active if is_full else self._constrained)
         drafts: dict[Sequence, Draft] = {}
-        asked = self._active
-        if self._idle_steps > 0:
-            self._idle_steps -= 1
-            asked = self._constrained
-        asking: list[_Speculation] = []
-        for sequence, speculation in asked.items():
-            if (
-                sequence.status is SequenceStatus.RUNNING
-                and sequence.num_uncomputed_tokens == 1
-                and sequence.num_output_tokens > 0
-            ):
-                if speculation.is_hopeless and sequence not in self._constrained:
-                    speculation.misses += 1
-                    continue
-                self._settle_shadow(speculation)
-                speculation.used = -1
-                asking.append(speculation)
-        waiting = asking
         if self.constraint is not None:
             asking = self._force(self.constraint, asking, drafts)
         for rank in range(max((len(s.drafters) for s in asking), default=0)):
             ranked = [s for s in asking if rank < len(s.drafters)]
             asking = self._ask(rank, ranked, num_running, drafts)
         for speculation in waiting:
-            has_guess = speculation.sequence in drafts or speculation.shadow
-            speculation.misses = 0 if has_guess else speculation.misses + 1
-        if drafts:
-            self._idle_steps = 0
+            if speculation.sequence in drafts:
+                speculation.misses = speculation.wake_step = 0
+            else:
+                speculation.sleep(self._step)
+        if is_full:
+            self._plan_next(bool(drafts))
         return drafts
+
+    def _plan_next(self, has_drafts: bool) -> None:
+        """After everybody was asked: when to ask again."""
+        self._wake_step = 0
+        if has_drafts:
+            self._pause_steps = FIRST_PAUSE_STEPS
+            return
+        if self._is_vain:
+            self._wake_step = self._step + 1 + self._pause_steps
+            self._pause_steps = min(2 * self._pause_steps + 1, LONGEST_PAUSE_STEPS)
+        first_awake = min((s.wake_step for s in self._active.values()), default=0)
+        self._wake_step = max(self._wake_step, first_awake)
+
+    def _ready(self, asked: dict[Sequence, _Speculation]) -> list[_Speculation]:
+        """Those that decode next and for which it is worth asking."""
+        ready: list[_Speculation] = []
+        for sequence, speculation in asked.items():
+            if speculation.wake_step > self._step and sequence not in self._constrained:
+                continue
+            if (
+                sequence.status is SequenceStatus.RUNNING
+                and sequence.num_uncomputed_tokens == 1
+                and sequence.num_output_tokens > 0
+            ):
+                self._settle_shadow(speculation)
+                speculation.used = -1
+                ready.append(speculation)
+        return ready
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
         """The sequence's drafts were verified; of a tree, `num_drafted` is the depth."""
@@ -152,6 +179,7 @@ class Speculator:
             return
         drafter = speculation.drafters[speculation.used]
         drafter.observe(sequence, num_drafted, num_accepted)
+        self._accepted += num_accepted
         self._learn(speculation, speculation.used, num_drafted, num_accepted)
 
     def is_from_prediction(self, sequence: Sequence) -> bool:
@@ -176,6 +204,8 @@ class Speculator:
     def measure(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
         """A step that only decoded has taken so long."""
         self.policy.costs.observe(num_sequences, num_drafts, time_s)
+        self.policy.judge(num_sequences, num_drafts, self._accepted, time_s)
+        self._accepted = 0
 
     def _learn(self, speculation: _Speculation, rank: int, num_drafted: int, num_accepted: int) -> None:
         speculation.acceptances[rank].observe(num_drafted, num_accepted)
@@ -212,7 +242,7 @@ class Speculator:
         widths = [self._widths.get(s.drafters[rank].name, 1.0) for s in candidates] if self._widths else None
         ks = self.policy.choose([s.acceptances[rank] for s in candidates], limits, num_running, widths)
         if candidates and not any(ks) and self._config.adaptive:
-            self._idle_steps = IDLE_STEPS
+            self._is_vain = True
         for (speculation, guess), k in zip(found, ks, strict=False):
             if k == 0:
                 speculation.shadow[rank] = first_tokens(guess)
@@ -256,7 +286,10 @@ class Speculator:
         tokens, seen = speculation.sequence.tokens, speculation.seen
         if speculation.shadow and len(tokens) > seen:
             for rank, guesses in speculation.shadow.items():
-                self._learn(speculation, rank, 1, int(tokens[seen] in guesses))
+                is_right = tokens[seen] in guesses
+                self._learn(speculation, rank, 1, int(is_right))
+                if is_right:
+                    speculation.misses = 0
             speculation.shadow.clear()
 
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from backend.speculative.adaptive import Acceptance, LengthPolicy, StepCosts, prior_acceptance
+from backend.speculative.adaptive import Acceptance, Balance, LengthPolicy, StepCosts, prior_acceptance
 
 PLAIN_S = 0.010
 
@@ -21,12 +21,15 @@ def policy_after(
     for step in range(steps):
         ks = policy.choose(acceptances, [8] * num_sequences, num_sequences)
         step_s = PLAIN_S * (1 + cost_per_draft * sum(ks)) * rng.uniform(0.9, 1.1)
+        num_accepted = 0
         for acceptance, k in zip(acceptances, ks, strict=True):
             right = next((i for i in range(k) if rng.random() >= skill), k)
             if k:
                 acceptance.observe(k, right)
             tokens += 1 + right
+            num_accepted += right
         policy.costs.observe(num_sequences, sum(ks), step_s)
+        policy.judge(num_sequences, sum(ks), num_accepted, step_s)
         time_s += step_s
         drafted += sum(ks) / 100 if step >= steps - 100 else 0.0
     return tokens / time_s / (num_sequences / PLAIN_S), drafted
@@ -72,7 +75,7 @@ def test_costs_between_and_beyond_what_was_measured() -> None:
     for _ in range(3):
         costs.observe(2, 0, 0.1)
     costs.observe(2, 4, 0.2)
-    assert costs.ratios(2, np.array([0, 2, 4, 8])) == pytest.approx([1.0, 1.5, 2.0, 3.0])
+    assert costs.ratios(2, np.array([0, 2, 4, 8])) == pytest.approx([1.0, 1.75, 2.0, 3.0])
     for _ in range(95):
         assert not costs.wants_plain(2)
         costs.observe(2, 4, 0.2)
@@ -99,3 +102,30 @@ def test_only_what_was_tried_counts() -> None:
 
 def test_limits_hold_without_adaptation() -> None:
     assert LengthPolicy(is_adaptive=False).choose([Acceptance()] * 2, [3, 0], 2) == [3, 0]
+
+
+def test_drafts_that_do_not_pay_rest_ever_longer_and_start_anew_when_they_do() -> None:
+    policy = LengthPolicy()
+    sure = [Acceptance(100.0, 95.0)]
+    rests: list[int] = []
+    for accepted in (0, 0, 4):
+        while not policy.choose(sure, [4], 1)[0]:
+            policy.costs.observe(1, 0, PLAIN_S)
+            policy.judge(1, 0, 0, PLAIN_S)
+            rests[-1:] = [rests[-1] + 1] if rests else []
+        rests.append(0)
+        for _ in range(20):
+            ks = policy.choose(sure, [4], 1)
+            if not ks[0]:
+                break
+            policy.judge(1, ks[0], accepted, 1.2 * PLAIN_S)
+    assert 48 <= rests[0] < rests[1] and rests[2] == 0
+
+
+def test_a_balance_forgets_a_hiccup() -> None:
+    balance = Balance()
+    for _ in range(5):
+        balance.observe_plain(PLAIN_S)
+    for step in range(60):
+        balance.observe(1.5, PLAIN_S * (40.0 if step % 20 == 7 else 1.2))
+        assert not balance.is_resting

@@ -7,7 +7,9 @@ from backend.errors import RequestError
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import (
-    IDLE_STEPS,
+    FIRST_PAUSE_STEPS,
+    LONGEST_PAUSE_STEPS,
+    MISS_AT_LEAST_EVERY_STEPS,
     MISS_EVERY_STEPS,
     PATIENCE_STEPS,
     Speculator,
@@ -82,9 +84,10 @@ def test_drafters_rest_while_nothing_is_worth_it_and_wake_for_a_new_request() ->
     for _ in range(3):
         assert speculator.propose(1) == {}, "what a plain step takes is not known"
         speculator.measure(1, 0, 0.01)
-    answers = [bool(speculator.propose(1)) for _ in range(IDLE_STEPS)]
+    answers = [bool(speculator.propose(1)) for _ in range(FIRST_PAUSE_STEPS)]
     assert answers == [False, True, True]
-    speculator._idle_steps = IDLE_STEPS
+    speculator._wake_step = 1000
+    assert not speculator.propose(1)
     sequence.status = SequenceStatus.WAITING
     speculator.add(running(LOOP, [1, 2]))
     assert speculator.propose(1)
@@ -107,9 +110,43 @@ def test_a_sequence_without_guesses_is_asked_seldom_until_it_has_one(monkeypatch
     assert len(asked) == 4
     sequence.tokens += LOOP
     sequence.num_computed_tokens += len(LOOP)
-    drafts = [speculator.propose(1) for _ in range(MISS_EVERY_STEPS + 1)]
-    assert drafts[-1], "found at the latest after a pause, and asked every time from then on"
-    assert speculator.propose(1)
+    drafts = [bool(speculator.propose(1)) for _ in range(MISS_EVERY_STEPS + 1)]
+    assert drafts[-2:] == [True, True], "found after a pause at the latest, and asked every time from then on"
+
+
+def test_the_longer_nobody_has_a_guess_the_more_seldom_all_are_asked_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    speculator = new_speculator()
+    first, second = running(list(range(20)), [50]), running(list(range(20)), [51])
+    speculator.add(first)
+    speculator.propose(2)
+    speculator.add(second)
+    steps: list[tuple[int, int]] = []
+    propose = NgramDrafter.propose
+    monkeypatch.setattr(
+        NgramDrafter,
+        "propose",
+        lambda self, found, ks: steps.append((speculator._step, len(found))) or propose(self, found, ks),
+    )
+    for _ in range(400):
+        speculator.propose(2)
+    late = [step for step, _ in steps if step >= 200]
+    assert all(count == 2 for step, count in steps if step >= 200)
+    assert {b - a for a, b in zip(late, late[1:], strict=False)} == {MISS_AT_LEAST_EVERY_STEPS}
+
+
+def test_pauses_grow_while_no_guess_is_worth_verifying() -> None:
+    speculator, sequence = new_speculator(adaptive=True), running(LOOP, [1, 2])
+    speculator.add(sequence)
+    asked: list[int] = []
+    speculator.policy.choose = lambda *_: asked.append(step) or [0]  # type: ignore[method-assign,assignment]
+    for step in range(40):
+        sequence.tokens.append(LOOP[(step + 2) % 4])  # guesses are right: nobody is given up
+        sequence.num_computed_tokens += 1
+        speculator.propose(1)
+    assert asked[1] - asked[0] == FIRST_PAUSE_STEPS + 1
+    assert asked[-1] - asked[-2] == LONGEST_PAUSE_STEPS + 1
 
 
 def test_guesses_that_nobody_verifies_are_still_judged() -> None:
@@ -120,7 +157,7 @@ def test_guesses_that_nobody_verifies_are_still_judged() -> None:
     speculator.propose(1)
     sequence.tokens.append(99)
     sequence.num_computed_tokens += 1
-    speculator._idle_steps = 0
+    speculator._wake_step = 0
     speculator.propose(1)
     assert speculation.acceptances[0].rate < before
 
