@@ -75,17 +75,21 @@ class Drafters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     draft_model: Annotated[
         DrafterEntry | None, Meta(description="A small dense model with the same vocabulary; needs `path`.")
     ] = None
+    eagle: Annotated[
+        DrafterEntry | None, Meta(description="One layer that continues the model's hidden states.")
+    ] = None
 
 
 class Speculative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Speculative decoding: tokens are guessed and verified several at once; only the speed depends on it."""
 
     drafter: Annotated[
-        Literal["none", "ngram", "suffix", "draft_model"],
+        Literal["none", "ngram", "suffix", "draft_model", "eagle"],
         Meta(
             description="Who guesses. `ngram`: what followed the last words earlier in the same text; "
-            "`suffix`: also in recent answers of the same tenant; `draft_model`: a small model; `none`: "
-            "nobody, but a request's `prediction` is used."
+            "`suffix`: also in recent answers of the same tenant; `draft_model`: a small model; "
+            "`eagle`: a head that was trained on this one; `none`: nobody, but a request's `prediction` is "
+            "used."
         ),
     ] = "none"
     drafters: Drafters = Drafters()

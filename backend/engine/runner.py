@@ -69,7 +69,7 @@ class ModelRunner:
             result = self._sample(step, hidden, self._model.logits(rows, self._head_rows(step)))
             unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
         for observer in self.observers:
-            observer.see(plan, hidden)
+            observer.see(plan, step.step_input, hidden)
         result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
         if unsound:
             self._scrub([chunk for chunk in plan.chunks if chunk.sequence in unsound])

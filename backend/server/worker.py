@@ -91,10 +91,12 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
 
     model = load_model(config, on_progress)
     loaded = load_drafters(config, model)
-    facts = runner_facts(config, model, sum(each.page_bytes for each in loaded))
+    facts = runner_facts(config, model, loaded.page_bytes)
     adapters = open_adapters(config, model)
     storage = model.new_kv_storage(facts.num_pages)
     runner = ModelRunner(model, storage, facts, config.max_running, adapters)
+    drafters, observers = loaded.open(storage)
+    runner.observers += observers
     report_progress("warming_up", 1.0)
     # In an engine of its own: neither prefix tree nor step-time estimates remember the slow first steps.
     warm_up(Engine(config, runner))
@@ -111,7 +113,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     return Engine(
         config,
         runner,
-        drafters=[each.open(storage) for each in loaded],
+        drafters=drafters,
         adapters=adapters,
         grammars=open_compiler(config.checkpoint, facts.vocab_size, facts.eos_token_ids),
     ), hello

@@ -14,6 +14,8 @@ from backend.types import Draft, DraftTree, Plan, Sequence
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from backend.layers.step_input import StepInput
+
 
 class Drafter(Protocol):
     """Guesses what comes next. What it keeps per sequence lasts until `forget`."""
@@ -51,7 +53,7 @@ class Drafter(Protocol):
 class StepObserver(Protocol):
     """A drafter that reads what the model thinks. Hand it to `ModelRunner.observers`."""
 
-    def see(self, plan: Plan, hidden: Tensor) -> None:
+    def see(self, plan: Plan, step: StepInput, hidden: Tensor) -> None:
         """The residual stream [T, D] behind the last layer, of a step's tokens in the order of its chunks.
 
         Drafts are among them: `sequence.num_computed_tokens` says later up to where they were accepted. Of a

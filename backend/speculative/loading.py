@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -10,26 +11,62 @@ from backend.config import EngineConfig
 from backend.errors import CheckpointError
 from backend.kv.storage import KVStorage
 from backend.models import LoadedModel
-from backend.speculative.base import Drafter
+from backend.speculative.base import Drafter, StepObserver
 from backend.speculative.draft_model import DraftModelDrafter
 from backend.speculative.draft_network import DraftNetwork, load_network
+from backend.speculative.eagle import EagleDrafter, EagleNetwork, load_eagle
 from backend.speculative.folders import DRAFT_MODEL, check_folder
+from backend.speculative.hidden_states import HiddenStates
+from backend.types import PAGE_TOKENS
 
 
-class LoadedDrafter(Protocol):
-    """Weights, before it is known how much memory there is."""
+class Loaded(Protocol):
+    """One drafter's weights, before it is known how much memory there is."""
 
     @property
     def page_bytes(self) -> int:
         """Memory that it needs beside each page of the target's KV memory."""
         ...
 
-    def open(self, storage: KVStorage) -> Drafter:
-        """The drafter of an engine with this KV memory."""
+    @property
+    def reads_states(self) -> bool:
+        """Whether it reads what the target thinks."""
+        ...
+
+    def open(self, num_pages: int, states: HiddenStates | None) -> Drafter:
+        """The drafter of an engine with so many pages."""
         ...
 
 
-def load_drafters(config: EngineConfig, model: LoadedModel) -> list[LoadedDrafter]:
+@dataclass(frozen=True, slots=True)
+class LoadedDrafters:
+    """All drafters of one model that have weights."""
+
+    model: LoadedModel
+    each: list[Loaded]
+
+    @property
+    def page_bytes(self) -> int:
+        """Memory that they need beside each page of the target's KV memory."""
+        states = PAGE_TOKENS * self.model.config.hidden_size * self.model.dtype.itemsize
+        own = sum(loaded.page_bytes for loaded in self.each)
+        return own + (states if self._read_states else 0)
+
+    def open(self, storage: KVStorage) -> tuple[list[Drafter], list[StepObserver]]:
+        """For an engine with this KV memory; the observers are for its runner."""
+        states = None
+        if self._read_states:
+            model = self.model
+            states = HiddenStates(storage.num_pages, model.config.hidden_size, model.dtype, model.device)
+        drafters = [loaded.open(storage.num_pages, states) for loaded in self.each]
+        return drafters, [] if states is None else [states]
+
+    @property
+    def _read_states(self) -> bool:
+        return any(loaded.reads_states for loaded in self.each)
+
+
+def load_drafters(config: EngineConfig, model: LoadedModel) -> LoadedDrafters:
     """All that `config.speculative.folders` names. Raises CheckpointError."""
     chosen, folders = config.speculative.drafter, config.speculative.folders
     if chosen in LOADERS and chosen not in folders:
@@ -37,39 +74,59 @@ def load_drafters(config: EngineConfig, model: LoadedModel) -> list[LoadedDrafte
             f"drafter {chosen!r} of model {config.model!r} needs weights; "
             f"name their folder under speculative.drafters.{chosen}"
         )
-    found: list[LoadedDrafter] = []
+    found: list[Loaded] = []
     for name, folder in folders.items():
         if name not in LOADERS:
             known = ", ".join(sorted(LOADERS))
             raise CheckpointError(f"drafter {name!r} takes no weights; those that do are {known}")
         check_folder(name, Path(config.checkpoint), Path(folder))
         found.append(LOADERS[name](config, model, folder))
-    return found
+    return LoadedDrafters(model, found)
 
 
-class _LoadedDraftModel:
-    """See LoadedDrafter."""
+@dataclass(frozen=True, slots=True)
+class _DraftModel:
+    """See Loaded."""
 
-    def __init__(self, network: DraftNetwork, *, prefix_cache: bool) -> None:
-        self._network = network
-        self._prefix_cache = prefix_cache
+    network: DraftNetwork
+    prefix_cache: bool
+    reads_states: bool = False
 
     @property
     def page_bytes(self) -> int:
-        """Its own keys and values."""
-        return self._network.kv_layout.page_bytes
+        return self.network.kv_layout.page_bytes
 
-    def open(self, storage: KVStorage) -> Drafter:
-        """With as many pages as the target has."""
-        return DraftModelDrafter(self._network, storage.num_pages, prefix_cache=self._prefix_cache)
+    def open(self, num_pages: int, states: HiddenStates | None) -> Drafter:
+        return DraftModelDrafter(self.network, num_pages, prefix_cache=self.prefix_cache)
 
 
-def _load_draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
+@dataclass(frozen=True, slots=True)
+class _Eagle:
+    """See Loaded."""
+
+    network: EagleNetwork
+    reads_states: bool = True
+
+    @property
+    def page_bytes(self) -> int:
+        return self.network.kv_layout.page_bytes
+
+    def open(self, num_pages: int, states: HiddenStates | None) -> Drafter:
+        assert states is not None
+        return EagleDrafter(self.network, KVStorage(self.network.kv_layout, num_pages), states)
+
+
+def _load_draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
     network = load_network(config, folder, config.max_model_tokens or model.config.max_position_tokens)
-    return _LoadedDraftModel(network, prefix_cache=config.prefix_cache)
+    return _DraftModel(network, config.prefix_cache)
 
 
-LOADERS: Mapping[str, Callable[[EngineConfig, LoadedModel, str], LoadedDrafter]] = {
+def _load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
+    return _Eagle(load_eagle(folder, model))
+
+
+LOADERS: Mapping[str, Callable[[EngineConfig, LoadedModel, str], Loaded]] = {
     DRAFT_MODEL: _load_draft_model,
+    "eagle": _load_eagle,
 }
 """By the drafters' names in policies."""

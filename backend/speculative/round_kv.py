@@ -93,13 +93,18 @@ class RoundKV:
         return cls(data, keys, values)
 
 
-def gather(storage: Tensor, pages: Tensor, shape: RoundShape, dtype: torch.dtype) -> RoundKV:
-    """A layer's storage [num_pages, 16, 2, kv_heads, head_dim], pages [B * P] by sequence → its part."""
+def gather(
+    storage: Tensor, pages: Tensor, shape: RoundShape, dtype: torch.dtype, skipped: int = 0
+) -> RoundKV:
+    """A layer's storage [num_pages, 16, 2, kv_heads, head_dim], pages [B * P] by sequence → its part.
+
+    What is known lies behind the first `skipped` slots of a sequence.
+    """
     count = len(shape.known)
     data = torch.empty(count, shape.columns, *storage.shape[2:], dtype=dtype, device=storage.device)
     if shape.longest:
         found = storage.index_select(0, pages).view(count, -1, *storage.shape[2:])
-        data[:, : shape.longest] = found[:, : shape.longest]
+        data[:, : shape.longest] = found[:, skipped : skipped + shape.longest]
     return RoundKV.of(data)
 
 

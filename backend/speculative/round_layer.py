@@ -113,20 +113,28 @@ class RoundAttention:
 
     def __call__(self, x: Tensor, kv: RoundKV, start: int, angles: Angles, mask: Tensor | None) -> Tensor:
         """x [B * n, D] at the columns from `start` on → what is to be added to it."""
+        return self.mix(self.project(x, angles), kv, start, mask)
+
+    def project(self, x: Tensor, angles: Angles) -> Tensor:
+        """[T, D] → queries, keys and values of all heads, [T, heads, head_dim]."""
         shape = self.heads
-        count = kv.data.shape[0]
         heads = self.qkv(self.norm(x)).view(x.shape[0], -1, shape.head_dim)
         rotated = heads[:, : shape.num_rotated]
         normed = rotated if self.head_norm is None else self.head_norm.norm(rotated)
         swapped = normed.roll(shape.head_dim // 2, -1)
         torch.mul(normed, angles.cos, out=rotated).addcmul_(swapped, angles.signed_sin)
-        width = x.shape[0] // count
+        return heads
+
+    def mix(self, heads: Tensor, kv: RoundKV, start: int, mask: Tensor | None) -> Tensor:
+        """What `project` gave of [B * n] tokens at the columns from `start` on → [B * n, D]."""
+        shape = self.heads
+        count = kv.data.shape[0]
+        width = heads.shape[0] // count
         end = start + width
         kv.data[:, start:end] = heads[:, shape.num_heads :].view(
             count, width, 2, shape.num_kv_heads, shape.head_dim
         )
-        mixed = attend(heads[:, : shape.num_heads], kv, end, mask)
-        return self.out(mixed)
+        return self.out(attend(heads[:, : shape.num_heads], kv, end, mask))
 
 
 def attend(queries: Tensor, kv: RoundKV, end: int, mask: Tensor | None) -> Tensor:

@@ -28,10 +28,6 @@ SHAPE: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 12,
     "intermediate_size": 40,
-    "moe_intermediate_size": 16,
-    "num_experts": 4,
-    "num_experts_per_tok": 2,
-    "norm_topk_prob": True,
     "max_position_embeddings": 256,
     "initializer_range": 0.4,
     "tie_word_embeddings": True,
@@ -40,11 +36,13 @@ SHAPE: dict[str, Any] = {
     "pad_token_id": None,
 }
 
+MOE = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
+
 
 def write_model(folder: Path, kind: str = "qwen3_moe", seed: int = 1, **changes: object) -> PreTrainedModel:
     """A checkpoint in `folder`, and transformers' model of it; norms are not all ones."""
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(kind, **(SHAPE | changes))
+    config = AutoConfig.for_model(kind, **(SHAPE | (MOE if kind == "qwen3_moe" else {}) | changes))
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for parameter in model.parameters():
@@ -74,7 +72,9 @@ def new_engine(
     facts = runner_facts(config, model)
     storage = model.new_kv_storage(facts.num_pages)
     runner = ModelRunner(model, storage, facts, config.max_running)
-    drafters = [RecordingDrafter(each.open(storage)) for each in load_drafters(config, model)]
+    opened, observers = load_drafters(config, model).open(storage)
+    runner.observers += observers
+    drafters = [RecordingDrafter(each) for each in opened]
     return Engine(config, runner, drafters=drafters), next(iter(drafters), None)
 
 

@@ -14,6 +14,7 @@ from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
+from backend.layers.step_input import StepInput
 from backend.models import LoadedModel, load_model
 from backend.types import Plan, Request, SamplingParams, StepOutput
 from tests.backend.engine.driving import run
@@ -163,7 +164,7 @@ def test_observers_see_every_token_of_a_step(model: LoadedModel) -> None:
         def __init__(self) -> None:
             self.sizes: list[tuple[int, int]] = []
 
-        def see(self, plan: Plan, hidden: torch.Tensor) -> None:
+        def see(self, plan: Plan, step: StepInput, hidden: torch.Tensor) -> None:
             self.sizes.append((plan.num_tokens, hidden.shape[0]))
 
     engine, watcher = new_engine(model, "random"), Watcher()

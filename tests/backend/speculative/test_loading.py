@@ -26,7 +26,7 @@ def config(model: LoadedModel, drafter: str = "none", **folders: Path) -> Engine
 
 
 def test_nothing_is_loaded_unless_named(target: LoadedModel) -> None:
-    assert load_drafters(config(target), target) == []
+    assert load_drafters(config(target), target).each == []
     with pytest.raises(CheckpointError, match=r"'draft_model' of model 't' needs weights; name their folder"):
         load_drafters(config(target, "draft_model"), target)
 
@@ -34,8 +34,9 @@ def test_nothing_is_loaded_unless_named(target: LoadedModel) -> None:
 def test_a_draft_model_asks_for_memory(target: LoadedModel, tmp_path: Path) -> None:
     write_model(tmp_path, "qwen3", num_hidden_layers=1)
     loaded = load_drafters(config(target, draft_model=tmp_path), target)
-    assert [each.page_bytes for each in loaded] == [target.kv_layout.page_bytes // 3]
-    assert loaded[0].open(target.new_kv_storage(2)).name == "draft_model"
+    assert loaded.page_bytes == target.kv_layout.page_bytes // 3
+    drafters, observers = loaded.open(target.new_kv_storage(2))
+    assert [drafter.name for drafter in drafters] == ["draft_model"] and not observers
 
 
 def test_folders_that_cannot_serve_are_refused(target: LoadedModel, tmp_path: Path) -> None:

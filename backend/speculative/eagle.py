@@ -1,0 +1,220 @@
+"""An EAGLE head (arXiv 2401.15077): one layer that continues the target's hidden states.
+
+Slot p fuses the target's state at p, after its final norm, with the embedding of token p + 1, and predicts
+the state at p + 1, which proposes token p + 2 and is slot p + 1's own input. Format: pico/drafters/README.md.
+Keys and values of a slot depend on nothing but its two inputs, so that any prefix is quickly made good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from backend.kv.manager import pages_for
+from backend.kv.storage import KVLayout, KVStorage
+from backend.layers.linear import Linear
+from backend.layers.norm import RMSNorm
+from backend.layers.rope import Rope
+from backend.models import LoadedModel
+from backend.models.weights import WeightReader
+from backend.speculative.heads import HeadReader, LayerShape, read_shape
+from backend.speculative.hidden_states import HiddenStates
+from backend.speculative.round_kv import RoundShape, gather, page_table
+from backend.speculative.round_layer import Angles, RoundAttention, RoundMLP, UnitNorm
+from backend.types import PAGE_TOKENS, Sequence
+
+CATCH_UP_TOKENS = 2048
+"""Slots made good per step; who has more to make good waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class EagleNetwork:
+    """Weights and arithmetic; holds no state of any sequence."""
+
+    fused: Tensor  # [vocabulary, D]: what an embedding adds to the layer's input
+    feature_norm: UnitNorm
+    fuse: Linear
+    attention: RoundAttention
+    mlp: RoundMLP
+    norm: UnitNorm
+    gains: Tensor  # [D]: of `norm`
+    rope: Rope
+    target_norm: RMSNorm
+    head: Linear  # the target's
+    kv_layout: KVLayout
+
+    def inputs(self, token_ids: Tensor, features: Tensor) -> Tensor:
+        """What enters the layer: token p + 1 and state p, after the final norm → [n, D]."""
+        return F.embedding(token_ids, self.fused).add_(self.fuse(self.feature_norm(features)))
+
+    def predicted(self, x: Tensor) -> Tensor:
+        """What leaves the attention → the next state, after the final norm."""
+        return self.norm(x + self.mlp(x)).mul_(self.gains)
+
+    def best(self, features: Tensor) -> Tensor:
+        """The likeliest token by each predicted state [B, D] → [B]."""
+        return self.head(features).argmax(dim=-1)
+
+    def angles(self, positions: list[int]) -> Angles:
+        """Of slots at these positions."""
+        longest = max(positions) + 1
+        angles = Angles(*self.rope(torch.tensor(positions, device=self.fused.device), longest))
+        return angles if self.attention.head_norm is None else self.attention.head_norm.angles(angles)
+
+
+def load_eagle(folder: str, model: LoadedModel) -> EagleNetwork:
+    """The head in `folder` on this target. Raises CheckpointError."""
+    shape = read_shape(folder, LayerShape, model)
+    width, eps = shape.hidden_size, shape.rms_norm_eps
+    decoder, precision = model.decoder, model.precision
+    with torch.inference_mode(), WeightReader(folder) as reader:
+        head = HeadReader(reader, model)
+        place = head.place
+        fc = head.tensor("fc.weight", width, 2 * width)
+        embedding, feature = place.norm(width, eps), place.norm(width, eps)
+        # All embeddings go through their norm and half of `fc` once and for all.
+        by_embedding = place.behind(embedding, head.tensor("embed_norm.weight", width), [fc[:, :width]])
+        table = decoder.embedding.weight.to(precision.compute)
+        return EagleNetwork(
+            fused=F.linear(embedding(table), place.tensor(by_embedding[0])),
+            feature_norm=feature,
+            fuse=place.linear(
+                place.behind(feature, head.tensor("feature_norm.weight", width), [fc[:, width:]])
+            ),
+            attention=head.attention(shape, "self_attn", "input_layernorm"),
+            mlp=head.mlp(shape, "post_attention_layernorm"),
+            norm=(norm := place.norm(width, eps)),
+            gains=place.tensor(head.tensor("norm.weight", width) * norm.gain),
+            rope=head.rope(shape),
+            target_norm=decoder.final_norm,
+            head=decoder.head,
+            kv_layout=KVLayout(1, shape.num_key_value_heads, shape.head_dim, precision.kv, precision.device),
+        )
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Slots of some sequences, to be computed in one pass."""
+
+    tokens: list[int] = field(default_factory=list)  # behind each
+    positions: list[int] = field(default_factory=list)
+    states: list[int] = field(default_factory=list)  # where the target's states lie
+    kept_at: list[int] = field(default_factory=list)  # where their keys and values go: those of the first
+
+    def add(self, sequence: Sequence, begin: int, end: int) -> None:
+        """Slots from `begin` to `end`, `end` not included."""
+        places = range(begin, end)
+        self.tokens += sequence.tokens[begin + 1 : end + 1]
+        self.positions += places
+        self.states += _kv_slots(sequence, places)
+
+
+class EagleDrafter:
+    """Chains from an EagleNetwork. The keys and values of slot p lie where token p + 1 has the target's.
+
+    All that they depend on are the tokens up to there: sequences that share a page agree on them.
+    """
+
+    name = "eagle"
+    is_cheap = False
+
+    def __init__(self, network: EagleNetwork, storage: KVStorage, states: HiddenStates) -> None:
+        """`storage`: by `network.kv_layout`, with as many pages as the target's."""
+        self._network = network
+        self._storage = storage
+        self._states = states
+        self._good: dict[Sequence, int] = {}  # slots whose keys and values are there
+
+    @torch.inference_mode()
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+        """See Drafter."""
+        drafts: list[list[int]] = [[] for _ in sequences]
+        slots, ready = self._missing(sequences)
+        if slots.positions:
+            owners = [sequences[index] for index in ready]
+            found = self._round(slots, owners, max(ks))
+            for index, draft in zip(ready, found, strict=True):
+                drafts[index] = draft[: ks[index]]
+        return drafts
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        """Its tokens say so when it is asked next."""
+
+    def forget(self, sequence: Sequence) -> None:
+        """See Drafter."""
+        self._good.pop(sequence, None)
+
+    def _missing(self, sequences: list[Sequence]) -> tuple[_Slots, list[int]]:
+        """Slots without keys and values, and who then has them all; behind these the last of each of those.
+
+        The last slot's are not kept: the page for its token + 1 may not be there yet.
+        """
+        slots = _Slots()
+        ready: list[int] = []
+        left = CATCH_UP_TOKENS
+        for index, sequence in enumerate(sequences):
+            last = sequence.num_computed_tokens - 1
+            begin = self._good.get(sequence, 0)
+            end = min(last, begin + left)
+            left -= end - begin
+            if end > begin:
+                slots.add(sequence, begin, end)
+                slots.kept_at += _kv_slots(sequence, range(begin + 1, end + 1))
+                self._good[sequence] = end
+            if end == last:
+                ready.append(index)
+        for index in ready:
+            last = sequences[index].num_computed_tokens - 1
+            slots.add(sequences[index], last, last + 1)
+        return slots, ready
+
+    def _round(self, slots: _Slots, owners: list[Sequence], num_tokens: int) -> list[list[int]]:
+        """Compute the slots; so many drafts for each of the owners of the last."""
+        network = self._network
+        count, kept = len(owners), len(slots.kept_at)
+        device = network.fused.device
+        starts = slots.positions[kept:]
+        later = [start + step for step in range(1, num_tokens) for start in starts]
+        angles = network.angles(slots.positions + later)
+        features = network.target_norm(self._states.at(torch.tensor(slots.states, device=device)))
+        x = network.inputs(torch.tensor(slots.tokens, device=device), features)
+        heads = network.attention.project(x, _part(angles, 0, len(slots.positions)))
+        if kept:
+            kv_heads = heads[:kept, network.attention.heads.num_heads :]
+            self._storage.write(0, torch.tensor(slots.kept_at, device=device), kv_heads)
+        if not owners:
+            return []
+        shape = RoundShape(starts, [1] * count, num_tokens - 1)
+        pages = page_table([owner.pages for owner in owners], pages_for(shape.longest + 1) * PAGE_TOKENS)
+        kv = gather(
+            self._storage.layers[0], torch.from_numpy(pages.reshape(-1)).to(device), shape, x.dtype, skipped=1
+        )
+        mask, later_mask = shape.masks(x.dtype, device)
+        x = x[kept:]
+        x += network.attention.mix(heads[kept:], kv, shape.longest, mask)
+        features = network.predicted(x)
+        drafts = [network.best(features)]
+        for step in range(1, num_tokens):
+            column = shape.longest + step
+            begin = len(slots.positions) + (step - 1) * count
+            x = network.inputs(drafts[-1], features)
+            mask = None if later_mask is None else later_mask[..., : column + 1]
+            x += network.attention(x, kv, column, _part(angles, begin, begin + count), mask)
+            features = network.predicted(x)
+            drafts.append(network.best(features))
+        found: list[list[int]] = torch.stack(drafts, dim=1).tolist()
+        return found
+
+
+def _part(angles: Angles, begin: int, end: int) -> Angles:
+    return Angles(angles.cos[begin:end], angles.signed_sin[begin:end])
+
+
+def _kv_slots(sequence: Sequence, positions: Iterable[int]) -> list[int]:
+    """Where the tokens at these positions lie in KV memory."""
+    pages = sequence.pages
+    return [pages[place // PAGE_TOKENS] * PAGE_TOKENS + place % PAGE_TOKENS for place in positions]

@@ -1,0 +1,117 @@
+"""Reads a head: a folder with config.json and model.safetensors, made for one target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import torch
+from torch import Tensor
+
+from backend.config import RopeConfig
+from backend.errors import CheckpointError
+from backend.layers.rope import Rope
+from backend.models import LoadedModel
+from backend.models.weights import WeightReader
+from backend.speculative.round_layer import HeadNorm, Heads, Placement, RoundAttention, RoundMLP
+
+Shape = TypeVar("Shape", bound="HeadShape")
+
+
+class HeadShape(msgspec.Struct, frozen=True):
+    """What every head's config.json says."""
+
+    hidden_size: int
+
+
+class LayerShape(HeadShape, frozen=True):
+    """A head with a decoder layer of its own."""
+
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+
+    @property
+    def heads(self) -> Heads:
+        """Of its self-attention."""
+        return Heads(self.num_attention_heads, self.num_key_value_heads, self.head_dim)
+
+
+def read_shape(folder: str, kind: type[Shape], model: LoadedModel) -> Shape:
+    """Its configuration. Raises CheckpointError when that is wrong or for another target."""
+    path = Path(folder) / "config.json"
+    try:
+        shape = msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise CheckpointError(f"{path} describes no head ({error}); train it anew") from None
+    if shape.hidden_size != model.config.hidden_size:
+        raise CheckpointError(
+            f"{path}: 'hidden_size' is {shape.hidden_size!r}, the target's is {model.config.hidden_size}; "
+            "give the head that was trained for this target"
+        )
+    return shape
+
+
+class HeadReader:
+    """Gives a head's tensors laid out for drafting. Every method raises CheckpointError."""
+
+    def __init__(self, reader: WeightReader, model: LoadedModel) -> None:
+        precision = model.precision
+        # A head is small: half the bytes gain nothing there.
+        layout = "packed" if precision.weights == "half" else precision.weights
+        self.place = Placement(layout, precision.compute, precision.device)
+        self._reader = reader
+
+    def tensor(self, name: str, *shape: int) -> Tensor:
+        """As stored, in float32."""
+        return self._reader.get(name, shape).float()
+
+    def rope(self, shape: LayerShape) -> Rope:
+        """The rotations of its heads."""
+        config = RopeConfig(theta=shape.rope_theta)
+        return Rope(config, shape.head_dim, self.place.dtype, self.place.device)
+
+    def attention(self, shape: LayerShape, name: str, norm: str) -> RoundAttention:
+        """The self-attention `name` behind the norm called `norm`."""
+        width, heads = shape.hidden_size, shape.heads
+        queries, keys = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
+        unit = self.place.norm(width, shape.rms_norm_eps)
+        qkv = [
+            self.tensor(f"{name}.{part}_proj.weight", rows, width)
+            for part, rows in (("q", queries), ("k", keys), ("v", keys))
+        ]
+        return RoundAttention(
+            heads,
+            unit,
+            self.place.linear(self.place.behind(unit, self.tensor(f"{norm}.weight", width), qkv)),
+            self.place.linear([self.tensor(f"{name}.o_proj.weight", width, queries)]),
+            self.head_norm(
+                shape.rms_norm_eps,
+                [
+                    (f"{name}.q_norm.weight", heads.num_heads),
+                    (f"{name}.k_norm.weight", heads.num_kv_heads),
+                ],
+                heads.head_dim,
+            ),
+        )
+
+    def head_norm(self, eps: float, parts: Sequence[tuple[str, int]], head_dim: int) -> HeadNorm:
+        """One for all heads of `parts`: (name of the weight, heads)."""
+        gains = torch.cat([self.tensor(name, head_dim).expand(count, -1) for name, count in parts])
+        return HeadNorm(self.place.norm(head_dim, eps), self.place.tensor(gains))
+
+    def mlp(self, shape: LayerShape, norm: str) -> RoundMLP:
+        """The feed-forward part behind the norm called `norm`."""
+        narrow, wide = shape.hidden_size, shape.intermediate_size
+        unit = self.place.norm(narrow, shape.rms_norm_eps)
+        gate_up = [self.tensor(f"mlp.{part}_proj.weight", wide, narrow) for part in ("gate", "up")]
+        return RoundMLP(
+            unit,
+            self.place.linear(self.place.behind(unit, self.tensor(f"{norm}.weight", narrow), gate_up)),
+            self.place.linear([self.tensor("mlp.down_proj.weight", narrow, wide)]),
+        )

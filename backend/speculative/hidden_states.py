@@ -1,0 +1,28 @@
+"""The target's residual stream behind its last layer, at every slot of its KV memory.
+
+It follows the target's pages: right for known prefixes and after preemption, and nothing is to be freed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from backend.layers.step_input import StepInput
+from backend.types import PAGE_TOKENS, Plan
+
+
+class HiddenStates:
+    """A StepObserver that keeps what it sees."""
+
+    def __init__(self, num_pages: int, hidden_size: int, dtype: torch.dtype, device: torch.device) -> None:
+        # Written at once, as KV memory is.
+        self._slots = torch.zeros(num_pages * PAGE_TOKENS, hidden_size, dtype=dtype, device=device)
+
+    def see(self, plan: Plan, step: StepInput, hidden: Tensor) -> None:
+        """See StepObserver."""
+        self._slots.index_copy_(0, step.slots, hidden)
+
+    def at(self, slots: Tensor) -> Tensor:
+        """[n] → [n, D], finite: what is multiplied by 0 must leave no trace."""
+        return torch.nan_to_num_(self._slots.index_select(0, slots))
