@@ -19,6 +19,17 @@ def test_write_reaches_its_slots_only() -> None:
     assert layer.count_nonzero() == new.numel() and not storage.layers[0].any()
 
 
+def test_slots_move_in_every_layer_also_onto_each_other() -> None:
+    storage = KVStorage(LAYOUT, 2)
+    for number in range(2):
+        storage.write(number, torch.arange(32), torch.randn(32, 6, 4))
+    before = [layer.flatten(0, 1).clone() for layer in storage.layers]
+    storage.move(torch.tensor([5, 17, 31]), torch.tensor([4, 5, 16]))
+    for old, layer in zip(before, storage.layers, strict=True):
+        old[[4, 5, 16]] = old[[5, 17, 31]].clone()
+        assert torch.equal(layer.flatten(0, 1), old)
+
+
 def test_page_bytes_is_what_a_page_costs() -> None:
     storage = KVStorage(LAYOUT, 5)
     assert storage.num_pages == 5

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import LoadedModel, load_model
+from backend.speculative.base import Drafter
 from backend.types import Request, SamplingParams
 from tests.backend.engine.driving import texts
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
@@ -109,7 +111,11 @@ def make_store(model: LoadedModel, limits: AdapterLimits | None = None) -> Adapt
 
 
 def make_engine(
-    config: EngineConfig, model: LoadedModel, store: AdapterStore | None = None, **changes: object
+    config: EngineConfig,
+    model: LoadedModel,
+    store: AdapterStore | None = None,
+    drafters: Iterable[Drafter] = (),
+    **changes: object,
 ) -> Engine:
     values = {"max_running": 16, "num_pages": 256} | changes
     config = EngineConfig(
@@ -123,7 +129,7 @@ def make_engine(
     runner = ModelRunner(
         model, model.new_kv_storage(facts.num_pages), facts, config.max_running, adapters=store
     )
-    return Engine(config, runner, adapters=store)
+    return Engine(config, runner, drafters=drafters, adapters=store)
 
 
 def ask(name: str, prompt: list[int], adapter: str = "", max_tokens: int = 64, **params: object) -> Request:

@@ -5,9 +5,10 @@ The model sees one token back, so that all draws after the same token are draws 
 
 from __future__ import annotations
 
+import functools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from backend.models import LoadedModel, load_model
 from backend.speculative import verify
 from backend.types import Request, SamplingParams
 from tests.backend.models.checkpoints import Variant, write_checkpoint
-from tests.backend.speculative.drafters import GuessingDrafter
+from tests.backend.speculative.drafters import GuessingDrafter, TreeDrafter
 
 VOCAB = 16
 STREAMS, TOKENS = 64, 320
@@ -65,11 +66,16 @@ def probabilities(model: LoadedModel) -> np.ndarray:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def deviation(model: LoadedModel, streams: int = STREAMS) -> float:
+small_trees = functools.partial(TreeDrafter, max_nodes=5)
+
+
+def deviation(
+    model: LoadedModel, streams: int = STREAMS, kind: Callable[..., GuessingDrafter] = GuessingDrafter
+) -> float:
     """How many standard deviations the chi-square statistic lies above what chance gives."""
     expected = probabilities(model)
     likely = expected.argmax(axis=1)
-    drafter = GuessingDrafter(lambda tokens: int(likely[tokens[-1]]), VOCAB, skill=0.7, seed=4)
+    drafter = kind(lambda tokens: int(likely[tokens[-1]]), VOCAB, skill=0.7, seed=4)
     engine = new_engine(model, drafter, prefix_cache=False)
     for number in range(streams):
         params = SamplingParams(max_tokens=TOKENS, temperature=TEMPERATURE, seed=number, ignore_eos=True)
@@ -98,6 +104,10 @@ def test_draws_with_drafts_follow_the_model(model: LoadedModel) -> None:
     assert abs(deviation(model)) < 3.5
 
 
+def test_draws_along_trees_follow_the_model(model: LoadedModel) -> None:
+    assert abs(deviation(model, STREAMS // 4, small_trees)) < 3.5
+
+
 def test_the_test_fails_when_acceptance_is_broken(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,3 +127,29 @@ def test_the_test_fails_when_acceptance_is_broken(
     monkeypatch.setattr(verify, "num_accepted", generous)
     monkeypatch.setattr("backend.engine.runner.verify", verdict_of)
     assert deviation(model, streams=16) > 5
+
+
+def test_the_test_fails_when_a_tree_is_entered_unseen(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, rng = verify.accepted_nodes, random.Random(1)
+
+    def generous(tokens: Sequence[int], parents: Sequence[int], drawn: list[int]) -> list[int]:
+        """Takes the first node of every other tree in place of what was drawn."""
+        if rng.random() < 0.5:
+            drawn[0] = tokens[0]
+        return honest(tokens, parents, drawn)
+
+    def verdict_of(
+        drafts: Sequence[Sequence[int]], drawn: list[int], parents: Sequence[Sequence[int]]
+    ) -> verify.Verdict:
+        verdict = honest_verify(drafts, drawn, parents)
+        for chunk, path in verdict.paths.items():
+            if len(path) > 1:
+                verdict.accepted[chunk] = [drafts[chunk][draw - path[0] - 1] for draw in path[1:]]
+        return verdict
+
+    honest_verify = verify.verify
+    monkeypatch.setattr(verify, "accepted_nodes", generous)
+    monkeypatch.setattr("backend.engine.runner.verify", verdict_of)
+    assert deviation(model, 12, small_trees) > 5

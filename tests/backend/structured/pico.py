@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.models import load_model
+from backend.speculative.base import Drafter
 from backend.structured.compiler import GrammarCompiler
 from backend.tokenizer import Tokenizer
 from backend.types import GrammarSpec, Request, SamplingParams, StepOutput
@@ -34,12 +36,14 @@ class Pico:
         max_running: int = 32,
         num_pages: int = 1024,
         compiler: GrammarCompiler | None | Literal["own"] = "own",
+        drafters: Iterable[Drafter] = (),
         **changes: object,
     ) -> Engine:
         config = self._configure(max_running=max_running, num_pages=num_pages, **changes)
         facts = runner_facts(config, self._model)
         runner = ModelRunner(self._model, self._model.new_kv_storage(num_pages), facts, max_running)
-        return Engine(config, runner, grammars=self.compiler if compiler == "own" else compiler)
+        grammars = self.compiler if compiler == "own" else compiler
+        return Engine(config, runner, drafters=drafters, grammars=grammars)
 
     def request(self, name: str, question: str, grammar: GrammarSpec | None, **params: object) -> Request:
         prompt = self.tokenizer.encode_chat([{"role": "user", "content": question}])

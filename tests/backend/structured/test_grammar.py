@@ -7,7 +7,7 @@ import numpy as np
 from backend.structured.automata import build
 from backend.structured.automaton_text import automaton_text
 from backend.structured.grammar import Grammar
-from backend.types import GrammarSpec
+from backend.types import DraftTree, GrammarSpec
 from tests.backend.structured.letters import AB, END, TOKENS, allowed, bits, grammar, ids, letters
 
 WORDS = -(-len(TOKENS) // 32)
@@ -62,6 +62,25 @@ def test_rows_behind_a_forbidden_draft_stay_free() -> None:
     assert bits(rows[0]) == {*ids("a"), AB} and bits(rows[1]) == set(ids("bc"))
     assert (rows[2:] == -1).all() and not found.error
     assert allowed(found) == {*ids("a"), AB}
+
+
+def test_masks_of_a_tree_are_those_of_each_path_and_leave_the_state() -> None:
+    found = grammar("a(b|c)d?")
+    # a → b, x, c → d; x is not allowed, so d behind it is not reached
+    tree = DraftTree(tuple(ids("abxcdd")), (-1, 0, 0, 0, 2, 3))
+    rows = np.full((7, WORDS), -1, dtype=np.int32)
+    found.fill_masks(rows, tree)
+    assert allowed(found) == {*ids("a"), AB}, "the state of before"
+    for node, path in ((-1, ""), (0, "a"), (1, "ab"), (3, "ac"), (5, "acd")):
+        fresh = grammar("a(b|c)d?")
+        for token in ids(path):
+            fresh.advance(token)
+        assert bits(rows[node + 1]) == allowed(fresh)
+    assert (rows[[3, 5]] == -1).all() and not found.error
+    assert found.allowed_nodes(tree) == [0, 1, 3, 5]
+    for token in ids("abd"):
+        found.advance(token)
+    assert found.is_over and found.allowed_nodes(tree) == []
 
 
 def test_drafts_are_filtered_up_to_the_first_forbidden_one() -> None:
