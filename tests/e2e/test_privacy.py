@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -42,6 +43,38 @@ def bodies(canary: str) -> list[tuple[str, dict[str, Any]]]:
         ("/v1/embeddings", {"model": "all-minilm-l6-v2", "input": {"x": canary}}),
         ("/v1/embeddings", {"model": MODEL, "input": canary}),
         ("/tokenize", {"model": MODEL, "prompt": {"x": canary}}),
+        *[(chat, good | fields) for fields in _fields(message)],
+    ]
+
+
+def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The canary in what says how to answer, where it is honoured and where it is refused."""
+    canary = message["content"]
+    tool = {"type": "function", "function": {"name": "look", "description": canary}}
+    arguments = json.dumps({"of": canary})
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    broken = call | {"function": {"name": "look", "arguments": canary}}
+    result = {"role": "tool", "tool_call_id": "c", "content": canary}
+    schema = {"type": "object", "properties": {canary: {"type": "string"}}, "required": [canary]}
+    return [
+        {"tools": [tool]},
+        {"tools": [tool], "tool_choice": "required", "stream": True},
+        {"tools": [tool], "tool_choice": canary},
+        {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": canary}}}]},
+        {"tools": [tool], "messages": [message, {"role": "assistant", "tool_calls": [call]}, result]},
+        {"tools": [tool], "messages": [message, {"role": "assistant", "tool_calls": [broken]}, result]},
+        {"messages": [message, {"role": "tool", "tool_call_id": canary, "content": canary}]},
+        {"messages": [message, {"role": "assistant", "content": "", "reasoning": canary}, message]},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}},
+        {"guided_json": canary},
+        {"guided_choice": [canary]},
+        {"guided_regex": canary},
+        {"prediction": {"type": "content", "content": canary}},
+        {"prediction": {"type": "content", "content": [{"type": "text", "text": canary, "x": 1}]}},
+        {"speculative": {"max_tokens": canary}},
+        {"reasoning_effort": canary},
+        {"reasoning_effort": "high", "include_reasoning": False},
+        {"chat_template_kwargs": {"enable_thinking": canary}},
     ]
 
 
