@@ -26,6 +26,7 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     drafter: str = "none"
     max_tokens: int = 8  # drafted per step and sequence; fewer where measurements say so
+    tree_nodes: int = 0  # of drafts that branch, `max_tokens` deep; 0: drafts are chains
     adaptive: bool = True  # False: always as many, also where that is slower
     folders: dict[str, str] = {}  # by drafter that has weights: their absolute folder; all are loaded
 
