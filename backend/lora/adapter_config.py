@@ -13,6 +13,10 @@ from backend.errors import AdapterError
 
 CONFIG_FILE = "adapter_config.json"
 _MAX_CONFIG_BYTES = 1 << 20
+_MAX_PATTERN_CHARS = 256
+_MAX_REPEATS = 3
+_REPEATS = re.compile(r"[*+{]")
+_REPEATED_GROUP = re.compile(r"\)\s*[*+{]")
 
 # Key → what it is called and what to do about it. All are off when absent, null, false or empty.
 _REFUSED: dict[str, str] = {
@@ -84,6 +88,8 @@ def read_config(folder: Path) -> AdapterConfig:
     for key in ("rank_pattern", "alpha_pattern"):
         if not isinstance(raw.get(key) or {}, dict):
             raise AdapterError(f"{path}: {key!r} is {_shown(raw[key])}; it must be an object")
+        for pattern in raw.get(key) or {}:
+            _check_pattern(path, key, pattern)
     rank = _number(path, "r", raw.get("r"))
     if rank < 1 or rank != int(rank):
         raise AdapterError(f"{path}: 'r' is {rank!r}; it must be a positive whole number")
@@ -121,15 +127,28 @@ def _number(path: Path, key: str, value: object) -> float:
 
 
 def _matches(pattern: str, module: str) -> bool:
-    """Plain names, which PEFT writes; other expressions only where they cannot be expensive."""
     if module == pattern or module.endswith("." + pattern):
         return True
-    if len(pattern) > 256 or re.search(r"[*+{].*[)].*[*+{]", pattern):
-        return False
+    return re.match(rf"(.*\.)?({pattern})$", module) is not None
+
+
+def _check_pattern(path: Path, key: str, pattern: str) -> None:
+    """Expressions only where matching cannot take long: it holds up the whole process."""
     try:
-        return re.match(rf"(.*\.)?({pattern})$", module) is not None
-    except re.error:
-        return False
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        raise AdapterError(
+            f"{path}: {key!r} has the key {_shown(pattern)}, which is no regular expression; name a module"
+        ) from None
+    if (
+        len(pattern) > _MAX_PATTERN_CHARS
+        or len(_REPEATS.findall(pattern)) > _MAX_REPEATS
+        or _REPEATED_GROUP.search(pattern)
+    ):
+        raise AdapterError(
+            f"{path}: {key!r} has the key {_shown(pattern)}, an expression that may take long; write "
+            f"up to {_MAX_PATTERN_CHARS} characters with up to {_MAX_REPEATS} repetitions and none of a group"
+        )
 
 
 def _shown(value: object) -> str:

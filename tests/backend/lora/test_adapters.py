@@ -86,6 +86,10 @@ def test_the_digest_follows_config_and_tensors_only(tmp_path: Path, model: Loade
         ({"r": "8"}, "'r' is '8'; it must be a number"),
         ({"lora_alpha": None}, "'lora_alpha' is None"),
         ({"rank_pattern": {"q_proj": "x"}}, "rank_pattern"),
+        ({"alpha_pattern": {"q_proj(": 4.0}}, "no regular expression"),
+        ({"alpha_pattern": {r"(\w|\w\w|\.)+!": 4.0}}, "may take long"),
+        ({"alpha_pattern": {r"(\w|\w\w|\.){1,99}!": 4.0}}, "may take long"),
+        ({"rank_pattern": {r"\w*" * 9 + "!": 4}}, "may take long"),
         ({"r": 5}, r"has shape \[4, (\d+)\], but rank and base model imply \[5, \1\].*'t'"),
     ],
 )
