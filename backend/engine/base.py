@@ -30,6 +30,7 @@ class StepResult:
     # By index into token_ids: a record for each accepted draft, then the token's own.
     logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[TokenLogprobs | None]] = field(default_factory=dict)
+    mask_s: float = 0.0  # spent on grammars
 
 
 class Runner(Protocol):

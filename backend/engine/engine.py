@@ -220,6 +220,7 @@ class Engine:
             ttfts_s=ttfts_s,
             inter_token_s=np.array(gaps_s, dtype=np.float64),
             drafts=verified,
+            grammars=self._grammars.report(result.mask_s),
         )
         return outputs
 

@@ -6,6 +6,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from llguidance import LLMatcher
 
+from backend.engine.report import GrammarReport
 from backend.errors import RequestError
 from backend.structured.compiler import GrammarCompiler, start
 from backend.types import Draft, DraftTree, Request, ScheduledChunk, Sequence, TokenGrammar
@@ -27,6 +28,7 @@ class Grammars:
         self._compiler = compiler
         self._pending: dict[Sequence, Future[LLMatcher]] = {}
         self._forced: dict[Sequence, tuple[int, list[int]]] = {}  # tokens it had when these were drafted
+        self._num_forced = 0  # tokens in outputs, since the last report
 
     @property
     def has_pending(self) -> bool:
@@ -72,19 +74,33 @@ class Grammars:
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""
         self._pending.pop(sequence, None)
-        self._forced.pop(sequence, None)
+        self._count_forced(sequence)
+
+    def report(self, mask_s: float) -> GrammarReport | None:
+        """What happened since the last report; None when nothing did."""
+        compile_s = [] if self._compiler is None else self._compiler.take_times()
+        if not (mask_s or compile_s or self._num_forced):
+            return None
+        num_forced, self._num_forced = self._num_forced, 0
+        return GrammarReport(mask_s, compile_s, num_forced)
 
     def forced(self, sequence: Sequence) -> list[int]:
         """Tokens that spell what must come next: twice as many as of the last ones were kept, and one."""
+        num_kept = self._count_forced(sequence)
         if sequence.grammar is None or not (forced := sequence.grammar.forced_tokens()):
             return []
-        limit = _MAX_FORCED
-        if sequence in self._forced:
-            start, last = self._forced[sequence]
-            kept = sequence.tokens[start : start + len(last)]
-            limit = min(limit, 1 + 2 * sum(map(int.__eq__, last, kept)))
+        limit = _MAX_FORCED if num_kept is None else min(_MAX_FORCED, 1 + 2 * num_kept)
         self._forced[sequence] = len(sequence.tokens), forced[:limit]
         return forced[:limit]
+
+    def _count_forced(self, sequence: Sequence) -> int | None:
+        """How many of the tokens that were last drafted for it are in the output; None: there were none."""
+        if (last := self._forced.pop(sequence, None)) is None:
+            return None
+        start, forced = last
+        num_kept = sum(map(int.__eq__, forced, sequence.tokens[start : start + len(forced)]))
+        self._num_forced += num_kept
+        return num_kept
 
     def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
         """How many tokens of a draft may come."""

@@ -11,6 +11,15 @@ from backend.types import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarReport:
+    """What grammars took and gave in one step."""
+
+    mask_s: float  # 0.0: no row had a grammar
+    compile_s: list[float]  # of grammars that were compiled since the last report, or refused
+    num_forced_tokens: int  # of the outputs, those that a grammar left no choice about
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
     """Figures of one step, for counters and histograms."""
 
@@ -23,6 +32,7 @@ class StepReport:
     ttfts_s: list[float]  # of sequences whose first token this was
     inter_token_s: NDArray[np.float64]  # of all others, one per token; those of one step share its time
     drafts: list[tuple[int, int]] = field(default_factory=list)  # each one's depth, and accepted tokens
+    grammars: GrammarReport | None = None  # None: no part of the step
 
 
 @dataclass(slots=True)

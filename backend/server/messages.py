@@ -102,6 +102,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     adapters_on_device: int = 0
     adapter_loads_total: int = 0  # copied to the device
     adapter_requests_total: dict[str, int] = {}  # by name, of those loaded now
+    forced_tokens_total: int = 0
     # Histograms as cumulative bucket counts; bounds are in backend.server.stats.
     step_time_s: list[int] = []
     step_time_sum_s: float = 0.0
@@ -111,6 +112,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ttft_sum_s: float = 0.0
     inter_token_s: list[int] = []
     inter_token_sum_s: float = 0.0
+    grammar_compile_s: list[int] = []
+    grammar_compile_sum_s: float = 0.0
+    grammar_mask_s: list[int] = []
+    grammar_mask_sum_s: float = 0.0
 
 
 class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):

@@ -18,6 +18,8 @@ STEP_TIME_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 STEP_TOKENS_BOUNDS = tuple(float(2**i) for i in range(14))
 TTFT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 INTER_TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+COMPILE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+MASK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 
 DRAFT_POSITIONS = 16
 """Positions of draft tokens that are told apart; the last stands for all from there on."""
@@ -66,6 +68,9 @@ class StatsCollector:
         self._drafts = 0
         self._drafted = [0] * DRAFT_POSITIONS
         self._accepted = [0] * DRAFT_POSITIONS
+        self._grammar_compile = Histogram(COMPILE_BOUNDS_S)
+        self._grammar_mask = Histogram(MASK_BOUNDS_S)
+        self._forced_tokens = 0
         self._requests: dict[str, int] = {}
 
     @property
@@ -89,6 +94,12 @@ class StatsCollector:
             self._drafts += 1
             _count_positions(self._drafted, num_drafted)
             _count_positions(self._accepted, num_accepted)
+        if report.grammars is not None:
+            self._forced_tokens += report.grammars.num_forced_tokens
+            for compile_s in report.grammars.compile_s:
+                self._grammar_compile.observe(compile_s)
+            if report.grammars.mask_s:
+                self._grammar_mask.observe(report.grammars.mask_s)
 
     def count_finished(self, reason: str) -> None:
         """One request ended, for `reason`."""
@@ -111,6 +122,7 @@ class StatsCollector:
             drafts_total=self._drafts,
             drafted_tokens_total=list(self._drafted) if self._drafts else [],
             accepted_tokens_total=list(self._accepted) if self._drafts else [],
+            forced_tokens_total=self._forced_tokens,
             requests_total=dict(self._requests),
             adapters_on_device=0 if adapters is None else len(adapters.slots.resident),
             adapter_loads_total=0 if adapters is None else adapters.slots.loads_total,
@@ -123,6 +135,10 @@ class StatsCollector:
             ttft_sum_s=self._ttft.total,
             inter_token_s=self._inter_token.cumulative(),
             inter_token_sum_s=self._inter_token.total,
+            grammar_compile_s=self._grammar_compile.cumulative(),
+            grammar_compile_sum_s=self._grammar_compile.total,
+            grammar_mask_s=self._grammar_mask.cumulative(),
+            grammar_mask_sum_s=self._grammar_mask.total,
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import queue
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -49,6 +50,7 @@ class GrammarCompiler:
             self._sandboxes.put(sandbox)
         self._lock = Lock()
         self._found: OrderedDict[bytes, Future[LLMatcher]] = OrderedDict()  # the longest unused first
+        self._times_s: deque[float] = deque()
 
     def submit(self, spec: GrammarSpec) -> Future[LLMatcher]:
         """The automaton's start, sooner or later, or RequestError. Raises QueueFull when too many wait."""
@@ -67,6 +69,11 @@ class GrammarCompiler:
             self._drop_oldest()
             return future
 
+    def take_times(self) -> list[float]:
+        """Seconds that each grammar took since the last call, those that were refused as well."""
+        times_s = self._times_s
+        return [times_s.popleft() for _ in range(len(times_s))] if times_s else []
+
     def close(self) -> None:
         """End the sandboxes, also those at work; what still waits is forgotten."""
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -82,6 +89,13 @@ class GrammarCompiler:
                 del self._found[key]
 
     def _compile(self, spec: GrammarSpec) -> LLMatcher:
+        started_s = time.monotonic()
+        try:
+            return self._build(spec)
+        finally:
+            self._times_s.append(time.monotonic() - started_s)
+
+    def _build(self, spec: GrammarSpec) -> LLMatcher:
         text = automaton_text(spec, self._vocabulary)
         sandbox = self._sandboxes.get()
         try:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from backend.server.stats import INTER_TOKEN_BOUNDS_S, STEP_TIME_BOUNDS_S, STEP_TOKENS_BOUNDS, TTFT_BOUNDS_S
+from backend.server.stats import (
+    COMPILE_BOUNDS_S,
+    INTER_TOKEN_BOUNDS_S,
+    MASK_BOUNDS_S,
+    STEP_TIME_BOUNDS_S,
+    STEP_TOKENS_BOUNDS,
+    TTFT_BOUNDS_S,
+)
 
 if TYPE_CHECKING:
     from backend.server.messages import EngineStats
@@ -50,6 +57,10 @@ COUNTERS: Final = {
     ),
     "generated_tokens_total": ("penstock_engine_generated_tokens", "Tokens generated."),
     "drafts_total": ("penstock_engine_drafts", "Drafts verified: one per sequence and step."),
+    "forced_tokens_total": (
+        "penstock_engine_forced_tokens",
+        "Tokens of outputs that a grammar left no choice about.",
+    ),
     "adapter_loads_total": ("penstock_engine_adapter_loads", "Adapters copied to the device."),
     "preemptions_total": ("penstock_engine_preemptions", "Sequences that lost their pages for a while."),
 }
@@ -87,6 +98,20 @@ HISTOGRAMS: Final = (
         "inter_token_s",
         "inter_token_sum_s",
         INTER_TOKEN_BOUNDS_S,
+    ),
+    (
+        "penstock_engine_grammar_compile_seconds",
+        "To compile a grammar, also one that is refused.",
+        "grammar_compile_s",
+        "grammar_compile_sum_s",
+        COMPILE_BOUNDS_S,
+    ),
+    (
+        "penstock_engine_grammar_mask_seconds",
+        "Of a step, on masks of grammars.",
+        "grammar_mask_s",
+        "grammar_mask_sum_s",
+        MASK_BOUNDS_S,
     ),
 )
 

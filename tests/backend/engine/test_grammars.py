@@ -130,6 +130,25 @@ def test_forced_tokens_are_jumped_over_without_a_change(pico: Pico) -> None:
     assert len(jumped["0"]) < len(stepped["0"])
 
 
+def test_a_step_reports_what_its_grammars_took_and_gave(pico: Pico) -> None:
+    compiler = GrammarCompiler(PICO, pico.vocab_size, [2])
+    engine = pico.engine(compiler=compiler)
+    reports = []
+    for _ in range(2):
+        engine.add(pico.request("a", QUESTION, spec(PERSON), max_tokens=40))
+        engine.add(pico.request("plain", QUESTION, None, max_tokens=40))
+        forced = 0
+        while engine.has_work:
+            forced += sum(output.num_accepted for output in engine.step() if output.request_id == "a")
+            if engine.last_report is not None:
+                reports.append(engine.last_report.grammars)
+    grammars = [report for report in reports if report is not None]
+    assert len([seconds for report in grammars for seconds in report.compile_s]) == 1, "once for equal ones"
+    assert all(report.mask_s < 1 for report in grammars) and sum(report.mask_s > 0 for report in grammars) > 9
+    assert forced <= sum(report.num_forced_tokens for report in grammars) <= 2 * 40
+    compiler.close()
+
+
 @pytest.mark.parametrize("drafter", ["ngram", "suffix"])
 def test_drafters_change_nothing(pico: Pico, drafter: str) -> None:
     requests = people(pico, repetition_penalty=1.1, logprobs=2)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
-from backend.engine.report import StepReport
+from backend.engine.report import GrammarReport, StepReport
 from backend.server.stats import Histogram, StatsCollector
 from tests.backend.engine.fake_runner import FakeRunner
 
@@ -20,6 +20,17 @@ def test_counts_are_cumulative_and_both_ways_to_observe_agree(values: list[float
     want = [sum(v <= 1 for v in values), sum(v <= 2 for v in values), len(values)]
     assert one_by_one.cumulative() == at_once.cumulative() == want
     assert one_by_one.total == at_once.total == sum(values)
+
+
+def test_grammars_are_counted_where_there_are_some() -> None:
+    collector = StatsCollector()
+    times = np.array([], dtype=np.float64)
+    for grammars in (None, GrammarReport(0.002, [0.3, 9.0], 5), GrammarReport(0.0, [], 1)):
+        collector.observe(StepReport(0.1, 1, 0, 1, 0, 0, [], times, grammars=grammars))
+    found = collector.snapshot(Engine(EngineConfig(model="m", checkpoint="/c"), FakeRunner()))
+    assert found.forced_tokens_total == 6
+    assert found.grammar_mask_s[-1] == 1 and found.grammar_mask_sum_s == 0.002
+    assert found.grammar_compile_s[-2:] == [1, 2] and found.grammar_compile_sum_s == 9.3
 
 
 def test_drafts_are_counted_by_position() -> None:

@@ -6,7 +6,14 @@ import math
 from dataclasses import dataclass
 
 from backend.server.messages import EngineStats
-from backend.server.stats import INTER_TOKEN_BOUNDS_S, STEP_TIME_BOUNDS_S, STEP_TOKENS_BOUNDS, TTFT_BOUNDS_S
+from backend.server.stats import (
+    COMPILE_BOUNDS_S,
+    INTER_TOKEN_BOUNDS_S,
+    MASK_BOUNDS_S,
+    STEP_TIME_BOUNDS_S,
+    STEP_TOKENS_BOUNDS,
+    TTFT_BOUNDS_S,
+)
 from gateway.telemetry.metrics import Metrics
 from tests.gateway.telemetry.test_metrics import sample
 
@@ -49,6 +56,11 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         ttft_sum_s=3.5,
         inter_token_s=counts(INTER_TOKEN_BOUNDS_S),
         inter_token_sum_s=4.5,
+        forced_tokens_total=19,
+        grammar_compile_s=counts(COMPILE_BOUNDS_S),
+        grammar_compile_sum_s=5.5,
+        grammar_mask_s=counts(MASK_BOUNDS_S),
+        grammar_mask_sum_s=6.5,
     )
     metrics = Metrics(["pico"])
     metrics.add_engine("pico", Source(stats=stats))
@@ -73,6 +85,9 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         "step_tokens_sum": 2.5,
         "time_to_first_token_seconds_sum": 3.5,
         "inter_token_seconds_sum": 4.5,
+        "forced_tokens_total": 19,
+        "grammar_compile_seconds_sum": 5.5,
+        "grammar_mask_seconds_sum": 6.5,
         "step_seconds_count": len(STEP_TIME_BOUNDS_S),
     }
     for name, value in expected.items():
