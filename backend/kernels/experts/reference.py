@@ -25,6 +25,8 @@ def run_experts(
 ) -> Tensor:
     """See the package."""
     num_tokens, top_k = chosen.shape
+    if num_tokens == 1 and rows is None:
+        return _run_one(x, chosen, weights, gate_up, down)
     flat, order = chosen.reshape(-1).sort(stable=True)
     tokens = order // top_k
     gathered = x.index_select(0, tokens)
@@ -43,3 +45,15 @@ def run_experts(
     # Back to token order, so that the sum over k does not depend on which other tokens share the step.
     unsorted = torch.empty_like(joined).index_copy_(0, order, joined)
     return unsorted.view(num_tokens, top_k, -1).sum(dim=1).to(x.dtype)
+
+
+def _run_one(
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Sequence[ExpertWeight],
+    down: Sequence[ExpertWeight],
+) -> Tensor:
+    """One token: there is nothing to sort."""
+    results = [down[expert](swiglu(gate_up[expert](x))) for expert in chosen[0].tolist()]
+    return (torch.cat(results) * weights[0, :, None]).sum(dim=0, keepdim=True).to(x.dtype)
