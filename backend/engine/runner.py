@@ -42,6 +42,7 @@ class ModelRunner:
         self._model = model
         self._adapters = adapters
         self.observers: list[StepObserver] = []
+        self.keeps_layers = False  # for observers that read what leaves each layer
         self._storage = storage
         self._facts = facts
         self._table = StateTable(max_running, facts.max_model_tokens, facts.eos_token_ids)
@@ -59,7 +60,8 @@ class ModelRunner:
         if self._adapters is not None:
             self._adapters.fill()
         step = prepare(plan, self._table, self._model.device)
-        hidden = self._model.forward(step.step_input, self._storage)
+        layers: list[Tensor] = []
+        hidden = self._model.forward(step.step_input, self._storage, layers if self.keeps_layers else None)
         self._score_prompts(plan, step, hidden)
         unsound = _unsound(plan, step, hidden)
         result = StepResult([], [])
@@ -67,10 +69,10 @@ class ModelRunner:
             rows = hidden
             if len(step.token_index) != hidden.shape[0]:
                 rows = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
-            result = self._sample(step, hidden, self._model.logits(rows, self._head_rows(step)))
+            result = self._sample(step, [*layers, hidden], self._model.logits(rows, self._head_rows(step)))
             unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
         for observer in self.observers:
-            observer.see(plan, step.step_input, hidden)
+            observer.see(plan, step.step_input, layers, hidden)
         result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
         if unsound:
             self._scrub([chunk for chunk in plan.chunks if chunk.sequence in unsound])
@@ -81,7 +83,7 @@ class ModelRunner:
         self._table.forget(sequence)
         self._prompt_scores.pop(sequence, None)
 
-    def _sample(self, step: PreparedStep, hidden: Tensor, logits: Tensor) -> StepResult:
+    def _sample(self, step: PreparedStep, streams: list[Tensor], logits: Tensor) -> StepResult:
         """Draw from `logits` [R, V], which it changes."""
         table, rows, positions = self._table, step.rows, step.positions
         wanted = table.logprobs(rows)
@@ -107,7 +109,7 @@ class ModelRunner:
             parents = [chunk.parents for chunk in step.sampled] if step.has_trees else None
             verdict = verify([chunk.draft for chunk in step.sampled], token_ids, parents)
             if verdict.paths:
-                self._straighten(step, verdict, hidden)
+                self._straighten(step, verdict, streams)
             result, kept = judged(verdict, is_sound, records)
             if not all(is_sound):
                 self._scrub_rejected(step, result)
@@ -119,15 +121,16 @@ class ModelRunner:
         table.count(rows, token_ids, kept)  # last: a step that failed before is run again
         return result
 
-    def _straighten(self, step: PreparedStep, verdict: Verdict, hidden: Tensor) -> None:
-        """Bring accepted nodes of trees, in KV memory and in `hidden`, to where a chain would have them."""
+    def _straighten(self, step: PreparedStep, verdict: Verdict, streams: list[Tensor]) -> None:
+        """Bring accepted nodes of trees, in KV memory and in `streams`, to where a chain would have them."""
         sources, targets = detours(verdict, step.token_index.tolist())
         if not sources:
             return
         slots = step.step_input.slots
         self._storage.move(slots[sources], slots[targets])
         if self.observers:
-            hidden[targets] = hidden[sources]
+            for stream in streams:
+                stream[targets] = stream[sources]
 
     def _head_rows(self, step: PreparedStep) -> AdapterRows | None:
         """The adapters of the rows whose logits are wanted; None when the head has none."""

@@ -47,8 +47,11 @@ class Decoder:
     final_norm: RMSNorm
     head: Linear
 
-    def forward(self, step: StepInput, kv: KVStorage) -> Tensor:
-        """Compute the step's tokens and store their keys and values; returns the residual stream [T, D]."""
+    def forward(self, step: StepInput, kv: KVStorage, layers: list[Tensor] | None = None) -> Tensor:
+        """Compute the step's tokens and store their keys and values; returns the residual stream [T, D].
+
+        `layers` gets what it was behind the layers before the last.
+        """
         hidden = self.embedding(step.token_ids)
         cos, signed_sin = self.rope(step.positions, max(step.context_lens))
         context = AttentionContext(
@@ -66,8 +69,11 @@ class Decoder:
             kv=kv,
             adapters=step.adapters,
         )
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             layer(hidden, context)
+            if layers is not None:
+                layers.append(hidden.clone())
+        self.layers[-1](hidden, context)
         return hidden
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:

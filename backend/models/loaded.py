@@ -56,10 +56,13 @@ class LoadedModel:
         """KV memory of `num_pages` pages, zeroed."""
         return KVStorage(self.kv_layout, num_pages)
 
-    def forward(self, step: StepInput, kv: KVStorage) -> Tensor:
-        """Compute the step; writes `kv` at step.slots. Returns [T, D], the input of `logits`."""
+    def forward(self, step: StepInput, kv: KVStorage, layers: list[Tensor] | None = None) -> Tensor:
+        """Compute the step; writes `kv` at step.slots. Returns [T, D], the input of `logits`.
+
+        `layers` gets the streams behind the layers before the last.
+        """
         with torch.inference_mode():
-            return self.decoder.forward(step, kv)
+            return self.decoder.forward(step, kv, layers)
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """Rows of forward's result, [R, D] → [R, vocab] float32. Give only the rows that are needed.

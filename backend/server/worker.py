@@ -95,8 +95,9 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     adapters = open_adapters(config, model)
     storage = model.new_kv_storage(facts.num_pages)
     runner = ModelRunner(model, storage, facts, config.max_running, adapters)
-    drafters, observers = loaded.open(storage)
-    runner.observers += observers
+    opened = loaded.open(storage)
+    runner.observers += opened.observers
+    runner.keeps_layers = opened.reads_layers
     report_progress("warming_up", 1.0)
     # In an engine of its own: neither prefix tree nor step-time estimates remember the slow first steps.
     warm_up(Engine(config, runner))
@@ -113,7 +114,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     return Engine(
         config,
         runner,
-        drafters=drafters,
+        drafters=opened.drafters,
         adapters=adapters,
         grammars=open_compiler(config.checkpoint, facts.vocab_size, facts.eos_token_ids),
     ), hello

@@ -7,7 +7,6 @@ Keys and values of a slot depend on nothing but its two inputs, so that any pref
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -21,11 +20,13 @@ from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
 from backend.models import LoadedModel
 from backend.models.weights import WeightReader
+from backend.speculative.eagle_tree import TreeRound
 from backend.speculative.heads import HeadReader, LayerShape, read_shape
-from backend.speculative.hidden_states import HiddenStates
+from backend.speculative.hidden_states import HiddenStates, slots_in
 from backend.speculative.round_kv import RoundShape, gather, page_table
 from backend.speculative.round_layer import Angles, RoundAttention, RoundMLP, UnitNorm
-from backend.types import PAGE_TOKENS, Sequence
+from backend.speculative.tree_building import BRANCHES, TreeBudget
+from backend.types import PAGE_TOKENS, Draft, Sequence
 
 CATCH_UP_TOKENS = 2048
 """Slots made good per step; who has more to make good waits."""
@@ -110,11 +111,11 @@ class _Slots:
         places = range(begin, end)
         self.tokens += sequence.tokens[begin + 1 : end + 1]
         self.positions += places
-        self.states += _kv_slots(sequence, places)
+        self.states += slots_in(sequence, places)
 
 
 class EagleDrafter:
-    """Chains from an EagleNetwork. The keys and values of slot p lie where token p + 1 has the target's.
+    """Chains or trees from an EagleNetwork. Slot p has keys and values where token p + 1 has the target's.
 
     All that they depend on are the tokens up to there: sequences that share a page agree on them.
     """
@@ -122,23 +123,30 @@ class EagleDrafter:
     name = "eagle"
     is_cheap = False
 
-    def __init__(self, network: EagleNetwork, storage: KVStorage, states: HiddenStates) -> None:
-        """`storage`: by `network.kv_layout`, with as many pages as the target's."""
+    def __init__(
+        self,
+        network: EagleNetwork,
+        storage: KVStorage,
+        states: HiddenStates,
+        trees: TreeBudget | None = None,
+    ) -> None:
+        """`storage`: by `network.kv_layout`, with as many pages as the target's. `trees`: None for chains."""
         self._network = network
         self._storage = storage
         self._states = states
+        self._trees = trees
         self._good: dict[Sequence, int] = {}  # slots whose keys and values are there
 
     @torch.inference_mode()
-    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         """See Drafter."""
-        drafts: list[list[int]] = [[] for _ in sequences]
+        drafts: list[Draft] = [[] for _ in sequences]
         slots, ready = self._missing(sequences)
         if slots.positions:
             owners = [sequences[index] for index in ready]
-            found = self._round(slots, owners, max(ks))
+            found = self._round(slots, owners, [ks[index] for index in ready])
             for index, draft in zip(ready, found, strict=True):
-                drafts[index] = draft[: ks[index]]
+                drafts[index] = draft
         return drafts
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
@@ -163,7 +171,7 @@ class EagleDrafter:
             left -= end - begin
             if end > begin:
                 slots.add(sequence, begin, end)
-                slots.kept_at += _kv_slots(sequence, range(begin + 1, end + 1))
+                slots.kept_at += slots_in(sequence, range(begin + 1, end + 1))
                 self._good[sequence] = end
             if end == last:
                 ready.append(index)
@@ -172,15 +180,17 @@ class EagleDrafter:
             slots.add(sequences[index], last, last + 1)
         return slots, ready
 
-    def _round(self, slots: _Slots, owners: list[Sequence], num_tokens: int) -> list[list[int]]:
-        """Compute the slots; so many drafts for each of the owners of the last."""
+    def _round(self, slots: _Slots, owners: list[Sequence], ks: list[int]) -> list[Draft]:
+        """Compute the slots; a draft for each of the owners of the last, at most so many tokens deep."""
         network = self._network
         count, kept = len(owners), len(slots.kept_at)
         device = network.fused.device
         starts = slots.positions[kept:]
-        later = [start + step for step in range(1, num_tokens) for start in starts]
+        num_tokens = max(ks, default=0)
+        steps = range(1, num_tokens if self._trees is None else 0)
+        later = [start + step for step in steps for start in starts]
         angles = network.angles(slots.positions + later)
-        features = network.target_norm(self._states.at(torch.tensor(slots.states, device=device)))
+        features = network.target_norm(self._states.at(slots.states))
         x = network.inputs(torch.tensor(slots.tokens, device=device), features)
         heads = network.attention.project(x, _part(angles, 0, len(slots.positions)))
         if kept:
@@ -188,7 +198,7 @@ class EagleDrafter:
             self._storage.write(0, torch.tensor(slots.kept_at, device=device), kv_heads)
         if not owners:
             return []
-        shape = RoundShape(starts, [1] * count, num_tokens - 1)
+        shape = RoundShape(starts, [1] * count, (num_tokens - 1) * (BRANCHES if self._trees else 1))
         pages = page_table([owner.pages for owner in owners], pages_for(shape.longest + 1) * PAGE_TOKENS)
         kv = gather(
             self._storage.layers[0], torch.from_numpy(pages.reshape(-1)).to(device), shape, x.dtype, skipped=1
@@ -197,8 +207,11 @@ class EagleDrafter:
         x = x[kept:]
         x += network.attention.mix(heads[kept:], kv, shape.longest, mask)
         features = network.predicted(x)
+        if self._trees is not None:
+            round_ = TreeRound(network, kv, shape.longest + 1, later_mask, starts)
+            return round_.grow(features, ks, self._trees)
         drafts = [network.best(features)]
-        for step in range(1, num_tokens):
+        for step in steps:
             column = shape.longest + step
             begin = len(slots.positions) + (step - 1) * count
             x = network.inputs(drafts[-1], features)
@@ -207,14 +220,8 @@ class EagleDrafter:
             features = network.predicted(x)
             drafts.append(network.best(features))
         found: list[list[int]] = torch.stack(drafts, dim=1).tolist()
-        return found
+        return [draft[:k] for draft, k in zip(found, ks, strict=True)]
 
 
 def _part(angles: Angles, begin: int, end: int) -> Angles:
     return Angles(angles.cos[begin:end], angles.signed_sin[begin:end])
-
-
-def _kv_slots(sequence: Sequence, positions: Iterable[int]) -> list[int]:
-    """Where the tokens at these positions lie in KV memory."""
-    pages = sequence.pages
-    return [pages[place // PAGE_TOKENS] * PAGE_TOKENS + place % PAGE_TOKENS for place in positions]

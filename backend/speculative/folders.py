@@ -10,7 +10,7 @@ from typing import Any
 from backend.errors import CheckpointError
 
 DRAFT_MODEL = "draft_model"
-HEADS: tuple[str, ...] = ("eagle",)
+HEADS: tuple[str, ...] = ("eagle", "medusa", "mixture_of_attentions")
 """Drafters that are trained on one target's hidden states; their folders lie in the target's `heads`."""
 
 MODEL_DRAFTERS = (DRAFT_MODEL, *HEADS)

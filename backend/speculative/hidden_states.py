@@ -5,11 +5,13 @@ It follows the target's pages: right for known prefixes and after preemption, an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 from backend.layers.step_input import StepInput
-from backend.types import PAGE_TOKENS, Plan
+from backend.types import PAGE_TOKENS, Plan, Sequence
 
 
 class HiddenStates:
@@ -19,10 +21,17 @@ class HiddenStates:
         # Written at once, as KV memory is.
         self._slots = torch.zeros(num_pages * PAGE_TOKENS, hidden_size, dtype=dtype, device=device)
 
-    def see(self, plan: Plan, step: StepInput, hidden: Tensor) -> None:
+    def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
         """See StepObserver."""
         self._slots.index_copy_(0, step.slots, hidden)
 
-    def at(self, slots: Tensor) -> Tensor:
+    def at(self, slots: list[int]) -> Tensor:
         """[n] → [n, D], finite: what is multiplied by 0 must leave no trace."""
-        return torch.nan_to_num_(self._slots.index_select(0, slots))
+        index = torch.tensor(slots, device=self._slots.device)
+        return torch.nan_to_num_(self._slots.index_select(0, index))
+
+
+def slots_in(sequence: Sequence, positions: Iterable[int]) -> list[int]:
+    """Where the sequence's tokens at these positions lie in KV memory."""
+    pages = sequence.pages
+    return [pages[place // PAGE_TOKENS] * PAGE_TOKENS + place % PAGE_TOKENS for place in positions]

@@ -17,6 +17,9 @@ from backend.speculative.draft_network import DraftNetwork, load_network
 from backend.speculative.eagle import EagleDrafter, EagleNetwork, load_eagle
 from backend.speculative.folders import DRAFT_MODEL, check_folder
 from backend.speculative.hidden_states import HiddenStates
+from backend.speculative.medusa import MedusaDrafter, MedusaNetwork, load_medusa
+from backend.speculative.mixture_network import MixtureNetwork, load_mixture
+from backend.speculative.mixture_of_attentions import MixtureDrafter
 from backend.types import PAGE_TOKENS
 
 
@@ -30,12 +33,21 @@ class Loaded(Protocol):
 
     @property
     def reads_states(self) -> bool:
-        """Whether it reads what the target thinks."""
+        """Whether it reads what leaves the target's last layer."""
         ...
 
-    def open(self, num_pages: int, states: HiddenStates | None) -> Drafter:
-        """The drafter of an engine with so many pages."""
+    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
+        """The drafter of an engine with this KV memory."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDrafters:
+    """What an engine gets, and what its runner must show."""
+
+    drafters: list[Drafter]
+    observers: list[StepObserver]
+    reads_layers: bool  # whether observers want to see what leaves every layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +64,18 @@ class LoadedDrafters:
         own = sum(loaded.page_bytes for loaded in self.each)
         return own + (states if self._read_states else 0)
 
-    def open(self, storage: KVStorage) -> tuple[list[Drafter], list[StepObserver]]:
-        """For an engine with this KV memory; the observers are for its runner."""
+    def open(self, storage: KVStorage) -> OpenDrafters:
+        """For an engine with this KV memory."""
         states = None
         if self._read_states:
             model = self.model
             states = HiddenStates(storage.num_pages, model.config.hidden_size, model.dtype, model.device)
-        drafters = [loaded.open(storage.num_pages, states) for loaded in self.each]
-        return drafters, [] if states is None else [states]
+        drafters = [loaded.open(storage, states) for loaded in self.each]
+        mixtures = [drafter for drafter in drafters if isinstance(drafter, MixtureDrafter)]
+        observers: list[StepObserver] = [*mixtures]
+        if states is not None:
+            observers.append(states)
+        return OpenDrafters(drafters, observers, bool(mixtures))
 
     @property
     def _read_states(self) -> bool:
@@ -96,8 +112,8 @@ class _DraftModel:
     def page_bytes(self) -> int:
         return self.network.kv_layout.page_bytes
 
-    def open(self, num_pages: int, states: HiddenStates | None) -> Drafter:
-        return DraftModelDrafter(self.network, num_pages, prefix_cache=self.prefix_cache)
+    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
+        return DraftModelDrafter(self.network, storage.num_pages, prefix_cache=self.prefix_cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +127,63 @@ class _Eagle:
     def page_bytes(self) -> int:
         return self.network.kv_layout.page_bytes
 
-    def open(self, num_pages: int, states: HiddenStates | None) -> Drafter:
+    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
         assert states is not None
-        return EagleDrafter(self.network, KVStorage(self.network.kv_layout, num_pages), states)
+        return EagleDrafter(self.network, KVStorage(self.network.kv_layout, storage.num_pages), states)
+
+
+@dataclass(frozen=True, slots=True)
+class _Medusa:
+    """See Loaded."""
+
+    network: MedusaNetwork
+    page_bytes: int = 0
+    reads_states: bool = True
+
+    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
+        assert states is not None
+        return MedusaDrafter(self.network, states)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixture:
+    """See Loaded."""
+
+    network: MixtureNetwork
+    reads_states: bool = False
+
+    @property
+    def page_bytes(self) -> int:
+        return self.network.kv_layout.page_bytes
+
+    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
+        return MixtureDrafter(self.network, KVStorage(self.network.kv_layout, storage.num_pages), storage)
 
 
 def _load_draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
-    network = load_network(config, folder, config.max_model_tokens or model.config.max_position_tokens)
-    return _DraftModel(network, config.prefix_cache)
+    return _DraftModel(load_network(config, folder, _most_tokens(config, model)), config.prefix_cache)
 
 
 def _load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
     return _Eagle(load_eagle(folder, model))
 
 
+def _load_medusa(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
+    return _Medusa(load_medusa(folder, model))
+
+
+def _load_mixture(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
+    return _Mixture(load_mixture(folder, model, _most_tokens(config, model)))
+
+
+def _most_tokens(config: EngineConfig, model: LoadedModel) -> int:
+    return config.max_model_tokens or model.config.max_position_tokens
+
+
 LOADERS: Mapping[str, Callable[[EngineConfig, LoadedModel, str], Loaded]] = {
     DRAFT_MODEL: _load_draft_model,
     "eagle": _load_eagle,
+    "medusa": _load_medusa,
+    "mixture_of_attentions": _load_mixture,
 }
 """By the drafters' names in policies."""

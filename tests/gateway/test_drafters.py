@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -47,3 +48,19 @@ def test_wrong_weights_are_named(tmp_path: Path) -> None:
         check_drafters(engine(target, write(tmp_path / "smaller", {"a": 0})))
     with pytest.raises(CheckpointError, match="hold different vocabularies; choose a draft model"):
         check_drafters(engine(target, write(tmp_path / "other", {"a": 1, "b": 0})))
+
+
+def test_a_head_lies_beside_the_checkpoint_and_is_for_its_weights(tmp_path: Path) -> None:
+    target = write(tmp_path / "target", {"a": 0})
+    (target / "model.safetensors").write_bytes(b"weights")
+    chosen = EngineModel(checkpoint=str(target), speculative=Speculative(drafter="eagle"))
+    own = target / "heads" / "eagle"
+    assert drafter_folders(chosen) == {"eagle": own}
+    with pytest.raises(CheckpointError, match=r"heads/eagle/config\.json does not exist; give the folder"):
+        check_drafters(chosen)
+    digest = hashlib.sha256(b"weights").hexdigest()
+    write(own, {}, drafter="eagle", target_sha256=digest)
+    check_drafters(chosen)
+    (target / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(CheckpointError, match=rf"with SHA-256 '{digest}', but .* train it anew for these"):
+        check_drafters(chosen)

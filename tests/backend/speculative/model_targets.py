@@ -72,9 +72,10 @@ def new_engine(
     facts = runner_facts(config, model)
     storage = model.new_kv_storage(facts.num_pages)
     runner = ModelRunner(model, storage, facts, config.max_running)
-    opened, observers = load_drafters(config, model).open(storage)
-    runner.observers += observers
-    drafters = [RecordingDrafter(each) for each in opened]
+    opened = load_drafters(config, model).open(storage)
+    runner.observers += opened.observers
+    runner.keeps_layers = opened.reads_layers
+    drafters = [RecordingDrafter(each) for each in opened.drafters]
     return Engine(config, runner, drafters=drafters), next(iter(drafters), None)
 
 

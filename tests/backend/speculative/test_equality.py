@@ -164,7 +164,8 @@ def test_observers_see_every_token_of_a_step(model: LoadedModel) -> None:
         def __init__(self) -> None:
             self.sizes: list[tuple[int, int]] = []
 
-        def see(self, plan: Plan, step: StepInput, hidden: torch.Tensor) -> None:
+        def see(self, plan: Plan, step: StepInput, layers: list[torch.Tensor], hidden: torch.Tensor) -> None:
+            assert not layers
             self.sizes.append((plan.num_tokens, hidden.shape[0]))
 
     engine, watcher = new_engine(model, "random"), Watcher()
