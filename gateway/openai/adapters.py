@@ -18,13 +18,15 @@ from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.providers.engine import EngineProvider
 from gateway.web.call import Call
-from policies.document import AdapterLoading, AdapterName
+from policies.document import ADAPTER_NAME, AdapterLoading
+
+LoraName = Annotated[str, Meta(pattern=ADAPTER_NAME + r"\Z", max_length=128)]  # "$" lets a line break pass
 
 
 class LoadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which folder to serve under which name; an adapter that has the name already is replaced."""
 
-    lora_name: AdapterName
+    lora_name: LoraName
     lora_path: Annotated[str, Meta(min_length=1, max_length=4096)]
     base_model: str | None = None  # extension; needed where several engines run
     load_inplace: bool | None = None  # vLLM's; false refuses a name that is loaded already
@@ -33,7 +35,7 @@ class LoadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class UnloadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which adapter to serve no longer."""
 
-    lora_name: AdapterName
+    lora_name: LoraName
     base_model: str | None = None  # extension, as above
     lora_int_id: int | None = None  # vLLM's; names suffice
 

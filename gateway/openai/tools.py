@@ -20,7 +20,7 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 class _Function(msgspec.Struct, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None

@@ -24,7 +24,7 @@ Choices = Annotated[list[str], Meta(min_length=1, max_length=MAX_CHOICES)]
 
 
 class _JsonSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
     schema: dict[str, Any]
     description: str | None = None
     strict: bool | None = None

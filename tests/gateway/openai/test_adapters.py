@@ -87,6 +87,7 @@ async def test_what_cannot_be_loaded(http: httpx.AsyncClient, engine: ScriptedEn
         ("ours", folder / "one", "lora_name"),
         ("auto", folder / "one", "lora_name"),
         ("a:b", folder / "one", "lora_name"),
+        ("a\n", folder / "one", "lora_name"),
         ("x", folder / "three", "lora_path"),
         ("x", Path("/etc"), "lora_path"),
     ]

@@ -77,6 +77,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"tools": [tool(), tool("b", paramters={})]}, "tools[1].function.paramters"),
     ({"tools": [tool("not valid")]}, "tools[0].function.name"),
     ({"tools": [tool("x" * 65)]}, "tools[0].function.name"),
+    ({"tools": [tool("x\n")]}, "tools[0].function.name"),
     ({"tools": [tool(), tool()]}, "tools[1].function.name"),
     ({"tools": [tool(description=1)]}, "tools[0].function.description"),
     ({"tools": [tool(strict="yes")]}, "tools[0].function.strict"),
@@ -114,6 +115,13 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
         "tool_choice.allowed_tools.mode",
     ),
 ]  # fmt: skip
+FAULTS += [
+    (
+        {"tools": [tool(parameters={"properties": {"a": {keyword: 5}}})]},
+        f"tools[0].function.parameters.properties.a.{keyword}",
+    )
+    for keyword in ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+]
 
 
 @pytest.mark.parametrize(("fields", "param"), FAULTS)

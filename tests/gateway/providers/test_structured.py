@@ -105,6 +105,7 @@ def test_strict_schemas_follow_the_documented_rules(schema: dict[str, Any], word
             "response_format.json_schema.schema",
         ),
         ({"response_format": schema_format({}, name="a b")}, "response_format.json_schema.name"),
+        ({"response_format": schema_format({}, name="a\n")}, "response_format.json_schema.name"),
         ({"response_format": schema_format({}, color=1)}, "response_format.json_schema.color"),
         ({"guided_choice": []}, "guided_choice"),
         ({"guided_regex": ""}, "guided_regex"),
