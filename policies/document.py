@@ -78,18 +78,25 @@ class Drafters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     eagle: Annotated[
         DrafterEntry | None, Meta(description="One layer that continues the model's hidden states.")
     ] = None
+    medusa: Annotated[
+        DrafterEntry | None, Meta(description="A head for each of the next tokens, all in one pass.")
+    ] = None
+    mixture_of_attentions: Annotated[
+        DrafterEntry | None,
+        Meta(description="A layer that reads all of the model's layers, and its last ones."),
+    ] = None
 
 
 class Speculative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Speculative decoding: tokens are guessed and verified several at once; only the speed depends on it."""
 
     drafter: Annotated[
-        Literal["none", "ngram", "suffix", "draft_model", "eagle"],
+        Literal["none", "ngram", "suffix", "draft_model", "eagle", "medusa", "mixture_of_attentions"],
         Meta(
             description="Who guesses. `ngram`: what followed the last words earlier in the same text; "
             "`suffix`: also in recent answers of the same tenant; `draft_model`: a small model; "
-            "`eagle`: a head that was trained on this one; `none`: nobody, but a request's `prediction` is "
-            "used."
+            "`eagle`, `medusa`, `mixture_of_attentions`: heads that were trained on this one; `none`: "
+            "nobody, but a request's `prediction` is used."
         ),
     ] = "none"
     drafters: Drafters = Drafters()
