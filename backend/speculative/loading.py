@@ -20,6 +20,7 @@ from backend.speculative.hidden_states import HiddenStates
 from backend.speculative.medusa import MedusaDrafter, MedusaNetwork, load_medusa
 from backend.speculative.mixture_network import MixtureNetwork, load_mixture
 from backend.speculative.mixture_of_attentions import MixtureDrafter
+from backend.speculative.tree_building import TreeBudget
 from backend.types import PAGE_TOKENS
 
 
@@ -121,6 +122,7 @@ class _Eagle:
     """See Loaded."""
 
     network: EagleNetwork
+    trees: TreeBudget | None
     reads_states: bool = True
 
     @property
@@ -129,7 +131,8 @@ class _Eagle:
 
     def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
         assert states is not None
-        return EagleDrafter(self.network, KVStorage(self.network.kv_layout, storage.num_pages), states)
+        own = KVStorage(self.network.kv_layout, storage.num_pages)
+        return EagleDrafter(self.network, own, states, self.trees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +140,13 @@ class _Medusa:
     """See Loaded."""
 
     network: MedusaNetwork
+    trees: TreeBudget | None
     page_bytes: int = 0
     reads_states: bool = True
 
     def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
         assert states is not None
-        return MedusaDrafter(self.network, states)
+        return MedusaDrafter(self.network, states, self.trees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +169,22 @@ def _load_draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> 
 
 
 def _load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
-    return _Eagle(load_eagle(folder, model))
+    return _Eagle(load_eagle(folder, model), _trees(config, config.speculative.max_tokens))
 
 
 def _load_medusa(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
-    return _Medusa(load_medusa(folder, model))
+    network = load_medusa(folder, model)
+    return _Medusa(network, _trees(config, min(config.speculative.max_tokens, network.num_heads)))
 
 
 def _load_mixture(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
     return _Mixture(load_mixture(folder, model, _most_tokens(config, model)))
+
+
+def _trees(config: EngineConfig, depth: int) -> TreeBudget | None:
+    """For a drafter that looks so far ahead at most; None: it is to give chains."""
+    num_nodes = config.speculative.tree_nodes
+    return TreeBudget(num_nodes, depth) if num_nodes else None
 
 
 def _most_tokens(config: EngineConfig, model: LoadedModel) -> int:

@@ -17,7 +17,8 @@ from backend.models import LoadedModel
 from backend.models.weights import WeightReader
 from backend.speculative.heads import HeadReader, HeadShape, read_shape
 from backend.speculative.hidden_states import HiddenStates, slots_in
-from backend.types import Sequence
+from backend.speculative.tree_building import BRANCHES, TreeBudget, product_tree
+from backend.types import Draft, Sequence
 
 
 class MedusaShape(HeadShape, frozen=True):
@@ -78,21 +79,28 @@ def load_medusa(folder: str, model: LoadedModel) -> MedusaNetwork:
 
 
 class MedusaDrafter:
-    """Chains of each head's likeliest token. Keeps nothing of any sequence."""
+    """Chains of each head's likeliest token, or trees of its likeliest ones; keeps nothing of any sequence.
+
+    Heads do not know what those before them said: in a tree, a head says the same after every path.
+    """
 
     name = "medusa"
     is_cheap = False
 
-    def __init__(self, network: MedusaNetwork, states: HiddenStates) -> None:
+    def __init__(self, network: MedusaNetwork, states: HiddenStates, trees: TreeBudget | None = None) -> None:
+        """`trees`: None for chains."""
         self._network = network
         self._states = states
+        self._trees = trees
 
     @torch.inference_mode()
-    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         """See Drafter."""
         slots = [slots_in(sequence, [sequence.num_computed_tokens - 1])[0] for sequence in sequences]
         num_heads = min(max(ks), self._network.num_heads)
         logits = self._network.logits(self._states.at(slots), num_heads)
+        if self._trees is not None:
+            return _trees(logits, ks, self._trees)
         drafts: list[list[int]] = logits.argmax(dim=-1).mT.tolist()
         return [draft[:k] for draft, k in zip(drafts, ks, strict=True)]
 
@@ -101,3 +109,14 @@ class MedusaDrafter:
 
     def forget(self, sequence: Sequence) -> None:
         """Nothing was kept."""
+
+
+def _trees(logits: Tensor, ks: list[int], budget: TreeBudget) -> list[Draft]:
+    """The likeliest paths through what heads say, logits [heads, B, vocabulary]; each at most k deep."""
+    best = F.log_softmax(logits.float(), dim=-1).topk(BRANCHES, dim=-1)
+    tokens, logprobs = (values.transpose(0, 1).tolist() for values in (best.indices, best.values))
+    depths = [min(k, len(logits)) for k in ks]
+    return [
+        product_tree(ids[:depth], scores[:depth], budget.of(depth))
+        for ids, scores, depth in zip(tokens, logprobs, depths, strict=True)
+    ]

@@ -57,7 +57,12 @@ def load(folder: Path) -> LoadedModel:
 
 
 def new_engine(
-    model: LoadedModel, name: str = "none", folder: Path | None = None, k: int = 4, **changes: object
+    model: LoadedModel,
+    name: str = "none",
+    folder: Path | None = None,
+    k: int = 4,
+    tree_nodes: int = 0,
+    **changes: object,
 ) -> tuple[Engine, RecordingDrafter | None]:
     """An engine, and its drafter when it has one."""
     values = {"max_running": 8, "max_batch_tokens": 256, "num_pages": 128, "dtype": "float32"}
@@ -66,7 +71,9 @@ def new_engine(
         model="t",
         checkpoint=model.config.checkpoint,
         device="cpu",
-        speculative=SpeculativeConfig(drafter=name, max_tokens=k, adaptive=False, folders=folders),
+        speculative=SpeculativeConfig(
+            drafter=name, max_tokens=k, tree_nodes=tree_nodes, adaptive=False, folders=folders
+        ),
         **(values | changes),  # type: ignore[arg-type]
     )
     facts = runner_facts(config, model)

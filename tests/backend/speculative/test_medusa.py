@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import pytest
 
+from backend.pico.batches import make_batch
+from backend.speculative.tree import paths
+from backend.types import DraftTree, Sequence
+from tests.backend.engine.driving import texts
 from tests.backend.speculative.head_cases import (
     Pair,
     make_pair,
     say_it_when_preempted_in_small_chunks,
     say_what_the_reference_says,
 )
+from tests.backend.speculative.model_targets import new_engine, requests
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +26,49 @@ def test_says_what_the_reference_says(pair: Pair) -> None:
 
 def test_says_it_when_preempted_in_small_chunks(pair: Pair) -> None:
     say_it_when_preempted_in_small_chunks(pair)
+
+
+def test_trees_change_nothing_and_gain_by_their_branches(pair: Pair) -> None:
+    asked = requests(temperature=0.8)
+    plain = texts(new_engine(pair.model)[0], asked)
+    rates = []
+    for tree_nodes in (0, 16):
+        engine, _ = new_engine(pair.model, "medusa", pair.folder, tree_nodes=tree_nodes)
+        assert texts(engine, asked) == plain
+        rates.append(engine.speculator._prior("medusa").rate)
+    assert rates[1] > rates[0]
+
+
+def test_a_tree_holds_the_likeliest_products_of_the_reference(pair: Pair) -> None:
+    tree, tokens = proposed(pair, tree_nodes=9)
+    view = pair.target.observe(make_batch([(tokens, [True] * len(tokens))], [0]))
+    ranks = pair.drafter.drafts(pair.target, view)[0, len(tokens) - 2]  # [heads, candidates]
+    assert not tree.is_chain and len(tree) <= 9
+    found = paths(tree.tokens, tree.parents)
+    assert found[0] == (int(ranks[0, 0]),), "the likeliest comes first"
+    for path in found:
+        assert all(token in ranks[depth, :4] for depth, token in enumerate(path))
+        better = [int(token) for token in ranks[len(path) - 1, :4]]
+        for sibling in better[: better.index(path[-1])]:
+            assert (*path[:-1], sibling) in found, "a likelier sibling is in the tree as well"
+
+
+def proposed(pair: Pair, tree_nodes: int) -> tuple[DraftTree, list[int]]:
+    """What the drafter says to the first request behind its first token, and the tokens until then."""
+    engine, recording = new_engine(pair.model, "medusa", pair.folder, tree_nodes=tree_nodes)
+    assert recording is not None
+    trees: list[tuple[DraftTree, list[int]]] = []
+    honest = recording.inner.propose
+
+    def propose(sequences: list[Sequence], ks: list[int]) -> object:
+        drafts = list(honest(sequences, ks))
+        trees.extend(
+            (draft, list(sequence.tokens))
+            for draft, sequence in zip(drafts, sequences, strict=True)
+            if isinstance(draft, DraftTree)
+        )
+        return drafts
+
+    recording.inner.propose = propose  # type: ignore[assignment,method-assign]
+    texts(engine, requests()[:1])
+    return next((tree, tokens) for tree, tokens in trees if not tree.is_chain)
