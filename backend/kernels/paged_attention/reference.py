@@ -8,6 +8,10 @@ from torch import Tensor
 
 from backend.kernels.paged_attention.plan import Group, WindowPlan
 
+_FEW_QUERIES = 16
+_LEAST_SEQUENCES = 8
+"""Query heads are folded for so few queries, of so many sequences."""
+
 
 def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:
     """See the package."""
@@ -19,22 +23,57 @@ def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:
 def _attend(q: Tensor, kv: Tensor, group: Group) -> Tensor:
     _, num_heads, head_dim = q.shape
     own = q if group.is_whole_step else q[group.rows]
+    keys, values = _keys_values(kv, group, q.dtype)
+    num_kv_heads = keys.shape[1]
+    if _may_fold(group, num_heads, num_kv_heads):
+        result = _attend_folded(own, keys, values, group)
+        return result.reshape(group.count * group.queries, num_heads * head_dim)
     if group.queries == 1:
         queries = own.unsqueeze(2)
     else:
         queries = own.view(group.count, group.queries, num_heads, head_dim).transpose(1, 2)
-    keys, values = _keys_values(kv, group, q.dtype)
     result = F.scaled_dot_product_attention(
         queries,
         keys,
         values,
         attn_mask=group.mask,
         is_causal=group.is_causal,
-        enable_gqa=keys.shape[1] != num_heads,
+        enable_gqa=num_kv_heads != num_heads,
     )
     if group.queries > 1:
         result = result.transpose(1, 2)
     return result.reshape(group.count * group.queries, num_heads * head_dim)
+
+
+def _may_fold(group: Group, num_heads: int, num_kv_heads: int) -> bool:
+    """Whether query heads with the same keys are worth computing as if they were more queries of one head.
+
+    The kernel works head by head and thread by thread: few rows waste it, few heads leave threads idle.
+    """
+    return (
+        group.count >= _LEAST_SEQUENCES
+        and num_heads > num_kv_heads
+        and group.queries <= _FEW_QUERIES
+        and not group.is_causal
+        and group.count * num_kv_heads >= torch.get_num_threads()
+    )
+
+
+def _attend_folded(own: Tensor, keys: Tensor, values: Tensor, group: Group) -> Tensor:
+    """`own` [count * Q, Hq, D] → [count, Hkv, Hq / Hkv, D], or with Q > 1 [count, Q, Hkv, Hq / Hkv, D]."""
+    num_queries, num_kv_heads, head_dim = group.queries, keys.shape[1], own.shape[2]
+    if num_queries > 1:
+        split = own.view(group.count, num_queries, num_kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
+        mask = group.mask if group.mask is None else group.mask.repeat(1, 1, split.shape[2], 1)
+        rows = split.reshape(group.count, num_kv_heads, -1, head_dim)
+        result = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask)
+        return result.view(split.shape).permute(0, 3, 1, 2, 4)
+    rows = own.view(group.count, num_kv_heads, -1, head_dim)
+    num_rows = rows.shape[2]
+    if num_rows == 3:
+        rows = F.pad(rows, (0, 0, 0, 1))  # matrix products of three rows take longer than those of four
+    result = F.scaled_dot_product_attention(rows, keys, values, attn_mask=group.mask)
+    return result[:, :, :num_rows]
 
 
 def _keys_values(kv: Tensor, group: Group, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

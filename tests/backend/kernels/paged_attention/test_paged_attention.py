@@ -21,7 +21,7 @@ Lengths = list[tuple[int, int]]  # (query tokens, context tokens) of each sequen
 def expected(q: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
     """One sequence: q [n, Hq, D], keys and values [L, Hkv, D]; the queries are the last n positions."""
     count, length = q.shape[0], keys.shape[0]
-    keys, values = (x.repeat_interleave(HEADS // KV_HEADS, dim=1) for x in (keys, values))
+    keys, values = (x.repeat_interleave(q.shape[1] // KV_HEADS, dim=1) for x in (keys, values))
     scores = torch.einsum("qhd,khd->hqk", q, keys) / HEAD_DIM**0.5
     distance = torch.arange(length - count, length)[:, None] - torch.arange(length)
     hidden = (distance < 0) | (distance >= (window or length))
@@ -29,7 +29,7 @@ def expected(q: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Ten
     return torch.einsum("hqk,khd->qhd", weights, values).reshape(count, -1)
 
 
-def check(lengths: Lengths, window: int | None, *, scatter: bool, seed: int) -> None:
+def check(lengths: Lengths, window: int | None, *, scatter: bool, seed: int, num_heads: int = HEADS) -> None:
     generator = torch.Generator().manual_seed(seed)
     num_pages = sum(-(-context // PAGE_TOKENS) for _, context in lengths) + 2
     kv = torch.randn(num_pages, PAGE_TOKENS, 2, KV_HEADS, HEAD_DIM, generator=generator)
@@ -40,7 +40,7 @@ def check(lengths: Lengths, window: int | None, *, scatter: bool, seed: int) -> 
     width = max(map(len, table))
     page_table = torch.tensor([pages + [0] * (width - len(pages)) for pages in table])
     query_lens, context_lens = [n for n, _ in lengths], [context for _, context in lengths]
-    q = torch.randn(sum(query_lens), HEADS, HEAD_DIM, generator=generator)
+    q = torch.randn(sum(query_lens), num_heads, HEAD_DIM, generator=generator)
     plan = plan_attention(query_lens, context_lens, page_table, (window, None), q.dtype)
     result = paged_attention(q, kv, plan.by_window[window])
     begin = 0
@@ -82,6 +82,17 @@ def test_drafts_of_several_sequences_go_in_one_call(window: int | None) -> None:
     table = torch.arange(40).view(4, 10)
     plan = plan_attention([5] * 4, [100, 110, 120, 160], table, (window,), torch.float32)
     assert [group.count for group in plan.by_window[window].groups] == [4]
+
+
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("num_queries", [1, 3])
+@pytest.mark.parametrize("num_heads", [2, 4, 6])
+def test_heads_with_the_same_keys_go_together_for_many_sequences(
+    num_heads: int, num_queries: int, window: int | None
+) -> None:
+    lengths = [(num_queries, 40 + i) for i in range(9)]
+    check(lengths, window, scatter=True, seed=7, num_heads=num_heads)
+    check([(num_queries, 40)] * 9, window, scatter=True, seed=8, num_heads=num_heads)
 
 
 def test_layers_share_a_plan_when_the_window_covers_everything() -> None:
