@@ -45,6 +45,7 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
     values["speculative"] = SpeculativeConfig(
         drafter=speculative.drafter,
         max_tokens=speculative.max_tokens,
+        tree_nodes=speculative.tree_nodes,
         folders={drafter: str(path) for drafter, path in drafter_folders(engine).items()},
     )
     telemetry = settings.telemetry

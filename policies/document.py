@@ -103,6 +103,15 @@ class Speculative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_tokens: Annotated[
         int, Meta(ge=1, le=64, description="Guessed per step; fewer, down to 0, where that is faster.")
     ] = 8
+    tree_nodes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=64,
+            description="Tokens of a guess that branches, `max_tokens` deep, by drafters that know several "
+            "ways on (`medusa`, `eagle`); worth it where few requests run at a time. 0: guesses are chains.",
+        ),
+    ] = 0
     per_request: Annotated[
         bool, Meta(description="Whether requests may choose otherwise with `speculative`.")
     ] = True
