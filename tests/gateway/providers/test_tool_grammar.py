@@ -92,6 +92,21 @@ def test_the_grammar_allows_what_was_asked_for(
         assert allowed(f"I look it up. {one}", choice())
 
 
+@pytest.mark.parametrize(
+    "what_no_grammar_enforces",
+    [{"not": {"required": ["a"]}}, {"oneOf": [{"type": "object"}, {"type": "object", "required": ["a"]}]}],
+)
+def test_strict_functions_refuse_what_others_ignore(
+    vocabulary: Vocabulary, what_no_grammar_enforces: dict[str, Any]
+) -> None:
+    function = {"name": "add", "parameters": SCHEMA | what_no_grammar_enforces}
+    for strict in (frozenset(["add"]), frozenset[str]()):
+        tools = ToolChoice([{"type": "function", "function": function}], strict, is_required=True)
+        grammar = call_grammar(SYNTAXES["hermes"], tools, lambda _: None)
+        text = automaton_text(GrammarSpec(kind="lark", text=grammar), vocabulary)
+        assert LLMatcher(vocabulary.automata, read(text)).is_error() == bool(strict)
+
+
 def test_there_is_no_grammar_for_what_models_write_in_other_ways() -> None:
     listed, named = ToolUse(example='[TOOL_CALLS] [{"name"'), ToolUse(example="[TOOL_CALLS]name[ARGS]{}")
     assert can_enforce(SYNTAXES["mistral"], listed) and not can_enforce(SYNTAXES["mistral"], named)
