@@ -1,9 +1,9 @@
 """What the reference attention gathers, masks and multiplies: computed once per step, used by every layer.
 
 Sequences with one query token are padded to a common number of pages and go in one call; to bound the padding
-they are split where the longest is over twice the shortest. So do sequences with an equal, small number of
-query tokens (drafts to verify). Every other sequence is a call of its own. Drafts that branch differ in their
-masks alone.
+they are split where the longest is over twice the shortest. So do sequences with few query tokens (drafts to
+verify), padded to equally many where that costs less than another call. Every other sequence is a call of its
+own. Drafts that branch differ in their masks alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ from backend.types import PAGE_TOKENS
 
 _MAX_PADDING = 2
 """Sequences of a decode group have at most this many times the pages of the shortest one."""
+
+_MOST_PADDED_QUERIES, _MAX_QUERY_PADDING = 16, 3
+"""Sequences with at most so many query tokens are padded to the most, up to so many times the tokens."""
+
+_FEW_SEQUENCES = 8
+"""With more, a second call costs less than padding."""
 
 _MOST_QUERIES = 64
 """Sequences with more query tokens than that gain nothing from company."""
@@ -41,7 +47,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """Everything that the layers with one window need. The groups' rows, concatenated, are a permutation."""
+    """Everything that the layers with one window need. The groups' rows hold each token, maybe repeatedly."""
 
     groups: list[Group]
     order: Tensor | None  # [T] where each token's result lies in the concatenation; None: in order
@@ -94,27 +100,46 @@ def plan_attention(
 
 
 def _plan_window(step: _Step, window: int | None) -> WindowPlan:
-    decodes = [i for i, query_len in enumerate(step.query_lens) if query_len == 1]
-    groups = [_decode_group(step, members, window) for members in _split(step, decodes, window)]
-    if len(decodes) < len(step.query_lens):
-        groups += _longer_groups(step, window)
+    if together := _padded_members(step):
+        groups = [_padded_group(step, members, window) for members in _split(step, together, window)]
+    else:
+        decodes = [i for i, query_len in enumerate(step.query_lens) if query_len == 1]
+        groups = [_decode_group(step, members, window) for members in _split(step, decodes, window)]
+        together = decodes
+    if len(together) < len(step.query_lens):
+        groups += _longer_groups(step, window, without=together)
     if len(groups) == 1 and isinstance(groups[0].rows, slice):
         return WindowPlan([replace(groups[0], is_whole_step=True)], None)
     if all(isinstance(group.rows, slice) for group in groups):
         edges = [group.rows for group in groups if isinstance(group.rows, slice)]
         if all(left.stop == right.start for left, right in zip(edges, edges[1:], strict=False)):
             return WindowPlan(groups, None)
-    device = step.page_table.device
-    every = torch.arange(sum(step.query_lens), device=device)
-    order = torch.argsort(torch.cat([every[group.rows] for group in groups]))
-    return WindowPlan(groups, order)
+    every = _range(sum(step.query_lens), step.page_table.device)
+    rows = torch.cat([every[group.rows] for group in groups])
+    # Rows that pad a group are copies: it does not matter which of them a token's result is taken from.
+    return WindowPlan(
+        groups, torch.empty_like(every).scatter_(0, rows, torch.arange(len(rows), device=rows.device))
+    )
 
 
-def _longer_groups(step: _Step, window: int | None) -> list[Group]:
-    """The sequences with more than one query token, in order of the first of each group."""
+def _padded_members(step: _Step) -> list[int]:
+    """Sequences that are padded to equally many query tokens; none where that costs more than it saves."""
+    members = [i for i, query_len in enumerate(step.query_lens) if query_len <= _MOST_PADDED_QUERIES]
+    lens = [step.query_lens[i] for i in members]
+    num_calls = len(set(lens))
+    if num_calls < 2 or (num_calls == 2 and len(lens) > _FEW_SEQUENCES):
+        return []
+    if len(lens) * max(lens) > _MAX_QUERY_PADDING * sum(lens):
+        return []
+    return members
+
+
+def _longer_groups(step: _Step, window: int | None, without: list[int]) -> list[Group]:
+    """The sequences that are not dealt with yet, in order of the first of each group."""
     by_length: dict[int, list[int]] = {}
+    known = set(without)
     for i, count in enumerate(step.query_lens):
-        if count > 1:
+        if i not in known:
             by_length.setdefault(count if count <= _MOST_QUERIES else -i, []).append(i)
     groups: list[Group] = []
     for together in by_length.values():
@@ -154,34 +179,59 @@ def _split(step: _Step, decodes: list[int], window: int | None) -> list[list[int
 
 
 def _decode_group(step: _Step, members: list[int], window: int | None) -> Group:
-    device = step.page_table.device
-    first = [_first_page(step, i, window) for i in members]
-    lengths = [step.context_lens[i] - PAGE_TOKENS * page for i, page in zip(members, first, strict=True)]
-    width = -(-max(lengths) // PAGE_TOKENS)
+    """Sequences with equally many query tokens."""
+    lengths, first = _gathered_lengths(step, members, window)
     queries = step.query_lens[members[0]]
     is_run = members == list(range(members[0], members[-1] + 1)) and all(
         step.starts[i] == step.starts[members[0]] + n * queries for n, i in enumerate(members)
     )
     begin = step.starts[members[0]]
     rows: Tensor | slice = slice(begin, begin + len(members) * queries)
-    table = step.page_table[members[0] : members[-1] + 1]
     if not is_run:
-        rows = _tensor([step.starts[i] + n for i in members for n in range(queries)], device)
-        table = step.page_table[_tensor(members, device)]
-    pages: Tensor | slice
-    if len(members) == 1:
-        pages = _run_or_pages(table[0, first[0] : first[0] + width])
-    elif not any(first):
-        pages = table[:, :width].reshape(-1)
-    else:
-        columns = _tensor(first, device)[:, None] + _range(width, device)
-        columns = columns.clamp_(max=step.page_table.shape[1] - 1)
-        pages = table.gather(1, columns).reshape(-1)
+        rows = _tensor([step.starts[i] + n for i in members for n in range(queries)], step.page_table.device)
     mask = None
     length = max(lengths)
     if min(lengths) != length or window is not None or queries > 1:
         mask = _decode_mask(lengths, queries, window, step, members)
+    pages = _gathered_pages(step, members, first, length)
     return Group(rows, len(members), queries, pages, length, mask, is_causal=False)
+
+
+def _padded_group(step: _Step, members: list[int], window: int | None) -> Group:
+    """Sequences with a few query tokens each; copies of the first stand before those that have fewer."""
+    lengths, first = _gathered_lengths(step, members, window)
+    queries = max(step.query_lens[i] for i in members)
+    rows = [
+        step.starts[i] + max(0, n - queries + step.query_lens[i]) for i in members for n in range(queries)
+    ]
+    mask = _decode_mask(lengths, queries, window, step, members)
+    pages = _gathered_pages(step, members, first, max(lengths))
+    rows_ = _tensor(rows, step.page_table.device)
+    return Group(rows_, len(members), queries, pages, max(lengths), mask, is_causal=False)
+
+
+def _gathered_lengths(step: _Step, members: list[int], window: int | None) -> tuple[list[int], list[int]]:
+    """How many keys each sequence attends to, and its first page that any of its queries can see."""
+    first = [_first_page(step, i, window) for i in members]
+    lengths = [step.context_lens[i] - PAGE_TOKENS * page for i, page in zip(members, first, strict=True)]
+    return lengths, first
+
+
+def _gathered_pages(step: _Step, members: list[int], first: list[int], length: int) -> Tensor | slice:
+    """The pages of all members' first `length` keys, one sequence after the other."""
+    width = -(-length // PAGE_TOKENS)
+    device = step.page_table.device
+    if members == list(range(members[0], members[-1] + 1)):
+        table = step.page_table[members[0] : members[-1] + 1]
+    else:
+        table = step.page_table[_tensor(members, device)]
+    if len(members) == 1:
+        return _run_or_pages(table[0, first[0] : first[0] + width])
+    if not any(first):
+        return table[:, :width].reshape(-1)
+    columns = _tensor(first, device)[:, None] + _range(width, device)
+    columns = columns.clamp_(max=step.page_table.shape[1] - 1)
+    return table.gather(1, columns).reshape(-1)
 
 
 def _decode_mask(
@@ -190,6 +240,9 @@ def _decode_mask(
     """[count, 1, queries, max(lengths)]: the last query stands at lengths[b] - 1 of its gathered keys."""
     device = step.page_table.device
     positions = _tensor(lengths, device)[:, None, None] - queries + _range(queries, device)[:, None]
+    if any(step.query_lens[i] != queries for i in members):
+        first = [length - step.query_lens[i] for i, length in zip(members, lengths, strict=True)]
+        positions = torch.maximum(positions, _tensor(first, device)[:, None, None])
     keys = _range(max(lengths), device)
     hidden = keys > positions
     if window is not None:
@@ -197,7 +250,7 @@ def _decode_mask(
     if step.trees:
         for own, length, member in zip(hidden, lengths, members, strict=True):
             if member in step.trees:
-                hide_branches(own, step.trees[member], length, window)
+                hide_branches(own[-step.query_lens[member] :], step.trees[member], length, window)
     return _additive(hidden, step.dtype)[:, None]
 
 
