@@ -129,3 +129,24 @@ def test_a_balance_forgets_a_hiccup() -> None:
     for step in range(60):
         balance.observe(1.5, PLAIN_S * (40.0 if step % 20 == 7 else 1.2))
         assert not balance.is_resting
+
+
+def test_a_level_of_a_tree_costs_all_its_nodes() -> None:
+    def depth(width: float | None) -> int:
+        policy = LengthPolicy()
+        for _ in range(3):
+            policy.costs.observe(1, 0, PLAIN_S)
+        for num_drafts in (4, 8, 16, 32):
+            for _ in range(20):
+                policy.costs.observe(1, num_drafts, PLAIN_S * (1 + 0.05 * num_drafts))
+        return policy.choose([Acceptance(10, 7.5)], [8], 1, None if width is None else [width])[0]
+
+    chain, narrow, wide = depth(None), depth(2.0), depth(8.0)
+    assert chain == depth(1.0) > narrow > wide
+
+
+def test_the_first_tree_is_one_level_deep_however_wide() -> None:
+    policy = LengthPolicy()
+    for _ in range(3):
+        policy.costs.observe(1, 0, PLAIN_S)
+    assert policy.choose([Acceptance(10, 9)], [8], 1, [12.0]) == [1]

@@ -14,7 +14,7 @@ from backend.speculative.speculator import (
     PATIENCE_STEPS,
     Speculator,
 )
-from backend.types import DraftOptions, Sequence, SequenceStatus
+from backend.types import Draft, DraftOptions, DraftTree, Sequence, SequenceStatus
 from tests.backend.speculative.sequences import running
 
 LOOP = [1, 2, 3, 4] * 5
@@ -25,7 +25,7 @@ def new_speculator(drafter: str = "ngram", *, adaptive: bool = False) -> Specula
     return Speculator(config, [NgramDrafter(), PredictionDrafter()])
 
 
-def drafted(speculator: Speculator, sequence: Sequence) -> list[int]:
+def drafted(speculator: Speculator, sequence: Sequence) -> Draft:
     speculator.add(sequence)
     return speculator.propose(1).get(sequence, [])
 
@@ -36,7 +36,7 @@ def test_the_models_drafter_serves_requests_that_do_not_say() -> None:
 
 
 def test_a_request_may_choose() -> None:
-    def asked(**options: object) -> list[int]:
+    def asked(**options: object) -> Draft:
         sequence = running(LOOP, [1, 2], draft=DraftOptions(**options))  # type: ignore[arg-type]
         return drafted(new_speculator("none" if options.get("drafter") == "ngram" else "ngram"), sequence)
 
@@ -170,3 +170,65 @@ def test_an_end_leaves_nothing() -> None:
     sequence.status = SequenceStatus.FINISHED
     speculator.forget(sequence)
     assert not speculator.has_work
+
+
+class Branching:
+    """Says the same tree every time."""
+
+    name = "branching"
+
+    def __init__(self, tree: DraftTree, *, is_cheap: bool) -> None:
+        self.is_cheap = is_cheap
+        self._tree = tree
+
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
+        return [self._tree for _ in sequences]
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        pass
+
+    def forget(self, sequence: Sequence) -> None:
+        pass
+
+
+def branching(tree: DraftTree, *, is_cheap: bool, max_tokens: int = 4, adaptive: bool = False) -> Speculator:
+    config = SpeculativeConfig(drafter="branching", max_tokens=max_tokens, adaptive=adaptive)
+    return Speculator(config, [Branching(tree, is_cheap=is_cheap)])
+
+
+def test_a_tree_is_handed_on_and_one_without_branches_is_a_chain() -> None:
+    tree = DraftTree((5, 6, 7), (-1, -1, 0))
+    assert drafted(branching(tree, is_cheap=False), running([1], [2])) == tree
+    chain = DraftTree((5, 6, 7), (-1, 0, 1))
+    assert drafted(branching(chain, is_cheap=False), running([1], [2])) == [5, 6, 7]
+    assert drafted(branching(DraftTree((), ()), is_cheap=False), running([1], [2])) == []
+
+
+def test_what_may_not_come_is_pruned_from_a_tree() -> None:
+    class NoSix:
+        def forced(self, sequence: Sequence) -> list[int]:
+            return []
+
+        def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
+            return len(draft)
+
+        def prune(self, sequence: Sequence, tree: DraftTree) -> DraftTree:
+            return tree.keep([node for node, token in enumerate(tree.tokens) if token != 6])
+
+    speculator = branching(DraftTree((5, 6, 7), (-1, -1, 0)), is_cheap=False)
+    speculator.constraint = NoSix()
+    assert drafted(speculator, running([1], [2])) == [5, 7]
+
+
+def test_any_first_token_of_an_unverified_tree_would_have_been_right() -> None:
+    speculator = branching(DraftTree((5, 6, 7), (-1, -1, 0)), is_cheap=True, adaptive=True)
+    sequence = running([1], [2])
+    speculator.add(sequence)
+    assert speculator.propose(1) == {}, "what a plain step takes is not known"
+    before = speculator._prior("branching").accepted
+    sequence.tokens.append(6)
+    sequence.num_computed_tokens += 1
+    for _ in range(FIRST_PAUSE_STEPS + 1):
+        speculator.propose(1)
+    after = speculator._prior("branching")
+    assert after.accepted == pytest.approx(after.memory * before + 1)
