@@ -114,10 +114,7 @@ class EngineProvider:
             raise self._not_loaded()
 
     def _not_loaded(self) -> NotFound:
-        why = "its adapter is not loaded"
-        if self._adapter in self.client.adapter_names:
-            why = "its adapter's files were gone or changed when the engine started again. Load it anew"
-        message = f"The model {self.name!r} does not exist: {why}."
+        message = f"The model {self.name!r} does not exist: its adapter is not loaded."
         return NotFound(message, param="model", code="model_not_found")
 
     @property
