@@ -31,6 +31,13 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     folders: dict[str, str] = {}  # by drafter that has weights: their absolute folder; all are loaded
 
 
+class RestoredAdapter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An adapter that was loaded when the engine's process ended."""
+
+    folder: str  # absolute
+    digest: str  # of what was loaded: other weights must be loaded by somebody who wants them
+
+
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that one engine process is told; crosses the process border as JSON."""
 
@@ -49,6 +56,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prefix_cache: bool = True
     speculative: SpeculativeConfig = SpeculativeConfig()
     adapters: dict[str, str] = {}  # name → absolute folder in PEFT's format; loaded at start
+    # By name; loaded at start as well, but one that cannot be read any more is passed over.
+    restored_adapters: dict[str, RestoredAdapter] = {}
     adapter_slots: int = 8  # different adapters in one batch
     max_adapter_rank: int = 64
     adapter_host_bytes: int = 1 << 30  # host memory for adapters that are not on the device

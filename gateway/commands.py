@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
 import msgspec
 
-from backend.config import EngineConfig, SpeculativeConfig
+from backend.config import EngineConfig, RestoredAdapter, SpeculativeConfig
+from backend.server.messages import Adapters
 from gateway.adapters import adapter_folder
 from gateway.checkpoints import checkpoint_folder
 from gateway.child import Command
 from gateway.drafters import drafter_folders
 from gateway.settings import Settings, child_environment
 from policies.document import EncoderModel, EngineModel, Policies
+
+logger = logging.getLogger(__name__)
 
 
 def backend(name: str, policies: Policies, settings: Settings, folder: Path) -> Command:
@@ -28,11 +32,37 @@ def backend(name: str, policies: Policies, settings: Settings, folder: Path) -> 
     else:
         assert entry.encoder is not None
         kind, module, config = "encoder", "backend.server.encoder", _encoder_config(name, entry.encoder)
-    path = folder / f"{socket_path.stem}.json"
+    path = _config_path(folder, socket_path)
     path.write_bytes(config)
     path.chmod(0o600)
     arguments = [str(path), "--socket", str(socket_path), "--parent-pid", str(os.getpid())]
     return Command(f"{kind} {name!r}", module, arguments, child_environment(policies))
+
+
+class AdapterMemory:
+    """Lets an engine that starts again serve the adapters that it served before."""
+
+    def __init__(self, folder: Path, socket_path: str) -> None:
+        self._path = _config_path(folder, Path(socket_path))
+
+    def remember(self, known: Adapters) -> None:
+        """Write them into the engine's configuration, where none can keep it from starting."""
+        part = self._path.with_suffix(".part")
+        try:
+            config = msgspec.json.decode(self._path.read_bytes(), type=EngineConfig)
+            before = config.restored_adapters
+            restored = {name: before[name] for name in known.lost if name in before}
+            restored |= {info.name: RestoredAdapter(info.path, info.digest) for info in known.adapters}
+            config = msgspec.structs.replace(config, adapters={}, restored_adapters=restored)
+            part.write_bytes(msgspec.json.encode(config))
+            part.chmod(0o600)
+            part.replace(self._path)
+        except OSError as error:  # a full disk: what is served goes on
+            logger.error("the adapters of %s will not outlive it: %s", self._path.stem, error)
+
+
+def _config_path(folder: Path, socket_path: Path) -> Path:
+    return folder / f"{socket_path.stem}.json"
 
 
 def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:

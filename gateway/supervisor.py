@@ -106,7 +106,12 @@ class Supervisor:
         socket_path = self._settings.socket_paths[name]
         command = commands.backend(name, self._policies, self._settings, self._folder)
         is_engine = self._policies.models[name].kind == "engine"
-        connection = EngineClient(socket_path) if is_engine else EncoderClient(socket_path)
+        connection: EngineClient | EncoderClient
+        if is_engine:
+            connection = EngineClient(socket_path)
+            connection.on_adapters = commands.AdapterMemory(self._folder, socket_path).remember
+        else:
+            connection = EncoderClient(socket_path)
         backend = _Backend(name, Child(command, lambda progress: None), connection)
         backend.child.on_progress = lambda progress: self._on_progress(backend, progress)
         return backend

@@ -64,6 +64,7 @@ class AdapterStore:
         self._limits = limits
         self._dtype, self._device = dtype, device
         self._names: dict[str, str] = {}
+        self._lost: set[str] = set()
         self._known: dict[str, _Known] = {}
         self._host: OrderedDict[str, Adapter] = OrderedDict()
         self._host_bytes = 0
@@ -79,6 +80,11 @@ class AdapterStore:
         """Every adapter that can be asked for."""
         found = [self._info(name) for name in self._names]
         return [info for info in found if info is not None]
+
+    @property
+    def lost(self) -> list[str]:
+        """Names whose adapters could not be restored, until they are loaded anew or taken away."""
+        return sorted(self._lost)
 
     @property
     def is_busy(self) -> bool:
@@ -103,8 +109,23 @@ class AdapterStore:
         """The same, waited for. Raises AdapterError."""
         return self._register(name, folder, self._read(folder))
 
+    def restore(self, name: str, folder: Path, digest: str) -> None:
+        """Read an adapter that was served before a restart. Where that is gone, the name is `lost`."""
+        try:
+            adapter = self._read(folder)
+        except Exception as error:  # noqa: BLE001 - whatever became of the files, all others are served
+            logger.error("adapter %r cannot be restored: %s", name, error)
+            self._lost.add(name)
+            return
+        if adapter.digest == digest:
+            self._register(name, folder, adapter)
+        else:
+            logger.error("adapter %r cannot be restored: %s holds other weights now", name, folder)
+            self._lost.add(name)
+
     def unload(self, name: str) -> AdapterInfo:
         """Take the name away; requests under way finish. Raises AdapterError when nothing has that name."""
+        self._lost.discard(name)
         info = self._info(name)
         if info is None:
             known = ", ".join(sorted(self._names)[:20]) or "none"
@@ -204,6 +225,7 @@ class AdapterStore:
         if self._names.get(name, digest) != digest:
             self._drop_name(name)
         self._names[name] = digest
+        self._lost.discard(name)
         known.names.add(name)
         self._keep(adapter)
         info_now = self._info(name)

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import cast
 
@@ -129,7 +130,14 @@ class EngineClient:
         self.hello: Hello | None = None
         self.stats = EngineStats()
         self.adapters: dict[str, AdapterInfo] = {}  # what can be asked for, by name
+        self._absent_adapters: frozenset[str] = frozenset()  # names of those that were there
+        self.on_adapters: Callable[[Adapters], None] | None = None  # called when they change
         self._adapter_calls: dict[str, asyncio.Future[AdapterInfo]] = {}
+
+    @property
+    def adapter_names(self) -> AbstractSet[str]:
+        """Of all adapters that it has, had when it was last heard of, or lost when it started again."""
+        return self.adapters.keys() | self._absent_adapters
 
     @property
     def heartbeat_age_s(self) -> float:
@@ -253,6 +261,7 @@ class EngineClient:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream._fail(self._unavailable("closed the connection"))
+        self._absent_adapters |= self.adapters.keys()
         self.adapters = {}
         for answer in self._adapter_calls.values():
             if not answer.done():
@@ -278,10 +287,16 @@ class EngineClient:
             case Hello():
                 self.hello = message
             case Adapters():
-                self.adapters = {info.name: info for info in message.adapters}
+                self._learn(message)
             case AdapterResult():
                 self._settle(message)
         self._changed.set()
+
+    def _learn(self, message: Adapters) -> None:
+        self.adapters = {info.name: info for info in message.adapters}
+        self._absent_adapters = frozenset(message.lost)
+        if self.on_adapters is not None:
+            self.on_adapters(message)
 
     def _settle(self, message: AdapterResult) -> None:
         answer = self._adapter_calls.get(message.call_id)

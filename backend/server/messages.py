@@ -50,6 +50,7 @@ class Adapters(msgspec.Struct, tag="adapters", frozen=True):
     """Engine → gateway: all adapters that can be asked for; after Hello, and whenever that changes."""
 
     adapters: list[AdapterInfo]
+    lost: list[str] = []  # names whose adapters could not be restored when the process started again
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):

@@ -20,6 +20,7 @@ from backend.engine.engine import Engine
 from backend.engine.report import RequestTrace
 from backend.errors import AdapterError, EngineError, FrameError, PromptTooLong, QueueFull, RequestError
 from backend.lora.info import AdapterInfo
+from backend.lora.store import AdapterStore
 from backend.server.connections import Connection, ConnectionEnded, encode
 from backend.server.messages import (
     AdapterResult,
@@ -152,7 +153,7 @@ class EngineServer:
         self._selector.register(sock, selectors.EVENT_READ, connection)
         self._send(connection, self._hello)
         if self._engine.adapters is not None:
-            self._send(connection, encode(Adapters(self._engine.adapters.infos)))
+            self._send(connection, _known(self._engine.adapters))
         self._send(connection, self._heartbeat())
 
     def _read(self, connection: Connection) -> None:
@@ -202,7 +203,7 @@ class EngineServer:
         if isinstance(result, AdapterError) or self._engine.adapters is None:
             self._send(connection, encode(AdapterResult(call_id, error=str(result))))
             return
-        body = encode(Adapters(self._engine.adapters.infos))
+        body = _known(self._engine.adapters)
         for each in list(self._connections.values()):
             self._send(each, body)
         self._send(connection, encode(AdapterResult(call_id, result)))
@@ -314,6 +315,10 @@ class EngineServer:
             connection.close()
         self._connections.clear()
         self._selector.close()
+
+
+def _known(adapters: AdapterStore) -> bytes:
+    return encode(Adapters(adapters.infos, adapters.lost))
 
 
 def _nothing() -> None:

@@ -129,6 +129,8 @@ def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:
             store.load_now(name, Path(folder))
         except AdapterError as error:
             raise CheckpointError(f"adapter {name!r} of model {config.model!r}: {error}") from None
+    for name, known in config.restored_adapters.items():
+        store.restore(name, Path(known.folder), known.digest)
     return store
 
 

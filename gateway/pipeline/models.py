@@ -58,7 +58,7 @@ class ServedModel:
 
 
 def _adapters_of(model: ServedModel) -> AbstractSet[str]:
-    return model.adapters if model.engine is None else model.adapters | model.engine.client.adapters.keys()
+    return model.adapters if model.engine is None else model.adapters | model.engine.client.adapter_names
 
 
 def _has_now(model: ServedModel, adapter: str) -> bool:

@@ -114,7 +114,10 @@ class EngineProvider:
             raise self._not_loaded()
 
     def _not_loaded(self) -> NotFound:
-        message = f"The model {self.name!r} does not exist: its adapter is not loaded."
+        why = "its adapter is not loaded"
+        if self._adapter in self.client.adapter_names:
+            why = "its adapter's files were gone or changed when the engine started again. Load it anew"
+        message = f"The model {self.name!r} does not exist: {why}."
         return NotFound(message, param="model", code="model_not_found")
 
     @property

@@ -40,6 +40,7 @@ class ScriptedEngine:
         self.rejection: Rejected | None = None  # for every request, while it is set
         self.requests: list[Request] = []
         self.adapters: dict[str, AdapterInfo] = {}
+        self.lost: list[str] = []  # names of adapters that a restart has cost
         self.adapter_error = ""  # for every adapter, while it is set
         self.cancelled: list[str] = []
         self.cancellation = asyncio.Event()
@@ -69,7 +70,7 @@ class ScriptedEngine:
         frames = FrameReader()
         decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
         _write(writer, self._hello)
-        _write(writer, Adapters(list(self.adapters.values())))
+        _write(writer, Adapters(list(self.adapters.values()), self.lost))
         beats = asyncio.create_task(_beat(writer))
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):

@@ -150,6 +150,26 @@ def test_a_reload_under_the_same_name_never_meets_old_keys(qwen3: Subject, tmp_p
         engine.add(ask("3", PROMPT, first.digest))
 
 
+def test_what_cannot_be_restored_is_lost_until_it_is_loaded_anew(qwen3: Subject, tmp_path: Path) -> None:
+    kept, changed = tmp_path / "kept", tmp_path / "changed"
+    infos = [
+        make_store(qwen3.model).load_now("x", write_adapter(f, qwen3.model, RECIPES["all"]))
+        for f in (kept, changed)
+    ]
+    write_adapter(changed, qwen3.model, RECIPES["attention"])
+    store = make_store(qwen3.model)
+    store.restore("kept", kept, infos[0].digest)
+    store.restore("changed", changed, infos[1].digest)
+    store.restore("gone", tmp_path / "nowhere", infos[1].digest)
+    assert [info.name for info in store.infos] == ["kept"] and store.lost == ["changed", "gone"]
+    engine = make_engine(qwen3.config, qwen3.model, store)
+    assert texts(engine, [ask("1", PROMPT, infos[0].digest)]) == [qwen3.merged["all"]]
+    store.load_now("changed", changed)
+    with pytest.raises(AdapterError, match="no adapter is called 'gone'"):
+        store.unload("gone")
+    assert store.lost == [] and len(store.infos) == 2
+
+
 def test_unloading_lets_requests_finish(qwen3: Subject) -> None:
     store = make_store(qwen3.model)
     digest = store.load_now("all", qwen3.adapters["all"]).digest

@@ -148,3 +148,22 @@ async def test_a_name_is_one_bases_or_goes_with_its_base(
 
 async def test_without_a_policy_nobody_may_load(engine_http: httpx.AsyncClient, folder: Path) -> None:
     assert (await load(engine_http, "x", folder / "one")).status_code == 403
+
+
+async def test_names_outlive_the_engine_and_say_when_they_are_lost(
+    http: httpx.AsyncClient, provider: EngineProvider, engine: ScriptedEngine, folder: Path
+) -> None:
+    for name in ("german", "polish"):
+        await load(http, name, folder / "one")
+    await engine.die()
+    assert (await ask(http, "german")).status_code == 503, "it is away, which is no reason to say 404"
+    engine.lost = [engine.adapters.pop("polish").name]
+    await engine.start()
+    await provider.client.wait_ready(5)
+    assert (await ask(http, "german")).status_code == 200
+    for name in ("polish", "ours:polish"):
+        answer = await ask(http, name)
+        assert answer.status_code == 404 and "Load it anew" in answer.json()["error"]["message"]
+    listed = {entry["id"] for entry in (await http.get("/v1/models")).json()["data"]}
+    assert "german" in listed and "polish" not in listed
+    assert (await load(http, "polish", folder / "one")).status_code == 200
