@@ -9,8 +9,9 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.openai.support import unknown_field
 
-CALL_FIELDS = ("id", "type", "function")
-FUNCTION_FIELDS = ("name", "arguments")
+# The last of each is not read: OpenAI's client adds it to answers, and sends it back with them.
+CALL_FIELDS = ("id", "type", "function", "index")
+FUNCTION_FIELDS = ("name", "arguments", "parsed_arguments")
 MAX_ID_CHARS = 256
 IDS_SHOWN = 4
 

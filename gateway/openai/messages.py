@@ -13,7 +13,9 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 THOUGHT_FIELDS = ("reasoning_content", "reasoning")
 """Where an answer shows its thinking; clients send it back with the answer."""
 READ_FIELDS = ("role", "content", "name", "refusal", "tool_calls", "tool_call_id", *THOUGHT_FIELDS)
-FIELDS = (*READ_FIELDS, "audio", "function_call", "annotations")
+CLIENT_FIELDS = ("parsed",)
+"""What OpenAI's client adds to answers, and sends back with them: the content once more, not read."""
+FIELDS = (*READ_FIELDS, *CLIENT_FIELDS, "audio", "function_call", "annotations")
 TEXT_PART_FIELDS = ("type", "text", "prompt_cache_breakpoint")
 MESSAGE_CHARS = 64
 """What a message costs a template beside its text, in characters."""
@@ -57,7 +59,7 @@ def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
     for name, value in message.items():
         if name not in FIELDS:
             raise unknown_field(name, FIELDS, f"{where}.")
-        if name not in READ_FIELDS and value not in (None, [], ""):
+        if name not in (*READ_FIELDS, *CLIENT_FIELDS) and value not in (None, [], ""):
             raise _refused(f"{where}.{name}", f"'{name}' in a message is not supported yet")
     thought = _thought(message, where)
     plain: dict[str, Any] = {

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from openai.types.chat.parsed_chat_completion import ParsedChatCompletionMessage
+from openai.types.chat.parsed_function_tool_call import ParsedFunction, ParsedFunctionToolCall
 
 from gateway.errors import InvalidRequest
 from gateway.openai.messages import plain_messages, text_size
@@ -42,12 +44,28 @@ def test_an_answer_with_calls_may_come_back_as_it_was_given() -> None:
     assert text_size([answer]) > text_size([ASKED]) + 40
 
 
+def test_an_answer_may_come_back_as_the_official_client_parsed_it() -> None:
+    function = ParsedFunction(name="add", arguments='{"a": 2}', parsed_arguments={"a": 2})
+    made = ParsedFunctionToolCall(id="c1", type="function", function=function)
+    answer = ParsedChatCompletionMessage[dict[str, int]](
+        role="assistant", content='{"b": 1}', tool_calls=[made], parsed={"b": 1}
+    )
+    sent = answer.model_dump(mode="json")
+    sent["tool_calls"][0]["index"] = 0  # where it was streamed
+    assert sent["parsed"] and sent["tool_calls"][0]["function"]["parsed_arguments"]
+    assert plain_messages([ASKED, sent, result()])[1] == {
+        "role": "assistant",
+        "content": '{"b": 1}',
+        "tool_calls": [{**call(), "function": {"name": "add", "arguments": {"a": 2}}}],
+    }
+
+
 @pytest.mark.parametrize(
     ("messages", "param"),
     [
         ([calls(call("c1"), call("c1"))], "messages[1].tool_calls"),
         ([calls("x")], "messages[1].tool_calls[0]"),
-        ([calls({**call(), "index": 0})], "messages[1].tool_calls[0].index"),
+        ([calls({**call(), "number": 0})], "messages[1].tool_calls[0].number"),
         ([calls({**call(), "type": "custom"})], "messages[1].tool_calls[0].type"),
         ([calls({**call(), "id": ""})], "messages[1].tool_calls[0].id"),
         ([calls({"id": "c1"})], "messages[1].tool_calls[0].function"),
