@@ -19,7 +19,7 @@ from gateway.evaluation.flags import read_plan
 from gateway.settings import Settings, SettingsError
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
-from policies.load import load_policies, merge_models
+from policies.load import adapter_bases, load_policies, merge_models
 from policies.schema import schema_text
 
 EXIT_USAGE = 2
@@ -151,12 +151,26 @@ def with_quick_models(policies: Policies, models: Sequence[str], upstreams: Sequ
         name, value = _name_and_value("--upstream", text, "NAME=BASE_URL[#MODEL]")
         url, _, remote = value.partition("#")
         added[name] = _entry("--upstream", text, {"upstream": {"base_url": url, "model": remote or None}})
-    engines = [entry.engine for name, entry in policies.models.items() if name not in added]
-    adapters = {name for engine in engines if engine is not None for name in engine.adapters}
+    kept = {base: found for base, found in _adapters_of(policies).items() if base not in added}
+    adapters = {name for base, found in kept.items() for each in found for name in (each, f"{base}:{each}")}
     for taken, what in ((set(policies.routes), "a route"), (adapters, "an adapter")):
         if clash := sorted(set(added) & taken):
             raise SettingsError(f"{clash[0]!r} is the name of {what}; give the model another name")
-    return merge_models(policies, added) if added else policies
+    if not added:
+        return policies
+    merged = merge_models(policies, added)
+    for name, route in merged.routes.items():
+        if route.model not in merged.models and not adapter_bases(_adapters_of(merged), route.model):
+            raise SettingsError(
+                f"the route {name!r} leads to {route.model!r}, an adapter of a model that the flags replace; "
+                "give the model another name"
+            )
+    return merged
+
+
+def _adapters_of(policies: Policies) -> dict[str, list[str]]:
+    engines = {name: entry.engine for name, entry in policies.models.items()}
+    return {name: list(engine.adapters) for name, engine in engines.items() if engine is not None}
 
 
 def _name_and_value(flag: str, text: str, form: str) -> tuple[str, str]:

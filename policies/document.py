@@ -245,7 +245,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A name that clients can ask for instead of a model; it picks one."""
 
-    model: Annotated[Name, Meta(description="The model that answers.")]
+    model: Annotated[Name, Meta(description="The model, or adapter (`NAME`, `BASE:NAME`), that answers.")]
     description: str = ""
 
 

@@ -6,6 +6,7 @@ Every problem of a folder is reported at once, each with its file and line.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,20 @@ class _Merge:
         """An adapter is asked for by its name: no model and no route may have it."""
         taken = {**self.sections["models"], **self.sections["routes"]}
         for path, place in self.places.items():
-            if path[:4] == ("models", model, "engine", "adapters") and len(path) == 5 and path[4] in taken:
-                message = f"adapter {path[4]!r} of {model!r} has the name of a model or route; rename one"
-                self.problems.append(Problem(place, message))
+            if path[:4] != ("models", model, "engine", "adapters") or len(path) != 5:
+                continue
+            for name in (path[4], f"{model}:{path[4]}"):
+                if name in taken:
+                    message = f"adapter {path[4]!r} of {model!r} has the name of a model or route, {name!r}"
+                    self.problems.append(Problem(place, f"{message}; rename one"))
+
+    def _adapters(self) -> dict[str, list[str]]:
+        """The adapters of each model that has some."""
+        found: dict[str, list[str]] = {}
+        for path in self.places:
+            if len(path) == 5 and path[0] == "models" and path[2:4] == ("engine", "adapters"):
+                found.setdefault(path[1], []).append(path[4])
+        return found
 
     def _check_route(self, name: str, target: str | None, models: dict[str, Any]) -> None:
         if name in models:
@@ -119,8 +131,17 @@ class _Merge:
             return
         place = self.places[("routes", name, "model")]
         if target not in models:
-            message = f"route {name!r} leads to the unknown model {target!r}{nearest(target, models)}"
-            self.problems.append(Problem(place, message))
+            adapters = self._adapters()
+            bases = adapter_bases(adapters, target)
+            known = [*models, *(name for found in adapters.values() for name in found)]
+            known += [f"{base}:{each}" for base, found in adapters.items() for each in found]
+            if len(bases) > 1:
+                choice = " or ".join(f"{base}:{target}" for base in bases)
+                message = f"route {name!r} leads to {target!r}, an adapter of several models; write {choice}"
+                self.problems.append(Problem(place, message))
+            elif not bases:
+                message = f"route {name!r} leads to the unknown model {target!r}{nearest(target, known)}"
+                self.problems.append(Problem(place, message))
         elif ("models", target, "encoder") in self.places:
             message = f"route {name!r} leads to {target!r}, an encoder, which cannot chat"
             self.problems.append(Problem(place, message))
@@ -153,6 +174,12 @@ def _with_absolute_checkpoint(entry: Any, folder: Path) -> Any:  # noqa: ANN401 
 
 def _absolute(path: str, folder: Path) -> str:
     return path if path.startswith("builtin:") else str((folder / Path(path).expanduser()).resolve())
+
+
+def adapter_bases(adapters: Mapping[str, Collection[str]], name: str) -> list[str]:
+    """The models whose adapter this may mean, its own name or `BASE:NAME`; `adapters` are those of each."""
+    whole = [base for base, found in adapters.items() if any(name == f"{base}:{each}" for each in found)]
+    return whole or [base for base, found in adapters.items() if name in found]
 
 
 def merge_models(policies: Policies, models: dict[str, ModelEntry]) -> Policies:

@@ -80,13 +80,14 @@ class ModelTable:
     """Every model and route of one policy version. Immutable."""
 
     def __init__(self, models: Iterable[ServedModel], routes: Mapping[str, str]) -> None:
-        """`routes`: name → the model's name."""
+        """`routes`: name → a model's name, or an adapter's."""
         self.models: dict[str, ServedModel] = {model.name: model for model in models}
         self.routes = dict(routes)
 
     def resolve(self, name: str) -> ServedModel:
         """The model behind a model's or a route's name; raises NotFound with the nearest known name."""
-        found = self.models.get(name) or self.models.get(self.routes.get(name, "")) or self._adapted(name)
+        target = self.routes.get(name, name)
+        found = self.models.get(name) or self.models.get(target) or self._adapted(target)
         if found is None:
             adapted = [model.name for model in self.adapted()]
             near = get_close_matches(name[:128], [*self.models, *self.routes, *adapted], n=1)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from gateway import cli
+from gateway.cli import with_quick_models
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies, Route
+from policies.load import load_policies
 from policies.schema import schema_text
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +74,7 @@ def test_schema_prints_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
         (["adapters", "list"], {"PENSTOCK_URL": "http://h:port"}, "name HOST or HOST:PORT"),
         (["eval", "models", "--url", "http://[::1"], {}, "name HOST or HOST:PORT"),
         (["serve", "--model", "german=builtin:pico-small"], {}, "the name of an adapter"),
+        (["serve", "--model", "pico-small:german=builtin:pico-small"], {}, "the name of an adapter"),
     ],
 )
 def test_refusals(
@@ -128,3 +131,14 @@ def test_elsewhere_needs_one(host: str) -> None:
     with pytest.raises(SettingsError, match="API key"):
         cli.check_settings(Settings(host=host))
     cli.check_settings(Settings(host=host, api_keys=("k",)))
+
+
+def test_flags_do_not_take_a_routes_adapter_away(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "models: {small: {engine: {checkpoint: /c, adapters: {polite: {path: /p}}}}}\n"
+        "routes: {kind: {model: polite}}\n"
+    )
+    policies = load_policies(tmp_path)
+    assert with_quick_models(policies, ["other=/o"], []).routes["kind"].model == "polite"
+    with pytest.raises(SettingsError, match="'kind' leads to 'polite', an adapter of a model that the flags"):
+        with_quick_models(policies, ["small=/other"], [])

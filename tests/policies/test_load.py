@@ -276,6 +276,34 @@ def test_adapters_and_who_may_load_more(tmp_path: Path) -> None:
     assert engine.adapter_loading.principals == ["default"]
 
 
+@pytest.mark.parametrize("target", ["german", "small:german", "small:json"])
+def test_a_route_may_lead_to_an_adapter(tmp_path: Path, target: str) -> None:
+    policies = load_policies(write(tmp_path, a=ADAPTED.replace("model: small", f"model: {target}")))
+    assert policies.routes["auto"].model == target
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("germann", "route 'auto' leads to the unknown model 'germann'; did you mean 'german'?"),
+        ("small:germa", "'small:germa'; did you mean 'small:german'?"),
+        ("other:german", "leads to the unknown model 'other:german'"),
+        ("json", "leads to 'json', an adapter of several models; write small:json or twin:json"),
+    ],
+)
+def test_a_route_to_an_adapter_that_is_not_there(tmp_path: Path, target: str, message: str) -> None:
+    twin = "models: {twin: {engine: {checkpoint: /c, adapters: {json: {path: /j}}}}}\n"
+    text = ADAPTED.replace("model: small", f"model: {target}")
+    ((_, line, found),) = problems(write(tmp_path, a=text, b=twin))
+    assert message in found and f"model: {target}" in text.splitlines()[line - 1]
+
+
+def test_an_adapter_with_its_base_is_a_name_of_its_own(tmp_path: Path) -> None:
+    twin = "models: {'small:german': {engine: {checkpoint: /c}}}\n"
+    ((_, line, found),) = problems(write(tmp_path, a=ADAPTED, b=twin))
+    assert line == 6 and "has the name of a model or route, 'small:german'; rename one" in found
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [

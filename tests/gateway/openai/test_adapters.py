@@ -41,7 +41,10 @@ async def http(provider: EngineProvider, folder: Path) -> AsyncIterator[httpx.As
     engine = EngineModel(
         checkpoint="/none", adapters={"fixed": AdapterEntry(path="/f")}, adapter_loading=loading
     )
-    policies = Policies(models={"ours": ModelEntry(engine=engine)}, routes={"auto": Route(model="ours")})
+    policies = Policies(
+        models={"ours": ModelEntry(engine=engine)},
+        routes={"auto": Route(model="ours"), "kind": Route(model="fixed")},
+    )
     app = build_app(Settings(api_keys=(ADMIN, OTHER)), policies, {"ours": provider})
     async with http_client(app, authorization=f"Bearer {ADMIN}") as client:
         yield client
@@ -62,7 +65,7 @@ async def test_loaded_asked_replaced_and_unloaded(
     assert answer.status_code == 200 and answer.json()["parent"] == "ours"
     listed = {entry["id"]: entry for entry in (await http.get("/v1/models")).json()["data"]}
     assert listed["german"]["parent"] == "ours" and "root" not in listed["german"]
-    assert set(listed) == {"ours", "auto", "german"}, "the engine has no adapter `fixed`"
+    assert set(listed) == {"ours", "auto", "kind", "german"}, "the engine has no adapter `fixed`"
     assert (await http.get("/v1/models/ours:german")).json()["parent"] == "ours"
     for model in ("german", "ours:german"):
         body = (await ask(http, model)).json()
@@ -146,6 +149,30 @@ async def test_a_name_is_one_bases_or_goes_with_its_base(
             assert answer.status_code == 503 and "sock" not in answer.text
 
 
+async def test_who_may_load_into_one_base_may_not_touch_another(
+    provider: EngineProvider, engine: ScriptedEngine, folder: Path
+) -> None:
+    folders = [str(folder)]
+    entries = {
+        "ours": EngineModel(
+            checkpoint="/none", adapter_loading=AdapterLoading(principals=["others"], folders=folders)
+        ),
+        "free": EngineModel(
+            checkpoint="/none", adapter_loading=AdapterLoading(principals=["default"], folders=folders)
+        ),
+    }
+    policies = Policies(models={name: ModelEntry(engine=entry) for name, entry in entries.items()})
+    free = EngineProvider("free", EngineClient("/none"), provider.tokenizer)
+    await provider.client.load_adapter("german", str(folder / "one"))
+    async with http_client(build_app(Settings(), policies, {"ours": provider, "free": free})) as http:
+        loaded = await load(http, "x", folder / "one", base_model="ours")
+        body = {"lora_name": "german", "base_model": "ours"}
+        unloaded = await http.post("/v1/unload_lora_adapter", json=body)
+    for answer in (loaded, unloaded):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "adapter_loading_forbidden")
+    assert set(engine.adapters) == {"german"}
+
+
 async def test_without_a_policy_nobody_may_load(engine_http: httpx.AsyncClient, folder: Path) -> None:
     assert (await load(engine_http, "x", folder / "one")).status_code == 403
 
@@ -167,3 +194,15 @@ async def test_names_outlive_the_engine_and_say_when_they_are_lost(
     listed = {entry["id"] for entry in (await http.get("/v1/models")).json()["data"]}
     assert "german" in listed and "polish" not in listed
     assert (await load(http, "polish", folder / "one")).status_code == 200
+
+
+async def test_a_route_leads_to_an_adapter(
+    http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
+) -> None:
+    missing = await ask(http, "kind")
+    assert missing.status_code == 404 and "'fixed'" in missing.json()["error"]["message"]
+    await load(http, "fixed", folder / "one")
+    body = (await ask(http, "kind")).json()
+    assert (body["model"], body["system_fingerprint"]) == ("fixed", "fp_<fixed>")
+    assert engine.requests[-1].adapter == "<fixed>"
+    assert (await http.get("/v1/models/kind")).json()["parent"] == "ours"

@@ -24,15 +24,19 @@ def model(name: str, tokenizer: Tokenizer, *loaded: str, policy: tuple[str, ...]
 
 
 def test_unique_shared_and_unknown_names(tokenizer: Tokenizer) -> None:
-    table = ModelTable(
-        [model("a", tokenizer, "x", "both", policy=("late",)), model("b", tokenizer, "both")], {"auto": "a"}
-    )
+    routes = {"auto": "a", "german": "x", "polite": "b:both"}
+    models = [model("a", tokenizer, "x", "both", policy=("late",)), model("b", tokenizer, "both")]
+    table = ModelTable(models, routes)
     assert [m.name for m in table.adapted()] == ["a:both", "late", "x", "b:both"]
     for name, parent in {"x": "a", "a:x": "a", "a:both": "a", "b:both": "b", "late": "a"}.items():
         found = table.resolve(name)
         assert (found.name, found.parent) == (name, parent) and found.engine is found.provider
         assert found.engine is not table.models[parent].engine
     assert table.resolve("auto").parent == ""
+    for route, target in {"german": "x", "polite": "b:both"}.items():
+        assert table.resolve(route).name == target and table.resolve(route).parent == target[0].replace(
+            "x", "a"
+        )
     assert [table.resolve(name).metrics_label for name in ("a:late", "a:x", "a")] == ["late", "a", ""]
     for name in ("both", "b:x", "a:", ":x", "c:x"):
         with pytest.raises(NotFound):
