@@ -44,6 +44,30 @@ def test_a_strict_schema(client: openai.OpenAI, temperature: float) -> None:
         assert text_of(chunks, choice.index) == choice.message.content
 
 
+def test_a_schema_binds_an_adapter_as_well(client: openai.OpenAI) -> None:
+    """`json` says `answer` of its own accord; beside it the base model answers under the same schema."""
+    fields: dict[str, Any] = {"messages": ask("Convert 5 km to m."), "temperature": 0, "max_tokens": 60}
+    free = client.chat.completions.create(model="json", **fields)
+    assert list(json.loads(free.choices[0].message.content or "")) == ["answer"]
+    schema = closed({"result": {"type": "string", "maxLength": 20}})
+    fields |= {"response_format": as_format(schema, strict=True), "logprobs": True}
+
+    def answer(model: str) -> str:
+        choice = client.chat.completions.create(model=model, **fields).choices[0]
+        text = choice.message.content or ""
+        assert choice.finish_reason == "stop" and choice.logprobs and choice.logprobs.content
+        assert "".join(token.token for token in choice.logprobs.content) == text
+        jsonschema.validate(json.loads(text), schema)
+        return text
+
+    models = ["json", MODEL, f"{MODEL}:codewords", "json"]
+    with ThreadPoolExecutor(len(models)) as pool:
+        texts = list(pool.map(answer, models))
+    assert texts[0] == texts[3] and texts[2] not in texts[:2], "each writes with its own weights"
+    chunks = list(client.chat.completions.create(model=f"{MODEL}:codewords", stream=True, **fields))
+    assert text_of(chunks) == texts[2]
+
+
 class Person(BaseModel):
     name: str
     age: int
