@@ -4,6 +4,7 @@ import pytest
 
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
+from backend.speculative.adaptive import Acceptance, LengthPolicy
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import (
@@ -93,14 +94,41 @@ def test_drafters_rest_while_nothing_is_worth_it_and_wake_for_a_new_request() ->
     assert speculator.propose(1)
 
 
-def test_a_sequence_without_guesses_is_asked_seldom_until_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    speculator, sequence = new_speculator(), running(list(range(20)), [50])
+class CountedNgram(NgramDrafter):
+    """Notes for how many sequences it is asked at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+        self.asked.append(len(sequences))
+        return super().propose(sequences, ks)
+
+
+class NothingIsWorthIt(LengthPolicy):
+    """Refuses all guesses."""
+
+    def choose(
+        self,
+        acceptances: list[Acceptance],
+        limits: list[int],
+        num_running: int,
+        widths: list[float] | None = None,
+    ) -> list[int]:
+        return [0] * len(limits)
+
+
+def counted(policy: LengthPolicy | None = None) -> tuple[Speculator, list[int]]:
+    config = SpeculativeConfig(drafter="ngram", max_tokens=4, adaptive=policy is not None)
+    drafter = CountedNgram()
+    return Speculator(config, [drafter], policy), drafter.asked
+
+
+def test_a_sequence_without_guesses_is_asked_seldom_until_it_has_one() -> None:
+    speculator, asked = counted()
+    sequence = running(list(range(20)), [50])
     speculator.add(sequence)
-    asked: list[int] = []
-    propose = NgramDrafter.propose
-    monkeypatch.setattr(
-        NgramDrafter, "propose", lambda self, found, ks: asked.append(1) or propose(self, found, ks)
-    )
     for _ in range(PATIENCE_STEPS + 1):
         speculator.propose(1)
     assert len(asked) == PATIENCE_STEPS + 1
@@ -114,39 +142,32 @@ def test_a_sequence_without_guesses_is_asked_seldom_until_it_has_one(monkeypatch
     assert drafts[-2:] == [True, True], "found after a pause at the latest, and asked every time from then on"
 
 
-def test_the_longer_nobody_has_a_guess_the_more_seldom_all_are_asked_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    speculator = new_speculator()
-    first, second = running(list(range(20)), [50]), running(list(range(20)), [51])
-    speculator.add(first)
+def test_the_longer_nobody_has_a_guess_the_more_seldom_all_are_asked_together() -> None:
+    speculator, asked = counted()
+    speculator.add(running(list(range(20)), [50]))
     speculator.propose(2)
-    speculator.add(second)
-    steps: list[tuple[int, int]] = []
-    propose = NgramDrafter.propose
-    monkeypatch.setattr(
-        NgramDrafter,
-        "propose",
-        lambda self, found, ks: steps.append((speculator._step, len(found))) or propose(self, found, ks),
-    )
-    for _ in range(400):
+    speculator.add(running(list(range(20)), [51]))
+    for _ in range(200):
         speculator.propose(2)
-    late = [step for step, _ in steps if step >= 200]
-    assert all(count == 2 for step, count in steps if step >= 200)
-    assert {b - a for a, b in zip(late, late[1:], strict=False)} == {MISS_AT_LEAST_EVERY_STEPS}
+    asked.clear()
+    for _ in range(4 * MISS_AT_LEAST_EVERY_STEPS):
+        speculator.propose(2)
+    assert asked == [2, 2, 2, 2]
 
 
 def test_pauses_grow_while_no_guess_is_worth_verifying() -> None:
-    speculator, sequence = new_speculator(adaptive=True), running(LOOP, [1, 2])
+    speculator, asked = counted(NothingIsWorthIt())
+    sequence = running(LOOP, [1, 2])
     speculator.add(sequence)
-    asked: list[int] = []
-    speculator.policy.choose = lambda *_: asked.append(step) or [0]  # type: ignore[method-assign,assignment]
+    steps: list[int] = []
     for step in range(40):
         sequence.tokens.append(LOOP[(step + 2) % 4])  # guesses are right: nobody is given up
         sequence.num_computed_tokens += 1
+        before = len(asked)
         speculator.propose(1)
-    assert asked[1] - asked[0] == FIRST_PAUSE_STEPS + 1
-    assert asked[-1] - asked[-2] == LONGEST_PAUSE_STEPS + 1
+        steps += [step] * (len(asked) - before)
+    assert steps[1] - steps[0] == FIRST_PAUSE_STEPS + 1
+    assert steps[-1] - steps[-2] == LONGEST_PAUSE_STEPS + 1
 
 
 def test_guesses_that_nobody_verifies_are_still_judged() -> None:
