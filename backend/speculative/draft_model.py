@@ -142,9 +142,9 @@ class DraftModelDrafter:
         self._keep(kv, shape.longest, torch.from_numpy(slots).to(device))
         return torch.stack(drafts, dim=1)
 
-    def _angles(self, positions: Ints, width: int) -> list[list[Angles]]:
+    def _angles(self, positions: Ints, width: int) -> list[tuple[Angles, ...]]:
         """For each pass of a round, by layer; `positions` [B, width + passes after the first]."""
-        count, total = positions.shape
+        count = len(positions)
         # In the order of use: sequence by sequence first, then pass by pass.
         ordered = torch.cat(
             [
@@ -153,11 +153,7 @@ class DraftModelDrafter:
             ]
         ).clamp_(min=0)
         found = self._network.angles(ordered.to(self._storage.layout.device), int(positions.max()) + 1)
-        edges = [0, *(count * number for number in range(width, total + 1))]
-        return [
-            [Angles(layer.cos[begin:end], layer.signed_sin[begin:end]) for layer in found]
-            for begin, end in zip(edges, edges[1:], strict=False)
-        ]
+        return list(zip(*(layer.passes(count * width, count) for layer in found), strict=True))
 
     def _keep(self, kv: list[RoundKV], start: int, slots: Tensor) -> None:
         """Store the columns from `start` on."""

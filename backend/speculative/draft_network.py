@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,6 @@ from backend.speculative.round_layer import (
     Placement,
     RoundAttention,
     RoundMLP,
-    UnitNorm,
 )
 
 _SMALL_MODEL = 1 << 26
@@ -40,8 +40,7 @@ class DraftNetwork:
     embedding: Tensor  # [vocabulary, D]
     rope: Rope
     layers: list[tuple[RoundAttention, RoundMLP]]
-    norm: UnitNorm
-    head: Linear
+    head: Linear  # with the final norm's weight
     kv_layout: KVLayout
 
     def angles(self, positions: Tensor, longest: int) -> list[Angles]:
@@ -54,7 +53,7 @@ class DraftNetwork:
         ]
 
     def forward(
-        self, token_ids: Tensor, kv: list[RoundKV], start: int, angles: list[Angles], mask: Tensor | None
+        self, token_ids: Tensor, kv: list[RoundKV], start: int, angles: Items[Angles], mask: Tensor | None
     ) -> Tensor:
         """Compute tokens [B * n] at the columns from `start` on; returns the residual stream [B * n, D]."""
         x = F.embedding(token_ids, self.embedding)
@@ -64,8 +63,8 @@ class DraftNetwork:
         return x
 
     def best(self, hidden: Tensor) -> Tensor:
-        """The likeliest next token of each row: [B, D] → [B]."""
-        return self.head(self.norm(hidden)).argmax(dim=-1)
+        """The likeliest next token of each row: [B, D] → [B]. Its norm would only scale the logits."""
+        return self.head(hidden).argmax(dim=-1)
 
 
 def load_network(config: EngineConfig, folder: str, max_model_tokens: int) -> DraftNetwork:
@@ -107,7 +106,6 @@ class _Reader:
             embedding=place.tensor(embedding),
             rope=Rope(model.rope, model.head_dim, place.dtype, place.device),
             layers=[self._layer(names.layer.format(layer=layer)) for layer in range(model.num_layers)],
-            norm=norm,
             head=place.linear(place.behind(norm, final, [head])),
             kv_layout=KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, kv_dtype, place.device),
         )

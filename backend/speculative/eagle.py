@@ -56,6 +56,10 @@ class EagleNetwork:
         """What leaves the attention → the next state, after the final norm."""
         return self.norm(x + self.mlp(x)).mul_(self.gains)
 
+    def direction(self, x: Tensor) -> Tensor:
+        """The same but for its length, which changes neither the best token nor the next input."""
+        return self.mlp(x).add_(x).mul_(self.gains)
+
     def best(self, features: Tensor) -> Tensor:
         """The likeliest token by each predicted state [B, D] → [B]."""
         return self.head(features).argmax(dim=-1)
@@ -189,10 +193,10 @@ class EagleDrafter:
         num_tokens = max(ks, default=0)
         steps = range(1, num_tokens if self._trees is None else 0)
         later = [start + step for step in steps for start in starts]
-        angles = network.angles(slots.positions + later)
+        passes = network.angles(slots.positions + later).passes(len(slots.positions), count)
         features = network.target_norm(self._states.at(slots.states))
         x = network.inputs(torch.tensor(slots.tokens, device=device), features)
-        heads = network.attention.project(x, _part(angles, 0, len(slots.positions)))
+        heads = network.attention.project(x, passes[0])
         if kept:
             kv_heads = heads[:kept, network.attention.heads.num_heads :]
             self._storage.write(0, torch.tensor(slots.kept_at, device=device), kv_heads)
@@ -206,22 +210,16 @@ class EagleDrafter:
         mask, later_mask = shape.masks(x.dtype, device)
         x = x[kept:]
         x += network.attention.mix(heads[kept:], kv, shape.longest, mask)
-        features = network.predicted(x)
         if self._trees is not None:
             round_ = TreeRound(network, kv, shape.longest + 1, later_mask, starts)
-            return round_.grow(features, ks, self._trees)
+            return round_.grow(network.predicted(x), ks, self._trees)
+        features = network.direction(x)
         drafts = [network.best(features)]
-        for step in steps:
-            column = shape.longest + step
-            begin = len(slots.positions) + (step - 1) * count
+        for column, turned in enumerate(passes[1:], start=shape.longest + 1):
             x = network.inputs(drafts[-1], features)
             mask = None if later_mask is None else later_mask[..., : column + 1]
-            x += network.attention(x, kv, column, _part(angles, begin, begin + count), mask)
-            features = network.predicted(x)
+            x += network.attention(x, kv, column, turned, mask)
+            features = network.direction(x)
             drafts.append(network.best(features))
         found: list[list[int]] = torch.stack(drafts, dim=1).tolist()
         return [draft[:k] for draft, k in zip(found, ks, strict=True)]
-
-
-def _part(angles: Angles, begin: int, end: int) -> Angles:
-    return Angles(angles.cos[begin:end], angles.signed_sin[begin:end])

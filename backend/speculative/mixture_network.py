@@ -167,8 +167,8 @@ def _target_attention(
     rotated = heads[:, : shape.num_heads + shape.num_kv_heads]
     normed = rotated if attention.qk_norm is None else attention.qk_norm(rotated)
     rotate(normed, angles.cos, angles.signed_sin, out=rotated)
-    kv.data[:, column] = heads[:, shape.num_heads :].view(len(x), 2, shape.num_kv_heads, shape.head_dim)
-    return attention.out(attend(heads[:, : shape.num_heads], kv, column + 1, mask))
+    queries, keys_values = heads.split_with_sizes((shape.num_heads, 2 * shape.num_kv_heads), dim=1)
+    return attention.out(attend(queries, kv, kv.put(column, keys_values), mask))
 
 
 def load_mixture(folder: str, model: LoadedModel, max_model_tokens: int) -> MixtureNetwork:

@@ -93,13 +93,7 @@ class MixtureDrafter:
         positions = torch.from_numpy(shape.positions().T.reshape(-1)).to(self._storage.layout.device)
         longest = shape.columns
         ours, theirs = network.own_angles(positions, longest), network.target_angles(positions, longest)
-        return [
-            (
-                Angles(ours.cos[begin : begin + count], ours.signed_sin[begin : begin + count]),
-                Angles(theirs.cos[begin : begin + count], theirs.signed_sin[begin : begin + count]),
-            )
-            for begin in range(0, len(positions), count)
-        ]
+        return list(zip(ours.passes(count, count), theirs.passes(count, count), strict=True))
 
     @torch.inference_mode()
     def _remember(self) -> None:

@@ -1,6 +1,6 @@
 """Keys and values of one drafting round: what is known of each sequence, and columns for what is drafted.
 
-B sequences side by side, [B, C, 2, kv_heads, head_dim] per layer. The first columns hold known tokens,
+B sequences side by side, [B, C, 2 * kv_heads, head_dim] per layer. The first columns hold known tokens,
 aligned left and padded to the longest; then the tokens that the round begins with, aligned right; then, at
 the same column for all, one drafted token after the other. A mask hides the padding.
 """
@@ -18,6 +18,10 @@ from torch import Tensor
 from backend.types import PAGE_TOKENS
 
 Ints = NDArray[np.int64]
+
+
+_MOST_COLUMNS = 128
+"""Columns that tokens may be put at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +86,28 @@ class RoundShape:
 class RoundKV:
     """One layer's part of a round."""
 
-    data: Tensor  # [B, C, 2, kv_heads, head_dim]
+    data: Tensor  # [B, C, 2 * kv_heads, head_dim]
     keys: Tensor  # [B, kv_heads, C, head_dim]: views
     values: Tensor
+    columns: tuple[Tensor, ...]  # [B, 2 * kv_heads, head_dim] each: those behind what is known
+    num_known: int
 
     @classmethod
-    def of(cls, data: Tensor) -> RoundKV:
-        """Around the tensor."""
-        keys, values = data.permute(2, 0, 3, 1, 4).unbind(0)
-        return cls(data, keys, values)
+    def of(cls, data: Tensor, num_known: int) -> RoundKV:
+        """Around [B, C, 2 * kv_heads, head_dim], of which so many columns are known."""
+        keys, values = data.transpose(1, 2).chunk(2, dim=1)
+        own = data[:, num_known : num_known + _MOST_COLUMNS]
+        return cls(data, keys, values, own.unbind(1), num_known)
+
+    def put(self, start: int, keys_values: Tensor) -> int:
+        """Write [B * n, 2 * kv_heads, head_dim] at the columns from `start` on; where they end."""
+        count = self.data.shape[0]
+        if len(keys_values) == count:
+            self.columns[start - self.num_known].copy_(keys_values)
+            return start + 1
+        end = start + len(keys_values) // count
+        self.data[:, start:end] = keys_values.view(count, -1, *keys_values.shape[1:])
+        return end
 
 
 def gather(
@@ -101,11 +118,12 @@ def gather(
     What is known lies behind the first `skipped` slots of a sequence.
     """
     count = len(shape.known)
-    data = torch.empty(count, shape.columns, *storage.shape[2:], dtype=dtype, device=storage.device)
+    sizes = (2 * storage.shape[3], storage.shape[4])
+    data = torch.empty(count, shape.columns, *sizes, dtype=dtype, device=storage.device)
     if shape.longest:
-        found = storage.index_select(0, pages).view(count, -1, *storage.shape[2:])
+        found = storage.index_select(0, pages).view(count, -1, *sizes)
         data[:, : shape.longest] = found[:, skipped : skipped + shape.longest]
-    return RoundKV.of(data)
+    return RoundKV.of(data, shape.longest)
 
 
 def page_table(pages: Sequence[Sequence[int]], num_tokens: int) -> Ints:

@@ -84,6 +84,15 @@ class Angles:
     cos: Tensor
     signed_sin: Tensor
 
+    def passes(self, first: int, count: int) -> list[Angles]:
+        """Those of the first tokens, then of `count` tokens at a time."""
+        parts = [Angles(self.cos[:first], self.signed_sin[:first])]
+        if len(self.cos) > first:
+            shape = (-1, count, *self.cos.shape[1:])
+            later = (x[first:].view(shape).unbind(0) for x in (self.cos, self.signed_sin))
+            parts += map(Angles, *later)
+        return parts
+
 
 class HeadNorm:
     """The norm of queries and keys, part of it in the rotation."""
@@ -128,13 +137,8 @@ class RoundAttention:
     def mix(self, heads: Tensor, kv: RoundKV, start: int, mask: Tensor | None) -> Tensor:
         """What `project` gave of [B * n] tokens at the columns from `start` on → [B * n, D]."""
         shape = self.heads
-        count = kv.data.shape[0]
-        width = heads.shape[0] // count
-        end = start + width
-        kv.data[:, start:end] = heads[:, shape.num_heads :].view(
-            count, width, 2, shape.num_kv_heads, shape.head_dim
-        )
-        return self.out(attend(heads[:, : shape.num_heads], kv, end, mask))
+        queries, keys_values = heads.split_with_sizes((shape.num_heads, 2 * shape.num_kv_heads), dim=1)
+        return self.out(attend(queries, kv, kv.put(start, keys_values), mask))
 
 
 def attend(queries: Tensor, kv: RoundKV, end: int, mask: Tensor | None) -> Tensor:
