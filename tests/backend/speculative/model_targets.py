@@ -65,15 +65,16 @@ def new_engine(
     **changes: object,
 ) -> tuple[Engine, RecordingDrafter | None]:
     """An engine, and its drafter when it has one."""
-    values = {"max_running": 8, "max_batch_tokens": 256, "num_pages": 128, "dtype": "float32"}
     folders = {name: str(folder)} if folder is not None else {}
+    speculative = SpeculativeConfig(
+        drafter=name, max_tokens=k, tree_nodes=tree_nodes, adaptive=False, folders=folders
+    )
+    values = {"max_running": 8, "max_batch_tokens": 256, "num_pages": 128, "speculative": speculative}
     config = EngineConfig(
         model="t",
         checkpoint=model.config.checkpoint,
         device="cpu",
-        speculative=SpeculativeConfig(
-            drafter=name, max_tokens=k, tree_nodes=tree_nodes, adaptive=False, folders=folders
-        ),
+        dtype="float32",
         **(values | changes),  # type: ignore[arg-type]
     )
     facts = runner_facts(config, model)
