@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -17,13 +18,16 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.models import LoadedModel, load_model
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
+from backend.speculative.folders import DRAFT_MODEL, MODEL_DRAFTERS, default_folder
+from backend.speculative.loading import load_drafters
 from backend.tokenizer import Tokenizer
 from backend.types import Request, SamplingParams
 from gateway.checkpoints import checkpoint_folder
 from tests.bench import report
 
 PLAIN = "none"
-WAYS = (PLAIN, "ngram", "suffix", "prediction right", "prediction edited", "prediction wrong")
+WITHOUT_WEIGHTS = (PLAIN, "ngram", "suffix", "prediction right", "prediction edited", "prediction wrong")
+WAYS = (*WITHOUT_WEIGHTS, *MODEL_DRAFTERS)
 
 
 @dataclass
@@ -47,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `python -m tests.bench speculative`."""
     parser.add_argument("--checkpoint", default="builtin:pico-small", help="builtin:NAME or a folder")
     parser.add_argument("--member", default="pico-small", help="whose mix of test questions is asked")
-    parser.add_argument("--ways", default=",".join(WAYS), type=_ways, help="comma-separated")
+    parser.add_argument("--ways", default=",".join(WITHOUT_WEIGHTS), type=_ways, help="comma-separated")
+    parser.add_argument("--draft-model", default="builtin:pico-draft", help="builtin:NAME or a folder")
+    parser.add_argument("--tree-nodes", type=int, default=0, help="of heads that know several ways on")
     parser.add_argument("--streams", default="1,4,16,64")
     parser.add_argument("--requests", type=int, default=48, help="per round, at least as many as streams")
     parser.add_argument("--max-tokens", type=int, default=96)
@@ -94,12 +100,30 @@ def new_engine(
         max_running=streams,
         prefix_cache=False,
         speculative=SpeculativeConfig(
-            drafter=drafter, max_tokens=arguments.drafted, adaptive=not arguments.fixed
+            drafter=drafter,
+            max_tokens=arguments.drafted,
+            tree_nodes=arguments.tree_nodes,
+            adaptive=not arguments.fixed,
+            folders=_folders(way, folder, arguments),
         ),
     )
-    facts = runner_facts(config, model)
-    runner = ModelRunner(model, model.new_kv_storage(facts.num_pages), facts, config.max_running)
-    return Engine(config, runner)
+    loaded = load_drafters(config, model)
+    facts = runner_facts(config, model, loaded.page_bytes)
+    storage = model.new_kv_storage(facts.num_pages)
+    runner = ModelRunner(model, storage, facts, config.max_running)
+    opened = loaded.open(storage)
+    runner.observers += opened.observers
+    runner.keeps_layers = opened.reads_layers
+    return Engine(config, runner, drafters=opened.drafters)
+
+
+def _folders(way: str, checkpoint: str, arguments: argparse.Namespace) -> dict[str, str]:
+    """Where the weights of this way's drafter lie."""
+    if way not in MODEL_DRAFTERS:
+        return {}
+    if way == DRAFT_MODEL:
+        return {way: str(checkpoint_folder(arguments.draft_model))}
+    return {way: str(default_folder(way, Path(checkpoint)))}
 
 
 def measure(engine: Engine, requests: list[Request], streams: int, tally: Tally) -> None:
