@@ -61,7 +61,7 @@ def test_every_finished_output_parses_and_validates(pico: Pico) -> None:
         pico.request(f"greedy {i}", QUESTION, spec(schema), max_tokens=72)
         for i, schema in enumerate(HANDWRITTEN)
     ]
-    found = run(pico.engine(max_running=64), requests)
+    found = run(pico.engine(max_running=64, num_pages=512), requests)
     finished = 0
     for request in requests:
         outputs = found[request.request_id]
