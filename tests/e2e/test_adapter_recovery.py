@@ -82,7 +82,4 @@ def test_kill_nine_with_adapters(start_server: StartServer, tmp_path: Path) -> N
 
     post(server, "load", lora_name="changed", lora_path=str(tmp_path / "adapters" / "changed"))
     assert text(server, "changed") != before["pico:changed"]
-    (again,) = server.engine_pids()
-    os.kill(again, signal.SIGKILL)
-    assert text(server, "changed") and text(server, "kept") == before["kept"]
     assert server.terminate() == 0
