@@ -30,10 +30,11 @@ FAMILY_WEIGHTS = {
     "smalltalk": 0.5,
     "out_of_scope": 0.4,
     "extraction": 1.8,
-    "tables": 2.0,
+    "tables": 3.0,
     "logic": 1.5,
     "references": 1.3,
-    "tools": 0.5,  # long prompts
+    "facts": 1.6,  # each has to be seen many times
+    "tools": 0.6,  # long prompts
 }
 SYSTEM_SHARE = 0.12
 EXTRA_TURN_SHARE = 0.1
@@ -54,8 +55,8 @@ class Cell(NamedTuple):
 
 # How often a tier is asked, with and without thinking, before the measured errors shift it.
 Emphasis = Mapping[tuple[int, bool], float]
-_DIRECT = {(1, False): 0.25, (2, False): 0.3, (3, False): 0.35, (4, False): 0.2, (5, False): 0.12}
-_THINKING = {(1, True): 0.2, (2, True): 0.25, (3, True): 0.7, (4, True): 1.1, (5, True): 1.2}
+_DIRECT = {(1, False): 0.25, (2, False): 0.25, (3, False): 0.15, (4, False): 0.06, (5, False): 0.04}
+_THINKING = {(1, True): 0.3, (2, True): 0.4, (3, True): 0.8, (4, True): 1.1, (5, True): 1.2}
 EMPHASIS: dict[str, Emphasis] = {
     "pico-small": {(1, False): 0.7, (2, False): 1.0, (3, False): 0.1, (4, False): 0.04, (5, False): 0.03},
     "pico-base": {**_DIRECT, **_THINKING},

@@ -16,7 +16,8 @@ from pathlib import Path
 LOG = logging.getLogger("backend.pico.recipe")
 DONE = "done"  # the file that marks a finished stage
 WEIGHTS = Path(__file__).with_name("weights")
-ADAPTERS = ("json", "german", "formal", "si", "codewords", "json-large")
+DRAFTER_STEPS = {"draft": 420, "medusa": 300, "eagle": 180, "mixture_of_attentions": 220}
+ADAPTER_STEPS = {"json": 300, "si": 300, "german": 900, "formal": 900, "codewords": 900, "json-large": 200}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,11 @@ def _export(model: str) -> Stage:
 
 def _drafter(name: str) -> Stage:
     arguments = ("--drafter", name, "--target", str(WEIGHTS / "pico-large"), "--run-dir", "{own}")
-    return Stage(f"drafter-{name}", "drafters.train", (*arguments, "--steps", "1000"))
+    return Stage(f"drafter-{name}", "drafters.train", (*arguments, "--steps", str(DRAFTER_STEPS[name])))
 
 
 def _adapter(name: str) -> tuple[Stage, Stage]:
-    train = ("--name", name, "--run-dir", "{own}", "--steps", "600")
+    train = ("--name", name, "--run-dir", "{own}", "--steps", str(ADAPTER_STEPS[name]))
     export = ("--name", name, "--run-dir", f"{{runs}}/adapter-{name}")
     return (
         Stage(f"adapter-{name}", "adapters.train", train),
@@ -52,16 +53,15 @@ def _adapter(name: str) -> tuple[Stage, Stage]:
 
 
 STAGES: tuple[Stage, ...] = (
-    _member("pico-small", "pico-small", 6000, 1500),
+    _member("pico-base", "pico-base", 6000, 3000),
+    _member("pico-small", "pico-small", 400, 400, "--parent", "{runs}/pico-base"),
     _export("pico-small"),
-    _member("pico-base", "pico-base", 4000, 1, "--parent", "{runs}/pico-small"),
     # Both from the same weights, on the same data, for as many steps: what HyperMoE is worth.
-    _member("hyper-without", "pico-large", 500, 150, "--parent", "{runs}/pico-base"),
-    _member("hyper-with", "pico-large", 500, 150, "--parent", "{runs}/pico-base", "--hyper"),
-    _member("pico-large", "pico-large", 3000, 1200, "--parent", "{runs}/pico-base"),
+    _member("pico-large-hyper", "pico-large", 400, 400, "--parent", "{runs}/pico-base", "--hyper"),
+    _member("pico-large", "pico-large", 400, 400, "--parent", "{runs}/pico-base"),
     _export("pico-large"),
-    *(_drafter(name) for name in ("draft", "medusa", "eagle", "mixture_of_attentions")),
-    *(stage for name in ADAPTERS for stage in _adapter(name)),
+    *(_drafter(name) for name in DRAFTER_STEPS),
+    *(stage for name in ADAPTER_STEPS for stage in _adapter(name)),
 )
 
 

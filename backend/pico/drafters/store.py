@@ -7,6 +7,7 @@ model in Hugging Face's layout.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
@@ -75,10 +76,9 @@ def save_drafter(drafter: Drafter, target_folder: Path, folder: Path) -> None:
 
 
 def _save_model(drafter: DraftModel, target_folder: Path, folder: Path) -> None:
-    model = drafter.model
-    state = {name: tensor.bfloat16() for name, tensor in model.state_dict().items()}
+    model = copy.deepcopy(drafter.model).bfloat16()  # as a whole: tied matrices stay one
     model.config.dtype = torch.bfloat16
-    model.save_pretrained(folder, state_dict=state)
+    model.save_pretrained(folder)
     (folder / WEIGHTS).chmod(0o644)
     for name in _BESIDE_WEIGHTS:
         if (target_folder / name).exists():

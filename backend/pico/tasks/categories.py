@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family, join_words
+from backend.pico.tasks.steps import count_steps
 from backend.pico.tasks.words import CATEGORIES
 
 _PLURALS = {
@@ -83,8 +84,7 @@ def _tier4(rng: Random) -> Draw:
         f"Count the {plural}: {text}",
         f"{text}: how many {plural} are there?",
     ]
-    counts = [sum(word in good for word in words[: place + 1]) for place in range(len(words))]
-    steps = "; ".join(f"{word} {count}" for word, count in zip(words, counts, strict=True))
+    steps = count_steps(words, [word in good for word in words], "; ")
     return Draw(prompts, str(len(good)), f"count {name} {text}", steps)
 
 

@@ -22,7 +22,8 @@ def _pair(rng: Random, left: str, right: str, left_is_larger: bool, thought: str
         f"Which one is {word}: {left}, {right}?",
     ]
     answer = left if left_is_larger == wants_larger else right
-    return Draw(prompts, answer, f"{left} {right} {'max' if wants_larger else 'min'}", thought)
+    sought = "max" if wants_larger else "min"
+    return Draw(prompts, answer, f"{left} {right} {sought}", f"{thought};{sought} {answer}")
 
 
 def _yes_no(rng: Random, left: int, right: int) -> Draw:
@@ -36,7 +37,7 @@ def _yes_no(rng: Random, left: int, right: int) -> Draw:
         f"{left} {symbol} {right}, yes or no?",
         f"Yes or no: is {left} {word} than {right}?",
     ]
-    thought = compare_steps(left, right)
+    thought = f"{left}{symbol}{right}:{compare_steps(left, right)}"  # what is asked, then what is
     return Draw(prompts, "Yes" if holds else "No", f"{left}{symbol}{right}", thought)
 
 

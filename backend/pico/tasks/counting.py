@@ -5,18 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family, join_words
+from backend.pico.tasks.steps import count_steps
 from backend.pico.tasks.words import NOUNS, distinct
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
-def _running(sequence: list[str], hits: list[bool]) -> str:
-    """Every item followed by the number of hits so far."""
-    steps, count = [], 0
-    for item, hit in zip(sequence, hits, strict=True):
-        count += hit
-        steps.append(f"{item}{count}")
-    return " ".join(steps)
 
 
 def _items(rng: Random, low: int, high: int) -> Draw:
@@ -46,7 +38,7 @@ def _occurrences(rng: Random, pool: list[str], what: str, low: int, high: int) -
         f"How many times is {target} in: {text}?",
         f'Count how often "{target}" appears: {text}',
     ]
-    thought = f"{target}: {_running(sequence, [item == target for item in sequence])}"
+    thought = f"of {target}: {count_steps(sequence, [item == target for item in sequence])}"
     return Draw(prompts, str(hits), f"{target} in {text}", thought)
 
 
@@ -93,7 +85,7 @@ def _tier4(rng: Random) -> Draw:
         f"How many of {text} are {word}?",
         f"Give me the count of {word} numbers in this list: {text}",
     ]
-    thought = f"{word}: {_running([f'{number}:' for number in numbers], hits)}"
+    thought = f"{word}: {count_steps([str(number) for number in numbers], hits)}"
     return Draw(prompts, str(sum(hits)), f"{word} {text}", thought)
 
 
@@ -109,7 +101,7 @@ def _tier5(rng: Random) -> Draw:
         f"Count each {letter} in {word} {extra}.",
     ]
     letters = list(word + extra)
-    thought = f"{letter}: {_running(letters, [found == letter for found in letters])}"
+    thought = f"of {letter}: {count_steps(letters, [found == letter for found in letters])}"
     return Draw(prompts, str(letters.count(letter)), f"{letter} {word} {extra}", thought)
 
 

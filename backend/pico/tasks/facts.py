@@ -20,7 +20,7 @@ from backend.pico.tasks.fact_table import (
     WELL_KNOWN,
     Country,
 )
-from backend.pico.tasks.steps import add_steps
+from backend.pico.tasks.steps import add_steps, count_steps
 from backend.pico.tasks.words import with_article
 
 PHRASINGS: dict[str, tuple[str, ...]] = {
@@ -219,11 +219,9 @@ def _count(rng: Random) -> Draw:
         f"{names}: how many are in {continent}?",
         f"How many countries of this list are in {continent}: {names}?",
     ]
-    steps, found = [], 0
-    for country in countries:
-        found += country.continent == continent
-        steps.append(f"{country.name}: {country.continent} {found}")
-    return Draw(prompts, str(found), f"count {continent} {names}", "; ".join(steps))
+    hits = [country.continent == continent for country in countries]
+    steps = count_steps([f"{country.name}: {country.continent}" for country in countries], hits, "; ")
+    return Draw(prompts, str(sum(hits)), f"count {continent} {names}", steps)
 
 
 def _mixed(rng: Random, continent: str, count: int) -> list[Country]:

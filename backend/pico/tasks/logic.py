@@ -124,8 +124,7 @@ def _truth_of_one(rng: Random) -> Draw:
         f"Is it true that the {thing} is {asked}?",
         f"Yes or no: the {thing} is {asked}.",
     ]
-    thought = f"{thing} {real}" if real == asked else f"{thing} {real}, not {asked}"
-    return _ask(text, questions, _said(real == asked), thought)
+    return _ask(text, questions, _said(real == asked), f"{thing} {asked}: {real}")
 
 
 def _truth_of_two(rng: Random) -> Draw:
@@ -137,7 +136,11 @@ def _truth_of_two(rng: Random) -> Draw:
     claim = f"the {things[0]} is {claims[0]} {word} the {things[1]} is {claims[1]}"
     answer = _said(all(facts) if word == "and" else any(facts))
     questions = [f"Is it true that {claim}?", f"Yes or no: {claim}.", f"Is this right: {claim}?"]
-    return _ask(text, questions, answer, f"{_said(facts[0])} {word} {_said(facts[1])}".lower())
+    steps = [
+        f"{thing} {claimed}: {colour} {_said(fact).lower()}"
+        for thing, claimed, colour, fact in zip(things, claims, colours, facts, strict=True)
+    ]
+    return _ask(text, questions, answer, f" {word} ".join(steps))
 
 
 # --- If it is so, then what? -----------------------------------------------------------------------------

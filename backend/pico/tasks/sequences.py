@@ -31,7 +31,7 @@ def _steps(rng: Random, start: int, step: int, shown: int) -> Draw:
         thought = f"{subtract_steps(values[1], values[0])};{add_steps(values[-2], step)}"
         return _next(values, thought)
     values.reverse()
-    thought = f"{subtract_steps(values[-3], values[-2])};{subtract_steps(values[-2], step)}"
+    thought = f"{subtract_steps(values[0], values[1])};{subtract_steps(values[-2], step)}"
     return _next(values, thought)
 
 

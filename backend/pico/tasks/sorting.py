@@ -16,7 +16,7 @@ def _groups(items: list[str], rank: dict[str, int]) -> str:
     groups: dict[int, list[str]] = {}
     for item in items:
         groups.setdefault(rank[item], []).append(item)
-    return ";".join(" ".join(groups[key]) for key in sorted(groups))
+    return "; ".join(" ".join(groups[key]) for key in sorted(groups))
 
 
 def _number_thought(numbers: list[int], *, ascending: bool) -> str:

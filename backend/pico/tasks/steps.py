@@ -138,3 +138,12 @@ def _divide_once(number: int, divisor: int) -> str:
         return step
     multiples = ",".join(str(divisor * factor) for factor in range(1, min(quotient + 2, 10)))
     return f"{multiples};{step}"
+
+
+def count_steps(items: Sequence[str], hits: Sequence[bool], mark: str = " ") -> str:
+    """Every item, a hit with the number of hits so far, and the total: `cat dog:1 cow dog:2; 2`."""
+    steps, count = [], 0
+    for item, hit in zip(items, hits, strict=True):
+        count += hit
+        steps.append(f"{item}:{count}" if hit else item)
+    return f"{mark.join(steps)}; {count}"

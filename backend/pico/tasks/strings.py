@@ -12,9 +12,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _numbered(words: list[str]) -> str:
-    return " ".join(
-        f"{place}{word}" if len(word) == 1 else f"{place} {word}" for place, word in enumerate(words, 1)
-    )
+    return " ".join(f"{place} {word}" for place, word in enumerate(words, 1))
 
 
 def _echo(rng: Random, *, invented: bool = False) -> Draw:
@@ -151,7 +149,7 @@ def _tier3(rng: Random) -> Draw:
     ]
     marks = ["-" if word in sequence[:place] else "+" for place, word in enumerate(sequence)]
     thought = " ".join(f"{word}{mark}" for word, mark in zip(sequence, marks, strict=True))
-    return Draw(prompts, join_words(list(dict.fromkeys(sequence))), f"unique {text}", thought)
+    return Draw(prompts, join_words(list(dict.fromkeys(sequence))), f"unique {text}", f"once: {thought}")
 
 
 def _tier4(rng: Random) -> Draw:

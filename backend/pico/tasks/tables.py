@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from backend.pico.tasks.base import Draw, Family
-from backend.pico.tasks.steps import subtract_steps, sum_steps
+from backend.pico.tasks.base import Draw, Family, Instance, grade_exact, join_words, normalise
+from backend.pico.tasks.steps import count_steps, subtract_steps, sum_steps
 from backend.pico.tasks.words import CATEGORIES, CITIES, FIRST_NAMES, ITEMS, JOBS
 
 _WORDS = {"city": CITIES, "job": JOBS, "colour": CATEGORIES["colour"], "animal": CATEGORIES["animal"]}
 _NUMBERS = ("age", *ITEMS)
-_MARKDOWN, _CSV, _WIDE = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,17 @@ class _Table:
 
     header: list[str]
     rows: list[list[str]]
-    text: str
+    is_markdown: bool
+
+    @property
+    def text(self) -> str:
+        """The table as printed in the prompt."""
+        rules = [["---"] * len(self.header)] if self.is_markdown else []
+        return "\n".join(self.line(row) for row in (self.header, *rules, *self.rows))
+
+    def line(self, row: list[str]) -> str:
+        """A row as printed: a space before every cell, so that a name is one token wherever it stands."""
+        return f"| {' | '.join(row)} |" if self.is_markdown else f"- {', '.join(row)}"
 
     def column(self, name: str) -> list[str]:
         """All cells under that header."""
@@ -45,17 +54,7 @@ def _table(rng: Random, rows: int, *, numeric: int, words: int, largest: int = 9
     names = rng.sample(FIRST_NAMES, rows)
     cells = [[name, *(columns[other][place] for other in others)] for place, name in enumerate(names)]
     header = ["name", *others]
-    return _Table(header, cells, _printed(rng, header, cells))
-
-
-def _printed(rng: Random, header: list[str], rows: list[list[str]]) -> str:
-    """As CSV, as Markdown without spaces, or small tables as Markdown with spaces around the bars."""
-    style = rng.choice((_CSV, _CSV, _MARKDOWN, _MARKDOWN, _WIDE if len(rows) <= 3 else _CSV))
-    if style == _CSV:
-        return "\n".join(",".join(row) for row in (header, *rows))
-    if style == _MARKDOWN:
-        return "\n".join(f"|{'|'.join(row)}|" for row in (header, ["-"] * len(header), *rows))
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+    return _Table(header, cells, rng.random() < 0.6)
 
 
 def _ask(table: _Table, questions: list[str], answer: str, thought: str) -> Draw:
@@ -66,8 +65,8 @@ def _ask(table: _Table, questions: list[str], answer: str, thought: str) -> Draw
 
 
 def _listed(table: _Table, rows: list[list[str]]) -> str:
-    """Rows in the same short form in every thought, after the header."""
-    return "; ".join(" ".join(row) for row in (table.header, *rows))
+    """The header and these rows as they are printed: copying is the surest way of finding."""
+    return "; ".join(table.line(row) for row in (table.header, *rows))
 
 
 # --- Look up ---------------------------------------------------------------------------------------------
@@ -82,8 +81,9 @@ def _cell(rng: Random, table: _Table, *, header: bool) -> Draw:
     else:
         questions = [f"What is the {asked} of {name}?", f"Which {asked} does {name} have?"]
     questions += [f"Find the {asked} of {name}.", f"{name}: {asked}?"]
-    steps = _listed(table, [row]) if header else " ".join(row)
-    return _ask(table, questions, answer, f"{steps}; {asked} {answer}" if header else steps)
+    steps = _listed(table, [row]) if header else table.line(row)
+    # Said with its name, as in "Rosa: 60": what belongs together is found together.
+    return _ask(table, questions, f"{name}: {answer}", f"{steps}; {asked} {answer}" if header else steps)
 
 
 def _row(rng: Random, table: _Table) -> Draw:
@@ -93,7 +93,20 @@ def _row(rng: Random, table: _Table) -> Draw:
     value = row[table.header.index(asked)]
     what = f"{value} {asked}" if asked in ITEMS else f"the {asked} {value}"
     questions = [f"Who has {what}?", f"Which person has {what}?", f"Name the person with {what}."]
-    return _ask(table, questions, row[0], " ".join(row))
+    return _ask(table, questions, row[0], table.line(row))
+
+
+def _rows(rng: Random, table: _Table, count: int) -> Draw:
+    """The rows of several people as they are printed, in the order of the question."""
+    rows = rng.sample(table.rows, count)
+    names = join_words([row[0] for row in rows])
+    questions = [
+        f"Show the rows of {names}.",
+        f"Give me the rows of {names}.",
+        f"Which rows belong to {names}?",
+        f"Copy the rows of {names}.",
+    ]
+    return _ask(table, questions, "\n".join(table.line(row) for row in rows), f"rows {names}")
 
 
 # --- Compare ---------------------------------------------------------------------------------------------
@@ -187,11 +200,10 @@ def _count(rng: Random, table: _Table) -> Draw:
         f"How many of them have {rule}?",
         f"What is the number of people with {rule}?",
     ]
-    steps = [
-        f"{value}{'<' if value < limit else '=' if value == limit else '>'}{limit} {sum(hits[: place + 1])}"
-        for place, value in enumerate(values)
+    compared = [
+        f"{value}{'<' if value < limit else '=' if value == limit else '>'}{limit}" for value in values
     ]
-    return _ask(table, questions, str(sum(hits)), f"{header}; {'; '.join(steps)}")
+    return _ask(table, questions, str(sum(hits)), f"{header}; {count_steps(compared, hits, '; ')}")
 
 
 def _total(header: str) -> str:
@@ -285,7 +297,7 @@ def _few_words(rng: Random, rows: int) -> _Table:
     place = next(place for place, header in enumerate(table.header) if header in _WORDS)
     values = rng.sample(_WORDS[table.header[place]], 2)
     cells = [[*row[:place], rng.choice(values), *row[place + 1 :]] for row in table.rows]
-    return _Table(table.header, cells, _printed(rng, table.header, cells))
+    return _Table(table.header, cells, table.is_markdown)
 
 
 # --- Tiers -----------------------------------------------------------------------------------------------
@@ -293,15 +305,21 @@ def _few_words(rng: Random, rows: int) -> _Table:
 
 def _tier1(rng: Random) -> Draw:
     words = rng.randrange(2)
-    return _cell(rng, _table(rng, rng.randint(2, 3), numeric=1 - words, words=words), header=False)
+    table = _table(rng, rng.randint(2, 3), numeric=1 - words, words=words)
+    return _cell(rng, table, header=False) if rng.random() < 0.5 else _rows(rng, table, 2)
 
 
 def _tier2(rng: Random) -> Draw:
+    if rng.random() < 0.4:
+        table = _table(rng, rng.randint(3, 5), numeric=1, words=rng.randrange(2))
+        return _rows(rng, table, rng.randint(2, 3))
     table = _table(rng, rng.randint(2, 3), numeric=1, words=1)
     return _cell(rng, table, header=False) if rng.random() < 0.6 else _row(rng, table)
 
 
 def _tier3(rng: Random) -> Draw:
+    if rng.random() < 0.3:
+        return _rows(rng, _table(rng, rng.randint(5, 6), numeric=1, words=1), rng.randint(3, 4))
     if rng.random() < 0.4:
         return _cell(rng, _table(rng, rng.randint(4, 5), numeric=2, words=1), header=True)
     kinds: tuple[Callable[[Random, _Table], Draw], ...] = (_compare, _extreme)
@@ -325,4 +343,9 @@ def _tier5(rng: Random) -> Draw:
     return rng.choice(kinds)(rng, _table(rng, rng.randint(5, 6), numeric=1, words=1))
 
 
-FAMILY = Family("tables", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5})
+def _grade(instance: Instance, text: str) -> bool:
+    """As grade_exact; a cell may come without the name of its row."""
+    return grade_exact(instance, text) or normalise(text) == normalise(instance.answer.rpartition(": ")[2])
+
+
+FAMILY = Family("tables", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5}, _grade)

@@ -15,7 +15,7 @@ def test_groups_put_in_order_are_the_answer(tier: int) -> None:
     for _ in range(200):
         instance = FAMILY.generate(rng, tier)
         kind, _, text = instance.thought.partition(": ")
-        groups = [group.split(" ") for group in text.split(";")]
+        groups = [group.split(" ") for group in text.split("; ")]
         if kind == "letters":
             ordered = [word for group in groups for word in sorted(group)]
         else:

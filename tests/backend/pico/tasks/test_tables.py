@@ -17,8 +17,8 @@ def draw(tier: int) -> list[Instance]:
 
 
 def rows_of(instance: Instance) -> list[dict[str, str]]:
-    """The rows of a CSV or Markdown table by header."""
-    lines = [re.split(r" ?[|,] ?", line.strip("| ")) for line in instance.key.splitlines()]
+    """The rows of a list or Markdown table by header."""
+    lines = [re.split(r" ?[|,] ?", line.strip("| ").removeprefix("- ")) for line in instance.key.splitlines()]
     header, *rest = [line for line in lines if set("".join(line)) != {"-"}]
     return [dict(zip(header, line, strict=True)) for line in rest]
 
@@ -36,7 +36,22 @@ def test_cells_are_looked_up(tier: int) -> None:
         asked = [header for header in rows_of(instance)[0] if re.search(rf"\b{header}\b", question)]
         if len(names) == 1 and len(asked) == 1:
             found += 1
-            assert names[0][asked[0]] == instance.answer
+            assert f"{names[0]['name']}: {names[0][asked[0]]}" == instance.answer
+            assert FAMILY.grade(instance, names[0][asked[0]]) and not FAMILY.grade(instance, names[0]["name"])
+    assert found > 50
+
+
+@pytest.mark.parametrize("tier", [1, 2, 3])
+def test_rows_are_copied_in_the_order_of_the_question(tier: int) -> None:
+    found = 0
+    for instance in draw(tier):
+        question = question_of(instance)
+        if "rows" in question:
+            found += 1
+            lines = instance.answer.splitlines()
+            names = [re.split(r"[ ,]+", line)[1] for line in lines]
+            assert set(lines) <= set(instance.key.splitlines())
+            assert ", ".join(names) in question
     assert found > 50
 
 

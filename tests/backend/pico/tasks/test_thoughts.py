@@ -87,14 +87,16 @@ def test_the_thought_of_a_computation_ends_with_the_answer(name: str, tier: int)
 @pytest.mark.parametrize("tier", TIERS)
 def test_the_thought_of_a_comparison_holds_and_names_the_answer(tier: int) -> None:
     for instance in draw("comparison", tier):
-        last = instance.thought.split(";")[-1]
-        found = re.fullmatch(r"([\d.]+)([<>])([\d.]+)", last)
-        if found is None:  # the best so far, or the best two
-            assert re.split("[:,]", last)[-1] == instance.answer
-            continue
-        assert (float(found[1]) < float(found[3])) == (found[2] == "<")
-        if instance.answer not in ("Yes", "No") and tier != 4:
-            assert instance.answer in (found[1], found[3])
+        if asked := re.fullmatch(r"(\d+)([<>])(\d+):(\d+)([<>])(\d+)", instance.thought):
+            assert asked.group(1, 3) == asked.group(4, 6)
+            assert instance.answer == ("Yes" if asked[2] == asked[5] else "No")
+        elif found := re.search(r"([\d.]+)([<>])([\d.]+);(max|min) (.+)$", instance.thought):
+            assert (float(found[1]) < float(found[3])) == (found[2] == "<")
+            assert found[5] == instance.answer
+            value = sum(map(float, found[5].split(" + ")))
+            assert value == float(found[1 if (found[2] == ">") == (found[4] == "max") else 3])
+        else:  # the best so far, or the best two
+            assert re.split("[;:,]", instance.thought)[-1] == instance.answer
 
 
 @pytest.mark.parametrize("tier", [4, 5])
