@@ -35,8 +35,8 @@ def penstock(*arguments: str, **environment: str) -> subprocess.CompletedProcess
 def test_check_of_the_default_folder() -> None:
     done = penstock("check", "policies/default")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "pico-small (engine), all-minilm-l6-v2 (encoder)" in done.stdout
-    assert "auto -> pico-small" in done.stdout
+    assert "pico-small (engine), pico-large (engine), all-minilm-l6-v2 (encoder)" in done.stdout
+    assert "auto -> pico-small" in done.stdout and "best -> pico-large" in done.stdout
 
 
 def test_check_names_every_place(tmp_path: Path) -> None:
