@@ -47,7 +47,7 @@ async def test_kill_nine_under_twenty_streams(start_server: StartServer) -> None
     started_s = time.monotonic()
     server = start_server()
     first_start_s = time.monotonic() - started_s
-    (pid,) = server.engine_pids()
+    pid = min(server.engine_pids())  # the first of the policies, pico-small, which the streams ask
     all_events = await _kill_under_load(server, pid)
     killed_s = time.monotonic()
 
