@@ -87,7 +87,7 @@ def _other_routes(
     text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
     health = HealthEndpoint(models, metrics)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
-    adapters = AdaptersEndpoint(keys, models, loading, settings.max_body_bytes)
+    adapters = AdaptersEndpoint(keys, models, loading, settings.max_body_bytes, settings.timeouts.total_s)
     return [
         door.route("POST", "/v1/load_lora_adapter", "other", adapters.load),
         door.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),

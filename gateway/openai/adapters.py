@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec import Meta
 from backend.errors import AdapterError, EngineUnavailable
 from gateway.adapters import check_may_load, loadable_folder
 from gateway.auth import KeyRing, Principal
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import InvalidRequest, NotFound, TimedOut
 from gateway.openai.models import model_entry
 from gateway.openai.parse import decode_body, typed
 from gateway.openai.shape import encode
@@ -49,12 +50,14 @@ class AdaptersEndpoint:
         models: ModelTable,
         loading: Mapping[str, AdapterLoading | None],
         max_body_bytes: int,
+        total_timeout_s: float,
     ) -> None:
         """`loading`: by the name of the base model."""
         self._keys = keys
         self._models = models
         self._loading = loading
         self._max_body_bytes = max_body_bytes
+        self._total_timeout_s = total_timeout_s
 
     async def load(self, call: Call) -> None:
         """Answer with the new model's entry."""
@@ -64,7 +67,7 @@ class AdaptersEndpoint:
         folder = loadable_folder(request.lora_path, check_may_load(principal, self._loading.get(base.name)))
         self._check_name(request, base, engine)
         try:
-            await engine.client.load_adapter(request.lora_name, str(folder))
+            await self._in_time(engine.client.load_adapter(request.lora_name, str(folder)))
         except AdapterError as error:
             raise InvalidRequest(str(error), param="lora_path", code="invalid_adapter") from None
         except EngineUnavailable:
@@ -80,12 +83,23 @@ class AdaptersEndpoint:
         base, engine = self._base(request.base_model)
         check_may_load(principal, self._loading.get(base.name))
         try:
-            await engine.client.unload_adapter(request.lora_name)
+            await self._in_time(engine.client.unload_adapter(request.lora_name))
         except AdapterError as error:
             raise NotFound(str(error), param="lora_name", code="adapter_not_found") from None
         except EngineUnavailable:
             raise engine.unavailable() from None
         await call.respond(encode({"id": request.lora_name, "object": "model", "deleted": True}))
+
+    async def _in_time(self, change: Awaitable[object]) -> None:
+        """Wait for the engine to do it. Raises TimedOut; it may be done later all the same."""
+        try:
+            async with asyncio.timeout(self._total_timeout_s):
+                await change
+        except TimeoutError:
+            raise TimedOut(
+                f"The engine did not do it within {self._total_timeout_s:g} s, and may do it yet: "
+                "GET /v1/models lists the adapters that are loaded."
+            ) from None
 
     def _check_name(self, request: LoadRequest, base: ServedModel, engine: EngineProvider) -> None:
         """Raise InvalidRequest for a name that is taken, or would make another's ambiguous."""

@@ -21,10 +21,15 @@ class ModelsEndpoint:
         self._models = models
 
     async def list(self, call: Call) -> None:
-        """All of them."""
+        """All of them, without those whose adapter has been unloaded."""
         self._keys.identify(call.authorization)
         entries = [model_entry(model.name, model) for model in self._models.models.values()]
-        entries += [model_entry(name, self._models.resolve(name)) for name in self._models.routes]
+        routes = [(name, self._models.resolve(name)) for name in self._models.routes]
+        entries += [
+            model_entry(name, model)
+            for name, model in routes
+            if model.engine is None or model.engine.is_loaded
+        ]
         entries += [model_entry(model.name, model) for model in self._models.adapted()]
         await call.respond(encode({"object": "list", "data": entries}))
 

@@ -108,9 +108,14 @@ class EngineProvider:
             raise self._not_loaded()
         return info.digest
 
+    @property
+    def is_loaded(self) -> bool:
+        """False when the engine is there and the adapter is not."""
+        return not self._adapter or not self.client.ready or self._adapter in self.client.adapters
+
     def check_loaded(self) -> None:
-        """Raise NotFound when the engine is there and the adapter is not."""
-        if self._adapter and self.client.ready and self._adapter not in self.client.adapters:
+        """Raise NotFound unless `is_loaded`."""
+        if not self.is_loaded:
             raise self._not_loaded()
 
     def _not_loaded(self) -> NotFound:

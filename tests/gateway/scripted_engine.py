@@ -42,6 +42,7 @@ class ScriptedEngine:
         self.adapters: dict[str, AdapterInfo] = {}
         self.lost: list[str] = []  # names of adapters that a restart has cost
         self.adapter_error = ""  # for every adapter, while it is set
+        self.is_stuck = False  # True: it says nothing to whoever loads or unloads
         self.cancelled: list[str] = []
         self.cancellation = asyncio.Event()
         self._hello = Hello(
@@ -95,6 +96,8 @@ class ScriptedEngine:
 
     def _adapter(self, message: LoadAdapter | UnloadAdapter, writer: asyncio.StreamWriter) -> None:
         """Adapters exist by name alone here; a name's digest grows with each loading."""
+        if self.is_stuck:
+            return
         if self.adapter_error or (isinstance(message, UnloadAdapter) and message.name not in self.adapters):
             _write(writer, AdapterResult(message.call_id, error=self.adapter_error or "no such adapter"))
             return

@@ -13,7 +13,7 @@ import pytest
 from backend.server.client import EngineClient
 from gateway.app import build_app
 from gateway.providers.engine import EngineProvider
-from gateway.settings import Settings
+from gateway.settings import Settings, Timeouts
 from policies.document import AdapterEntry, AdapterLoading, EngineModel, ModelEntry, Policies, Route
 from tests.gateway.conftest import REPLY, http_client
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -65,7 +65,7 @@ async def test_loaded_asked_replaced_and_unloaded(
     assert answer.status_code == 200 and answer.json()["parent"] == "ours"
     listed = {entry["id"]: entry for entry in (await http.get("/v1/models")).json()["data"]}
     assert listed["german"]["parent"] == "ours" and "root" not in listed["german"]
-    assert set(listed) == {"ours", "auto", "kind", "german"}, "the engine has no adapter `fixed`"
+    assert set(listed) == {"ours", "auto", "german"}, "the engine has no adapter `fixed`, where `kind` leads"
     assert (await http.get("/v1/models/ours:german")).json()["parent"] == "ours"
     for model in ("german", "ours:german"):
         body = (await ask(http, model)).json()
@@ -121,6 +121,37 @@ async def test_strangers_are_refused_before_their_body_is_read(http: httpx.Async
 async def test_an_adapter_of_the_policy_that_the_engine_lacks(http: httpx.AsyncClient) -> None:
     for answer in (await ask(http, "fixed"), await http.get("/v1/models/ours:fixed")):
         assert answer.status_code == 404 and "not loaded" in answer.json()["error"]["message"]
+
+
+async def test_a_route_is_listed_while_its_adapter_is_loaded(
+    http: httpx.AsyncClient, provider: EngineProvider, folder: Path
+) -> None:
+    await provider.client.load_adapter("fixed", str(folder / "one"))
+    assert await listed(http) == {"ours", "auto", "kind", "fixed"}
+    assert (await ask(http, "kind")).status_code == 200
+    await provider.client.unload_adapter("fixed")
+    assert await listed(http) == {"ours", "auto"}
+    for answer in (await ask(http, "kind"), await http.get("/v1/models/kind")):
+        assert answer.status_code == 404 and answer.json()["error"]["code"] == "model_not_found"
+
+
+async def listed(http: httpx.AsyncClient) -> set[str]:
+    return {entry["id"] for entry in (await http.get("/v1/models")).json()["data"]}
+
+
+async def test_an_engine_that_does_not_do_it_is_not_waited_for_for_ever(
+    provider: EngineProvider, engine: ScriptedEngine, folder: Path
+) -> None:
+    loading = AdapterLoading(principals=["default"], folders=[str(folder)])
+    model = EngineModel(checkpoint="/none", adapter_loading=loading)
+    policies = Policies(models={"ours": ModelEntry(engine=model)})
+    settings = Settings(timeouts=Timeouts(total_s=0.05))
+    engine.is_stuck = True
+    async with http_client(build_app(settings, policies, {"ours": provider})) as http:
+        for path, more in (("load", {"lora_path": str(folder / "one")}), ("unload", {})):
+            answer = await http.post(f"/v1/{path}_lora_adapter", json={"lora_name": "new"} | more)
+            assert answer.status_code == 504 and answer.json()["error"]["code"] == "timeout"
+    assert not provider.client._adapter_calls
 
 
 async def test_a_name_is_one_bases_or_goes_with_its_base(
