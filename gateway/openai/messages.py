@@ -64,7 +64,7 @@ def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
     thought = _thought(message, where)
     plain: dict[str, Any] = {
         "role": "system" if role == "developer" else str(role),
-        "content": _text(message, where),
+        "content": content_text(message, where),
     }
     if thought:
         plain["reasoning_content"] = thought
@@ -109,7 +109,8 @@ def _thought(message: dict[str, Any], where: str) -> str:
     return given[0][1] if given else ""
 
 
-def _text(message: dict[str, Any], where: str) -> str:
+def content_text(message: dict[str, Any], where: str) -> str:
+    """The text that a template reads; raises InvalidRequest naming the field at fault of message `where`."""
     content = message.get("content")
     if content is None and (_thought(message, where) or message.get("tool_calls")):
         return ""  # an answer that was cut while it was thought over, or of calls alone

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG, SWITCHES, ThinkingMode
 from gateway.errors import InvalidRequest
+from gateway.openai.messages import content_text
 from gateway.openai.support import unknown_field
 from gateway.openai.types import ChatRequest
 from policies.document import Effort, Reasoning
@@ -71,10 +72,10 @@ def fault_of_default(mode: ThinkingMode, policy: Reasoning) -> str:
     return ""
 
 
-def is_inside_thought(message: Mapping[str, Any]) -> bool:
-    """True when a final message, which the model is to continue, ends in the middle of a thought."""
-    text = message.get("content")
-    return isinstance(text, str) and text.rfind(OPEN_TAG) > text.rfind(CLOSE_TAG)
+def is_inside_thought(message: dict[str, Any]) -> bool:
+    """True when a final message, a valid one that is to be continued, ends in the middle of a thought."""
+    text = content_text(message, "messages[-1]")
+    return text.rfind(OPEN_TAG) > text.rfind(CLOSE_TAG)
 
 
 def _check_effort(effort: str | None) -> None:

@@ -195,6 +195,18 @@ async def test_a_thought_is_continued(
     assert answer["choices"][0]["message"]["content"] == " 12."
 
 
+async def test_a_thought_in_parts_is_continued(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    engine.script = says(tokenizer.encode(f"=12</think>{ANSWER}"))
+    parts = [{"type": "text", "text": text} for text in ("<think>Both are whole.", "7+5")]
+    messages = [*chat()["messages"], {"role": "assistant", "content": parts}]
+    answer = await ask(engine_http, messages=messages, continue_final_message=True, **HIGH)
+    assert answer["choices"][0]["message"]["reasoning_content"] == "=12"
+    assert answer["choices"][0]["message"]["content"] == ANSWER
+    assert tokenizer.decode(engine.requests[-1].prompt_token_ids).endswith("Both are whole.\n7+5")
+
+
 @pytest.mark.parametrize(
     ("asked", "param"),
     [
