@@ -1,0 +1,209 @@
+"""A stop string that is complete within an accepted draft: a real engine behind the socket, HTTP in front."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from backend.config import SpeculativeConfig
+from backend.engine.engine import Engine
+from backend.engine.runner import ModelRunner
+from backend.server.client import EngineClient
+from backend.speculative.base import Drafter
+from backend.types import Request, StepOutput
+from gateway.providers.engine import EngineProvider
+from tests.backend.speculative.drafters import GuessingDrafter, TreeDrafter
+from tests.backend.structured.pico import Pico
+from tests.gateway.conftest import MakeApp, http_client
+from tests.gateway.connection import events
+from tests.gateway.scripted_engine import ScriptedEngine
+
+END_OF_TEXT = 2
+ASKED: dict[str, Any] = {
+    "model": "ours",
+    "messages": [{"role": "user", "content": "Sort these words in alphabetical order: pear, stone, apple."}],
+    "reasoning_effort": "none",
+    "max_tokens": 60,
+    "temperature": 0.8,
+    "seed": 3,
+    "logprobs": True,
+    "logit_bias": {str(END_OF_TEXT): -100},
+}
+SKILL = 0.75
+DRAFTERS: dict[str, Callable[[Callable[[list[int]], int], int], Drafter]] = {
+    "chains": lambda next_token, size: GuessingDrafter(next_token, size, SKILL),
+    "trees": lambda next_token, size: TreeDrafter(next_token, size, SKILL),
+}
+
+
+@pytest.fixture(scope="module")
+def pico() -> Iterator[Pico]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = Pico()
+    yield found
+    found.compiler.close()
+    torch.set_num_threads(threads)
+
+
+class Live:
+    """Plays each request on a new engine, which a test can look into afterwards."""
+
+    def __init__(self, pico: Pico) -> None:
+        self._pico = pico
+        self.new_drafter: Callable[[], Drafter] | None = None
+        self.engine = self._new_engine()
+        self.prompt: list[int] = []
+        self.said: list[list[int]] = []  # tokens of each step
+
+    async def __call__(self, request: Request) -> AsyncIterator[StepOutput]:
+        engine = self.engine = self._new_engine()
+        self.prompt, self.said = request.prompt_token_ids, []
+        engine.add(request)
+        try:
+            while engine.has_work:
+                for output in engine.step():
+                    self.said.append(output.token_ids)
+                    yield output
+        finally:
+            engine.abort(request.request_id)
+
+    def _new_engine(self) -> Engine:
+        drafters = [self.new_drafter()] if self.new_drafter is not None else []
+        name = drafters[0].name if drafters else "none"
+        speculative = SpeculativeConfig(drafter=name, max_tokens=5, adaptive=False)
+        return self._pico.engine(
+            dtype="float32", num_pages=32, max_running=2, drafters=drafters, speculative=speculative
+        )
+
+
+@pytest.fixture
+def live(engine: ScriptedEngine, pico: Pico) -> Live:
+    found = Live(pico)
+    engine.script = found
+    return found
+
+
+@pytest.fixture
+async def http(make_app: MakeApp, engine: ScriptedEngine, pico: Pico) -> AsyncIterator[httpx.AsyncClient]:
+    client = EngineClient(engine.path)
+    await client.start()
+    await client.wait_ready(5)
+    async with http_client(make_app(EngineProvider("ours", client, pico.tokenizer))) as found:
+        yield found
+    await client.close()
+
+
+async def answer(http: httpx.AsyncClient, *, is_streamed: bool = False, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What a client sees of it."""
+    body = ASKED | more
+    if is_streamed:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    response = await http.post("/v1/chat/completions", json=body)
+    assert response.status_code == 200, response.text
+    if not is_streamed:
+        found = response.json()
+        choice = found["choices"][0]
+        parts = [(choice["message"]["content"], choice["logprobs"]["content"])]
+        reason = choice["finish_reason"]
+    else:
+        *chunks, end = events(response.content)
+        assert end == "[DONE]"
+        found = chunks[-1]
+        choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
+        parts = [
+            (choice["delta"].get("content") or "", (choice.get("logprobs") or {}).get("content") or [])
+            for choice in choices
+        ]
+        reason = choices[-1]["finish_reason"]
+    usage = {name: count for name, count in found["usage"].items() if isinstance(count, int)}
+    return {
+        "text": "".join(text for text, _ in parts),
+        "tokens": [record["token"] for _, records in parts for record in records],
+        "logprobs": [record["logprob"] for _, records in parts for record in records],
+        "reason": reason,
+        "usage": usage,
+    }
+
+
+async def idle(live: Live) -> Engine:
+    """The engine, when it has heard of the cancellation."""
+    async with asyncio.timeout(10):
+        while live.engine.has_work:
+            await asyncio.sleep(0)
+    return live.engine
+
+
+def stops_within_steps(pico: Pico, said: list[list[int]]) -> list[str]:
+    """Strings whose first end lies within a step's tokens; some begin in the step before."""
+    ids = [token for step in said for token in step]
+    texts = [pico.tokenizer.decode(ids[:n]) for n in range(len(ids) + 1)]
+    whole, found = texts[-1], []
+    first = 0
+    for step in said:
+        for begin in (texts[first], texts[max(0, first - 2)]) if len(step) > 2 else ():
+            stop = whole[len(begin) : len(texts[first + len(step) - 2])]
+            end = whole.find(stop) + len(stop)
+            if stop and len(texts[first]) < end < len(texts[first + len(step) - 1]):
+                found.append(stop)
+        first += len(step)
+    return found
+
+
+def next_of(known: list[int], vocab_size: int) -> Callable[[list[int]], int]:
+    """What comes next in `known`, anything behind another text."""
+    rng = random.Random(0)
+
+    def next_token(tokens: list[int]) -> int:
+        is_known = len(tokens) < len(known) and known[: len(tokens)] == tokens
+        return known[len(tokens)] if is_known else rng.randrange(vocab_size)
+
+    return next_token
+
+
+def assert_only_known(engine: Engine, plain: Engine) -> None:
+    """Pages are free, and what the prefix tree knows is what the plain engine computed."""
+    assert engine.kv.free_pages == engine.kv.num_pages and not engine.speculator.has_work
+    engine.kv.check_invariants([])
+    runners = (engine._runner, plain._runner)
+    nodes, wanted = engine.kv._tree._nodes, plain.kv._tree._nodes
+    assert nodes and nodes.keys() <= wanted.keys()
+    for digest, node in nodes.items():
+        mine, theirs = (
+            [layer[page] for layer in runner._storage.layers]
+            for runner, page in zip(runners, (node.page, wanted[digest].page), strict=True)
+            if isinstance(runner, ModelRunner)
+        )
+        for layer, other in zip(mine, theirs, strict=True):
+            assert torch.allclose(layer, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+async def test_the_text_ends_where_the_plain_one_ends(
+    http: httpx.AsyncClient, live: Live, pico: Pico, kind: str
+) -> None:
+    whole = await answer(http)
+    plain_engine = live.engine
+    known = [*live.prompt, *(token for step in live.said for token in step)]
+    live.new_drafter = lambda: DRAFTERS[kind](next_of(known, pico.vocab_size), pico.vocab_size)
+    assert (await answer(http))["text"] == whole["text"]
+    stops = stops_within_steps(pico, live.said)
+    assert len(stops) >= 4
+    drafted = live.new_drafter
+    for number, stop in enumerate(stops[:6]):
+        live.new_drafter = None
+        plain = await answer(http, stop=stop)
+        assert plain["reason"] == "stop" and plain["text"] == whole["text"].partition(stop)[0]
+        live.new_drafter = drafted
+        found = await answer(http, stop=stop, is_streamed=number % 2 == 0)
+        assert found.pop("logprobs") == pytest.approx(plain.pop("logprobs"), abs=1e-4)
+        assert found == plain
+        ends = [sum(map(len, live.said[:n])) for n in range(1, len(live.said) + 1)]
+        assert found["usage"]["completion_tokens"] not in ends, "the stop string was to end within a step"
+        assert_only_known(await idle(live), plain_engine)
