@@ -42,4 +42,5 @@ def pack(weight: Tensor, bias: Tensor | None, layout: WeightLayout) -> PackedWei
         best = packed.OnednnWeight(weight, bias)
     else:
         return plain
-    return packed.SmallWeight(plain, best) if weight.numel() <= packed.SMALL_ELEMENTS else best
+    size = weight.numel()
+    return packed.SmallWeight(plain, best, size) if size <= packed.SMALL_ELEMENTS else best

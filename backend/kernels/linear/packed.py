@@ -18,6 +18,9 @@ _ROWS_HINT = 16
 SMALL_ELEMENTS = 1 << 18
 """Up to here one row is faster in the plain layout: calling a packed one costs 10 to 20 us more."""
 
+_TINY_ELEMENTS, _FEW_ROWS = 1 << 16, 16
+"""So few elements are faster there with so many rows as well: those of drafts, or of a few streams."""
+
 _HALF_MAX = 65504.0
 """Fp16's largest number. Fp16 holds bf16 weights up to it exactly, those below 2^-14 to within 2^-25."""
 
@@ -52,17 +55,18 @@ class HalfWeight:
 
 
 class SmallWeight:
-    """Two layouts of a weight so small that calling a packed one costs more than one row's arithmetic."""
+    """Two layouts of a weight so small that calling a packed one costs more than few rows' arithmetic."""
 
-    __slots__ = ("_many_rows", "_one_row")
+    __slots__ = ("_few", "_few_rows", "_many_rows")
 
-    def __init__(self, one_row: PackedWeight, many_rows: PackedWeight) -> None:
-        self._one_row = one_row
+    def __init__(self, few_rows: PackedWeight, many_rows: PackedWeight, num_elements: int) -> None:
+        self._few_rows = few_rows
         self._many_rows = many_rows
+        self._few = _FEW_ROWS if num_elements <= _TINY_ELEMENTS else 1
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, K] → [T, N]."""
-        return self._one_row(x) if x.shape[0] == 1 else self._many_rows(x)
+        return self._few_rows(x) if x.shape[0] <= self._few else self._many_rows(x)
 
 
 def _direct(operator: Callable[..., Any]) -> Callable[..., Tensor]:

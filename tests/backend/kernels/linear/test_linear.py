@@ -17,7 +17,7 @@ def test_equals_linear(layout: WeightLayout, rows: int, columns: int, with_bias:
     weight = torch.randn(rows, columns, generator=generator).bfloat16().float()
     bias = torch.randn(rows, generator=generator) if with_bias else None
     multiply = pack(weight, bias, layout)
-    for count in (1, 2, 33):
+    for count in (1, 2, 16, 17, 33):
         x = torch.randn(count, columns, generator=generator)
         torch.testing.assert_close(multiply(x), F.linear(x, weight, bias), rtol=1e-4, atol=1e-4)
 
