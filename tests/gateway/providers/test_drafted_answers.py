@@ -1,8 +1,9 @@
-"""A stop string that is complete within an accepted draft: a real engine behind the socket, HTTP in front."""
+"""What clients see of answers with accepted drafts: a real engine behind the socket, HTTP in front."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -15,7 +16,6 @@ from backend.config import SpeculativeConfig
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.server.client import EngineClient
-from backend.speculative.base import Drafter
 from backend.types import Request, StepOutput
 from gateway.providers.engine import EngineProvider
 from tests.backend.speculative.drafters import GuessingDrafter, TreeDrafter
@@ -33,13 +33,33 @@ ASKED: dict[str, Any] = {
     "temperature": 0.8,
     "seed": 3,
     "logprobs": True,
-    "logit_bias": {str(END_OF_TEXT): -100},
 }
-SKILL = 0.75
-DRAFTERS: dict[str, Callable[[Callable[[list[int]], int], int], Drafter]] = {
-    "chains": lambda next_token, size: GuessingDrafter(next_token, size, SKILL),
-    "trees": lambda next_token, size: TreeDrafter(next_token, size, SKILL),
+ENDLESS: dict[str, Any] = {"logit_bias": {str(END_OF_TEXT): -100}}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "words": {"type": "string", "maxLength": 32},
+        "count": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+    "required": ["words", "count"],
+    "additionalProperties": False,
 }
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": SCHEMA, "strict": True}}
+    for name in ("sort", "count")
+]
+CONSTRAINED: dict[str, dict[str, Any]] = {
+    "required": {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False},
+    "named": {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "count"}}},
+    "strict schema": {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "words", "schema": SCHEMA, "strict": True},
+        }
+    },
+}
+SKILL, LITTLE_SKILL = 0.75, 0.4
+DRAFTERS = {"chains": GuessingDrafter, "trees": TreeDrafter}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +77,8 @@ class Live:
 
     def __init__(self, pico: Pico) -> None:
         self._pico = pico
-        self.new_drafter: Callable[[], Drafter] | None = None
+        self.new_drafter: Callable[[], GuessingDrafter] | None = None
+        self.drafter: GuessingDrafter | None = None
         self.engine = self._new_engine()
         self.prompt: list[int] = []
         self.said: list[list[int]] = []  # tokens of each step
@@ -75,7 +96,8 @@ class Live:
             engine.abort(request.request_id)
 
     def _new_engine(self) -> Engine:
-        drafters = [self.new_drafter()] if self.new_drafter is not None else []
+        self.drafter = self.new_drafter() if self.new_drafter is not None else None
+        drafters = [self.drafter] if self.drafter is not None else []
         name = drafters[0].name if drafters else "none"
         speculative = SpeculativeConfig(drafter=name, max_tokens=5, adaptive=False)
         return self._pico.engine(
@@ -101,34 +123,33 @@ async def http(make_app: MakeApp, engine: ScriptedEngine, pico: Pico) -> AsyncIt
 
 
 async def answer(http: httpx.AsyncClient, *, is_streamed: bool = False, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-    """What a client sees of it."""
+    """What a client has in the end."""
     body = ASKED | more
     if is_streamed:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     response = await http.post("/v1/chat/completions", json=body)
     assert response.status_code == 200, response.text
-    if not is_streamed:
-        found = response.json()
-        choice = found["choices"][0]
-        parts = [(choice["message"]["content"], choice["logprobs"]["content"])]
-        reason = choice["finish_reason"]
-    else:
+    if is_streamed:
         *chunks, end = events(response.content)
         assert end == "[DONE]"
-        found = chunks[-1]
+        usage = chunks[-1]["usage"]
         choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
-        parts = [
-            (choice["delta"].get("content") or "", (choice.get("logprobs") or {}).get("content") or [])
-            for choice in choices
-        ]
-        reason = choices[-1]["finish_reason"]
-    usage = {name: count for name, count in found["usage"].items() if isinstance(count, int)}
+        parts = [choice["delta"] for choice in choices]
+    else:
+        found = response.json()
+        usage = found["usage"]
+        choices = found["choices"]
+        parts = [choices[0]["message"]]
+    records = [r for choice in choices for r in (choice["logprobs"] or {}).get("content", ())]
+    calls = [call["function"] for part in parts for call in part.get("tool_calls", ())]
     return {
-        "text": "".join(text for text, _ in parts),
-        "tokens": [record["token"] for _, records in parts for record in records],
-        "logprobs": [record["logprob"] for _, records in parts for record in records],
-        "reason": reason,
-        "usage": usage,
+        "text": "".join(part.get("content") or "" for part in parts),
+        "names": [call["name"] for call in calls if "name" in call],
+        "arguments": "".join(call["arguments"] for call in calls),
+        "tokens": [record["token"] for record in records],
+        "logprobs": [record["logprob"] for record in records],
+        "reason": choices[-1]["finish_reason"],
+        "usage": {name: count for name, count in usage.items() if isinstance(count, int)},
     }
 
 
@@ -154,6 +175,12 @@ def stops_within_steps(pico: Pico, said: list[list[int]]) -> list[str]:
                 found.append(stop)
         first += len(step)
     return found
+
+
+def knowing(live: Live, pico: Pico, kind: str, skill: float) -> Callable[[], GuessingDrafter]:
+    """Makes drafters that know what was just answered."""
+    known = [*live.prompt, *(token for step in live.said for token in step)]
+    return lambda: DRAFTERS[kind](next_of(known, pico.vocab_size), pico.vocab_size, skill)
 
 
 def next_of(known: list[int], vocab_size: int) -> Callable[[list[int]], int]:
@@ -188,22 +215,42 @@ def assert_only_known(engine: Engine, plain: Engine) -> None:
 async def test_the_text_ends_where_the_plain_one_ends(
     http: httpx.AsyncClient, live: Live, pico: Pico, kind: str
 ) -> None:
-    whole = await answer(http)
+    whole = await answer(http, **ENDLESS)
     plain_engine = live.engine
-    known = [*live.prompt, *(token for step in live.said for token in step)]
-    live.new_drafter = lambda: DRAFTERS[kind](next_of(known, pico.vocab_size), pico.vocab_size)
-    assert (await answer(http))["text"] == whole["text"]
+    live.new_drafter = drafted = knowing(live, pico, kind, SKILL)
+    assert (await answer(http, **ENDLESS))["text"] == whole["text"]
     stops = stops_within_steps(pico, live.said)
     assert len(stops) >= 4
-    drafted = live.new_drafter
     for number, stop in enumerate(stops[:6]):
         live.new_drafter = None
-        plain = await answer(http, stop=stop)
+        plain = await answer(http, stop=stop, **ENDLESS)
         assert plain["reason"] == "stop" and plain["text"] == whole["text"].partition(stop)[0]
         live.new_drafter = drafted
-        found = await answer(http, stop=stop, is_streamed=number % 2 == 0)
+        found = await answer(http, stop=stop, is_streamed=number % 2 == 0, **ENDLESS)
         assert found.pop("logprobs") == pytest.approx(plain.pop("logprobs"), abs=1e-4)
         assert found == plain
         ends = [sum(map(len, live.said[:n])) for n in range(1, len(live.said) + 1)]
         assert found["usage"]["completion_tokens"] not in ends, "the stop string was to end within a step"
         assert_only_known(await idle(live), plain_engine)
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+@pytest.mark.parametrize("case", CONSTRAINED)
+async def test_calls_and_strict_schemas_are_the_same(
+    http: httpx.AsyncClient, live: Live, pico: Pico, case: str, kind: str
+) -> None:
+    plain = await answer(http, max_tokens=150, **CONSTRAINED[case])
+    assert SCHEMA["required"] == list(json.loads(plain["arguments"] or plain["text"]))
+    assert (plain["reason"], len(plain["names"])) == (
+        ("stop", 0) if case == "strict schema" else ("tool_calls", 1)
+    )
+    live.new_drafter = knowing(live, pico, kind, LITTLE_SKILL)
+    logprobs = plain.pop("logprobs")
+    for is_streamed in (False, True):
+        found = await answer(http, is_streamed=is_streamed, max_tokens=150, **CONSTRAINED[case])
+        assert found.pop("logprobs") == pytest.approx(logprobs, abs=1e-4)
+        assert found == plain
+        assert live.drafter is not None
+        drafted, accepted = map(sum, zip(*live.drafter.observed, strict=True))
+        assert 0 < accepted < drafted
+        await idle(live)
