@@ -6,14 +6,14 @@ What is *asked for* stays on both sides of a comparison. The rest only changes h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from backend.types import GrammarSpec, Request, SamplingParams, SequenceStatus
-from tests.backend.engine.pairs.stage import Record, Stage
+from tests.backend.engine.pairs.stage import PICO_SMALL, Record, Stage
 
 Ask = Callable[[Stage, str, Request], Request]
 
@@ -26,6 +26,8 @@ VICTIM = "v"
 VICTIMS_PROMPT = "Anna has 14 apples and buys 25 more. Then she gives 9 to Tom. How many are left?"
 TEMPERATURES = {"a": 0.0, "b": 0.8, "c": 1.2, VICTIM: 0.8}
 CANCELLED_AFTER_TOKENS = 9
+SEEDS = (7, 17, 27)
+"""Of the first choice. Weights may be trained anew: what one does not show at work, the next may."""
 FEW_PAGES = {3: 11, 4: 15, 6: 17}
 """By number of requests: where the newest of them loses its pages, late enough to have been at work."""
 LETTERS = GrammarSpec(kind="regex", text="[a-z ]{12,60}")
@@ -43,11 +45,13 @@ class Scene:
     stage: Stage
     features: tuple[Feature, ...]
     asked: dict[str, Request]
+    seed: int = SEEDS[0]
     record: Record = field(default_factory=Record)
 
     def changed_by(self, ask: Ask) -> set[str]:
         """The requests whose plain answer would be another without the feature that asks for this."""
-        others = requests(self.stage, [f for f in self.features if f.ask is not ask], self.asked)
+        features = [f for f in self.features if f.ask is not ask]
+        others = requests(self.stage, features, self.asked, self.seed)
         return {
             name
             for name, request in self.asked.items()
@@ -65,7 +69,9 @@ class Feature:
     happened: Callable[[Scene], set[str]]  # the requests on which it was at work
     is_asked_for: bool = False
     ask: Ask = lambda stage, name, request: request
-    engine: Mapping[str, object] = field(default_factory=dict)
+    engine: Mapping[str, object] = field(default_factory=dict)  # what Stage.engine is told
+    model: str = PICO_SMALL  # whose the drafter is
+    knows_others: bool = False  # it learns from outputs of other requests
     # When the victim of a cancellation has had enough of this feature; None: after some tokens.
     is_under_way: Callable[[Record, str], bool] | None = None
 
@@ -82,7 +88,19 @@ def engine_settings(features: Iterable[Feature], num_requests: int) -> list[dict
     return [values | {"num_pages": num_pages} for num_pages in pools]
 
 
-def requests(stage: Stage, features: Iterable[Feature], names: Iterable[str]) -> dict[str, Request]:
+def scenes(stage: Stage, features: tuple[Feature, ...]) -> Iterator[tuple[Scene, dict[str, object]]]:
+    """The same thing in ever other ways, each with the settings of its engine."""
+    prompts = [*PROMPTS, *([VICTIM] if CANCEL in features else [])]
+    names = [f"{p}/{i}" for p in prompts for i in range(2)] if CHOICES in features else prompts
+    for seed in SEEDS:
+        asked = requests(stage, features, names, seed)
+        for settings in engine_settings(features, len(asked)):
+            yield Scene(stage, features, asked, seed), settings
+
+
+def requests(
+    stage: Stage, features: Iterable[Feature], names: Iterable[str], seed: int
+) -> dict[str, Request]:
     """The requests of these names ("a", or "a/1" for a second choice) with these features."""
     found: dict[str, Request] = {}
     for name in names:
@@ -92,7 +110,7 @@ def requests(stage: Stage, features: Iterable[Feature], names: Iterable[str]) ->
             request_id=name,
             prompt_token_ids=stage.tokenizer.encode_chat([{"role": "user", "content": text}]),
             params=SamplingParams(
-                max_tokens=24, min_tokens=16, temperature=TEMPERATURES[prompt], seed=7 + int(choice or 0)
+                max_tokens=24, min_tokens=16, temperature=TEMPERATURES[prompt], seed=seed + int(choice or 0)
             ),
         )
         for feature in sorted(features, key=lambda feature: not feature.is_asked_for):
@@ -101,13 +119,13 @@ def requests(stage: Stage, features: Iterable[Feature], names: Iterable[str]) ->
     return found
 
 
-def _with_params(request: Request, **changes: Any) -> Request:  # noqa: ANN401
+def with_params(request: Request, **changes: Any) -> Request:  # noqa: ANN401
     params = msgspec.structs.replace(request.params, **changes)
     return msgspec.structs.replace(request, params=params)
 
 
 def _adapt(stage: Stage, prompt: str, request: Request) -> Request:
-    digests = dict(zip(("b", "c", VICTIM), stage.adapters, strict=True))
+    digests = dict(zip(("b", "c", VICTIM), itertools.cycle(stage.adapters), strict=False))
     return msgspec.structs.replace(request, adapter=digests.get(prompt, ""))
 
 
@@ -116,7 +134,7 @@ def _constrain(stage: Stage, prompt: str, request: Request) -> Request:
 
 
 def _penalise(stage: Stage, prompt: str, request: Request) -> Request:
-    return _with_params(
+    return with_params(
         request,
         repetition_penalty=1.0 if prompt == "b" else 1.3,
         presence_penalty=1.5 if prompt == "b" else 0.0,
@@ -125,11 +143,11 @@ def _penalise(stage: Stage, prompt: str, request: Request) -> Request:
 
 
 def _score(stage: Stage, prompt: str, request: Request) -> Request:
-    return _with_params(request, logprobs=3, prompt_logprobs=1 if prompt == "a" else None)
+    return with_params(request, logprobs=3, prompt_logprobs=1 if prompt == "a" else None)
 
 
 def _heat(stage: Stage, prompt: str, request: Request) -> Request:
-    return _with_params(request, temperature=1.0)
+    return with_params(request, temperature=1.0)
 
 
 def _predict(stage: Stage, prompt: str, request: Request) -> Request:
@@ -159,11 +177,17 @@ def _side_by_side(scene: Scene) -> set[str]:
     return found
 
 
-def _drafted(scene: Scene) -> set[str]:
+def drafted(scene: Scene) -> set[str]:
+    """Requests with accepted drafts, where some were rejected as well."""
     verified = scene.record.verified
-    every = [counts for found in verified.values() for counts in found]
-    assert any(accepted < drafted for drafted, accepted in every), "nothing was rejected"
+    if all(accepted == drafted for found in verified.values() for drafted, accepted in found):
+        return set()
     return {name for name, found in verified.items() if any(accepted for _, accepted in found)}
+
+
+def has_accepted(record: Record, name: str) -> bool:
+    """Whether a draft of this request was of use by now."""
+    return any(accepted for _, accepted in record.verified.get(name, []))
 
 
 def _cached(scene: Scene) -> set[str]:
@@ -211,9 +235,9 @@ DRAFTER = Feature(
     "drafter",
     "the plain answer with three mistakes as the prediction",
     "drafts were accepted, and some rejected",
-    _drafted,
+    drafted,
     ask=_predict,
-    is_under_way=lambda record, name: any(a for _, a in record.verified.get(name, [])),
+    is_under_way=has_accepted,
 )
 GRAMMAR = Feature(
     "grammar",

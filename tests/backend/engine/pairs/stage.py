@@ -1,8 +1,8 @@
-"""The embedded model with its adapters, the plain path, and engines that write down what they do."""
+"""An embedded model with its adapters, the plain path, and engines that write down what they do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,17 +15,23 @@ from backend.engine.base import StepResult
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
+from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import load_model
+from backend.speculative.base import Drafter
+from backend.speculative.draft_model import DraftModelDrafter
+from backend.speculative.loading import LoadedDrafters, OpenDrafters, load_drafters
+from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
+from backend.speculative.suffix import SuffixDrafter
 from backend.structured.compiler import GrammarCompiler
 from backend.tokenizer import Tokenizer
-from backend.types import GrammarSpec, Plan, Request, ScheduledChunk, StepOutput
+from backend.types import Draft, GrammarSpec, Plan, Request, ScheduledChunk, StepOutput
 from backend.types import Sequence as EngineSequence
 
 WEIGHTS = Path(__file__).parents[4] / "backend/pico/weights"
-PICO = WEIGHTS / "pico-small"
-ADAPTERS = ("json", "german", "codewords")
+PICO_SMALL, PICO_LARGE = "pico-small", "pico-large"
+ADAPTERS = {PICO_SMALL: ("json", "german", "codewords"), PICO_LARGE: ("json-large",)}
 _STEP_S = 0.001
 
 
@@ -46,6 +52,11 @@ class Record:
     def chunks(self, name: str) -> list[ScheduledChunk]:
         return [c for step in self.steps for c in step if c.sequence.request.request_id == name]
 
+    def begin(self) -> None:
+        """What was computed until now was only to prepare."""
+        self.steps.clear()
+        self.verified.clear()
+
 
 class RecordingRunner(ModelRunner):
     """Notes every plan."""
@@ -57,15 +68,53 @@ class RecordingRunner(ModelRunner):
         return super().run(plan)
 
 
-class RecordingDrafter(PredictionDrafter):
-    """Notes what became of its drafts; those that a grammar forces are not its own."""
+@dataclass(slots=True)
+class RecordingDrafter:
+    """Notes what became of another's drafts; those that a grammar forces are not its own."""
 
+    inner: Drafter
     record: Record
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def is_cheap(self) -> bool:
+        return self.inner.is_cheap
+
+    def propose(self, sequences: list[EngineSequence], ks: list[int]) -> Iterable[Draft]:
+        return self.inner.propose(sequences, ks)
 
     def observe(self, sequence: EngineSequence, num_drafted: int, num_accepted: int) -> None:
         found = self.record.verified.setdefault(sequence.request.request_id, [])
         found.append((num_drafted, num_accepted))
-        super().observe(sequence, num_drafted, num_accepted)
+        self.inner.observe(sequence, num_drafted, num_accepted)
+
+    def forget(self, sequence: EngineSequence) -> None:
+        self.inner.forget(sequence)
+
+
+class Silent(NgramDrafter):
+    """Never has a guess."""
+
+    def _propose(self, sequence: EngineSequence, k: int) -> list[int]:
+        return []
+
+
+class OthersDrafter(SuffixDrafter):
+    """Looks at other requests' outputs alone, never at the sequence's own text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own = Silent()
+
+
+WITHOUT_WEIGHTS: Mapping[str, Callable[[], Drafter]] = {
+    "prediction": PredictionDrafter,
+    "ngram": NgramDrafter,
+    "suffix": OthersDrafter,
+}
 
 
 class ReadyCompiler(GrammarCompiler):
@@ -91,36 +140,48 @@ class Clock:
 class Stage:
     """One set of weights and adapters; engines of any shape; plain answers, computed once each."""
 
-    def __init__(self) -> None:
-        self.tokenizer = Tokenizer.from_checkpoint(PICO)
-        self._config = self._configure()
-        self._model = load_model(self._config)
-        facts = runner_facts(self._config, self._model)
-        self.compiler = ReadyCompiler(PICO, facts.vocab_size, facts.eos_token_ids)
+    def __init__(self, model: str) -> None:
+        checkpoint = WEIGHTS / model
+        self.tokenizer = Tokenizer.from_checkpoint(checkpoint)
+        self._checkpoint = checkpoint
+        self._model = load_model(self._configure())
+        facts = runner_facts(self._configure(), self._model)
+        self.compiler = ReadyCompiler(checkpoint, facts.vocab_size, facts.eos_token_ids)
         self._store = AdapterStore(self._model.sites, AdapterLimits(), self._model.dtype, self._model.device)
-        infos = [self._store.load_now(name, WEIGHTS / "adapters" / name) for name in ADAPTERS]
+        infos = [self._store.load_now(name, WEIGHTS / "adapters" / name) for name in ADAPTERS[model]]
         self.adapters = [info.digest for info in infos]
+        self._drafters: dict[str, LoadedDrafters] = {}
         self._plain: dict[bytes, Record] = {}
 
     def close(self) -> None:
         self.compiler.close()
         self._store.close()
 
-    def engine(self, record: Record, **changes: object) -> Engine:
-        """An engine that writes into `record`."""
+    def engine(self, record: Record, drafter: str = "prediction", **changes: object) -> Engine:
+        """An engine with this drafter that writes into `record`."""
         config = self._configure(**changes)
         facts = runner_facts(config, self._model)
         storage = self._model.new_kv_storage(facts.num_pages)
         runner = RecordingRunner(self._model, storage, facts, config.max_running, self._store)
-        drafter = RecordingDrafter()
-        runner.record = drafter.record = record
+        opened = self._open(drafter, config, storage)
+        runner.observers += opened.observers
+        runner.keeps_layers = opened.reads_layers
+        drafters = [RecordingDrafter(each, record) for each in opened.drafters]
+        runner.record = record
         return Engine(
-            config, runner, Clock(), drafters=[drafter], adapters=self._store, grammars=self.compiler
+            config, runner, Clock(), drafters=drafters, adapters=self._store, grammars=self.compiler
         )
+
+    def _open(self, drafter: str, config: EngineConfig, storage: KVStorage) -> OpenDrafters:
+        if drafter in WITHOUT_WEIGHTS:
+            return OpenDrafters([WITHOUT_WEIGHTS[drafter]()], [], reads_layers=False)
+        if drafter not in self._drafters:
+            self._drafters[drafter] = load_drafters(config, self._model)
+        return self._drafters[drafter].open(storage)
 
     def plain(self, request: Request) -> Record:
         """The request by itself, with everything off that it did not ask for."""
-        bare = msgspec.structs.replace(request, request_id="plain", prediction_token_ids=[])
+        bare = msgspec.structs.replace(request, request_id="plain", prediction_token_ids=[], draft=None)
         key = msgspec.msgpack.encode(bare)
         if key not in self._plain:
             record = Record()
@@ -132,17 +193,28 @@ class Stage:
             self._plain[key] = record
         return self._plain[key]
 
-    @staticmethod
-    def _configure(**changes: object) -> EngineConfig:
-        values: dict[str, object] = {"max_running": 8, "num_pages": 256, "max_batch_tokens": 512} | changes
+    def _configure(self, **changes: object) -> EngineConfig:
+        values: dict[str, object] = {
+            "max_running": 8,
+            "num_pages": 256,
+            "max_batch_tokens": 512,
+            "speculative": SpeculativeConfig(adaptive=False),
+        }
         return EngineConfig(
             model="pico",
-            checkpoint=str(PICO),
+            checkpoint=str(self._checkpoint),
             device="cpu",
             dtype="float32",
-            speculative=SpeculativeConfig(adaptive=False),
-            **values,  # type: ignore[arg-type]
+            **(values | changes),  # type: ignore[arg-type]
         )
+
+
+def check_nothing_is_left(engine: Engine) -> None:
+    """All pages are free, a draft model's too."""
+    assert engine.kv.free_pages == engine.kv.num_pages
+    for drafter in engine.speculator._drafters.values():
+        if isinstance(drafter, RecordingDrafter) and isinstance(drafter.inner, DraftModelDrafter):
+            assert drafter.inner.kv.free_pages == drafter.inner.kv.num_pages
 
 
 def play(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.backend.engine.pairs.drafters import DRAFTERS, OTHERS
 from tests.backend.engine.pairs.features import FEATURES
 
 DOCUMENT = Path(__file__).parents[4] / "ARCHITECTURE.md"
@@ -19,6 +20,11 @@ def table() -> str:
     for number, name in enumerate(names):
         cells = ["="] * (number + 1) + [""] * (len(names) - number - 1)
         rows.append(f"| {name} | {' | '.join(cells)} |")
+    names = [feature.name for feature in OTHERS]
+    rows += ["", f"| Drafter | Model | In the test | alone | {' | '.join(names)} |"]
+    rows.append(f"|---|---|---|:-:|{':-:|' * len(names)}")
+    all_equal = " | ".join(["="] * (1 + len(names)))
+    rows += [f"| {drafter.name} | {drafter.model} | {drafter.test} | {all_equal} |" for drafter in DRAFTERS]
     return "\n".join(rows) + "\n"
 
 
