@@ -78,6 +78,27 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def refused_grammars(canary: str) -> list[dict[str, Any]]:
+    """Wrong words on what the answer must look like; the caller, and nobody else, reads a bit of them."""
+    nowhere = {"type": "object", "properties": {"a": {"$ref": f"#/$defs/{canary}"}}}
+    loose = {"type": "object", "properties": {canary: {"type": "string"}}, "additionalProperties": False}
+    formats = [
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": strict}}
+        for schema, strict in ((nowhere, None), (loose, True))
+    ]
+    return [
+        {"guided_grammar": f'start: "{canary}" {canary}'},
+        {"guided_grammar": f"start: {canary}", "stream": True},
+        {"guided_grammar": f'{canary} ::= "a'},
+        {"guided_regex": f"({canary}"},
+        {"guided_json": {"type": "object", "properties": {"a": {"type": canary}}}},
+        {"guided_json": f'{{"type": "{canary}'},
+        {"structured_outputs": {"regex": f"[{canary}"}},
+        {"response_format": {"type": canary}},
+        *[{"response_format": each} for each in formats],
+    ]
+
+
 def test_prompts_and_keys_stay_inside(
     http: httpx.Client, server: Server, collector: HttpCollector, canary: str
 ) -> None:
@@ -86,6 +107,10 @@ def test_prompts_and_keys_stay_inside(
         if response.status_code != 200:
             assert canary not in response.text, (path, body.keys(), response.text[:500])
         assert canary not in str(response.headers)
+    for fields in refused_grammars(canary):
+        question = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
+        response = http.post("/v1/chat/completions", json=question | fields)
+        assert response.status_code == 400 and len(response.text) < 1000, (fields, response.text)
     broken = f'{{"messages": "{canary}", oops'.encode()
     raw = http.post("/v1/chat/completions", content=broken, headers={"content-type": "application/json"})
     assert raw.status_code == 400 and canary not in raw.text
