@@ -102,6 +102,11 @@ class GrammarCompiler:
             return build(sandbox.check(text), self._vocabulary)
         except SandboxEnded as error:
             raise _OverLimit(_refusal(error), spec.param) from None
+        except OSError as error:  # the machine's fault; it must not cost the engine its life
+            raise _OverLimit(
+                f"no process to try the grammar out in could be started ({error.strerror}); try again later",
+                spec.param,
+            ) from None
         except ValueError as error:
             raise RequestError(_refusal(error), spec.param) from None
         finally:

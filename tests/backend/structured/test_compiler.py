@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import time
@@ -96,6 +97,21 @@ def test_what_waits_and_what_is_kept_is_bounded(
         compiler.submit(GrammarSpec(kind="regex", text="z"))
     with pytest.raises(RequestError):
         slow.result(timeout=60)
+
+
+def test_without_a_process_to_be_had_grammars_are_refused_until_there_is_one() -> None:
+    found = GrammarCompiler(PICO, 1536, [2], LIMITS)
+
+    def exhausted(*args: object, **options: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(subprocess, "Popen", exhausted)
+            assert "temporarily unavailable" in str(refusal(found, GOOD))
+        found.submit(GOOD).result(timeout=60)
+    finally:
+        found.close()
 
 
 def test_closing_does_not_wait_for_anything() -> None:
