@@ -171,7 +171,7 @@ def stops_within_steps(pico: Pico, said: list[list[int]]) -> list[str]:
         for begin in (texts[first], texts[max(0, first - 2)]) if len(step) > 2 else ():
             stop = whole[len(begin) : len(texts[first + len(step) - 2])]
             end = whole.find(stop) + len(stop)
-            if stop and len(texts[first]) < end < len(texts[first + len(step) - 1]):
+            if stop and "\ufffd" not in stop and len(texts[first]) < end < len(texts[first + len(step) - 1]):
                 found.append(stop)
         first += len(step)
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,53 @@ async def test_log_probabilities_are_those_of_every_token(
     assert found == tokens
     engine.script = says_with_logprobs(tokenizer.encode(SAY))
     assert added_up(await stream(engine_http, logprobs=True)) == (None, [("say", ARGUMENTS)])
+
+
+def says_in_steps(ids: list[int], sizes: Iterable[int]) -> Script:
+    """Several tokens a step, as where drafts are accepted."""
+
+    async def script(request: Request) -> AsyncIterator[StepOutput]:
+        left = list(ids)
+        for size in itertools.cycle(sizes):
+            step, left = left[:size], left[size:]
+            records = [TokenLogprobs(token_id, -0.5, []) for token_id in step]
+            reason: FinishReason | None = None if left else "length"
+            yield StepOutput(request_id="", token_ids=step, logprobs=records, finish_reason=reason)
+            if not left:
+                return
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"parallel_tool_calls": False}, {"stop": ["beside"]}, {"stop": ["Well"]}, {"tool_choice": "none"}],
+    ids=str,
+)
+async def test_how_many_tokens_a_step_gives_changes_nothing(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer, asked: dict[str, Any]
+) -> None:
+    ids = tokenizer.encode(f"Well, I look. {SAY}\n{CLOCK} and beside {SAY} that")
+    found: list[object] = []
+    for sizes in ((1,), (2, 5), (7, 1, 3), (1000,)):
+        engine.script = says_in_steps(ids, sizes)
+        response = await engine_http.post(CHAT, json=chat(logprobs=True, **asked))
+        body = response.json()
+        choice, usage = body["choices"][0], body["usage"]["completion_tokens"]
+        calls = called(choice) if "tool_calls" in choice["message"] else []
+        tokens = [entry["token"] for entry in choice["logprobs"]["content"]]
+        found.append((choice["message"]["content"], calls, choice["finish_reason"], tokens, usage))
+        asked_for_usage = {"stream_options": {"include_usage": True}}
+        streamed = await engine_http.post(
+            CHAT, json=chat(stream=True, logprobs=True, **asked, **asked_for_usage)
+        )
+        *events_of_choice, last, _ = events(streamed.content)
+        choices = [event["choices"][0] for event in events_of_choice]
+        content, calls = added_up(choices)
+        tokens = [entry["token"] for c in choices if c["logprobs"] for entry in c["logprobs"]["content"]]
+        usage = last["usage"]["completion_tokens"]
+        found.append((content, calls, choices[-1]["finish_reason"], tokens, usage))
+    assert [each for each in found if each != found[0]] == []
 
 
 async def test_a_thought_comes_before_calls(
