@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
-from llguidance import LLMatcher
-
 from backend.engine.report import GrammarReport
 from backend.errors import RequestError
+from backend.structured.automata import Automaton
 from backend.structured.compiler import GrammarCompiler, start
 from backend.types import Draft, DraftTree, Request, ScheduledChunk, Sequence, TokenGrammar
 
@@ -26,7 +25,7 @@ class Grammars:
 
     def __init__(self, compiler: GrammarCompiler | None) -> None:
         self._compiler = compiler
-        self._pending: dict[Sequence, Future[LLMatcher]] = {}
+        self._pending: dict[Sequence, Future[Automaton]] = {}
         self._forced: dict[Sequence, tuple[int, list[int]]] = {}  # tokens it had when these were drafted
         self._num_forced = 0  # tokens in outputs, since the last report
 
@@ -35,7 +34,7 @@ class Grammars:
         """True while a sequence waits for its grammar."""
         return bool(self._pending)
 
-    def submit(self, request: Request) -> Future[LLMatcher] | None:
+    def submit(self, request: Request) -> Future[Automaton] | None:
         """Begin to compile; None for requests without a grammar. Raises RequestError or QueueFull."""
         if request.grammar is None:
             return None
@@ -43,7 +42,7 @@ class Grammars:
             raise RequestError("this model has no tokenizer to write grammars in", request.grammar.param)
         return self._compiler.submit(request.grammar)
 
-    def follow(self, sequence: Sequence, found: Future[LLMatcher]) -> None:
+    def follow(self, sequence: Sequence, found: Future[Automaton]) -> None:
         """The sequence is in the queue and waits for `found`; `settle` lets it go."""
         sequence.is_blocked = True
         self._pending[sequence] = found

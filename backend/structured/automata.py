@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import any_to_lark
 
 from backend.structured.automaton_text import UNREAD
-from backend.structured.grammar import reason
+from backend.structured.reason import reason
 from backend.structured.vocabulary import Vocabulary
 
 _LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 """The library's defaults bound one mask to some 20 ms; states take 1 to 2 KiB each."""
+
+
+class Automaton:
+    """A grammar's automaton at its start, for all sequences that follow it.
+
+    What it was asked by any of them stays in it, by way of rejected drafts too: sooner or later that takes
+    some grammars to the limit of states, and whoever follows must go on with one that was built anew.
+    """
+
+    __slots__ = ("_build_anew", "is_spent", "matcher")
+
+    def __init__(self, matcher: LLMatcher, build_anew: Callable[[], LLMatcher] | None = None) -> None:
+        """`build_anew`: None when that takes too long to be done between two steps."""
+        self.matcher = matcher
+        self.is_spent = False  # nobody should begin with it any more
+        self._build_anew = build_anew
+
+    def successor_of(self, spent: LLMatcher) -> LLMatcher | None:
+        """The start to be used in place of one that has led to a limit; None when there is none."""
+        if self.matcher is spent:
+            if self._build_anew is None:
+                self.is_spent = True
+                return None
+            self.matcher = self._build_anew()
+        return self.matcher
 
 
 def read(text: str) -> str:

@@ -8,13 +8,12 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
-from llguidance import LLMatcher
-
 from backend.errors import CheckpointError, QueueFull, RequestError
-from backend.structured.automata import build
+from backend.structured.automata import Automaton, build
 from backend.structured.automaton_text import automaton_text
 from backend.structured.grammar import Grammar
 from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits
@@ -27,6 +26,9 @@ _NUM_SANDBOXES = 2
 _MAX_PENDING = 256
 _MAX_CACHED = 256
 _RETRY_S = 2.0
+
+_LONGEST_PAUSE_S = 0.02
+"""An automaton that is built so fast is built anew by the engine's loop, when it has met a limit."""
 
 
 class GrammarCompiler:
@@ -49,15 +51,15 @@ class GrammarCompiler:
         for sandbox in self._all:
             self._sandboxes.put(sandbox)
         self._lock = Lock()
-        self._found: OrderedDict[bytes, Future[LLMatcher]] = OrderedDict()  # the longest unused first
+        self._found: OrderedDict[bytes, Future[Automaton]] = OrderedDict()  # the longest unused first
         self._times_s: deque[float] = deque()
 
-    def submit(self, spec: GrammarSpec) -> Future[LLMatcher]:
+    def submit(self, spec: GrammarSpec) -> Future[Automaton]:
         """The automaton's start, sooner or later, or RequestError. Raises QueueFull when too many wait."""
         key = _key(spec)
         with self._lock:
             future = self._found.get(key)
-            if future is not None and not _is_undecided(future):
+            if future is not None and not _is_of_no_use(future):
                 self._found.move_to_end(key)
                 return future
             if sum(not future.done() for future in self._found.values()) >= _MAX_PENDING:
@@ -88,18 +90,18 @@ class GrammarCompiler:
             for key in [key for key, future in self._found.items() if future.done()][:surplus]:
                 del self._found[key]
 
-    def _compile(self, spec: GrammarSpec) -> LLMatcher:
+    def _compile(self, spec: GrammarSpec) -> Automaton:
         started_s = time.monotonic()
         try:
             return self._build(spec)
         finally:
             self._times_s.append(time.monotonic() - started_s)
 
-    def _build(self, spec: GrammarSpec) -> LLMatcher:
+    def _build(self, spec: GrammarSpec) -> Automaton:
         text = automaton_text(spec, self._vocabulary)
         sandbox = self._sandboxes.get()
         try:
-            return build(sandbox.check(text), self._vocabulary)
+            return self._automaton(sandbox.check(text))
         except SandboxEnded as error:
             raise _OverLimit(_refusal(error), spec.param) from None
         except OSError as error:  # the machine's fault; it must not cost the engine its life
@@ -112,13 +114,25 @@ class GrammarCompiler:
         finally:
             self._sandboxes.put(sandbox)
 
+    def _automaton(self, text: str) -> Automaton:
+        """What the sandbox has found to be good."""
+        build_anew = partial(build, text, self._vocabulary)
+        started_s = time.monotonic()
+        matcher = build_anew()
+        is_quick = time.monotonic() - started_s < _LONGEST_PAUSE_S
+        return Automaton(matcher, build_anew if is_quick else None)
+
 
 class _OverLimit(RequestError):
     """Too slow or too large; the machine may have been busy, so this is tried again when asked again."""
 
 
-def _is_undecided(found: Future[LLMatcher]) -> bool:
-    return found.done() and not found.cancelled() and isinstance(found.exception(), _OverLimit)
+def _is_of_no_use(found: Future[Automaton]) -> bool:
+    """True when it is worth another try: it met a limit, or has taken others to one."""
+    if not found.done() or found.cancelled():
+        return False
+    error = found.exception()
+    return isinstance(error, _OverLimit) or (error is None and found.result().is_spent)
 
 
 def _refusal(against: Exception) -> str:
@@ -135,7 +149,7 @@ def open_compiler(
         return None
 
 
-def start(found: Future[LLMatcher]) -> Grammar:
+def start(found: Future[Automaton]) -> Grammar:
     """A sequence's own grammar from a finished compilation. Raises RequestError."""
     return Grammar(found.result(timeout=0))
 

@@ -37,8 +37,9 @@ def fill_masks(grammars: Sequence[tuple[int, Grammar]], masks: Mask, threads: LL
     threads.unsafe_compute_mask_ptr(
         [(grammar.matcher, row) for row, grammar in sound], masks.ctypes.data, 4 * num_words, num_rows
     )
-    for _, grammar in sound:
-        grammar.check()
+    for row, grammar in sound:
+        if grammar.matcher.is_error():
+            grammar.fill_mask(masks[row])  # which mends it, if that can be
     for row, grammar in grammars:
         if grammar.error:
             masks[row] = -1

@@ -19,6 +19,7 @@ import torch
 from llguidance import LLExecutor, LLMatcher
 
 from backend.sampling.sampler import Sampler, SamplingBatch
+from backend.structured.automata import Automaton
 from backend.structured.grammar import Grammar
 from backend.structured.mask import apply_grammars
 from backend.structured.parallel import fill_masks
@@ -62,9 +63,8 @@ class Guidance:
 
     def start(self, schema: Schema) -> Grammar:
         """The same as the engine has it."""
-        return Grammar(
-            LLMatcher(self._tokenizer, LLMatcher.grammar_from_json_schema(json.dumps(schema)), log_level=0)
-        )
+        text = LLMatcher.grammar_from_json_schema(json.dumps(schema))
+        return Grammar(Automaton(LLMatcher(self._tokenizer, text, log_level=0)))
 
 
 class _GuidanceWalk:

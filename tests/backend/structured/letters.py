@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from backend.structured.automata import build, read
+from backend.structured.automata import Automaton, build, read
 from backend.structured.automaton_text import automaton_text
 from backend.structured.grammar import Grammar
 from backend.structured.vocabulary import Vocabulary
@@ -22,7 +24,8 @@ def letters(*, has_tags: bool = True) -> Vocabulary:
 def grammar(text: str, vocabulary: Vocabulary | None = None, kind: str = "regex", **more: object) -> Grammar:
     spec = GrammarSpec(kind=kind, text=text, **more)  # type: ignore[arg-type]
     vocabulary = vocabulary or letters()
-    return Grammar(build(read(automaton_text(spec, vocabulary)), vocabulary))
+    build_anew = partial(build, read(automaton_text(spec, vocabulary)), vocabulary)
+    return Grammar(Automaton(build_anew(), build_anew))
 
 
 def allowed(found: Grammar) -> set[int]:

@@ -114,6 +114,21 @@ def test_without_a_process_to_be_had_grammars_are_refused_until_there_is_one() -
         found.close()
 
 
+def test_what_is_slow_to_build_and_has_met_a_limit_is_compiled_anew(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.0)
+    wanted = GrammarSpec(kind="regex", text="a[ab]+")
+    found = compiler.submit(wanted)
+    found.result(timeout=60)
+    one, other = start(found), start(found)
+    one.advance(0)
+    assert "too complex" in one.error and not other.error
+    anew = compiler.submit(wanted)
+    anew.result(timeout=60)
+    assert anew is not found and compiler.submit(wanted) is anew
+
+
 def test_closing_does_not_wait_for_anything() -> None:
     started_s = time.monotonic()
     GrammarCompiler(PICO, 1536, [2], LIMITS).close()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+import random
 
-from backend.structured.automata import build
+import numpy as np
+import pytest
+from llguidance import LLExecutor, LLParserLimits
+
+from backend.structured import automata
+from backend.structured.automata import Automaton, build
 from backend.structured.automaton_text import automaton_text
 from backend.structured.grammar import Grammar
+from backend.structured.parallel import fill_masks
 from backend.types import DraftTree, GrammarSpec
 from tests.backend.structured.letters import AB, END, TOKENS, allowed, bits, grammar, ids, letters
 
@@ -115,7 +121,84 @@ def test_after_an_error_everything_is_allowed_and_nothing_is_over() -> None:
 
 def test_sequences_of_one_grammar_are_independent() -> None:
     vocabulary = letters()
-    start = build(automaton_text(GrammarSpec(kind="regex", text="ab|ac"), vocabulary), vocabulary)
+    matcher = build(automaton_text(GrammarSpec(kind="regex", text="ab|ac"), vocabulary), vocabulary)
+    start = Automaton(matcher)
     one, other = Grammar(start), Grammar(start)
     one.advance(ord("a"))
     assert allowed(one) == set(ids("bc")) and allowed(other) == {*ids("a"), AB}
+
+
+GROWING = "[ab]*a[ab]{10}c|x+"
+"""New states of the automaton with almost every draft of a and b."""
+
+
+@pytest.fixture
+def few_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for a few drafts."""
+    monkeypatch.setattr(automata, "_LIMITS", LLParserLimits(max_lexer_states=80, verbose_errors=False))
+
+
+def drafts_of_letters(count: int) -> list[list[int]]:
+    rng = random.Random(0)
+    return [ids("".join(rng.choices("ab", k=12))) for _ in range(count)]
+
+
+def masks_behind(kept: list[int], draft: list[int]) -> list[set[int]]:
+    """Those of the plain path, for as long as it goes."""
+    plain, found = grammar(GROWING), []
+    for token in [*kept, *draft]:
+        found.append(allowed(plain))
+        plain.advance(token)
+    return [*found[len(kept) :], allowed(plain)]
+
+
+@pytest.mark.usefixtures("few_states")
+def test_rejected_drafts_take_no_grammar_to_its_limits() -> None:
+    found, kept = grammar(GROWING), ids("ab")
+    for token in kept:
+        found.advance(token)
+    for draft in drafts_of_letters(30):
+        rows = np.full((13, WORDS), -1, dtype=np.int32)
+        found.fill_masks(rows, draft)
+        assert not found.error and found.filter_drafts(draft) == 12
+    assert [bits(row) for row in rows] == masks_behind(kept, draft)
+    found.advance(ord("a"))
+    found.rollback(2)
+    assert allowed(found) == masks_behind(kept[:1], [])[0]
+
+
+@pytest.mark.usefixtures("few_states")
+def test_what_one_sequence_asks_harms_no_other() -> None:
+    one = grammar(GROWING)
+    other = Grammar(one._automaton)
+    for draft in drafts_of_letters(20):
+        one.fill_masks(np.full((13, WORDS), -1, dtype=np.int32), draft)
+    rows = np.full((13, WORDS), -1, dtype=np.int32)
+    other.fill_masks(rows, draft)
+    assert not other.error and [bits(row) for row in rows] == masks_behind([], draft)
+
+
+@pytest.mark.usefixtures("few_states")
+def test_nor_do_trees_of_them() -> None:
+    found = grammar(GROWING)
+    drafts = drafts_of_letters(30)
+    for one, other in zip(drafts[::2], drafts[1::2], strict=True):
+        tree = DraftTree((*one, *other), (*range(-1, 11), -1, *range(12, 23)))
+        rows = np.full((25, WORDS), -1, dtype=np.int32)
+        assert found.allowed_nodes(tree) == list(range(24))
+        found.fill_masks(rows, tree)
+        assert not found.error
+    masks = [bits(row) for row in rows]
+    assert masks[:13] == masks_behind([], one) and masks[13:] == masks_behind([], other)[1:]
+
+
+@pytest.mark.parametrize("threads", [None, LLExecutor(2)])
+def test_an_automaton_that_failed_is_built_anew(threads: LLExecutor | None) -> None:
+    grammars = [grammar("ab|ac") for _ in range(9)]
+    for each in grammars:
+        each.advance(ord("a"))
+    grammars[4].matcher.consume_token(ord("x"))
+    assert grammars[4].matcher.is_error()
+    masks = np.zeros((9, WORDS), dtype=np.int32)
+    fill_masks(list(enumerate(grammars)), masks, threads)
+    assert all(bits(row) == set(ids("bc")) for row in masks) and not grammars[4].error

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from llguidance import LLMatcher
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.base import StepResult
@@ -24,6 +23,7 @@ from backend.speculative.loading import LoadedDrafters, OpenDrafters, load_draft
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.suffix import SuffixDrafter
+from backend.structured.automata import Automaton
 from backend.structured.compiler import GrammarCompiler
 from backend.tokenizer import Tokenizer
 from backend.types import Draft, GrammarSpec, Plan, Request, ScheduledChunk, StepOutput
@@ -120,7 +120,7 @@ WITHOUT_WEIGHTS: Mapping[str, Callable[[], Drafter]] = {
 class ReadyCompiler(GrammarCompiler):
     """Grammars are there at once: what a step does must not depend on how fast they are compiled."""
 
-    def submit(self, spec: GrammarSpec) -> Future[LLMatcher]:
+    def submit(self, spec: GrammarSpec) -> Future[Automaton]:
         found = super().submit(spec)
         wait([found])
         return found
