@@ -4,6 +4,7 @@ With acceptance p, k drafts give 1 + p + p² + … + p^k tokens. What a step wit
 one without, is measured for the batch size at hand. Lengths are those that promise most tokens per second,
 and 0 unless that is clearly more than without. Both figures are learned all the time. Of trees, lengths are
 depths, p is that of a level, and each level costs as many drafts as the trees before had nodes for it.
+A drafter may give less than it is asked for: what it is asked for is what is judged and what is chosen.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ _MEMORY = 0.9
 _PRIOR_MEMORY = 0.98
 """The same for what new sequences are believed to be like."""
 
-_PRIOR_WEIGHT = 4.0
-"""Trials that the prior counts for in a new sequence."""
+_GUESS_WEIGHT, _PRIOR_WEIGHT = 4.0, 12.0
+"""Trials that the prior counts for in a new sequence: at first, and when it rests on so many itself."""
 
-_REST = 0.005
-"""Share of bad experience that each step without drafts makes forget: they are tried again, seldom."""
+_REST = 0.002
+"""Share of bad experience that each step without drafts makes forget, where drafts double a step's time: they
+are tried again, seldom, and the more often the less a trial costs."""
+
+_LEAST_TRIAL_COST = 0.2
+"""In plain steps; what a trial is thought to cost at least."""
 
 _DOUBT = 0.001
 """The same for the measured cost of steps with drafts: one hiccup must not end all drafting for ever."""
@@ -31,8 +36,8 @@ _DOUBT = 0.001
 _THRESHOLDS = np.array([0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.15, 0.1, 0.06, 0.03])[:, None]
 """A draft token is worth it when it survives with at least such a probability: the candidates."""
 
-_START_GAIN = 1.15
-_STOP_GAIN = 1.08
+_START_GAIN = 1.1
+_STOP_GAIN = 1.04
 """Drafting begins when it promises so many times the speed without, and ends when it promises less."""
 
 _RISE, _FALL = 0.1, 0.5
@@ -40,6 +45,9 @@ _RISE, _FALL = 0.1, 0.5
 
 _FIRST_PLAIN_STEPS = 3
 """Steps without drafts at every new size of the batch, before the first with."""
+
+_FIRST_DRAFTED_STEPS = 2
+"""Steps with about as many drafts before it is believed what they take: the very first may only warm up."""
 
 _MEASURE_EVERY_STEPS = 96
 """After so many steps with drafts, one without: to know what that takes."""
@@ -50,8 +58,12 @@ _FIRST_GUESS = 0.05
 _FIXED_SHARE = 0.5
 """Of what drafts add to a step, so much is there with the first: where only longer ones were measured."""
 
-_TRIAL_STEPS = 8
-"""Steps with drafts before they are judged as a whole."""
+_SLOPE_BEYOND = 0.8
+"""More than were measured add this much of what those took each: lengths are tried rather than shunned."""
+
+_TRIAL_STEPS, _TRIAL_GAIN = 8, 0.95
+"""Steps with drafts before they are judged as a whole, and what they must promise until then: a few
+verifications are often unlucky ones."""
 
 _JUDGE_MEMORY = 0.95
 """Weight that older steps keep in that."""
@@ -67,13 +79,14 @@ _SHORT_REST_STEPS, _LONG_REST_STEPS = 48, 1024
 class Acceptance:
     """How likely a draft token is accepted when all before it were; for one sequence and drafter."""
 
-    tried: float = _PRIOR_WEIGHT
-    accepted: float = 0.7 * _PRIOR_WEIGHT
+    tried: float = _GUESS_WEIGHT
+    accepted: float = 0.7 * _GUESS_WEIGHT
     memory: float = _MEMORY
 
     def child(self) -> Acceptance:
         """A start for a new sequence."""
-        return Acceptance(_PRIOR_WEIGHT, _PRIOR_WEIGHT * self.rate)
+        weight = min(self.tried, _PRIOR_WEIGHT)
+        return Acceptance(weight, weight * self.rate)
 
     @property
     def rate(self) -> float:
@@ -85,9 +98,9 @@ class Acceptance:
         self.tried = self.memory * self.tried + min(num_drafted, num_accepted + 1)
         self.accepted = self.memory * self.accepted + num_accepted
 
-    def rest(self) -> None:
+    def rest(self, share: float) -> None:
         """Nothing was drafted: slowly forget why."""
-        self.accepted += _REST * (self.tried - self.accepted)
+        self.accepted += share * (self.tried - self.accepted)
 
 
 def prior_acceptance() -> Acceptance:
@@ -100,9 +113,8 @@ class StepCosts:
 
     def __init__(self) -> None:
         self._plain_s: dict[int, float] = {}  # by size of the batch
-        self._drafted: dict[
-            int, dict[int, tuple[float, float]]
-        ] = {}  # … and of K: mean K, times a plain step
+        # … and of K: mean K, times a plain step, steps seen.
+        self._drafted: dict[int, dict[int, tuple[float, float, int]]] = {}
         self._num_plain: dict[int, int] = {}
         self._since_plain: dict[int, int] = {}
 
@@ -115,19 +127,21 @@ class StepCosts:
             self._num_plain[size] = self._num_plain.get(size, 0) + 1
             self._since_plain[size] = 0
             by_drafts = self._drafted.get(size, {})
-            for key, (mean, ratio) in by_drafts.items():
-                by_drafts[key] = (mean, ratio + _DOUBT * (1.0 - ratio))
+            for key, (mean, ratio, count) in by_drafts.items():
+                by_drafts[key] = (mean, ratio + _DOUBT * (1.0 - ratio), count)
         elif plain_s:
             self._since_plain[size] += 1
             by_drafts = self._drafted.setdefault(size, {})
-            mean, ratio = by_drafts.get(_size(num_drafts), (float(num_drafts), 0.0))
+            mean, ratio, count = by_drafts.get(_size(num_drafts), (float(num_drafts), math.inf, 0))
             mean += _RISE * (num_drafts - mean)
-            by_drafts[_size(num_drafts)] = (mean, _blend(ratio, time_s / plain_s))
+            new = time_s / plain_s
+            ratio = min(ratio, new) if count < _FIRST_DRAFTED_STEPS else _blend(ratio, new)
+            by_drafts[_size(num_drafts)] = (mean, ratio, count + 1)
 
     def longest(self, num_sequences: int) -> float:
         """Draft tokens that a step may have for what is known: lengths are felt for, not leapt at."""
-        known = self._drafted.get(_size(num_sequences), {}).values()
-        return max(4.0, num_sequences, *(4.0 * mean for mean, _ in known))
+        points = self._known(num_sequences)
+        return max(2.0 * points[-1][0], num_sequences) if points else max(4.0, num_sequences)
 
     def wants_plain(self, num_sequences: int) -> bool:
         """True when the next step should have no drafts, to measure what that takes."""
@@ -137,28 +151,42 @@ class StepCosts:
 
     def ratios(self, num_sequences: int, num_drafts: np.ndarray) -> np.ndarray:
         """How many times a plain step one with so many drafts takes."""
-        points = sorted(self._drafted.get(_size(num_sequences), {}).values())
+        points = self._known(num_sequences)
         if not points:
             guess: np.ndarray = 1.0 + num_drafts * (_FIRST_GUESS / num_sequences)
             return guess
         mean, ratio = points[-1]
-        beyond = np.maximum(num_drafts - mean, 0.0) * max(0.0, (ratio - 1.0) / mean)
         first = 1.0 + _FIXED_SHARE * max(0.0, points[0][1] - 1.0)
+        beyond = np.maximum(num_drafts - mean, 0.0) * max(0.0, _SLOPE_BEYOND * (ratio - 1.0) / mean)
         means, known = zip((0.0, first), *points, strict=True)
         found: np.ndarray = np.interp(num_drafts, means, np.maximum.accumulate(known)) + beyond
         return np.where(num_drafts > 0, found, 1.0)
+
+    def _known(self, num_sequences: int) -> list[tuple[float, float]]:
+        """(Drafts, times a plain step) that are believed, fewest drafts first."""
+        found = self._drafted.get(_size(num_sequences), {}).values()
+        return sorted((mean, ratio) for mean, ratio, count in found if count >= _FIRST_DRAFTED_STEPS)
 
 
 class Balance:
     """What drafts have given and taken at one size of the batch, both in steps without."""
 
-    __slots__ = ("_gained", "_next_rest_steps", "_num_steps", "_plain_s", "_rest_steps", "_spent")
+    __slots__ = (
+        "_gained",
+        "_idle_steps",
+        "_next_rest_steps",
+        "_num_steps",
+        "_plain_s",
+        "_rest_steps",
+        "_spent",
+    )
 
     def __init__(self) -> None:
         self._plain_s = 0.0
         self._gained = self._spent = 0.0
-        self._num_steps = 0
+        self._num_steps = 0  # with drafts, since the trial began
         self._rest_steps = 0
+        self._idle_steps = 0  # without drafts, since nobody wanted any
         self._next_rest_steps = _SHORT_REST_STEPS
 
     @property
@@ -166,11 +194,19 @@ class Balance:
         """Whether drafts have not paid of late."""
         return self._rest_steps > 0
 
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether there were too few of late to judge them."""
+        return self._num_steps < _TRIAL_STEPS
+
     def observe_plain(self, time_s: float) -> None:
         """A step without drafts."""
         self._rest_steps = max(0, self._rest_steps - 1)
         old = self._plain_s
         self._plain_s = old + _RISE * (min(time_s, 1.5 * old) - old) if old else time_s
+        self._idle_steps += 1
+        if self._idle_steps >= self._next_rest_steps and not self.is_on_trial:
+            self._begin_trial()
 
     def observe(self, gain: float, time_s: float) -> None:
         """A step with drafts that gave `gain` times the tokens of one without."""
@@ -179,15 +215,20 @@ class Balance:
         self._gained = _JUDGE_MEMORY * self._gained + gain
         self._spent = _JUDGE_MEMORY * self._spent + min(time_s / self._plain_s, 2.0 * gain)
         self._num_steps += 1
-        if self._num_steps < _TRIAL_STEPS:
+        self._idle_steps = 0
+        if self.is_on_trial:
             return
         if self._gained < _LEAST_GAIN * self._spent:
             self._rest_steps = self._next_rest_steps
-            self._next_rest_steps = min(2 * self._rest_steps, _LONG_REST_STEPS)
-            self._gained = self._spent = 0.0
-            self._num_steps = 0
+            self._begin_trial()
         elif self._gained > _GOOD_GAIN * self._spent:
             self._next_rest_steps = _SHORT_REST_STEPS
+
+    def _begin_trial(self) -> None:
+        """The next one comes only after twice the time."""
+        self._next_rest_steps = min(2 * self._next_rest_steps, _LONG_REST_STEPS)
+        self._gained = self._spent = 0.0
+        self._num_steps = self._idle_steps = 0
 
 
 class LengthPolicy:
@@ -218,14 +259,18 @@ class LengthPolicy:
         num_sequences = max(num_running, len(limits))
         rates = [min(a.rate, 0.99) for a in acceptances]
         promise = 1.0 + sum(rate / (1.0 - rate) for rate in rates) / num_sequences
-        if promise >= self._least_gain and not self._must_be_plain(num_sequences):
+        if promise >= self._least_gain(num_sequences) and not self._must_be_plain(num_sequences):
             best = self._best(np.array(rates), np.array(limits), num_sequences, np.array(widths or 1.0))
         else:
             self._is_drafting = False
-        for acceptance, k in zip(acceptances, best.tolist(), strict=True):
-            if k == 0:
-                acceptance.rest()
-        return best.tolist()
+        ks: list[int] = best.tolist()
+        if not all(ks):
+            cost = self.costs.ratios(num_sequences, np.array([num_sequences]))[0] - 1.0
+            share = _REST / max(cost, _LEAST_TRIAL_COST)
+            for acceptance, k in zip(acceptances, ks, strict=True):
+                if k == 0:
+                    acceptance.rest(share)
+        return ks
 
     def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> None:
         """A step that only decoded has taken so long, and kept so many of its draft tokens."""
@@ -235,8 +280,10 @@ class LengthPolicy:
         else:
             balance.observe_plain(time_s)
 
-    @property
-    def _least_gain(self) -> float:
+    def _least_gain(self, num_sequences: int) -> float:
+        balance = self._balances.get(_size(num_sequences))
+        if balance is not None and balance.is_on_trial:
+            return _TRIAL_GAIN
         return _STOP_GAIN if self._is_drafting else _START_GAIN
 
     def _must_be_plain(self, num_sequences: int) -> bool:
@@ -258,7 +305,7 @@ class LengthPolicy:
         num_tokens = (lengths * widths).sum(axis=1)
         speedups = (1 + gains / num_sequences) / self.costs.ratios(num_sequences, num_tokens)
         choice = int(speedups.argmax())
-        self._is_drafting = bool(speedups[choice] >= self._least_gain)
+        self._is_drafting = bool(speedups[choice] >= self._least_gain(num_sequences))
         best = lengths[choice] if self._is_drafting else np.zeros(len(limits))
         return np.asarray(best, dtype=np.int64)
 

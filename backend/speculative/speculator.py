@@ -25,7 +25,7 @@ MISS_EVERY_STEPS, MISS_AT_LEAST_EVERY_STEPS = 4, 16
 more seldom the longer nobody has one. At the same steps as others: asking for none costs nothing."""
 
 _WIDTH_MEMORY = 0.1
-"""Weight of a new tree in the mean number of nodes per level."""
+"""Weight of a new draft in the mean number of tokens per level."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +37,7 @@ class _Speculation:
     limits: list[int]  # most tokens from each
     acceptances: list[Acceptance]
     used: int = -1  # whose drafts are being verified, index into drafters
+    declined: int = 0  # tokens in a row that this one was asked for and did not give
     shadow: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by drafter: first tokens, not verified
     seen: int = 0  # tokens of the sequence when the shadow was cast
     misses: int = 0  # times in a row that nobody had a guess, or only one that would have been wrong
@@ -63,7 +64,7 @@ class Speculator:
         self._config = config
         self._drafters = {drafter.name: drafter for drafter in drafters}
         self._priors: dict[str, Acceptance] = {}
-        self._widths: dict[str, float] = {}  # by drafter, where not 1: nodes for each level of its trees
+        self._widths: dict[str, float] = {}  # by drafter, where not 1: tokens for each level asked for
         self._active: dict[Sequence, _Speculation] = {}
         self._constrained: dict[Sequence, _Speculation] = {}  # of these, those with a grammar
         self._accepted = 0  # draft tokens of the present step
@@ -168,7 +169,7 @@ class Speculator:
                 and sequence.num_output_tokens > 0
             ):
                 self._settle_shadow(speculation)
-                speculation.used = -1
+                speculation.used, speculation.declined = -1, 0
                 ready.append(speculation)
         return ready
 
@@ -180,7 +181,7 @@ class Speculator:
         drafter = speculation.drafters[speculation.used]
         drafter.observe(sequence, num_drafted, num_accepted)
         self._accepted += num_accepted
-        self._learn(speculation, speculation.used, num_drafted, num_accepted)
+        self._learn(speculation, speculation.used, num_drafted + speculation.declined, num_accepted)
 
     def is_from_prediction(self, sequence: Sequence) -> bool:
         """Whether the draft being verified is a piece of the request's prediction."""
@@ -250,7 +251,9 @@ class Speculator:
         wanted = [(s, k) for s, k in zip(dear, ks[len(found) :], strict=True) if k > 0]
         guesses = self._guesses(rank, [s for s, _ in wanted], [k for _, k in wanted])
         found = [(s, shorten(guess, k)) for (s, guess), k in zip(found, ks, strict=False)]
-        found += [(s, guess) for (s, _), guess in zip(wanted, guesses, strict=True)]
+        for (speculation, k), guess in zip(wanted, guesses, strict=True):
+            speculation.declined = k - depth_of(guess)
+            found.append((speculation, guess))
         for speculation, draft in found:
             if draft:
                 drafts[speculation.sequence] = draft
@@ -269,17 +272,15 @@ class Speculator:
             for index, guess in zip(indices, found, strict=True):
                 if guess and self.constraint is not None:
                     guess = _allowed(self.constraint, asked[index].sequence, guess)
-                if isinstance(guess, DraftTree):
-                    guess = self._measured(name, guess)
-                guesses[index] = guess
+                self._measure_width(name, len(guess), ks[index])
+                guesses[index] = shorten(guess, ks[index])
         return guesses
 
-    def _measured(self, name: str, tree: DraftTree) -> Draft:
-        """Learn how wide this drafter's trees are: what a level costs."""
-        if len(tree):
-            width = self._widths.get(name, len(tree) / tree.depth)
-            self._widths[name] = width + _WIDTH_MEMORY * (len(tree) / tree.depth - width)
-        return shorten(tree, tree.depth)
+    def _measure_width(self, name: str, num_tokens: int, k: int) -> None:
+        """Learn how many tokens a level of this drafter's drafts costs; cheap ones are asked for anything."""
+        if num_tokens and (name in self._widths or num_tokens != k) and not self._drafters[name].is_cheap:
+            width = self._widths.get(name, num_tokens / k)
+            self._widths[name] = width + _WIDTH_MEMORY * (num_tokens / k - width)
 
     def _settle_shadow(self, speculation: _Speculation) -> None:
         """Learn from guesses that were not verified whether they would have been right."""

@@ -17,7 +17,7 @@ from backend.types import DraftTree
 BRANCHES = 4
 """Guesses at each next token that are looked at."""
 
-_LEAST = math.log(0.03)
+_LEAST = math.log(0.06)
 """A node that is reached less often costs more than it gains."""
 
 

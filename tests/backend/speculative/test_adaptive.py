@@ -63,7 +63,8 @@ def test_a_switch_takes_more_than_staying() -> None:
     policy = LengthPolicy()
     for _ in range(3):
         policy.costs.observe(1, 0, PLAIN_S)
-    policy.costs.observe(1, 1, PLAIN_S * 1.3)
+    for _ in range(2):
+        policy.costs.observe(1, 1, PLAIN_S * 1.3)
     rates = np.linspace(0.2, 0.9, 71)
     on = [bool(policy.choose([Acceptance(1.0, r)], [1], 1)[0]) for r in rates]
     off = [bool(policy.choose([Acceptance(1.0, r)], [1], 1)[0]) for r in rates[::-1]][::-1]
@@ -74,12 +75,23 @@ def test_costs_between_and_beyond_what_was_measured() -> None:
     costs = StepCosts()
     for _ in range(3):
         costs.observe(2, 0, 0.1)
-    costs.observe(2, 4, 0.2)
-    assert costs.ratios(2, np.array([0, 2, 4, 8])) == pytest.approx([1.0, 1.75, 2.0, 3.0])
-    for _ in range(95):
+    for _ in range(2):
+        costs.observe(2, 4, 0.2)
+    assert costs.ratios(2, np.array([0, 2, 4, 8])) == pytest.approx([1.0, 1.75, 2.0, 2.8])
+    for _ in range(94):
         assert not costs.wants_plain(2)
         costs.observe(2, 4, 0.2)
     assert costs.wants_plain(2)
+
+
+def test_the_first_step_with_drafts_may_warm_up() -> None:
+    policy = LengthPolicy()
+    for _ in range(3):
+        policy.costs.observe(1, 0, PLAIN_S)
+    for time_s in (6.0 * PLAIN_S, 1.3 * PLAIN_S):
+        assert policy.choose([Acceptance()], [4], 1)[0] > 0
+        policy.costs.observe(1, 4, time_s)
+    assert policy.costs.ratios(1, np.array([4])) == pytest.approx([1.3])
 
 
 def test_a_machine_that_stutters_is_not_taken_for_a_slow_one() -> None:
@@ -96,7 +108,7 @@ def test_only_what_was_tried_counts() -> None:
     acceptance.observe(8, 1)
     assert acceptance.rate == 0.5
     before = acceptance.rate
-    acceptance.rest()
+    acceptance.rest(0.1)
     assert acceptance.rate > before
 
 

@@ -225,6 +225,18 @@ def test_a_tree_is_handed_on_and_one_without_branches_is_a_chain() -> None:
     assert drafted(branching(DraftTree((), ()), is_cheap=False), running([1], [2])) == []
 
 
+def test_a_drafter_that_gives_less_is_judged_on_what_it_was_asked_for() -> None:
+    speculator = branching(DraftTree((5, 6, 7), (-1, -1, 0)), is_cheap=False)
+    sequence = running([1], [2])
+    speculator.add(sequence)
+    speculator.propose(1)
+    prior = speculator._prior("branching")
+    before = prior.tried
+    speculator.observe(sequence, 2, 2)
+    assert prior.tried == pytest.approx(prior.memory * before + 3), "both right, the third of four not there"
+    assert speculator._widths == {"branching": 3 / 4}
+
+
 def test_what_may_not_come_is_pruned_from_a_tree() -> None:
     class NoSix:
         def forced(self, sequence: Sequence) -> list[int]:

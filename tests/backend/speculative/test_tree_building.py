@@ -13,7 +13,7 @@ from backend.speculative.tree import paths
 from backend.speculative.tree_building import TreeBudget, best_nodes, product_tree
 from backend.types import DraftTree
 
-LEAST = 0.03
+LEAST = 0.06
 
 Levels = list[list[float]]
 
