@@ -159,7 +159,9 @@ class StepCosts:
         first = 1.0 + _FIXED_SHARE * max(0.0, points[0][1] - 1.0)
         beyond = np.maximum(num_drafts - mean, 0.0) * max(0.0, _SLOPE_BEYOND * (ratio - 1.0) / mean)
         means, known = zip((0.0, first), *points, strict=True)
-        found: np.ndarray = np.interp(num_drafts, means, np.maximum.accumulate(known)) + beyond
+        # Fewer drafts take no longer than more; what is measured too high is more common than too low.
+        rising = np.minimum.accumulate(known[::-1])[::-1]
+        found: np.ndarray = np.interp(num_drafts, means, rising) + beyond
         return np.where(num_drafts > 0, found, 1.0)
 
     def _known(self, num_sequences: int) -> list[tuple[float, float]]:

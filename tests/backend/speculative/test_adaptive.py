@@ -84,6 +84,14 @@ def test_costs_between_and_beyond_what_was_measured() -> None:
     assert costs.wants_plain(2)
 
 
+def test_what_few_drafts_once_took_does_not_make_more_of_them_dear() -> None:
+    costs = StepCosts()
+    for num_drafts, time_s in ((0, PLAIN_S), (3, 2.0 * PLAIN_S), (8, 1.4 * PLAIN_S)):
+        for _ in range(3):
+            costs.observe(1, num_drafts, time_s)
+    assert costs.ratios(1, np.array([3, 8])) == pytest.approx([1.4, 1.4])
+
+
 def test_the_first_step_with_drafts_may_warm_up() -> None:
     policy = LengthPolicy()
     for _ in range(3):
