@@ -19,6 +19,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return make_pair(tmp_path_factory.mktemp("target"), "eagle")
 
 
+@pytest.fixture(autouse=True)
+def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head that was not trained is never sure."""
+    monkeypatch.setattr("backend.speculative.eagle.LEAST_REACHED", 0.0)
+
+
 def test_says_what_the_reference_says(pair: Pair) -> None:
     say_what_the_reference_says(pair)
 
@@ -43,3 +49,14 @@ def test_who_is_far_behind_catches_up_in_parts(pair: Pair, monkeypatch: pytest.M
     assert any(not said.draft for said in recording.said)
     pair.check(recording.said, 30)
     assert not recording.inner._good
+
+
+def test_a_chain_ends_where_the_head_is_not_sure(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.speculative.eagle.LEAST_REACHED", 1.1)
+    engine, recording = new_engine(pair.model, "eagle", pair.folder)
+    assert recording is not None
+    for request in requests():
+        engine.add(request)
+    while engine.has_work:
+        engine.step()
+    assert {len(said.draft) for said in recording.said} == {1}
