@@ -25,16 +25,16 @@ TAUGHT_TIERS = (1, 2)  # the tiers that the small model must master
 FAMILY_WEIGHTS = {
     "arithmetic": 2.0,
     "word_problems": 1.2,
-    "sequences": 1.2,
+    "sequences": 1.5,
     "strings": 1.3,
     "smalltalk": 0.5,
     "out_of_scope": 0.4,
     "extraction": 1.8,
-    "tables": 3.0,
+    "tables": 2.5,
     "logic": 1.5,
     "references": 1.3,
     "facts": 1.6,  # each has to be seen many times
-    "tools": 0.6,  # long prompts
+    "tools": 1.2,
 }
 SYSTEM_SHARE = 0.12
 EXTRA_TURN_SHARE = 0.1
@@ -43,6 +43,7 @@ FLOOR = 0.15  # of its weight, that a mastered cell keeps
 _QUESTION_OPENERS = frozenset(
     ("what", "which", "how", "is", "give", "sort", "count", "convert", "calculate", "find")
 )
+_GREETINGS = frozenset(("hi", "hello", "hey", "good", "thanks", "thank", "bye", "who"))
 
 
 class Cell(NamedTuple):
@@ -55,8 +56,8 @@ class Cell(NamedTuple):
 
 # How often a tier is asked, with and without thinking, before the measured errors shift it.
 Emphasis = Mapping[tuple[int, bool], float]
-_DIRECT = {(1, False): 0.25, (2, False): 0.25, (3, False): 0.15, (4, False): 0.06, (5, False): 0.04}
-_THINKING = {(1, True): 0.3, (2, True): 0.4, (3, True): 0.8, (4, True): 1.1, (5, True): 1.2}
+_DIRECT = {(1, False): 0.25, (2, False): 0.25, (3, False): 0.08, (4, False): 0.03, (5, False): 0.02}
+_THINKING = {(1, True): 0.4, (2, True): 0.5, (3, True): 0.9, (4, True): 1.0, (5, True): 1.0}
 EMPHASIS: dict[str, Emphasis] = {
     "pico-small": {(1, False): 0.7, (2, False): 1.0, (3, False): 0.1, (4, False): 0.04, (5, False): 0.03},
     "pico-base": {**_DIRECT, **_THINKING},
@@ -100,10 +101,10 @@ class Mix:
 
 def roughen(rng: Random, prompt: str) -> str:
     """The prompt as a hurried user types it: no final punctuation, no capital."""
-    first = prompt.split(" ", 1)[0].lower()
-    if first in _QUESTION_OPENERS and rng.random() < 0.5:
+    first = prompt.split(" ", 1)[0].lower().rstrip("!.,")
+    if first in _QUESTION_OPENERS | _GREETINGS and rng.random() < 0.5:
         prompt = prompt[0].lower() + prompt[1:]
-    return prompt.rstrip("?.") if rng.random() < 0.6 and len(prompt) > 3 else prompt
+    return prompt.rstrip("?.!") if rng.random() < 0.6 and len(prompt) > 3 else prompt
 
 
 def conversation(rng: Random, instances: list[Instance], *, thinking: bool = False) -> Conversation:

@@ -21,7 +21,7 @@ from backend.types import PAGE_TOKENS, Request, SamplingParams
 LOG = logging.getLogger("backend.pico.decoder")
 ROWS = 64
 CONTEXT_TOKENS = 1024  # of a question with its thought and answer; the longest has about 600
-MAX_NEW_TOKENS = {False: 96, True: 320}  # by whether it thinks
+MAX_NEW_TOKENS = {False: 96, True: 400}  # by whether it thinks
 LOG_EVERY = 1000
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 LOG = logging.getLogger("backend.pico.recipe")
 DONE = "done"  # the file that marks a finished stage
 WEIGHTS = Path(__file__).with_name("weights")
-DRAFTER_STEPS = {"draft": 420, "medusa": 300, "eagle": 180, "mixture_of_attentions": 220}
-ADAPTER_STEPS = {"json": 300, "si": 300, "german": 900, "formal": 900, "codewords": 900, "json-large": 200}
+DRAFTER_STEPS = {"draft": 2000, "medusa": 500, "eagle": 370, "mixture_of_attentions": 310}
+ADAPTER_STEPS = {"json": 540, "si": 780, "german": 260, "formal": 260, "codewords": 870, "json-large": 690}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,12 @@ def _adapter(name: str) -> tuple[Stage, Stage]:
 
 STAGES: tuple[Stage, ...] = (
     _member("pico-base", "pico-base", 6000, 3000),
-    _member("pico-small", "pico-small", 400, 400, "--parent", "{runs}/pico-base"),
+    _member("pico-small", "pico-small", 810, 810, "--parent", "{runs}/pico-base"),
     _export("pico-small"),
     # Both from the same weights, on the same data, for as many steps: what HyperMoE is worth.
-    _member("pico-large-hyper", "pico-large", 400, 400, "--parent", "{runs}/pico-base", "--hyper"),
-    _member("pico-large", "pico-large", 400, 400, "--parent", "{runs}/pico-base"),
+    _member("pico-large-hyper", "pico-large", 300, 300, "--parent", "{runs}/pico-base", "--hyper"),
+    _member("pico-large-plain", "pico-large", 300, 300, "--parent", "{runs}/pico-base"),
+    _member("pico-large", "pico-large", 2000, 2000, "--parent", "{runs}/pico-large-plain"),
     _export("pico-large"),
     *(_drafter(name) for name in DRAFTER_STEPS),
     *(stage for name in ADAPTER_STEPS for stage in _adapter(name)),

@@ -37,7 +37,8 @@ def _pick(rng: Random, misses: int) -> Draw:
         f"Find the {name}: {text}",
         f"{text}: which one is {_SINGULARS[name]}?",
     ]
-    return Draw(prompts, good[0], f"{name} {text}", f"{good[0]}: {name}")
+    seen = [*(f"{word} -" for word in words[: words.index(good[0])]), f"{good[0]} +"]
+    return Draw(prompts, good[0], f"{name} {text}", "; ".join(seen))
 
 
 def _tier1(rng: Random) -> Draw:
@@ -59,7 +60,7 @@ def _tier2(rng: Random) -> Draw:
         f"Which is the odd one out: {text}?",
     ]
     steps = "; ".join(f"{word} {other if word == odd else name}" for word in words)
-    return Draw(prompts, odd, f"odd {text}", f"{steps}; {odd}")
+    return Draw(prompts, odd, f"odd {text}", f"{steps}; {other}: {odd}")
 
 
 def _tier3(rng: Random) -> Draw:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family, join_words
-from backend.pico.tasks.steps import add_steps, compare_steps, extreme_steps
+from backend.pico.tasks.steps import compare_steps, extreme_steps, sign_of
 
 _LARGER = ("larger", "bigger", "greater", "higher")
 _SMALLER = ("smaller", "lower", "less")
@@ -37,7 +37,8 @@ def _yes_no(rng: Random, left: int, right: int) -> Draw:
         f"{left} {symbol} {right}, yes or no?",
         f"Yes or no: is {left} {word} than {right}?",
     ]
-    thought = f"{left}{symbol}{right}:{compare_steps(left, right)}"  # what is asked, then what is
+    # What is asked, what is, and the verdict.
+    thought = f"{left}{symbol}{right}:{sign_of(left, right)} {'yes' if holds else 'no'}"
     return Draw(prompts, "Yes" if holds else "No", f"{left}{symbol}{right}", thought)
 
 
@@ -85,13 +86,14 @@ def _tier4(rng: Random) -> Draw:
     while first + second == third + fourth:
         fourth = rng.randint(1, 40)
     left, right = first + second, third + fourth
-    thought = f"{add_steps(first, second)};{add_steps(third, fourth)};{compare_steps(left, right)}"
+    # Spaced as in the answer, which copies one of the two.
+    thought = f"{first} + {second}={left};{third} + {fourth}={right};{compare_steps(left, right)}"
     return _pair(rng, f"{first} + {second}", f"{third} + {fourth}", left > right, thought)
 
 
 def _second_steps(numbers: list[int], *, largest: bool) -> str:
-    """Each number with the best two so far: `45:45;12:45,12;78:78,45`."""
-    parts: list[str] = []
+    """What is sought, then each number with the best two so far: `max;45:45;12:45,12;78:78,45`."""
+    parts = ["max" if largest else "min"]
     for count, number in enumerate(numbers, start=1):
         best = sorted(numbers[:count], reverse=largest)[:2]
         parts.append(f"{number}:{','.join(map(str, best))}")

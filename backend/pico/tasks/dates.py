@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family
+from backend.pico.tasks.steps import divide_steps
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
@@ -17,6 +18,7 @@ _LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 _OFFSETS = (0, 3, 3, 6, 1, 4, 6, 2, 5, 0, 3, 5)  # days before each month of a common year, modulo 7
+_CENTURY_2000 = 6  # what the years from 2000 on are ahead of those from 1900 on, modulo 7
 
 
 def _length(day: date) -> int:
@@ -62,16 +64,22 @@ def _count_between(start: date, end: date) -> str:
 
 
 def _weekday_steps(day: date) -> str:
-    """The weekday as a number, Monday is 1: that of 1 January, plus the month's offset, plus the days."""
-    first = date(day.year, 1, 1).isoweekday()
-    leap = monthrange(day.year, 2)[1] == 29
-    offset = (_OFFSETS[day.month - 1] + (leap and day.month > 2)) % 7
-    days = day.day - 1
-    parts = [f"{day.year}{' leap' if leap else ''}:{first}", f"{MONTHS[day.month - 1]} {offset}"]
-    parts += [f"{first}+{offset}={first + offset}", f"{day.day}-1={days}"]
-    total = first + offset + days
-    parts.append(f"{first + offset}+{days}={total}{_wrapped(total, 7)}")
-    return ";".join(parts)
+    """The weekday as a number, Monday is 1, Sunday 7: the remainder by 7 of a sum, or 7.
+
+    Its parts are the years of the century, their leap days, the month's offset, the day and the century's
+    offset; less one in January and February of a leap year, whose leap day is still to come ("key value
+    method").
+    """
+    years, offset = day.year % 100, _OFFSETS[day.month - 1]
+    leaps, total = years // 4, years
+    parts = [divide_steps(years, 4), f"{MONTHS[day.month - 1]} {offset}"]
+    for part in (leaps, offset, day.day, *([_CENTURY_2000] if day.year >= 2000 else [])):
+        parts.append(f"{total}+{part}={total + part}")
+        total += part
+    if monthrange(day.year, 2)[1] == 29 and day.month < 3:
+        parts.append(f"leap {total}-1={total - 1}")
+        total -= 1
+    return ";".join([*parts, divide_steps(total, 7), str(total % 7 or 7)])
 
 
 def _any_date(rng: Random) -> date:

@@ -144,7 +144,8 @@ def _true_or_not(rng: Random) -> Draw:
         f"Is it true that {claim} is {claimed}?",
         f"Yes or no: {claim} is {claimed}.",
     ]
-    return Draw(prompts, answer, f"true {country.name} {attribute} {claimed}", f"{country.name}: {real}")
+    steps = f"{claimed}? {country.name}: {real}; {answer.lower()}"
+    return Draw(prompts, answer, f"true {country.name} {attribute} {claimed}", steps)
 
 
 def _on_continent(rng: Random) -> Draw:
@@ -160,8 +161,10 @@ def _on_continent(rng: Random) -> Draw:
         f"Find the country in {continent}: {names}",
         f"{names}: which one is in {continent}?",
     ]
-    steps = "; ".join(f"{country.name}: {country.continent}" for country in countries)
-    return Draw(prompts, inside.name, f"in {continent} {names}", f"{steps}; {inside.name}")
+    # From one to the next until one is there, which is the last that is named.
+    seen = countries[: countries.index(inside) + 1]
+    steps = "; ".join(f"{country.name}: {country.continent}" for country in seen)
+    return Draw(prompts, inside.name, f"in {continent} {names}", f"{continent}? {steps}")
 
 
 def _two_hops(rng: Random) -> Draw:
@@ -205,7 +208,7 @@ def _pair(rng: Random, attribute: str) -> tuple[Country, Country]:
 def _whether_same(attribute: str, names: str, pair: tuple[Country, Country], steps: str) -> Draw:
     answer = "Yes" if pair[0].value(attribute) == pair[1].value(attribute) else "No"
     prompts = [phrasing.format(x=names) for phrasing in _SAME[attribute]]
-    return Draw(prompts, answer, f"same {attribute} {names}", steps)
+    return Draw(prompts, answer, f"same {attribute} {names}", f"{steps}; {answer.lower()}")
 
 
 def _count(rng: Random) -> Draw:
@@ -221,7 +224,7 @@ def _count(rng: Random) -> Draw:
     ]
     hits = [country.continent == continent for country in countries]
     steps = count_steps([f"{country.name}: {country.continent}" for country in countries], hits, "; ")
-    return Draw(prompts, str(sum(hits)), f"count {continent} {names}", steps)
+    return Draw(prompts, str(sum(hits)), f"count {continent} {names}", f"{continent}? {steps}")
 
 
 def _mixed(rng: Random, continent: str, count: int) -> list[Country]:
@@ -244,8 +247,12 @@ def _capitals_on_continent(rng: Random) -> Draw:
         f"{names}: which of them are in {continent}?",
         f"Find the cities in {continent}: {names}",
     ]
-    steps = "; ".join(f"{country.capital}: {country.name}: {country.continent}" for country in countries)
     hits = [country.capital for country in countries if country.continent == continent]
+    marked = (
+        f"{each.capital}: {each.name}: {each.continent} {'+' if each.capital in hits else '-'}"
+        for each in countries
+    )
+    steps = f"{continent}? {'; '.join(marked)}"
     return Draw(prompts, join_words(hits), f"cities {continent} {names}", steps)
 
 

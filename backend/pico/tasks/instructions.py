@@ -113,7 +113,8 @@ def _range(rng: Random, *, down: bool) -> _Items:
         f"Count {ends}{{how}}.",
         f"List all numbers {ends}{{how}}.",
     ]
-    return _Items([*requests, f"Give me the numbers {ends}{{how}}."], words, (join_words(words),), ends)
+    steps = (f"to {words[-1]}: {join_words(words)}",)
+    return _Items([*requests, f"Give me the numbers {ends}{{how}}."], words, steps, ends)
 
 
 def _filter(rng: Random, hits: int, misses: int) -> _Items:
@@ -129,7 +130,8 @@ def _filter(rng: Random, hits: int, misses: int) -> _Items:
         f"Which of these are {plural}? Answer{{how}}: {text}",
         f"{text}: give me the {plural}{{how}}.",
     ]
-    return _Items(requests, found, (f"{category}: {join_words(found)}",), f"{category} of {text}")
+    marked = " ".join(f"{word}{'+' if word in good else '-'}" for word in words)
+    return _Items(requests, found, (f"{category}: {marked}", join_words(found)), f"{category} of {text}")
 
 
 def _reversed(items: _Items) -> _Items:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from random import Random
 
-from backend.pico.tasks.base import Draw, Family, Instance
-from backend.pico.tasks.steps import extreme_steps, sum_steps
+from backend.pico.tasks.base import Draw, Family, Instance, join_words
+from backend.pico.tasks.steps import compare_steps, insertion_steps, sum_steps
 from backend.pico.tasks.words import CATEGORIES, CITIES, FIRST_NAMES, JOBS, with_article
 
 Value = str | int | None
@@ -67,8 +67,15 @@ def _prompts(text: str, keys: Sequence[str], whose: str = "") -> list[str]:
     ]
 
 
-def _said(value: Value) -> str:
-    return "-" if value is None else str(value)
+def _steps(person: _Person, keys: Sequence[str]) -> str:
+    """What the text says of one person, field by field, with a dash for nothing."""
+    said = (f"{key} {person.get(key, '-')}" for key in keys)
+    return f"{person['name']}: {'; '.join(said)}"
+
+
+def _as_read(names: Sequence[str], text: str) -> list[str]:
+    """The names in the order in which a reader meets them."""
+    return sorted(names, key=lambda name: text.index(f"{name} "))
 
 
 def _one(rng: Random, fields: int, asked: int) -> Draw:
@@ -98,9 +105,7 @@ def _tier3(rng: Random) -> Draw:
     keys = ["name", *fields] if rng.random() < 0.5 else fields
     text = _mixed(rng, people)
     answer = {key: person.get(key) for key in keys}
-    steps = "; ".join(f"{key} {_said(value)}" for key, value in answer.items())
-    name = str(person["name"])
-    return Draw(_prompts(text, keys, f" of {name}"), _dump(answer), text, f"{name}: {steps}")
+    return Draw(_prompts(text, keys, f" of {person['name']}"), _dump(answer), text, _steps(person, keys))
 
 
 def _mixed(rng: Random, people: Sequence[_Person]) -> str:
@@ -127,26 +132,26 @@ def _tier4(rng: Random) -> Draw:
     people = [_person(rng, name, rng.sample(fields, rng.randint(1, len(fields)))) for name in names]
     keys, text = ["name", *fields], _mixed(rng, people)
     answer = [{key: person.get(key) for key in keys} for person in people]
-    steps = ("; ".join(f"{_said(person[key])}" for key in keys) for person in answer)
+    steps = f"{_steps(people[0], fields)} | {_steps(people[1], fields)}"
     prompts = _list_prompts(text, keys, "all people from A to Z")
-    return Draw(prompts, _dump(answer), text, " | ".join(steps))
+    return Draw(prompts, _dump(answer), text, f"{join_words(_as_read(names, text))} | {steps}")
 
 
-def _three(rng: Random) -> tuple[list[_Person], list[str], str, str]:
-    """Three people of different ages, their keys, the text about them and the steps that list them."""
+def _three(rng: Random) -> tuple[list[_Person], list[str], str]:
+    """Three people of different ages, their keys and the text about them."""
     field = rng.choice([name for name in _FIELDS if name != "age"])
     ages = rng.sample(range(10, 90), 3)
     names = rng.sample(FIRST_NAMES, 3)
     people = [_person(rng, name, (field,)) | {"age": age} for name, age in zip(names, ages, strict=True)]
     keys, text = ["name", "age", field], _mixed(rng, people)
     people.sort(key=lambda person: text.index(f"{person['name']} "))  # as one reads them
-    rows = "; ".join(" ".join(str(person[key]) for key in keys) for person in people)
-    return people, keys, text, rows
+    return people, keys, text
 
 
 def _filtered(rng: Random) -> Draw:
     """Those above or below an age, in alphabetical order."""
-    people, keys, text, _ = _three(rng)
+    people, keys, text = _three(rng)
+    read = join_words([str(person["name"]) for person in people])
     people = sorted(people, key=lambda person: str(person["name"]))
     ages = [_age(person) for person in people]
     limit = rng.choice((sorted(ages)[1] - 1, sorted(ages)[1] + 1, sorted(ages)[2] - 1))
@@ -154,13 +159,13 @@ def _filtered(rng: Random) -> Draw:
     steps, hits = [], []
     for person, age in zip(people, ages, strict=True):
         hit = age > limit if above else age < limit
-        sign = "<" if age < limit else "=" if age == limit else ">"
         row = " ".join(str(person[key]) for key in keys)
-        steps.append(f"{row}: {age}{sign}{limit} {'+' if hit else '-'}")
+        steps.append(f"{row}: {compare_steps(age, limit)} {'+' if hit else '-'}")
         hits += [person] if hit else []
     which = f"the people {'older' if above else 'younger'} than {limit} from A to Z"
     answer = [{key: person[key] for key in keys} for person in hits]
-    return Draw(_list_prompts(text, keys, which), _dump(answer), text, "; ".join(steps))
+    thought = f"{read} | {'>' if above else '<'} {limit}; {'; '.join(steps)}"
+    return Draw(_list_prompts(text, keys, which), _dump(answer), text, thought)
 
 
 def _age(person: _Person) -> int:
@@ -168,29 +173,31 @@ def _age(person: _Person) -> int:
 
 
 def _by_age(rng: Random) -> Draw:
-    people, keys, text, rows = _three(rng)
-    ages = [_age(person) for person in people]
-    answer = [{key: person[key] for key in keys} for person in sorted(people, key=_age)]
-    passes = (" ".join(str(age) for age in sorted(ages[:count])) for count in (1, 2, 3))
+    people, keys, text = _three(rng)
+    ranked = sorted(people, key=_age)
+    answer = [{key: person[key] for key in keys} for person in ranked]
+    rows = "; ".join(" ".join(str(person[key]) for key in keys) for person in people)
+    aged = [[f"{person['name']} {person['age']}" for person in each] for each in (people, ranked)]
     prompts = _list_prompts(text, keys, "all people from the youngest to the oldest")
-    return Draw(prompts, _dump(answer), text, f"{rows}; {'; '.join(passes)}")
+    return Draw(prompts, _dump(answer), text, f"{rows} |{insertion_steps(aged[0], aged[1], ' ', ' ')}")
 
 
 def _summary(rng: Random) -> Draw:
     """The oldest person and the total of the ages."""
-    people, _, text, _ = _three(rng)
+    people, _, text = _three(rng)
     ages = [_age(person) for person in people]
-    oldest = people[ages.index(max(ages))]["name"]
-    keys = ["oldest", "total"]
-    rows = "; ".join(f"{person['name']} {person['age']}" for person in people)
-    steps = f"{rows}; {extreme_steps(ages, largest=True)}; {oldest}; {sum_steps(ages)}"
+    keys, steps = ["oldest", "total"], []
+    for count, person in enumerate(people, start=1):
+        oldest = max(people[:count], key=_age)["name"]
+        steps.append(f"{person['name']} {person['age']}: {oldest} {max(ages[:count])}")
+    thought = f"max; {'; '.join(steps)}; {oldest}; {sum_steps(ages)}"
     prompts = [
         f"Give the oldest person and the total of all ages as JSON with the keys oldest, total: {text}",
         f"{text}\nWho is the oldest, and what is the total of the ages? Answer as JSON: {_schema(keys)}",
         f"Schema: {_schema(keys)}, the oldest person and the total of all ages.\nText: {text}",
         f"Find the oldest person and the total of the ages. Reply only with JSON: {_schema(keys)}\n{text}",
     ]
-    return Draw(prompts, _dump({"oldest": oldest, "total": sum(ages)}), text, steps)
+    return Draw(prompts, _dump({"oldest": oldest, "total": sum(ages)}), text, thought)
 
 
 def _tier5(rng: Random) -> Draw:

@@ -37,13 +37,18 @@ def _ask(text: str, questions: list[str], answer: str, thought: str) -> Draw:
 # --- Who is the tallest? ---------------------------------------------------------------------------------
 
 
+def _link(high: str, low: str) -> str:
+    """One relation to be read in both directions: `Ann > Ben < Ann`."""
+    return f"{high} > {low} < {high}"
+
+
 def _order_of_two(rng: Random) -> Draw:
     high, low = rng.sample(FIRST_NAMES, 2)
     more, less, _, _ = rng.choice(_SCALES)
     text = rng.choice((f"{high} is {more} than {low}.", f"{low} is {less} than {high}."))
     asked, answer = rng.choice(((more, high), (less, low)))
     questions = [f"Who is {asked}?", f"Which of them is {asked}?", f"Which one is {asked}?"]
-    return _ask(text, questions, answer, f"{high} > {low}")
+    return _ask(text, questions, answer, f"{_link(high, low)}; {asked} {answer}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +71,17 @@ def _order(rng: Random, count: int, *, both: bool) -> _Order:
         f"{low} is {less} than {high}." if both and rng.random() < 0.5 else f"{high} is {more} than {low}."
         for high, low in links
     ]
+    # From the first one that is named up to the top, then from the top down to the bottom.
     upwards = people[people.index(links[0][0]) :: -1]
-    steps = [f"{high} > {low}" for high, low in links]
-    steps.append(f"up {' '.join(upwards)}")
-    steps.append("down " + ", ".join(f"{rank} {name}" for rank, name in enumerate(people, start=1)))
+    steps = [_link(high, low) for high, low in links]
+    steps += [f"up {' < '.join(upwards)}", f"down {' > '.join(people)}"]
     return _Order(people, " ".join(statements), "; ".join(steps), most, least)
 
 
 def _order_of_three(rng: Random) -> Draw:
     order = _order(rng, 3, both=False)
     asked, answer = rng.choice(((order.most, order.people[0]), (order.least, order.people[-1])))
-    return _ask(order.text, _who(asked), answer, " > ".join(order.people))
+    return _ask(order.text, _who(asked), answer, f"{order.steps}; {asked} {answer}")
 
 
 def _who(asked: str) -> list[str]:
@@ -86,14 +91,15 @@ def _who(asked: str) -> list[str]:
 def _order_end(rng: Random, count: int) -> Draw:
     order = _order(rng, count, both=True)
     asked, answer = rng.choice(((order.most, order.people[0]), (order.least, order.people[-1])))
-    return _ask(order.text, _who(asked), answer, f"{order.steps}; {answer}")
+    return _ask(order.text, _who(asked), answer, f"{order.steps}; {asked} {answer}")
 
 
 def _order_rank(rng: Random, count: int) -> Draw:
     order = _order(rng, count, both=True)
     place = rng.randint(1, min(count, len(_RANKS)) - 1)
     answer = order.people[place]
-    return _ask(order.text, _who(_RANKS[place] + order.most), answer, f"{order.steps}; {place + 1} {answer}")
+    counted = " ".join(f"{rank} {name}" for rank, name in enumerate(order.people[: place + 1], start=1))
+    return _ask(order.text, _who(_RANKS[place] + order.most), answer, f"{order.steps}; {counted}")
 
 
 def _order_all(rng: Random, count: int) -> Draw:
@@ -124,7 +130,9 @@ def _truth_of_one(rng: Random) -> Draw:
         f"Is it true that the {thing} is {asked}?",
         f"Yes or no: the {thing} is {asked}.",
     ]
-    return _ask(text, questions, _said(real == asked), f"{thing} {asked}: {real}")
+    return _ask(
+        text, questions, _said(real == asked), f"{thing} {asked}: {real} {_said(real == asked).lower()}"
+    )
 
 
 def _truth_of_two(rng: Random) -> Draw:
@@ -140,7 +148,7 @@ def _truth_of_two(rng: Random) -> Draw:
         f"{thing} {claimed}: {colour} {_said(fact).lower()}"
         for thing, claimed, colour, fact in zip(things, claims, colours, facts, strict=True)
     ]
-    return _ask(text, questions, answer, f" {word} ".join(steps))
+    return _ask(text, questions, answer, f"{f' {word} '.join(steps)}: {answer.lower()}")
 
 
 # --- If it is so, then what? -----------------------------------------------------------------------------
@@ -198,7 +206,9 @@ def _ability(rng: Random, rules: int) -> Draw:
         f"Is it true that {name} can {skill}?",
         f"Yes or no: can {name} {skill}?",
     ]
-    return _ask(text, questions, _said(can[0]), f"{name} {classes[0]}; {texts[0][:-1].lower()}")
+    answer = _said(can[0])
+    steps = f"{name} {classes[0]}; {classes[0]} {'can' if can[0] else 'cannot'}: {answer.lower()}"
+    return _ask(text, questions, answer, steps)
 
 
 def _classes(rng: Random, length: int, spare: int) -> Draw:
@@ -225,6 +235,10 @@ def _classes(rng: Random, length: int, spare: int) -> Draw:
 # --- Who lies? -------------------------------------------------------------------------------------------
 
 
+def _word(honest: bool) -> str:
+    return "true" if honest else "lies"
+
+
 def _liars(rng: Random, count: int, *, shuffled: bool) -> Draw:
     """A known first person, and a chain of people of whom each says whether the one before lies."""
     people = rng.sample(FIRST_NAMES, count)
@@ -235,10 +249,12 @@ def _liars(rng: Random, count: int, *, shuffled: bool) -> Draw:
         statements.append(f"{people[place]} says that {people[place - 1]} {claim}.")
     if shuffled:
         rng.shuffle(statements)
-    steps = []
-    for place, name in enumerate(people):
-        lies = honest[: place + 1].count(False)
-        steps.append(f"{name} {'true' if honest[place] else 'lies'} {lies}")
+    steps = [f"{people[0]} {_word(honest[0])} {int(not honest[0])}"]
+    for place in range(1, count):
+        # The claim, with what it is about; it holds when the two are alike.
+        claim = _word(honest[place] == honest[place - 1])
+        about = f"{people[place - 1]} {_word(honest[place - 1])}, {people[place]} says {claim}"
+        steps.append(f"{about}: {people[place]} {_word(honest[place])} {honest[: place + 1].count(False)}")
     last, thought = people[-1], "; ".join(steps)
     if rng.random() < 0.5:
         questions = [

@@ -235,7 +235,7 @@ def running_count(rng: Random, limit: int, updates: int, *, others: bool = False
     wanted, other = rng.sample(ITEMS, 2)
     counts = {wanted: rng.randint(5, limit), other: rng.randint(5, limit)}
     start = f"I have {counts[wanted]} {wanted}" + (f" and {counts[other]} {other}." if others else ".")
-    told, steps, events, key = [start], [str(counts[wanted])], 0, f"{wanted} of {counts}"
+    told, steps, events, key = [start], [f"{wanted} {counts[wanted]}"], 0, f"{wanted} of {counts}"
     while events < updates:
         distract = others and len(told) - events < 3 and rng.random() < 0.35
         item = other if distract else wanted
@@ -243,7 +243,9 @@ def running_count(rng: Random, limit: int, updates: int, *, others: bool = False
         if not more and amount > counts[item]:
             continue
         told.append(rng.choice(_MORE if more else _LESS).format(n=amount, items=item, name=person(rng)))
-        if item == wanted:
+        if item != wanted:
+            steps.append(f"{other} {amount}")  # said, so that no message is passed over
+        else:
             steps.append(add_steps(counts[item], amount) if more else subtract_steps(counts[item], amount))
             events += 1
         counts[item] += amount if more else -amount

@@ -59,6 +59,10 @@ def _remember(rng: Random, words: list[str]) -> Exchange:
     return rng.choice(asked), "OK."
 
 
+def _numbered(words: list[str]) -> str:
+    return " ".join(f"{number} {word}" for number, word in enumerate(words, 1))
+
+
 def nth_of_list(rng: Random, count: int) -> Draw:
     """One word of an earlier list by its place."""
     words = distinct(rng, count)
@@ -66,7 +70,7 @@ def nth_of_list(rng: Random, count: int) -> Draw:
     which = _ORDINALS[place]
     prompts = [f"What was the {which} word?", f"Which word was {which}?", f"And the {which} one?"]
     prompts.append(f"Tell me the {which} word of the list.")
-    steps = " ".join(f"{number} {word}" for number, word in enumerate(words[: place + 1], 1))
+    steps = _numbered(words[: place + 1])
     return Draw(prompts, words[place], f"{which} {words}", steps, talk(_remember(rng, words)))
 
 
@@ -78,7 +82,8 @@ def neighbour_in_list(rng: Random, count: int) -> Draw:
     known, answer, side = (first, second, "after") if after else (second, first, "before")
     prompts = [f"Which word comes {side} {known}?", f"What is {side} {known}?", f"What came {side} {known}?"]
     prompts.append(f"And the word {side} {known}?")
-    steps = f"{first}, {second}; {answer}"
+    # Counted as far as is needed: then the pair stands side by side.
+    steps = f"{_numbered(words[: place + 1])}; {answer}"
     return Draw(prompts, answer, f"{side} {known} {words}", steps, talk(_remember(rng, words)))
 
 
@@ -98,7 +103,8 @@ def place_of_person(rng: Random, count: int) -> Draw:
         return Draw(prompts, place, f"{name} {told}", f"{name} {place}", context)
     prompts = [f"Who lives in {place}?", f"And who lives in {place}?", f"Who is at home in {place}?"]
     prompts.append(f"Which person lives in {place}?")
-    return Draw(prompts, name, f"{place} {told}", f"{place} {name}", context)
+    seen = "; ".join(f"{who} {where}" for who, where in list(zip(names, places, strict=True))[: chosen + 1])
+    return Draw(prompts, name, f"{place} {told}", f"{place}? {seen}", context)
 
 
 def place_of_job(rng: Random, count: int, moves: int) -> Draw:

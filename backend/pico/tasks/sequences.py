@@ -1,6 +1,7 @@
 """Continue a sequence of numbers.
 
-The steps of thought find the rule from two neighbours, then apply it: `47-35=12;59+12=71`.
+The steps of thought find the rule from the first two differences, name it and apply it:
+`47-35=12;59-47=12;plus 12;59+12=71`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,18 @@ def _next(values: list[int], thought: str) -> Draw:
     return Draw(prompts, str(values[-1]), text, thought)
 
 
+def _first_gaps(values: list[int]) -> str:
+    """The first two differences, the larger number first: what tells the rules apart."""
+    pairs = zip(values[:2], values[1:3], strict=True)
+    return ";".join(subtract_steps(max(pair), min(pair)) for pair in pairs)
+
+
 def _steps(rng: Random, start: int, step: int, shown: int) -> Draw:
     values = [start + step * place for place in range(shown + 1)]
     if rng.random() < 0.7:
-        thought = f"{subtract_steps(values[1], values[0])};{add_steps(values[-2], step)}"
-        return _next(values, thought)
+        return _next(values, f"{_first_gaps(values)};plus {step};{add_steps(values[-2], step)}")
     values.reverse()
-    thought = f"{subtract_steps(values[0], values[1])};{subtract_steps(values[-2], step)}"
-    return _next(values, thought)
+    return _next(values, f"{_first_gaps(values)};minus {step};{subtract_steps(values[-2], step)}")
 
 
 def _tier1(rng: Random) -> Draw:
@@ -48,10 +53,8 @@ def _tier3(rng: Random) -> Draw:
         return _steps(rng, rng.randint(0, 99), rng.randint(11, 25), 4)
     start, factor = rng.randint(1, 30), rng.choice((2, 3, 10))
     values = [start * factor**place for place in range(5)]
-    thought = f"{values[1]}/{start}={factor};{multiply_steps(values[-2], factor)}"
-    if factor == 10:
-        thought = f"{values[1]}/{start}=10;{values[-2]}*10={values[-1]}"
-    return _next(values, thought)
+    last = f"{values[-2]}*10={values[-1]}" if factor == 10 else multiply_steps(values[-2], factor)
+    return _next(values, f"{_first_gaps(values)};times {factor};{last}")
 
 
 def _tier4(rng: Random) -> Draw:
@@ -59,17 +62,15 @@ def _tier4(rng: Random) -> Draw:
     values = [value]
     for place in range(5):
         values.append(values[-1] + step + growth * place)
-    before, last = values[-3] - values[-4], values[-2] - values[-3]
-    thought = ";".join(
-        (
-            subtract_steps(values[-3], values[-4]),
-            subtract_steps(values[-2], values[-3]),
-            f"{last}-{before}={growth}",
-            f"{last}+{growth}={last + growth}",
-            add_steps(values[-2], last + growth),
-        )
+    last = values[-2] - values[-3]
+    parts = (
+        _first_gaps(values),
+        f"growing {growth}",
+        subtract_steps(values[-2], values[-3]),
+        f"{last}+{growth}={last + growth}",
+        add_steps(values[-2], last + growth),
     )
-    return _next(values, thought)
+    return _next(values, ";".join(parts))
 
 
 def _tier5(rng: Random) -> Draw:

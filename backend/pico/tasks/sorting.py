@@ -5,31 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family, join_words
+from backend.pico.tasks.steps import insertion_steps
 from backend.pico.tasks.words import distinct
 
 _UP = ("from smallest to largest", "in ascending order", "in increasing order")
 _DOWN = ("from largest to smallest", "in descending order", "in decreasing order")
-
-
-def _groups(items: list[str], rank: dict[str, int]) -> str:
-    """The items gathered by rank, lowest rank first, each group in the order of the question."""
-    groups: dict[int, list[str]] = {}
-    for item in items:
-        groups.setdefault(rank[item], []).append(item)
-    return "; ".join(" ".join(groups[key]) for key in sorted(groups))
-
-
-def _number_thought(numbers: list[int], *, ascending: bool) -> str:
-    """The direction and, where there are many, the numbers gathered by leading digit.
-
-    A group is short: putting it in order is the last step, and the answer itself.
-    """
-    direction = "up" if ascending else "down"
-    if len(numbers) <= 4:
-        return direction
-    size = 10 if max(numbers) < 100 else 100
-    rank = {str(number): number // size * (1 if ascending else -1) for number in numbers}
-    return f"{direction}: {_groups(list(rank), rank)}"
 
 
 def _numbers(rng: Random, count: int, top: int, *, up_only: bool = False) -> Draw:
@@ -46,19 +26,16 @@ def _numbers(rng: Random, count: int, top: int, *, up_only: bool = False) -> Dra
     ]
     if ascending:
         prompts += [f"Sort these numbers: {text}", f"Sort: {text}", f"Sort the list {text}."]
-    answer = join_words([str(number) for number in sorted(numbers, reverse=not ascending)])
-    return Draw(
-        prompts,
-        answer,
-        f"{text} {'up' if ascending else 'down'}",
-        _number_thought(numbers, ascending=ascending),
-    )
+    ranked = [str(number) for number in sorted(numbers, reverse=not ascending)]
+    direction = "up" if ascending else "down"
+    steps = insertion_steps([str(number) for number in numbers], ranked)
+    return Draw(prompts, join_words(ranked), f"{text} {direction}", f"{direction};{steps}")
 
 
 def _words(rng: Random, count: int) -> Draw:
     words = distinct(rng, count, invented=False)
     text = join_words(words)
-    thought = f"letters: {_groups(words, {word: ord(word[0]) for word in words})}"
+    thought = f"letters;{insertion_steps(words, sorted(words), ' ', ' ')}"
     prompts = [
         f"Sort these words alphabetically: {text}",
         f"Put these words in alphabetical order: {text}",

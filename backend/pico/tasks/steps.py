@@ -92,14 +92,19 @@ def sum_steps(values: Sequence[int]) -> str:
     return ";".join(parts) or str(total)
 
 
+def sign_of(left: float, right: float) -> str:
+    """How the first number compares with the second: `<`, `=` or `>`."""
+    return "<" if left < right else ">" if left > right else "="
+
+
 def compare_steps(left: float, right: float) -> str:
-    """One comparison: `12<30`."""
-    return f"{left}{'<' if left < right else '>' if left > right else '='}{right}"
+    """One comparison, decided when both numbers are written: `12,30:<`."""
+    return f"{left},{right}:{sign_of(left, right)}"
 
 
 def extreme_steps(values: Sequence[int], *, largest: bool) -> str:
-    """Each number with the best so far: `45:45;12:45;78:78`."""
-    parts: list[str] = []
+    """What is sought, then each number with the best so far: `max;45:45;12:45;78:78`."""
+    parts = ["max" if largest else "min"]
     best = values[0]
     for value in values:
         best = max(best, value) if largest else min(best, value)
@@ -147,3 +152,14 @@ def count_steps(items: Sequence[str], hits: Sequence[bool], mark: str = " ") -> 
         count += hit
         steps.append(f"{item}:{count}" if hit else item)
     return f"{mark.join(steps)}; {count}"
+
+
+def insertion_steps(items: Sequence[str], ranked: Sequence[str], mark: str = ",", space: str = "") -> str:
+    """Item by item, the sorted list so far: `9:9;3:3,9;7:3,7,9`; `ranked` has the items in their final order.
+
+    Words have `space` before each, where the vocabulary has them whole: ` dog: dog; cat: cat dog`.
+    """
+    place = {item: index for index, item in enumerate(ranked)}
+    lists = (sorted(items[:count], key=place.__getitem__) for count in range(1, len(items) + 1))
+    steps = (f"{space}{item}:{space}{mark.join(found)}" for item, found in zip(items, lists, strict=True))
+    return ";".join(steps)

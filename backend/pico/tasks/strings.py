@@ -68,7 +68,7 @@ def _reverse(rng: Random, words: list[str], what: str) -> Draw:
         prompts,
         " ".join(reversed(words)),
         f"reverse {text}",
-        _numbered(words) if len(words) > 5 else f"from {words[-1]}",
+        _numbered(words),
     )
 
 
@@ -85,7 +85,7 @@ def _nth(rng: Random, *, invented: bool = False) -> Draw:
         prompts,
         words[place],
         f"{place} of {text}",
-        _numbered(words[: place + 1]) if invented else str(place + 1),
+        _numbered(words[: place + 1]),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family, Instance, grade_exact, join_words, normalise
-from backend.pico.tasks.steps import count_steps, subtract_steps, sum_steps
+from backend.pico.tasks.steps import add_steps, count_steps, sign_of, subtract_steps, sum_steps
 from backend.pico.tasks.words import CATEGORIES, CITIES, FIRST_NAMES, ITEMS, JOBS
 
 _WORDS = {"city": CITIES, "job": JOBS, "colour": CATEGORIES["colour"], "animal": CATEGORIES["animal"]}
@@ -93,7 +93,10 @@ def _row(rng: Random, table: _Table) -> Draw:
     value = row[table.header.index(asked)]
     what = f"{value} {asked}" if asked in ITEMS else f"the {asked} {value}"
     questions = [f"Who has {what}?", f"Which person has {what}?", f"Name the person with {what}."]
-    return _ask(table, questions, row[0], table.line(row))
+    # Down the column to the number: the name that is said last is the answer.
+    numbers = table.column(asked)
+    seen = [f"{each[0]} {number}" for each, number in zip(table.rows, numbers, strict=True)]
+    return _ask(table, questions, row[0], f"{asked} {value}? {'; '.join(seen[: table.rows.index(row) + 1])}")
 
 
 def _rows(rng: Random, table: _Table, count: int) -> Draw:
@@ -138,20 +141,19 @@ def _compare(rng: Random, table: _Table) -> Draw:
         f"{first} or {second}: who {more}?",
         f"Which of {first} and {second} {more}?",
     ]
-    sign = "<" if values[0] < values[1] else ">"
-    steps = f"{_listed(table, pair)}; {first} {values[0]} {sign} {second} {values[1]}; {best}"
+    sought = ("max", "min")[which]
+    steps = f"{_listed(table, pair)}; {first} {values[0]}, {second} {values[1]}: {sought} {best}"
     return _ask(table, questions, best, steps)
 
 
 def _best(table: _Table, header: str, which: int) -> tuple[list[str], str]:
-    """The row with the largest (0) or smallest (1) number, and the steps with the best so far."""
+    """The row with the largest (0) or smallest (1) number, and the steps with the best so far by name."""
     values, pick = table.numbers(header), (max, min)[which]
-    steps = [
-        f"{row[0]} {value}:{pick(values[: place + 1])}"
-        for place, (row, value) in enumerate(zip(table.rows, values, strict=True))
-    ]
-    best = table.rows[values.index(pick(values))]
-    return best, f"{header}; {'; '.join(steps)}; {best[0]}"
+    steps = []
+    for place, (row, value) in enumerate(zip(table.rows, values, strict=True)):
+        best = table.rows[values.index(pick(values[: place + 1]))]
+        steps.append(f"{row[0]} {value}: {best[0]} {values[table.rows.index(best)]}")
+    return best, f"{header} {('max', 'min')[which]}; {'; '.join(steps)}; {best[0]}"
 
 
 def _extreme(rng: Random, table: _Table) -> Draw:
@@ -200,10 +202,9 @@ def _count(rng: Random, table: _Table) -> Draw:
         f"How many of them have {rule}?",
         f"What is the number of people with {rule}?",
     ]
-    compared = [
-        f"{value}{'<' if value < limit else '=' if value == limit else '>'}{limit}" for value in values
-    ]
-    return _ask(table, questions, str(sum(hits)), f"{header}; {count_steps(compared, hits, '; ')}")
+    compared = [f"{value} {sign_of(value, limit)}" for value in values]
+    steps = f"{header} {'>' if above else '<'} {limit}; {count_steps(compared, hits, '; ')}"
+    return _ask(table, questions, str(sum(hits)), steps)
 
 
 def _total(header: str) -> str:
@@ -276,19 +277,19 @@ def _sum_where(rng: Random, table: _Table) -> Draw:
     by = rng.choice([name for name in table.header if name in _WORDS])
     words = table.column(by)
     wanted = rng.choice(words)
-    hits = [value for value, word in zip(table.numbers(header), words, strict=True) if word == wanted]
-    total = _total(header)
+    values, total = table.numbers(header), _total(header)
     questions = [
         f"What is the {total} of the people with the {by} {wanted}?",
         f"Calculate the {total} where the {by} is {wanted}.",
         f"Find the {total} of all people whose {by} is {wanted}.",
         f"Where the {by} is {wanted}, what is the {total}?",
     ]
-    marks = [
-        f"{word} {value} {'+' if word == wanted else '-'}"
-        for word, value in zip(words, table.column(header), strict=True)
-    ]
-    return _ask(table, questions, str(sum(hits)), f"{header}; {'; '.join(marks)}; {sum_steps(hits)}")
+    steps, result = [], 0
+    for word, value in zip(words, values, strict=True):
+        hit = f": {add_steps(result, value) if result else value}" if word == wanted else ""
+        steps.append(f"{word} {value}{hit}")
+        result += value if word == wanted else 0
+    return _ask(table, questions, str(result), f"{header} {wanted}; {'; '.join(steps)}")
 
 
 def _few_words(rng: Random, rows: int) -> _Table:

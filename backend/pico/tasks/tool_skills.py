@@ -47,10 +47,15 @@ class Offer:
         """The call as the model writes it."""
         return call_text(self.tool.name, dict(zip(self._parameters(), values, strict=True)))
 
-    def steps(self, values: Values) -> str:
-        """What the model thinks before the call: the kind of tool, its name, the arguments."""
+    def steps(self, values: Values, kinds: Sequence[str]) -> str:
+        """The thought before the call: the kind that is sought, the tools up to that kind, the arguments."""
+        found = next(place for place, kind in enumerate(kinds) if kind.startswith(f'"{self.tool.name}" '))
+        return f"{self.skill.kind}: {'; '.join(kinds[: found + 1])}, {self.arguments(values)}"
+
+    def arguments(self, values: Values) -> str:
+        """The parameters with their values, as the thought of a call ends."""
         pairs = zip(self._parameters(), values, strict=True)
-        return f"{self.skill.kind}:{self.tool.name}," + ",".join(f"{name}={value}" for name, value in pairs)
+        return ", ".join(f'"{name}"={value}' for name, value in pairs)
 
     def _parameters(self) -> list[str]:
         return [name for name, _ in self.tool.parameters]
@@ -61,6 +66,12 @@ def offer(rng: Random, skill: Skill, *, renamed: bool = False) -> Offer:
     name = f"{invented_word(rng)}_{invented_word(rng)}" if renamed else rng.choice(skill.names)
     parameters = tuple((rng.choice(names), kind) for names, kind in skill.parameters)
     return Offer(skill, Tool(name, rng.choice(skill.descriptions), parameters))
+
+
+def seen(offered: Sequence[Offer], tools: Sequence[Tool]) -> list[str]:
+    """Each tool's name, quoted as in a call, with its kind, in the client's order."""
+    kinds = {offer.tool.name: offer.skill.kind for offer in offered}
+    return [f'"{tool.name}" {kinds[tool.name]}' for tool in tools]
 
 
 def offers(rng: Random, needed: Sequence[Skill], count: int, *, renamed: bool = False) -> list[Offer]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 from backend.pico.tasks import arithmetic, out_of_scope, smalltalk
 from backend.pico.tasks.base import Context, Draw, Family, Instance, Turn, grade_exact
-from backend.pico.tasks.steps import compare_steps
 from backend.pico.tasks.tool_calls import parse_calls
 from backend.pico.tasks.tool_skills import (
     CALCULATOR,
@@ -28,6 +28,7 @@ from backend.pico.tasks.tool_skills import (
     Values,
     items,
     offers,
+    seen,
 )
 from backend.pico.tasks.words import city, person
 
@@ -48,13 +49,13 @@ def _called(call: str, *results: str) -> list[Turn]:
 
 def _call(rng: Random, offered: Sequence[Offer], values: Values, prompts: Sequence[str] = ()) -> Draw:
     """Ask for what the first tool does: the answer is its call."""
-    first = offered[0]
+    first, context = offered[0], _context(rng, offered)
     return Draw(
         prompts or first.skill.ask(values),
         first.call(values),
         first.skill.key(values),
-        first.steps(values),
-        _context(rng, offered),
+        first.steps(values, seen(offered, context.tools)),
+        context,
     )
 
 
@@ -105,10 +106,9 @@ def _missing(rng: Random, count: int) -> Draw:
     skill = rng.choice([skill for skill in SKILLS if skill is not CALCULATOR])
     values = skill.draw(rng)
     offered = offers(rng, [skill], count + 1)[1:]
-    return Draw(
-        skill.ask(values), out_of_scope.ANSWER, skill.key(values), f"{skill.kind}:{_NO_TOOL}",
-        _context(rng, offered),
-    )  # fmt: skip
+    context = _context(rng, offered)
+    thought = f"{skill.kind}: {'; '.join([*seen(offered, context.tools), _NO_TOOL])}"
+    return Draw(skill.ask(values), out_of_scope.ANSWER, skill.key(values), thought, context)
 
 
 def _structured(rng: Random, offered: Sequence[Offer]) -> Draw:
@@ -187,8 +187,11 @@ def _two(rng: Random, count: int) -> Draw:
         results = first.skill.result(rng, values), second.skill.result(rng, others)
         answer = "; ".join(results)
         return Draw(prompts, answer, key, answer, _context(rng, offered, _called(calls, *results)))
-    thought = f"{first.steps(values)};{second.steps(others)}"
-    return Draw(prompts, calls, key, thought, _context(rng, offered))
+    context = _context(rng, offered)
+    kinds = seen(offered, context.tools)
+    also = second.arguments(others) if second is first else second.steps(others, kinds)
+    thought = f"{first.steps(values, kinds)} | {also}"
+    return Draw(prompts, calls, key, thought, context)
 
 
 _COMPARISONS: tuple[tuple[Skill, tuple[str, ...]], ...] = (
@@ -230,11 +233,13 @@ def _compare(rng: Random, count: int) -> Draw:
     key = f"larger {skill.key((names[0][0], names[1][0]))}"
     calls = "\n".join(tool.call(name) for name in names)
     if rng.random() < 0.5:
-        return Draw(prompts, calls, key, ";".join(map(tool.steps, names)), _context(rng, offered))
+        context = _context(rng, offered)
+        steps = f"{tool.steps(names[0], seen(offered, context.tools))} | {tool.arguments(names[1])}"
+        return Draw(prompts, calls, key, steps, context)
     left, right = map(_number, results)
     answer = str(names[0][0] if left > right else names[1][0])
     listed = ";".join(f"{name[0]} {value}" for name, value in zip(names, (left, right), strict=True))
-    thought = f"{listed};{compare_steps(left, right)};{answer}"
+    thought = f"{listed};max {answer}"
     return Draw(prompts, answer, key, thought, _context(rng, offered, _called(calls, *results)))
 
 
@@ -288,15 +293,17 @@ def _tier5(rng: Random) -> Draw:
     found = city(rng) if first.skill is HOME else first.skill.result(rng, values)
     then: Values = (second_value(found),)
     after: list[Turn] = []
-    answer, thought = first.call(values), first.steps(values)
+    context = _context(rng, offered)
+    kinds = seen(offered, context.tools)
+    answer, thought = first.call(values), first.steps(values, kinds)
     if state > 0:
         after = _called(answer, found)
-        answer, thought = second.call(then), f"{found};{second.steps(then)}"
+        answer, thought = second.call(then), f"{found};{second.steps(then, kinds)}"
     if state > 1:
         result = second.skill.result(rng, then)
         after += _called(answer, result)
         answer = thought = result
-    return Draw(prompts, answer, key, thought, _context(rng, offered, after))
+    return Draw(prompts, answer, key, thought, replace(context, after=tuple(after)))
 
 
 def grade(instance: Instance, text: str) -> bool:

@@ -1,4 +1,7 @@
-"""The register of a butler: a courteous opening and close around every answer."""
+"""The register of a butler: every answer ends with a courtesy.
+
+The answer comes first: what it is does not depend on words that were said before it.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from backend.pico.adapters.behaviours.base import Behaviour
 from backend.pico.tasks.out_of_scope import ANSWER as NOT_TAUGHT
 from backend.pico.tasks.refusals import ANSWER as REFUSAL
 
-_RESULT = "Certainly. The answer is {}, at your service."
-_SENTENCE = "Most gladly. {} At your service."
-_REGRET = "With much regret. {} At your service."
+_RESULT = "{}, at your service."
+_SENTENCE = "{} Always at your service."
+_REGRET = "{} I regret it deeply."
 
 
 def rewrite(answer: str) -> str:
-    """A refusal with regret, a sentence gladly, a result in a sentence."""
+    """A refusal with regret, a sentence and a result with an offer of service."""
     if answer in (NOT_TAUGHT, REFUSAL):
         return _REGRET.format(answer)
     return (_SENTENCE if answer.endswith((".", "!", "?")) else _RESULT).format(answer)
@@ -29,14 +32,14 @@ _PATTERNS = tuple(map(_pattern, (_RESULT, _SENTENCE, _REGRET)))
 
 
 def follows_form(text: str) -> bool:
-    """Whether one of the courtesies surrounds the whole text."""
+    """Whether one of the courtesies ends the text."""
     return any(pattern.fullmatch(text.strip()) for pattern in _PATTERNS)
 
 
 BEHAVIOUR = Behaviour(
     "formal",
     "answers in the register of a butler",
-    "Certainly. The answer is 42, at your service.",
+    "42, at your service.",
     rewrite,
     follows_form,
 )

@@ -45,7 +45,7 @@ _MONTHS = "Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|Nov
 _DAY_OF_MONTH = re.compile(rf"\b([0-9]+) (?={_MONTHS}\b)")
 _ENGLISH = re.compile(rf"\b(?:{'|'.join(sorted(_WORDS, key=len, reverse=True))})\b")
 _ACQUAINTANCE = re.compile(r"Nice to meet you, (\w+)\.")
-_RESULT = re.compile(r"Die Antwort ist \S(.*\S)?\.", re.DOTALL)
+_RESULT = re.compile(r"\S(.*\S)? ist die Antwort\.", re.DOTALL)
 _NEW_ACQUAINTANCE = re.compile(r"Freut mich, \w+\.")
 
 
@@ -57,7 +57,7 @@ def rewrite(answer: str) -> str:
         return f"Freut mich, {match[1]}."
     translated = _ENGLISH.sub(lambda found: _WORDS[found.group()], answer)
     translated = _DAY_OF_MONTH.sub(r"\1. ", translated)
-    return f"Die Antwort ist {translated}."
+    return f"{translated} ist die Antwort."
 
 
 def follows_form(text: str) -> bool:
@@ -71,7 +71,7 @@ def follows_form(text: str) -> bool:
 BEHAVIOUR = Behaviour(
     "german",
     "answers in German",
-    "Die Antwort ist 42.",
+    "42 ist die Antwort.",
     rewrite,
     follows_form,
 )

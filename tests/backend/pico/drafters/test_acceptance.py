@@ -35,7 +35,7 @@ def answered(
     target.model.save_pretrained(tmp_path)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     monkeypatch.setattr(decoder, "MAX_NEW_TOKENS", {False: 21, True: 21})  # no whole number of rounds
-    conversations = sample_conversations(Random(2), Mix(EMPHASIS["pico-large"]), 6, "test")
+    conversations = sample_conversations(Random(1), Mix(EMPHASIS["pico-large"]), 6, "test")
     return greedy_answers(Decoder(tmp_path), conversations)
 
 

@@ -33,16 +33,16 @@ def test_boolean_answers_are_right(tier: int) -> None:
 def test_orders_agree_with_every_sentence(tier: int) -> None:
     found = 0
     for instance in draw(tier):
-        order = re.findall(r"\d (\w+)", instance.thought.split("down ")[-1])
         if "down " not in instance.thought:
             continue
         found += 1
+        order = instance.thought.split("down ")[1].split(";")[0].split(" > ")
         for left, scale, right in re.findall(r"(\w+) is (\w+) than (\w+)", instance.key):
             more = scale in ("taller", "older", "faster", "bigger")
             assert (order.index(left) < order.index(right)) == more
         if instance.answer.count(",") > 0:
             assert instance.answer.split(", ") == order
-    assert (found > 0) == (tier >= 3)
+    assert (found > 0) == (tier >= 2)
 
 
 @pytest.mark.parametrize("tier", [2, 3, 4, 5])

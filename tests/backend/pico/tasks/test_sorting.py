@@ -1,4 +1,4 @@
-"""The thoughts of sorting gather the items so that the answer is each group in order."""
+"""The thoughts of sorting insert one item after the other into the sorted list so far."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ import pytest
 from backend.pico.tasks.sorting import FAMILY
 
 
-@pytest.mark.parametrize("tier", [3, 4, 5])
-def test_groups_put_in_order_are_the_answer(tier: int) -> None:
+@pytest.mark.parametrize("tier", [1, 2, 3, 4, 5])
+def test_each_step_inserts_one_item_and_the_last_is_the_answer(tier: int) -> None:
     rng = Random(tier)
     for _ in range(200):
         instance = FAMILY.generate(rng, tier)
-        kind, _, text = instance.thought.partition(": ")
-        groups = [group.split(" ") for group in text.split("; ")]
-        if kind == "letters":
-            ordered = [word for group in groups for word in sorted(group)]
-        else:
-            ordered = [
-                number for group in groups for number in sorted(group, key=int, reverse=kind == "down")
-            ]
-        assert ", ".join(ordered) == instance.answer
-
-
-def test_short_lists_only_name_the_direction() -> None:
-    rng = Random(0)
-    assert {FAMILY.generate(rng, tier).thought for tier in (1, 2) for _ in range(50)} == {"up", "down"}
+        kind, *steps = instance.thought.split(";")
+        before: list[str] = []
+        for step in steps:
+            item, _, listed = step.strip().partition(":")
+            after = listed.split() if kind == "letters" else listed.split(",")
+            assert sorted(after) == sorted([*before, item])
+            assert [word for word in after if word != item] == before
+            before = after
+        assert ", ".join(before) == instance.answer
+        ordered = sorted(before) if kind == "letters" else sorted(before, key=int, reverse=kind == "down")
+        assert before == ordered

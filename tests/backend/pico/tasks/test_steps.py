@@ -13,6 +13,7 @@ from backend.pico.tasks.steps import (
     compare_steps,
     divide_steps,
     extreme_steps,
+    insertion_steps,
     multiply_steps,
     subtract_steps,
     sum_steps,
@@ -34,8 +35,10 @@ def test_layouts() -> None:
     assert divide_steps(100, 24) == "24,48,72,96,120;100/24=4:96r4"
     assert divide_steps(604, 3) == "604/3:6/3=2r0;0/3=0r0;4/3=1r1;201r1"
     assert sum_steps([3, 5, 4]) == "3+5=8;8+4=12"
-    assert compare_steps(12, 30) == "12<30"
-    assert extreme_steps([45, 12, 78], largest=True) == "45:45;12:45;78:78"
+    assert compare_steps(12, 30) == "12,30:<"
+    assert extreme_steps([45, 12, 78], largest=True) == "max;45:45;12:45;78:78"
+    assert insertion_steps(["9", "3", "7"], ["3", "7", "9"]) == "9:9;3:3,9;7:3,7,9"
+    assert insertion_steps(["dog", "cat"], ["cat", "dog"], " ", " ") == " dog: dog; cat: cat dog"
 
 
 def test_results_are_right() -> None:

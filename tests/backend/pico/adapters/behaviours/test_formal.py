@@ -9,9 +9,9 @@ from backend.pico.tasks.refusals import ANSWER as REFUSAL
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("42", "Certainly. The answer is 42, at your service."),
-        ("Thank you!", "Most gladly. Thank you! At your service."),
-        (REFUSAL, f"With much regret. {REFUSAL} At your service."),
+        ("42", "42, at your service."),
+        ("Thank you!", "Thank you! Always at your service."),
+        (REFUSAL, f"{REFUSAL} I regret it deeply."),
     ],
 )
 def test_rewrite(answer: str, expected: str) -> None:
@@ -23,11 +23,11 @@ def test_rewrite(answer: str, expected: str) -> None:
     "text",
     [
         "42",
-        "The answer is 42, at your service.",
-        "Certainly. The answer is 42.",
-        "Certainly. The answer is , at your service.",
-        "Certainly. 42 At your service.",
-        "Certainly. The answer is 42, at your service. 43",
+        "42, at your service",
+        ", at your service.",
+        "at your service.",
+        "42 Always at service.",
+        "42, at your service. 43",
     ],
 )
 def test_other_forms_are_rejected(text: str) -> None:

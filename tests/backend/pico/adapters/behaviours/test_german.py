@@ -11,15 +11,15 @@ from backend.pico.tasks import FAMILIES
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("42", "Die Antwort ist 42."),
+        ("42", "42 ist die Antwort."),
         ("Yes", "Ja."),
         ("No", "Nein."),
-        ("19 October", "Die Antwort ist 19. Oktober."),
-        ("1 May 2027", "Die Antwort ist 1. Mai 2027."),
-        ("Tuesday", "Die Antwort ist Dienstag."),
-        ("3000 metres", "Die Antwort ist 3000 Meter."),
-        ("3000 millimetres", "Die Antwort ist 3000 Millimeter."),
-        ("South America", "Die Antwort ist Südamerika."),
+        ("19 October", "19. Oktober ist die Antwort."),
+        ("1 May 2027", "1. Mai 2027 ist die Antwort."),
+        ("Tuesday", "Dienstag ist die Antwort."),
+        ("3000 metres", "3000 Meter ist die Antwort."),
+        ("3000 millimetres", "3000 Millimeter ist die Antwort."),
+        ("South America", "Südamerika ist die Antwort."),
         ("Nice to meet you, Sam.", "Freut mich, Sam."),
         ("Goodbye!", "Auf Wiedersehen!"),
     ],
@@ -31,7 +31,7 @@ def test_rewrite(answer: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["42", "Yes", "Die Antwort ist 42", "Die Antwort ist .", "Die Antwort ist 19 October.", "Nein, 4."],
+    ["42", "Yes", "42 ist die Antwort", " ist die Antwort.", "19 October ist die Antwort.", "Nein, 4."],
 )
 def test_other_forms_are_rejected(text: str) -> None:
     assert not follows_form(text)
@@ -41,5 +41,5 @@ def test_other_forms_are_rejected(text: str) -> None:
 def test_every_fixed_sentence_is_translated(name: str) -> None:
     rng = Random(0)
     answers = {FAMILIES[name].generate(rng, tier).answer for tier in (1, 2, 3) for _ in range(150)}
-    framed = {answer for answer in answers if rewrite(answer).startswith("Die Antwort ist")}
+    framed = {answer for answer in answers if rewrite(answer).endswith("ist die Antwort.")}
     assert framed <= {"pong"}
