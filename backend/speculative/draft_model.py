@@ -26,6 +26,10 @@ CATCH_UP_TOKENS = 512
 """Computed per step for sequences that are behind: nobody else waits longer for them."""
 
 
+LEAST_REACHED = 0.3
+"""Chains go on while the model thinks the last token this likely to be accepted, of any sequence."""
+
+
 @dataclass(slots=True)
 class _Mirror:
     """A sequence as the drafter has it."""
@@ -114,7 +118,7 @@ class DraftModelDrafter:
         return self._compute(owns, RoundShape(known, begins, num_tokens - 1)).tolist()
 
     def _compute(self, owns: list[Sequence], shape: RoundShape) -> Tensor:
-        """Compute what a round begins with and drafts; the drafts [B, num_drafted + 1]."""
+        """Compute what a round begins with and drafts; the drafts [B, at most num_drafted + 1]."""
         network, storage = self._network, self._storage
         count, width = len(owns), shape.width
         positions = shape.positions()
@@ -133,12 +137,18 @@ class DraftModelDrafter:
         hidden = network.forward(first, kv, shape.longest, steps[0], first_mask)
         if width > 1:
             hidden = hidden.view(count, width, -1)[:, -1]
-        drafts = [network.best(hidden)]
+        tokens, reached = network.best(hidden)
+        drafts = [tokens]
         for number, angles in enumerate(steps[1:]):
+            if reached.max().item() < LEAST_REACHED:
+                break
             column = shape.longest + width + number
             mask = None if later_mask is None else later_mask[..., : column + 1]
-            drafts.append(network.best(network.forward(drafts[-1], kv, column, angles, mask)))
-        slots = slots_of(table, positions, self._trash).reshape(-1)
+            tokens, likely = network.best(network.forward(tokens, kv, column, angles, mask))
+            drafts.append(tokens)
+            reached = reached * likely
+        computed = width + len(drafts) - 1
+        slots = slots_of(table, positions[:, :computed], self._trash).reshape(-1)
         self._keep(kv, shape.longest, torch.from_numpy(slots).to(device))
         return torch.stack(drafts, dim=1)
 
@@ -158,5 +168,5 @@ class DraftModelDrafter:
     def _keep(self, kv: list[RoundKV], start: int, slots: Tensor) -> None:
         """Store the columns from `start` on."""
         for layer, own in enumerate(kv):
-            found = own.data[:, start:]
+            found = own.data[:, start : start + len(slots) // len(own.data)]
             self._storage.write(layer, slots, found.reshape(len(slots), -1, found.shape[-1]))

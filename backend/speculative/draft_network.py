@@ -26,6 +26,7 @@ from backend.speculative.round_layer import (
     Placement,
     RoundAttention,
     RoundMLP,
+    UnitNorm,
 )
 
 _SMALL_MODEL = 1 << 26
@@ -40,6 +41,7 @@ class DraftNetwork:
     embedding: Tensor  # [vocabulary, D]
     rope: Rope
     layers: list[tuple[RoundAttention, RoundMLP]]
+    norm: UnitNorm
     head: Linear  # with the final norm's weight
     kv_layout: KVLayout
 
@@ -62,9 +64,10 @@ class DraftNetwork:
             x += mlp(x)
         return x
 
-    def best(self, hidden: Tensor) -> Tensor:
-        """The likeliest next token of each row: [B, D] → [B]. Its norm would only scale the logits."""
-        return self.head(hidden).argmax(dim=-1)
+    def best(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The likeliest next token of each row [B, D], and how likely it is; [B] both."""
+        likely, tokens = self.head(self.norm(hidden)).softmax(dim=-1, dtype=torch.float32).max(dim=-1)
+        return tokens, likely
 
 
 def load_network(config: EngineConfig, folder: str, max_model_tokens: int) -> DraftNetwork:
@@ -106,6 +109,7 @@ class _Reader:
             embedding=place.tensor(embedding),
             rope=Rope(model.rope, model.head_dim, place.dtype, place.device),
             layers=[self._layer(names.layer.format(layer=layer)) for layer in range(model.num_layers)],
+            norm=norm,
             head=place.linear(place.behind(norm, final, [head])),
             kv_layout=KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, kv_dtype, place.device),
         )
