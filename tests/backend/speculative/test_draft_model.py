@@ -53,14 +53,15 @@ def draft(
     return folder, write_model(folder, kind, seed=2, **changes)
 
 
-def check(model: PreTrainedModel, said: list[Said], least: int) -> None:
-    """Every draft is the model's own greedy continuation, and there were enough of them."""
+def check(model: PreTrainedModel, said: list[Said], least: int, *, whole: bool = True) -> None:
+    """Enough drafts, each the model's own greedy continuation, and as long as asked for if `whole`."""
     drafts = [each for each in said if each.draft]
     assert len(drafts) >= least
     for each in drafts[:: len(drafts) // 16 + 1]:
         with torch.inference_mode():
             logits = model(torch.tensor([each.tokens + each.draft])).logits[0, len(each.tokens) - 1 : -1]
         assert each.draft == logits.argmax(dim=-1).tolist()
+        assert len(each.draft) == each.k or not whole
 
 
 def overheard(recording: RecordingDrafter | None) -> tuple[RecordingDrafter, DraftModelDrafter]:
@@ -78,7 +79,6 @@ def test_says_what_the_model_says(target: LoadedModel, draft: tuple[Path, PreTra
     assert recording.most_together == 4
     assert texts(engine, asked) == plain, "with prefix hits in both trees"
     check(model, recording.said, 30)
-    assert all(len(each.draft) in (0, each.k) for each in recording.said)
     assert drafter.kv.prefix_hit_tokens_total > 0
     assert not drafter._mirrors and drafter.kv.free_pages == 128
     drafter.kv.check_invariants([])
@@ -107,7 +107,7 @@ def test_a_chain_ends_where_the_model_is_not_sure(
     engine, found = new_engine(target, NAME, tmp_path)
     recording, drafter = overheard(found)
     assert texts(engine, asked) == texts(new_engine(target)[0], asked)
-    check(model, recording.said, 20)
+    check(model, recording.said, 20, whole=False)
     lengths = {len(each.draft) for each in recording.said if each.draft}
     assert lengths == {1} if least_reached > 1 else len(lengths) > 2
     drafter.kv.check_invariants([])

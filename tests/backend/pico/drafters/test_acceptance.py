@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from backend.pico import decoder
-from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
+from backend.pico.conversations import messages_of
 from backend.pico.decoder import Decoder
 from backend.pico.drafters.acceptance import (
     CHAIN,
@@ -26,6 +26,7 @@ from backend.pico.drafters.acceptance import (
 from backend.pico.drafters.draft import DraftModel
 from backend.pico.drafters.store import new_drafter
 from backend.pico.drafters.target import Target
+from backend.pico.tasks import FAMILIES
 
 
 @pytest.fixture
@@ -35,8 +36,11 @@ def answered(
     target.model.save_pretrained(tmp_path)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     monkeypatch.setattr(decoder, "MAX_NEW_TOKENS", {False: 21, True: 21})  # no whole number of rounds
-    conversations = sample_conversations(Random(1), Mix(EMPHASIS["pico-large"]), 6, "test")
-    return greedy_answers(Decoder(tmp_path), conversations)
+    rng, family = Random(0), FAMILIES["sorting"]
+    asked = [
+        messages_of(family.generate_in(rng, 3, "test"), thinking=thinking) for thinking in (False, True) * 3
+    ]
+    return greedy_answers(Decoder(tmp_path), asked)
 
 
 def test_answers_are_the_targets_own(target: Target, answered: list[Answered]) -> None:
