@@ -1,0 +1,80 @@
+"""Thoughts that go through what is offered end at what is sought; rules of sequences are named right."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+import pytest
+
+from backend.pico.tasks import FAMILIES, Instance
+from backend.pico.tasks.tool_calls import parse_calls
+
+
+def draw(name: str, tier: int, count: int = 200) -> list[Instance]:
+    rng = Random(f"{name}:{tier}")
+    return [FAMILIES[name].generate(rng, tier) for _ in range(count)]
+
+
+@pytest.mark.parametrize("tier", [1, 2, 3, 4, 5])
+def test_the_tools_are_gone_through_up_to_the_first_one_of_the_sought_kind(tier: int) -> None:
+    found = 0
+    for instance in draw("tools", tier):
+        calls = parse_calls(instance.answer)
+        walk = re.search(r"(\w+): ((?:\"\w+\" \w+(?:; )?)+), ", instance.thought)
+        assert (walk is None) == (calls is None)
+        if calls is None or walk is None:
+            continue
+        found += 1
+        names, kinds = zip(*re.findall(r"\"(\w+)\" (\w+)", walk[2]), strict=True)
+        assert names[-1] == calls[0]["name"]
+        assert kinds.index(walk[1]) == len(kinds) - 1
+        offered = [tool.name for tool in instance.context.tools]
+        assert list(names) == offered[: len(names)]
+    assert found > 40
+
+
+def test_missing_tools_are_missed_after_all_of_them() -> None:
+    found = [instance for instance in draw("tools", 3) if instance.thought.endswith("; no tool")]
+    assert found
+    for instance in found:
+        names = re.findall(r"\"(\w+)\"", instance.thought)
+        assert names == [tool.name for tool in instance.context.tools]
+
+
+def test_a_column_is_gone_down_to_the_sought_number() -> None:
+    found = [instance for instance in draw("tables", 2) if "? " in instance.thought]
+    assert len(found) > 20
+    for instance in found:
+        asked, _, walk = instance.thought.partition("? ")
+        name, number = walk.split("; ")[-1].split(" ")
+        assert (name, number) == (instance.answer, asked.split(" ")[-1])
+
+
+def test_a_list_is_gone_through_to_the_only_word_of_a_category() -> None:
+    for instance in draw("categories", 1):
+        *others, last = instance.thought.split("; ")
+        assert last == f"{instance.answer} +"
+        assert all(other.endswith(" -") for other in others)
+
+
+def test_people_are_gone_through_to_the_one_in_the_city() -> None:
+    found = [i for i in draw("references", 3, 600) if re.match(r"\w+\? \w+ ", i.thought)]
+    assert len(found) > 20
+    for instance in found:
+        city, _, walk = instance.thought.partition("? ")
+        assert walk.split("; ")[-1] == f"{instance.answer} {city}"
+
+
+@pytest.mark.parametrize("tier", [1, 2, 3, 4])
+def test_the_rule_of_a_sequence_is_named_right(tier: int) -> None:
+    for instance in draw("sequences", tier):
+        shown = [*map(int, instance.key.split(", ")), int(instance.answer)]
+        rule, step = re.search(r";(plus|minus|times|growing) (\d+);", instance.thought).groups()  # type: ignore[union-attr]
+        gaps = [after - before for before, after in zip(shown, shown[1:], strict=False)]
+        if rule == "times":
+            assert all(after == before * int(step) for before, after in zip(shown, shown[1:], strict=False))
+        elif rule == "growing":
+            assert {after - before for before, after in zip(gaps, gaps[1:], strict=False)} == {int(step)}
+        else:
+            assert set(gaps) == {int(step) * (1 if rule == "plus" else -1)}
