@@ -56,6 +56,7 @@ def test_a_list_is_gone_through_to_the_only_word_of_a_category() -> None:
         *others, last = instance.thought.split("; ")
         assert last == f"{instance.answer} +"
         assert all(other.endswith(" -") for other in others)
+        assert f"{instance.answer} -" not in others
 
 
 def test_people_are_gone_through_to_the_one_in_the_city() -> None:
