@@ -1,27 +1,21 @@
 """How many tokens to draft: as many as measured acceptance and step times make worth it, down to 0.
 
-With acceptance p, k drafts give 1 + p + p² + … + p^k tokens. What a step with K drafts takes, compared with
-one without, is measured for the batch size at hand. Lengths are those that promise most tokens per second,
-and 0 unless that is clearly more than without. Both figures are learned all the time. Of trees, lengths are
-depths, p is that of a level, and each level costs as many drafts as the trees before had nodes for it.
+With acceptance p_j at place j, k drafts give 1 + p_1 + p_1 p_2 + … + p_1…p_k tokens; p_j is what the
+sequence's own rate makes expect, corrected by how often the drafter failed at that place. What a step with
+K drafts takes, compared with one without, is measured for the batch size at hand. Lengths are those that
+promise most tokens per second, and 0 unless that is clearly more than without. All figures are learned all
+the time. Of trees, lengths are depths, p is that of a level, and each level costs as many drafts as the
+trees before had nodes for it.
 A drafter may give less than it is asked for: what it is asked for is what is judged and what is chosen.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-_MEMORY = 0.9
-"""Weight that older verifications of a sequence keep with each new one."""
-
-_PRIOR_MEMORY = 0.98
-"""The same for what new sequences are believed to be like."""
-
-_GUESS_WEIGHT, _PRIOR_WEIGHT = 4.0, 12.0
-"""Trials that the prior counts for in a new sequence: at first, and when it rests on so many itself."""
+from backend.speculative.acceptance import Acceptance, sizes, survivals
 
 _REST = 0.002
 """Share of bad experience that each step without drafts makes forget, where drafts double a step's time: they
@@ -73,39 +67,6 @@ _LEAST_GAIN, _GOOD_GAIN = 0.95, 1.1
 
 _SHORT_REST_STEPS, _LONG_REST_STEPS = 48, 1024
 """For so many steps at first, and twice as many every other time."""
-
-
-@dataclass(slots=True)
-class Acceptance:
-    """How likely a draft token is accepted when all before it were; for one sequence and drafter."""
-
-    tried: float = _GUESS_WEIGHT
-    accepted: float = 0.7 * _GUESS_WEIGHT
-    memory: float = _MEMORY
-
-    def child(self) -> Acceptance:
-        """A start for a new sequence."""
-        weight = min(self.tried, _PRIOR_WEIGHT)
-        return Acceptance(weight, weight * self.rate)
-
-    @property
-    def rate(self) -> float:
-        """Between 0 and 1."""
-        return self.accepted / self.tried
-
-    def observe(self, num_drafted: int, num_accepted: int) -> None:
-        """Learn from one verification; tokens behind the first wrong one were not tried."""
-        self.tried = self.memory * self.tried + min(num_drafted, num_accepted + 1)
-        self.accepted = self.memory * self.accepted + num_accepted
-
-    def rest(self, share: float) -> None:
-        """Nothing was drafted: slowly forget why."""
-        self.accepted += share * (self.tried - self.accepted)
-
-
-def prior_acceptance() -> Acceptance:
-    """What is believed of a drafter's new sequences, before anything is known."""
-    return Acceptance(memory=_PRIOR_MEMORY)
 
 
 class StepCosts:
@@ -242,27 +203,18 @@ class LengthPolicy:
         self._is_adaptive = is_adaptive
         self._is_drafting = False
 
-    def choose(
-        self,
-        acceptances: list[Acceptance],
-        limits: list[int],
-        num_running: int,
-        widths: list[float] | None = None,
-    ) -> list[int]:
-        """Draft tokens for each of these sequences, out of `num_running` that decode.
-
-        `widths`: how many tokens each one's drafts have per level; None: 1, there are no trees.
-        """
+    def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
+        """Places of each of these sequences' drafts, out of `num_running` that decode."""
         if not self._is_adaptive:
             return list(limits)
         if not acceptances:
             return []
         best = np.zeros(len(limits), dtype=np.int64)
         num_sequences = max(num_running, len(limits))
-        rates = [min(a.rate, 0.99) for a in acceptances]
-        promise = 1.0 + sum(rate / (1.0 - rate) for rate in rates) / num_sequences
+        likely = survivals(acceptances, max(limits))
+        promise = 1.0 + likely.sum() / num_sequences
         if promise >= self._least_gain(num_sequences) and not self._must_be_plain(num_sequences):
-            best = self._best(np.array(rates), np.array(limits), num_sequences, np.array(widths or 1.0))
+            best = self._best(likely, sizes(acceptances, max(limits)), np.array(limits), num_sequences)
         else:
             self._is_drafting = False
         ks: list[int] = best.tolist()
@@ -294,18 +246,19 @@ class LengthPolicy:
         return self.costs.wants_plain(num_sequences) or (balance is not None and balance.is_resting)
 
     def _best(
-        self, rates: np.ndarray, limits: np.ndarray, num_sequences: int, widths: np.ndarray
+        self, likely: np.ndarray, num_tokens: np.ndarray, limits: np.ndarray, num_sequences: int
     ) -> np.ndarray:
-        rates = rates.clip(min=0.01)
-        lengths = np.minimum(np.floor(np.log(_THRESHOLDS) / np.log(rates) + 1e-9), limits)  # [thresholds, B]
+        lengths = np.minimum((likely >= _THRESHOLDS[:, :, None]).sum(axis=2), limits)  # [thresholds, B]
+        rows = np.arange(len(limits))
         # Where that is more than can be foreseen, all sequences get the same share.
         share = self.costs.longest(num_sequences) // len(limits)
-        too_long = (lengths * widths).sum(axis=1, keepdims=True) > share * len(limits)
-        most = share if widths.ndim == 0 else np.maximum(share // widths, 1.0)
+        too_long = num_tokens[rows, lengths].sum(axis=1, keepdims=True) > share * len(limits)
+        most = np.maximum((num_tokens[:, 1:] <= share).sum(axis=1), min(1, int(share)))
         lengths = np.where(too_long, np.minimum(lengths, most), lengths)
-        gains = (rates * (1 - rates**lengths) / (1 - rates)).sum(axis=1)
-        num_tokens = (lengths * widths).sum(axis=1)
-        speedups = (1 + gains / num_sequences) / self.costs.ratios(num_sequences, num_tokens)
+        totals = np.pad(likely.cumsum(axis=1), ((0, 0), (1, 0)))
+        gains = totals[rows, lengths].sum(axis=1)
+        tokens = num_tokens[rows, lengths].sum(axis=1)
+        speedups = (1 + gains / num_sequences) / self.costs.ratios(num_sequences, tokens)
         choice = int(speedups.argmax())
         self._is_drafting = bool(speedups[choice] >= self._least_gain(num_sequences))
         best = lengths[choice] if self._is_drafting else np.zeros(len(limits))

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
-from backend.speculative.adaptive import Acceptance, LengthPolicy, prior_acceptance
+from backend.speculative.acceptance import Acceptance, prior_acceptance
+from backend.speculative.adaptive import LengthPolicy
 from backend.speculative.base import DraftConstraint, Drafter
-from backend.speculative.tree import depth_of, first_tokens, shorten
+from backend.speculative.tree import depth_of, first_tokens, level_sizes, shorten
 from backend.types import Draft, DraftTree, Request, Sequence, SequenceStatus
 
 NONE, PREDICTION = "none", "prediction"
@@ -23,9 +24,6 @@ PATIENCE_STEPS = 6
 MISS_EVERY_STEPS, MISS_AT_LEAST_EVERY_STEPS = 4, 16
 """A sequence for which nobody had a guess so often in a row is asked for at every fourth step only, and the
 more seldom the longer nobody has one. At the same steps as others: asking for none costs nothing."""
-
-_WIDTH_MEMORY = 0.1
-"""Weight of a new draft in the mean number of tokens per level."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +40,7 @@ class _Speculation:
     seen: int = 0  # tokens of the sequence when the shadow was cast
     misses: int = 0  # times in a row that nobody had a guess, or only one that would have been wrong
     wake_step: int = 0  # not asked before
+    skipped_at: int = 0  # tokens of the sequence when drafts for it were thought not to pay; 0: they were
 
     def sleep(self, step: int) -> None:
         """Nobody had a guess: decide when it is worth asking again, for that costs time as well."""
@@ -64,7 +63,6 @@ class Speculator:
         self._config = config
         self._drafters = {drafter.name: drafter for drafter in drafters}
         self._priors: dict[str, Acceptance] = {}
-        self._widths: dict[str, float] = {}  # by drafter, where not 1: tokens for each level asked for
         self._active: dict[Sequence, _Speculation] = {}
         self._constrained: dict[Sequence, _Speculation] = {}  # of these, those with a grammar
         self._accepted = 0  # draft tokens of the present step
@@ -209,7 +207,9 @@ class Speculator:
         self._accepted = 0
 
     def _learn(self, speculation: _Speculation, rank: int, num_drafted: int, num_accepted: int) -> None:
-        speculation.acceptances[rank].observe(num_drafted, num_accepted)
+        acceptance = speculation.acceptances[rank]
+        acceptance.places.observe(acceptance.rate, num_drafted, num_accepted)
+        acceptance.observe(num_drafted, num_accepted)
         self._prior(speculation.drafters[rank].name).observe(num_drafted, num_accepted)
 
     def _prior(self, name: str) -> Acceptance:
@@ -240,8 +240,7 @@ class Speculator:
         dear = [s for s in asked if not s.drafters[rank].is_cheap]
         candidates = [s for s, _ in found] + dear
         limits = [depth_of(guess) for _, guess in found] + [s.limits[rank] for s in dear]
-        widths = [self._widths.get(s.drafters[rank].name, 1.0) for s in candidates] if self._widths else None
-        ks = self.policy.choose([s.acceptances[rank] for s in candidates], limits, num_running, widths)
+        ks = self._choose(rank, candidates, limits, num_running)
         if candidates and not any(ks) and self._config.adaptive:
             self._is_vain = True
         for (speculation, guess), k in zip(found, ks, strict=False):
@@ -260,6 +259,20 @@ class Speculator:
                 speculation.used = rank
         return [s for s in asked if s.sequence not in drafts]
 
+    def _choose(
+        self, rank: int, candidates: list[_Speculation], limits: list[int], num_running: int
+    ) -> list[int]:
+        """The lengths, where those who were skipped are thought to be more like others by now."""
+        for speculation in candidates:
+            if speculation.skipped_at:
+                num_tokens = len(speculation.sequence.tokens) - speculation.skipped_at
+                usual_rate = self._prior(speculation.drafters[rank].name).rate
+                speculation.acceptances[rank].drift(usual_rate, num_tokens)
+        ks = self.policy.choose([s.acceptances[rank] for s in candidates], limits, num_running)
+        for speculation, k in zip(candidates, ks, strict=False):
+            speculation.skipped_at = 0 if k else len(speculation.sequence.tokens)
+        return ks
+
     def _guesses(self, rank: int, asked: list[_Speculation], ks: list[int]) -> list[Draft]:
         """What each one's drafter of this rank says, cut to what may come."""
         by_drafter: dict[str, list[int]] = {}
@@ -272,15 +285,10 @@ class Speculator:
             for index, guess in zip(indices, found, strict=True):
                 if guess and self.constraint is not None:
                     guess = _allowed(self.constraint, asked[index].sequence, guess)
-                self._measure_width(name, len(guess), ks[index])
+                if guess and not self._drafters[name].is_cheap:  # the cheap ones are asked for anything
+                    self._prior(name).places.observe_sizes(level_sizes(guess), ks[index])
                 guesses[index] = shorten(guess, ks[index])
         return guesses
-
-    def _measure_width(self, name: str, num_tokens: int, k: int) -> None:
-        """Learn how many tokens a level of this drafter's drafts costs; cheap ones are asked for anything."""
-        if num_tokens and (name in self._widths or num_tokens != k) and not self._drafters[name].is_cheap:
-            width = self._widths.get(name, num_tokens / k)
-            self._widths[name] = width + _WIDTH_MEMORY * (num_tokens / k - width)
 
     def _settle_shadow(self, speculation: _Speculation) -> None:
         """Learn from guesses that were not verified whether they would have been right."""

@@ -6,9 +6,10 @@ deepest accepted node lies deep: lengths are depths wherever they are chosen, co
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from backend.types import Draft, DraftTree
+from backend.types import Draft, DraftTree, tree_depths
 
 
 def accepted_nodes(tokens: Sequence[int], parents: Sequence[int], drawn: Sequence[int]) -> list[int]:
@@ -37,6 +38,14 @@ def paths(tokens: Sequence[int], parents: Sequence[int]) -> list[tuple[int, ...]
 def depth_of(draft: Draft) -> int:
     """Most tokens in a row."""
     return draft.depth if isinstance(draft, DraftTree) else len(draft)
+
+
+def level_sizes(draft: Draft) -> list[int]:
+    """How many tokens lie at each depth."""
+    if not isinstance(draft, DraftTree):
+        return [1] * len(draft)
+    counts = Counter(tree_depths(draft.parents))
+    return [counts[depth] for depth in range(1, draft.depth + 1)]
 
 
 def first_tokens(draft: Draft) -> tuple[int, ...]:

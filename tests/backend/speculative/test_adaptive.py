@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from backend.speculative.adaptive import Acceptance, Balance, LengthPolicy, StepCosts, prior_acceptance
+from backend.speculative.acceptance import Acceptance, Places, prior_acceptance
+from backend.speculative.adaptive import Balance, LengthPolicy, StepCosts
 
 PLAIN_S = 0.010
 
@@ -151,22 +152,30 @@ def test_a_balance_forgets_a_hiccup() -> None:
         assert not balance.is_resting
 
 
+def of_trees(width: int, rate: float) -> Acceptance:
+    """What is known of a sequence whose drafts have so many nodes at each level."""
+    places = Places()
+    for _ in range(500):
+        places.observe_sizes([width] * 8, 8)
+    return Acceptance(10, 10 * rate, places=places)
+
+
 def test_a_level_of_a_tree_costs_all_its_nodes() -> None:
-    def depth(width: float | None) -> int:
+    def depth(acceptance: Acceptance) -> int:
         policy = LengthPolicy()
         for _ in range(3):
             policy.costs.observe(1, 0, PLAIN_S)
         for num_drafts in (4, 8, 16, 32):
             for _ in range(20):
                 policy.costs.observe(1, num_drafts, PLAIN_S * (1 + 0.05 * num_drafts))
-        return policy.choose([Acceptance(10, 7.5)], [8], 1, None if width is None else [width])[0]
+        return policy.choose([acceptance], [8], 1)[0]
 
-    chain, narrow, wide = depth(None), depth(2.0), depth(8.0)
-    assert chain == depth(1.0) > narrow > wide
+    chain, narrow, wide = (depth(of_trees(width, 0.75)) for width in (1, 2, 8))
+    assert depth(Acceptance(10, 7.5)) == chain > narrow > wide
 
 
 def test_the_first_tree_is_one_level_deep_however_wide() -> None:
     policy = LengthPolicy()
     for _ in range(3):
         policy.costs.observe(1, 0, PLAIN_S)
-    assert policy.choose([Acceptance(10, 9)], [8], 1, [12.0]) == [1]
+    assert policy.choose([of_trees(12, 0.9)], [8], 1) == [1]

@@ -4,7 +4,8 @@ import pytest
 
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
-from backend.speculative.adaptive import Acceptance, LengthPolicy
+from backend.speculative.acceptance import Acceptance
+from backend.speculative.adaptive import LengthPolicy
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import (
@@ -109,13 +110,7 @@ class CountedNgram(NgramDrafter):
 class NothingIsWorthIt(LengthPolicy):
     """Refuses all guesses."""
 
-    def choose(
-        self,
-        acceptances: list[Acceptance],
-        limits: list[int],
-        num_running: int,
-        widths: list[float] | None = None,
-    ) -> list[int]:
+    def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
         return [0] * len(limits)
 
 
@@ -234,7 +229,9 @@ def test_a_drafter_that_gives_less_is_judged_on_what_it_was_asked_for() -> None:
     before = prior.tried
     speculator.observe(sequence, 2, 2)
     assert prior.tried == pytest.approx(prior.memory * before + 3), "both right, the third of four not there"
-    assert speculator._widths == {"branching": 3 / 4}
+    first, second, third, fourth = prior.places.sizes(4)
+    assert first > second, "two nodes and one node"
+    assert second > third > fourth, "asked for and not given"
 
 
 def test_what_may_not_come_is_pruned_from_a_tree() -> None:

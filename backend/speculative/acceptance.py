@@ -1,0 +1,131 @@
+"""What is known of a drafter and its sequences: how often its tokens are accepted, place by place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+_MEMORY = 0.9
+"""Weight that older verifications of a sequence keep with each new one."""
+
+_PRIOR_MEMORY = 0.98
+"""The same for what new sequences are believed to be like."""
+
+_STRETCH_MEMORY = 0.96
+"""What is left, a token later, of the knowledge that a sequence is harder than others."""
+
+_GUESS_WEIGHT, _PRIOR_WEIGHT = 4.0, 12.0
+"""Trials that the prior counts for in a new sequence: at first, and when it rests on so many itself."""
+
+_NUM_PLACES, _PLACE_MEMORY, _PLACE_WEIGHT = 32, 0.995, 3.0
+"""Places of a draft that are told apart; weight that older drafts keep there; how many expected failures, or
+drafts, what is true of the place before counts for."""
+
+
+class Places:
+    """What a drafter does at each place of its drafts: how often it fails, and how many tokens it gives.
+
+    Texts have easy and hard stretches: where the first tokens were right, the next ones fail less often than
+    the mean says, and long drafts are worth more. Chains may end early; trees have several tokens a level.
+    """
+
+    def __init__(self) -> None:
+        self._expected = np.zeros(_NUM_PLACES)  # failures, as the sequences' rates said
+        self._failed = np.zeros(_NUM_PLACES)
+        self._asked = np.zeros(_NUM_PLACES)
+        self._given = np.zeros(_NUM_PLACES)
+
+    def observe(self, rate: float, num_drafted: int, num_accepted: int) -> None:
+        """Learn from one verification of a sequence whose drafts were thought to be accepted at this rate."""
+        tried = min(num_drafted, num_accepted + 1, _NUM_PLACES)
+        self._expected[:tried] = _PLACE_MEMORY * self._expected[:tried] + (1.0 - rate)
+        self._failed[:tried] *= _PLACE_MEMORY
+        if num_accepted < tried:
+            self._failed[num_accepted] += 1.0
+
+    def observe_sizes(self, sizes: Sequence[int], num_asked: int) -> None:
+        """Learn how many tokens a draft had at each place, of which so many were asked for."""
+        num_asked = min(num_asked, _NUM_PLACES)
+        for totals, new in ((self._asked, [1] * num_asked), (self._given, [*sizes, *([0] * num_asked)])):
+            totals[:num_asked] = _PLACE_MEMORY * totals[:num_asked] + new[:num_asked]
+
+    def failures(self, num_places: int) -> np.ndarray:
+        """Found by expected failures, place by place; one that is hardly known is like the one before."""
+        return _ratios(self._failed, self._expected, num_places)
+
+    def sizes(self, num_places: int) -> np.ndarray:
+        """Tokens that a draft has at each place, on average over those that are asked for it."""
+        return _ratios(self._given, self._asked, num_places)
+
+
+def _ratios(found: np.ndarray, expected: np.ndarray, num_places: int) -> np.ndarray:
+    ratios = np.empty(num_places)
+    last = 1.0
+    known = zip(found.tolist(), expected.tolist(), strict=True)
+    for place, (some, of) in enumerate(itertools.islice(known, num_places)):
+        last = (some + _PLACE_WEIGHT * last) / (of + _PLACE_WEIGHT)
+        ratios[place] = last
+    ratios[_NUM_PLACES:] = last
+    return ratios
+
+
+@dataclass(slots=True)
+class Acceptance:
+    """How likely a draft token is accepted when all before it were; for one sequence and drafter."""
+
+    tried: float = _GUESS_WEIGHT
+    accepted: float = 0.7 * _GUESS_WEIGHT
+    memory: float = _MEMORY
+    places: Places = field(default_factory=Places)  # of the drafter: its sequences share them
+
+    def child(self) -> Acceptance:
+        """A start for a new sequence."""
+        weight = min(self.tried, _PRIOR_WEIGHT)
+        return Acceptance(weight, weight * self.rate, places=self.places)
+
+    @property
+    def rate(self) -> float:
+        """Between 0 and 1."""
+        return self.accepted / self.tried
+
+    def observe(self, num_drafted: int, num_accepted: int) -> None:
+        """Learn from one verification; tokens behind the first wrong one were not tried."""
+        self.tried = self.memory * self.tried + min(num_drafted, num_accepted + 1)
+        self.accepted = self.memory * self.accepted + num_accepted
+
+    def drift(self, usual_rate: float, num_tokens: int) -> None:
+        """Nothing was drafted for so many tokens: a hard stretch may have ended, as they do elsewhere."""
+        gap = usual_rate - self.rate
+        if gap > 0.0:
+            self.accepted += (1.0 - _STRETCH_MEMORY**num_tokens) * gap * self.tried
+
+    def rest(self, share: float) -> None:
+        """Nothing was drafted: slowly forget why."""
+        self.accepted += share * (self.tried - self.accepted)
+
+
+def prior_acceptance() -> Acceptance:
+    """What is believed of a drafter's new sequences, before anything is known."""
+    return Acceptance(memory=_PRIOR_MEMORY)
+
+
+def survivals(acceptances: Sequence[Acceptance], num_places: int) -> np.ndarray:
+    """[sequences, places]: how likely a draft token is accepted, and all before it."""
+    known = {id(places): places.failures(num_places) for places in _drafters(acceptances)}
+    failing = np.array([1.0 - min(max(a.rate, 0.01), 0.99) for a in acceptances])[:, None]
+    accepted = 1.0 - failing * np.array([known[id(a.places)] for a in acceptances])
+    return np.cumprod(accepted.clip(0.01, 0.99), axis=1)
+
+
+def sizes(acceptances: Sequence[Acceptance], num_places: int) -> np.ndarray:
+    """[sequences, places + 1]: tokens of a draft with so many places."""
+    known = {id(places): places.sizes(num_places) for places in _drafters(acceptances)}
+    per_place = np.array([known[id(a.places)] for a in acceptances])
+    return np.pad(np.cumsum(per_place, axis=1), ((0, 0), (1, 0)))
+
+
+def _drafters(acceptances: Sequence[Acceptance]) -> list[Places]:
+    return list({id(a.places): a.places for a in acceptances}.values())
