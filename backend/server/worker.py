@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -31,7 +32,7 @@ from backend.server.process import EngineServer, ServerLimits
 from backend.server.spans import open_emitter
 from backend.speculative.loading import load_drafters
 from backend.structured.compiler import open_compiler
-from backend.types import Request, SamplingParams
+from backend.types import DraftOptions, Request, SamplingParams
 
 logger = logging.getLogger("backend.server.worker")
 
@@ -100,7 +101,9 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     runner.keeps_layers = opened.reads_layers
     report_progress("warming_up", 1.0)
     # In an engine of its own: neither prefix tree nor step-time estimates remember the slow first steps.
-    warm_up(Engine(config, runner))
+    always = msgspec.structs.replace(config.speculative, adaptive=False)
+    warmed = Engine(msgspec.structs.replace(config, speculative=always), runner, drafters=opened.drafters)
+    warm_up(warmed, [drafter.name for drafter in opened.drafters])
     hello = Hello(
         model=config.model,
         checkpoint=config.checkpoint,
@@ -134,12 +137,17 @@ def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:
     return store
 
 
-def warm_up(engine: Engine) -> None:
-    """Compute a prompt and a token, so that the first request does not pay for what torch does only once."""
-    params = SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True)
-    engine.add(Request(request_id="warm-up", prompt_token_ids=[0] * _WARM_UP_TOKENS, params=params))
-    while engine.has_work:
-        engine.step()
+def warm_up(engine: Engine, drafters: Sequence[str]) -> None:
+    """Compute a prompt and some tokens, so that the first request does not pay for what torch does only once.
+
+    Once without drafts and once with each drafter's, whose first steps would look too dear to be taken again.
+    """
+    params = SamplingParams(max_tokens=_WARM_UP_TOKENS, temperature=0.0, ignore_eos=True)
+    for name in ("none", *drafters):
+        prompt, draft = [0] * _WARM_UP_TOKENS, DraftOptions(drafter=name)
+        engine.add(Request(request_id="warm-up", prompt_token_ids=prompt, params=params, draft=draft))
+        while engine.has_work:
+            engine.step()
 
 
 def serve(engine: Engine, hello: Hello, config: EngineConfig, path: Path, parent_pid: int | None) -> None:
