@@ -113,7 +113,7 @@ async def test_a_cancelled_request_leaves_the_queue(client: EncoderClient) -> No
     with pytest.raises(asyncio.CancelledError):
         await task
     await client.embed(["next"])
-    # A heartbeat may be from before the second answer: wait for one that counts both and finds nobody waiting.
+    # A heartbeat may be from before the second answer: wait for one that counts both, with nobody waiting.
     while client.stats.requests_total < before.requests_total + 2 or client.stats.waiting_inputs:
         client._changed.clear()
         await client._changed.wait()

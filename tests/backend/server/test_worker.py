@@ -14,10 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from backend.config import EngineConfig
+from backend.config import EngineConfig, SpeculativeConfig
+from backend.engine.engine import Engine
 from backend.server.client import EngineClient
+from backend.server.worker import warm_up
+from tests.backend.engine.fake_runner import FakeRunner, next_token
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.server.asking import ask, text
+from tests.backend.speculative.drafters import GuessingDrafter, RandomDrafter
 
 LIMIT_S = 100
 
@@ -92,3 +96,17 @@ async def test_an_orphan_ends_by_itself(tmp_path: Path) -> None:
     process = start(tmp_path, config_for(checkpoint), "--parent-pid", "1")
     await asyncio.to_thread(process.communicate, None, LIMIT_S)
     assert process.returncode == 0
+
+
+def test_warming_up_lets_each_drafter_draft_and_leaves_nothing_behind() -> None:
+    guessing = GuessingDrafter(next_token, vocab_size=50, skill=0.5)
+    drafters = [guessing, RandomDrafter(vocab_size=50)]
+    always = SpeculativeConfig(adaptive=False)
+    engine = Engine(
+        EngineConfig(model="fake", checkpoint="/none", speculative=always), FakeRunner(), drafters=drafters
+    )
+    warm_up(engine, [drafter.name for drafter in drafters])
+    for drafter in drafters:
+        assert sum(num_drafted > 0 for num_drafted, _ in drafter.observed) > 1
+        assert not drafter.sequences
+    assert not engine.has_work
