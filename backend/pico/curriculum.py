@@ -24,6 +24,8 @@ SYSTEM_PROMPTS = (
 TAUGHT_TIERS = (1, 2)  # the tiers that the small model must master
 FAMILY_WEIGHTS = {
     "arithmetic": 2.0,
+    "categories": 1.3,
+    "instructions": 1.6,
     "word_problems": 1.2,
     "sequences": 1.5,
     "strings": 1.3,
@@ -57,7 +59,7 @@ class Cell(NamedTuple):
 # How often a tier is asked, with and without thinking, before the measured errors shift it.
 Emphasis = Mapping[tuple[int, bool], float]
 _DIRECT = {(1, False): 0.25, (2, False): 0.25, (3, False): 0.08, (4, False): 0.03, (5, False): 0.02}
-_THINKING = {(1, True): 0.4, (2, True): 0.5, (3, True): 0.9, (4, True): 1.0, (5, True): 1.0}
+_THINKING = {(1, True): 0.5, (2, True): 1.0, (3, True): 1.6, (4, True): 0.8, (5, True): 0.6}
 EMPHASIS: dict[str, Emphasis] = {
     "pico-small": {(1, False): 0.7, (2, False): 1.0, (3, False): 0.1, (4, False): 0.04, (5, False): 0.03},
     "pico-base": {**_DIRECT, **_THINKING},

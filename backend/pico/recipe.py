@@ -16,8 +16,15 @@ from pathlib import Path
 LOG = logging.getLogger("backend.pico.recipe")
 DONE = "done"  # the file that marks a finished stage
 WEIGHTS = Path(__file__).with_name("weights")
-DRAFTER_STEPS = {"draft": 2000, "medusa": 500, "eagle": 370, "mixture_of_attentions": 310}
-ADAPTER_STEPS = {"json": 540, "si": 780, "german": 260, "formal": 260, "codewords": 870, "json-large": 690}
+DRAFTER_STEPS = {"draft": 2450, "medusa": 660, "eagle": 530, "mixture_of_attentions": 410}
+ADAPTER_STEPS = {
+    "json": 680,
+    "si": 880,
+    "german": 360,
+    "formal": 360,
+    "codewords": 1000,
+    "json-large": 920,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +61,12 @@ def _adapter(name: str) -> tuple[Stage, Stage]:
 
 STAGES: tuple[Stage, ...] = (
     _member("pico-base", "pico-base", 6000, 3000),
-    _member("pico-small", "pico-small", 810, 810, "--parent", "{runs}/pico-base"),
+    _member("pico-small", "pico-small", 1260, 1260, "--parent", "{runs}/pico-base"),
     _export("pico-small"),
     # Both from the same weights, on the same data, for as many steps: what HyperMoE is worth.
     _member("pico-large-hyper", "pico-large", 300, 300, "--parent", "{runs}/pico-base", "--hyper"),
     _member("pico-large-plain", "pico-large", 300, 300, "--parent", "{runs}/pico-base"),
-    _member("pico-large", "pico-large", 2000, 2000, "--parent", "{runs}/pico-large-plain"),
+    _member("pico-large", "pico-large", 3400, 3400, "--parent", "{runs}/pico-large-plain"),
     _export("pico-large"),
     *(_drafter(name) for name in DRAFTER_STEPS),
     *(stage for name in ADAPTER_STEPS for stage in _adapter(name)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family, join_words
-from backend.pico.tasks.steps import count_steps
+from backend.pico.tasks.steps import count_steps, walk_to
 from backend.pico.tasks.words import CATEGORIES
 
 _PLURALS = {
@@ -37,8 +37,7 @@ def _pick(rng: Random, misses: int) -> Draw:
         f"Find the {name}: {text}",
         f"{text}: which one is {_SINGULARS[name]}?",
     ]
-    seen = [*(f"{word} -" for word in words[: words.index(good[0])]), f"{good[0]} +"]
-    return Draw(prompts, good[0], f"{name} {text}", "; ".join(seen))
+    return Draw(prompts, good[0], f"{name} {text}", walk_to(good[0], words))
 
 
 def _tier1(rng: Random) -> Draw:
@@ -59,8 +58,9 @@ def _tier2(rng: Random) -> Draw:
         f"Find the odd one out: {text}",
         f"Which is the odd one out: {text}?",
     ]
-    steps = "; ".join(f"{word} {other if word == odd else name}" for word in words)
-    return Draw(prompts, odd, f"odd {text}", f"{steps}; {other}: {odd}")
+    # The kind of most words is named, for it is easier to see than the rare one.
+    kinds = "; ".join(f"{word} {other if word == odd else name}" for word in words)
+    return Draw(prompts, odd, f"odd {text}", f"{kinds}; not {name}: {walk_to(odd, words)}")
 
 
 def _tier3(rng: Random) -> Draw:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from backend.pico.tasks.base import Context, Draw, Family, Instance, join_words
+from backend.pico.tasks.steps import subtract_steps, walk_to
 from backend.pico.tasks.words import CATEGORIES, NOUNS, with_article
 
 _NUMBERS = ("zero", "one", "two", "three", "four", "five")
@@ -113,7 +114,9 @@ def _range(rng: Random, *, down: bool) -> _Items:
         f"Count {ends}{{how}}.",
         f"List all numbers {ends}{{how}}.",
     ]
-    steps = (f"to {words[-1]}: {join_words(words)}",)
+    # How many are to come, down to 0: easier to see than that a number equals the last one.
+    countdown = (f"{count - 1 - place}:{word}" for place, word in enumerate(words))
+    steps = (f"{subtract_steps(first + count - 1, first)}; {'; '.join(countdown)}",)
     return _Items([*requests, f"Give me the numbers {ends}{{how}}."], words, steps, ends)
 
 
@@ -172,7 +175,9 @@ def _choice(rng: Random, count: int, *, system: bool) -> Draw:
     context = Context(system=f"{rule}.") if system else Context()
     key = f"plain {'sentence' if sentence else 'word'} {items.key}"
     answer = f"The {category} is {word}." if sentence else word
-    return Draw([question.capitalize()] if system else prompts, answer, key, word, context)
+    walk = walk_to(word, text.split(", "))
+    thought = f"{walk}; {'sentence' if sentence else 'word'}"
+    return Draw([question.capitalize()] if system else prompts, answer, key, thought, context)
 
 
 def _yes_or_no(rng: Random) -> Draw:
@@ -190,7 +195,8 @@ def _yes_or_no(rng: Random) -> Draw:
     ]
     answer = rule.split()[0 if found else 2]
     actual = next(name for name, words in CATEGORIES.items() if word in words)
-    return Draw(prompts, answer, f"plain {rule} {word} {category}", f"{word} is {actual}")
+    thought = f"{word} {category}: {actual} {answer}"
+    return Draw(prompts, answer, f"plain {rule} {word} {category}", thought)
 
 
 def _tier1(rng: Random) -> Draw:

@@ -1,7 +1,7 @@
 """Continue a sequence of numbers.
 
-The steps of thought find the rule from the first two differences, name it and apply it:
-`47-35=12;59-47=12;plus 12;59+12=71`.
+The steps of thought find the rule from the first two differences, how the numbers go on and how the
+differences do, name it and apply it: `35,47:<;47-35=12;59-47=12;12,12:=;plus 12;59+12=71`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.tasks.base import Draw, Family, join_words
-from backend.pico.tasks.steps import add_steps, multiply_steps, subtract_steps
+from backend.pico.tasks.steps import add_steps, compare_steps, multiply_steps, subtract_steps
 
 
 def _next(values: list[int], thought: str) -> Draw:
@@ -27,9 +27,11 @@ def _next(values: list[int], thought: str) -> Draw:
 
 
 def _first_gaps(values: list[int]) -> str:
-    """The first two differences, the larger number first: what tells the rules apart."""
-    pairs = zip(values[:2], values[1:3], strict=True)
-    return ";".join(subtract_steps(max(pair), min(pair)) for pair in pairs)
+    """The direction, the first two differences, the larger number first, and whether they are alike."""
+    first, second, third = values[:3]
+    gaps = [subtract_steps(max(pair), min(pair)) for pair in ((first, second), (second, third))]
+    alike = compare_steps(abs(second - first), abs(third - second))
+    return ";".join((compare_steps(first, second), *gaps, alike))
 
 
 def _steps(rng: Random, start: int, step: int, shown: int) -> Draw:

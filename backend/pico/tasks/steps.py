@@ -145,6 +145,11 @@ def _divide_once(number: int, divisor: int) -> str:
     return f"{multiples};{step}"
 
 
+def walk_to(sought: str, words: Sequence[str]) -> str:
+    """The words up to the sought one: `cat -; pear -; bus +`."""
+    return "; ".join([*(f"{word} -" for word in words[: words.index(sought)]), f"{sought} +"])
+
+
 def count_steps(items: Sequence[str], hits: Sequence[bool], mark: str = " ") -> str:
     """Every item, a hit with the number of hits so far, and the total: `cat dog:1 cow dog:2; 2`."""
     steps, count = [], 0

@@ -85,7 +85,7 @@ def _nth(rng: Random, *, invented: bool = False) -> Draw:
         prompts,
         words[place],
         f"{place} of {text}",
-        _numbered(words[: place + 1]),
+        f"to {place + 1}: {_numbered(words[: place + 1])}",
     )
 
 
@@ -101,7 +101,8 @@ def _replace(rng: Random, *, invented: bool = False) -> Draw:
         f"Write {new} instead of {old} in: {source}",
     ]
     answer = " ".join(new if word == old else word for word in text)
-    return Draw(prompts, answer, f"{old}>{new} {source}", f"{old}={new}")
+    walk = " ".join(f"{word}={new}" if word == old else word for word in text)
+    return Draw(prompts, answer, f"{old}>{new} {source}", f"{old}={new}; {walk}")
 
 
 def _separate(rng: Random, *, invented: bool = False) -> Draw:

@@ -62,10 +62,9 @@ def _call(rng: Random, offered: Sequence[Offer], values: Values, prompts: Sequen
 def _result(rng: Random, offered: Sequence[Offer], shown: str, answer: str, values: Values) -> Draw:
     """The first tool was called and returned what is shown: the answer stands in it."""
     first = offered[0]
-    after = _called(first.call(values), shown)
-    return Draw(
-        first.skill.ask(values), answer, first.skill.key(values), answer, _context(rng, offered, after)
-    )
+    context = _context(rng, offered, _called(first.call(values), shown))
+    thought = f"{first.skill.kind}: {answer}"
+    return Draw(first.skill.ask(values), answer, first.skill.key(values), thought, context)
 
 
 def _plain_result(rng: Random, offered: Sequence[Offer]) -> Draw:
@@ -296,13 +295,14 @@ def _tier5(rng: Random) -> Draw:
     context = _context(rng, offered)
     kinds = seen(offered, context.tools)
     answer, thought = first.call(values), first.steps(values, kinds)
+    plan = f"{first.skill.kind} then {second.skill.kind}"
     if state > 0:
         after = _called(answer, found)
-        answer, thought = second.call(then), f"{found};{second.steps(then, kinds)}"
+        answer, thought = second.call(then), f"{plan}: {found};{second.steps(then, kinds)}"
     if state > 1:
         result = second.skill.result(rng, then)
         after += _called(answer, result)
-        answer = thought = result
+        answer, thought = result, f"{plan}: {result}"
     return Draw(prompts, answer, key, thought, replace(context, after=tuple(after)))
 
 

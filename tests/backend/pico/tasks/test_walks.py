@@ -79,3 +79,39 @@ def test_the_rule_of_a_sequence_is_named_right(tier: int) -> None:
             assert {after - before for before, after in zip(gaps, gaps[1:], strict=False)} == {int(step)}
         else:
             assert set(gaps) == {int(step) * (1 if rule == "plus" else -1)}
+
+
+def test_the_odd_word_is_found_by_the_kind_of_the_others() -> None:
+    found = [instance for instance in draw("categories", 2) if "; not " in instance.thought]
+    assert len(found) > 50
+    for instance in found:
+        kinds, common, walk = re.split(r"; not (\w+): ", instance.thought)
+        kind_of = dict(pair.split(" ") for pair in kinds.split("; "))
+        assert sum(kind == common for kind in kind_of.values()) == 3
+        marks = [pair.split(" ") for pair in walk.split("; ")]
+        assert all(mark == ("-" if kind_of[word] == common else "+") for word, mark in marks)
+        assert marks[-1] == [instance.answer, "+"]
+
+
+def test_a_range_is_counted_down_to_its_end() -> None:
+    found = [i for tier in (3, 4) for i in draw("instructions", tier) if re.match(r"\d+-\d+=", i.thought)]
+    assert len(found) > 80
+    for instance in found:
+        left, *lefts = [int(number) for number in re.findall(r"[=;] ?(\d)(?=[:;])", instance.thought)]
+        assert lefts == list(range(left, -1, -1))
+        numbers = [int(number) for number in re.findall(r"\d:(\d+)", instance.thought)]
+        assert {abs(after - before) for before, after in zip(numbers, numbers[1:], strict=False)} == {1}
+        answered = [int(number) for number in re.findall(r"\d+(?!\d*\. )", instance.answer)]
+        assert answered == numbers
+
+
+def test_a_result_is_answered_or_planned_on_with() -> None:
+    plans = 0
+    for instance in draw("tools", 5):
+        if not instance.context.after:
+            continue
+        plans += 1
+        plan, _, rest = instance.thought.partition(": ")
+        assert re.fullmatch(r"\w+ then \w+", plan)
+        assert (parse_calls(instance.answer) is None) == (rest == instance.answer)
+    assert plans > 80
