@@ -29,7 +29,16 @@ from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import Speculator
 from backend.speculative.suffix import SuffixDrafter
 from backend.structured.compiler import GrammarCompiler
-from backend.types import FinishReason, Plan, Request, ScheduledChunk, Sequence, StepOutput, TokenGrammar
+from backend.types import (
+    Draft,
+    FinishReason,
+    Plan,
+    Request,
+    ScheduledChunk,
+    Sequence,
+    StepOutput,
+    TokenGrammar,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -167,6 +176,10 @@ class Engine:
                     )
         return outputs
 
+    def _propose(self) -> dict[Sequence, Draft]:
+        scheduler = self.scheduler
+        return self.speculator.propose(scheduler.num_running, has_prompts=scheduler.has_prompts)
+
     def _step(self) -> list[StepOutput]:
         """Compute one step. Raises what the runner raised when no request at all could be computed."""
         started_s = self._clock()
@@ -174,7 +187,7 @@ class Engine:
         hits_before = self.kv.prefix_hit_tokens_total
         outputs = self._settle_grammars() if self._grammars.has_pending else []
         speculator = self.speculator
-        drafts = speculator.propose(self.scheduler.num_running) if speculator.has_work else None
+        drafts = self._propose() if speculator.has_work else None
         plan = self.scheduler.schedule(drafts)
         for sequence in plan.preempted:
             self._runner.forget(sequence)

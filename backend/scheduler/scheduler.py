@@ -77,6 +77,13 @@ class Scheduler:
         return len(self._running)
 
     @property
+    def has_prompts(self) -> bool:
+        """Whether the next step probably computes prompts, not only what decodes."""
+        if len(self._queue) and self._free_rows:
+            return True
+        return any(sequence.num_uncomputed_tokens > 1 for sequence in self._running.values())
+
+    @property
     def has_work(self) -> bool:
         """True while a sequence waits or runs."""
         return bool(self._running) or len(self._queue) > 0

@@ -42,6 +42,11 @@ class _Speculation:
     wake_step: int = 0  # not asked before
     skipped_at: int = 0  # tokens of the sequence when drafts for it were thought not to pay; 0: they were
 
+    @property
+    def is_cheap(self) -> bool:
+        """Whether asking all of its drafters costs next to nothing."""
+        return all(drafter.is_cheap for drafter in self.drafters)
+
     def sleep(self, step: int) -> None:
         """Nobody had a guess: decide when it is worth asking again, for that costs time as well."""
         self.misses += 1
@@ -120,14 +125,19 @@ class Speculator:
         if request.grammar is not None:
             self._constrained[sequence] = self._active[sequence]
 
-    def propose(self, num_running: int) -> dict[Sequence, Draft]:
-        """Drafts for the sequences that decode next, mostly fewer than these."""
+    def propose(self, num_running: int, *, has_prompts: bool = False) -> dict[Sequence, Draft]:
+        """Drafts for the sequences that decode next, mostly fewer than these.
+
+        Beside prompts nobody sees what drafts cost: those that have to be computed wait for the next step.
+        """
         self._step += 1
         is_full = self._step >= self._wake_step
         if not (is_full or self._constrained):
             return {}
         self._is_vain = False
         waiting = asking = self._ready(self._active if is_full else self._constrained)
+        if has_prompts and self._config.adaptive:
+            waiting = asking = [s for s in asking if s.is_cheap or s.sequence in self._constrained]
         drafts: dict[Sequence, Draft] = {}
         if self.constraint is not None:
             asking = self._force(self.constraint, asking, drafts)

@@ -49,6 +49,20 @@ def test_decodes_keep_their_pace_while_a_long_prompt_prefills() -> None:
     assert len(durations) < 60  # and the prompt is not put off
 
 
+def test_prompts_are_foreseen_while_one_is_computed_or_has_room_to_begin() -> None:
+    runner = make_runner(max_running=2)
+    assert not runner.scheduler.has_prompts
+    runner.add("long", prompt(2000), endless(100))
+    assert runner.scheduler.has_prompts, "it waits, and there is room"
+    runner.step()
+    assert runner.scheduler.has_prompts, "half of it is computed"
+    start_decoding(runner, 1)
+    while any(count > 1 for count in tokens_by_id(runner.step()).values()):
+        pass
+    runner.add("third", prompt(20, 7), endless(1))
+    assert not runner.scheduler.has_prompts, "it waits for one of the two to end"
+
+
 def test_long_prompts_progress_together() -> None:
     runner = make_runner()
     for index in range(4):

@@ -262,3 +262,29 @@ def test_any_first_token_of_an_unverified_tree_would_have_been_right() -> None:
         speculator.propose(1)
     after = speculator._prior("branching")
     assert after.accepted == pytest.approx(after.memory * before + 1)
+
+
+class Asks(LengthPolicy):
+    """Wants all that it may have."""
+
+    def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
+        return limits
+
+
+@pytest.mark.parametrize("is_cheap", [True, False])
+def test_beside_prompts_only_cheap_drafters_are_asked(is_cheap: bool) -> None:
+    config = SpeculativeConfig(drafter="branching", max_tokens=4)
+    chain = DraftTree((5, 6), (-1, 0))
+    speculator = Speculator(config, [Branching(chain, is_cheap=is_cheap)], Asks())
+    sequence = running([1], [2])
+    speculator.add(sequence)
+    for _ in range(PATIENCE_STEPS + 1):
+        assert bool(speculator.propose(1, has_prompts=True)) == is_cheap
+    assert speculator.propose(1)[sequence] == [5, 6], "nobody was put to sleep meanwhile"
+
+
+def test_fixed_lengths_are_drafted_beside_prompts_too() -> None:
+    speculator = branching(DraftTree((5,), (-1,)), is_cheap=False)
+    sequence = running([1], [2])
+    speculator.add(sequence)
+    assert speculator.propose(1, has_prompts=True) == {sequence: [5]}
