@@ -81,7 +81,7 @@ def read_config(path: Path) -> EngineConfig:
 
 
 def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
-    """Load the model, allocate KV memory, compute a first token. Raises CheckpointError."""
+    """Load the model, allocate KV memory, warm up. Raises CheckpointError."""
     reported = 0.0
 
     def on_progress(fraction: float) -> None:
@@ -103,7 +103,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     # In an engine of its own: neither prefix tree nor step-time estimates remember the slow first steps.
     always = msgspec.structs.replace(config.speculative, adaptive=False)
     warmed = Engine(msgspec.structs.replace(config, speculative=always), runner, drafters=opened.drafters)
-    warm_up(warmed, [drafter.name for drafter in opened.drafters])
+    warm_up(warmed, [drafter.name for drafter in opened.drafters], facts.max_model_tokens)
     hello = Hello(
         model=config.model,
         checkpoint=config.checkpoint,
@@ -137,14 +137,17 @@ def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:
     return store
 
 
-def warm_up(engine: Engine, drafters: Sequence[str]) -> None:
+def warm_up(engine: Engine, drafters: Sequence[str], max_model_tokens: int) -> None:
     """Compute a prompt and some tokens, so that the first request does not pay for what torch does only once.
 
     Once without drafts and once with each drafter's, whose first steps would look too dear to be taken again.
     """
-    params = SamplingParams(max_tokens=_WARM_UP_TOKENS, temperature=0.0, ignore_eos=True)
+    length = min(_WARM_UP_TOKENS, max_model_tokens // 2)  # half the context each for prompt and answer
+    if length == 0:
+        return
+    params = SamplingParams(max_tokens=length, temperature=0.0, ignore_eos=True)
     for name in ("none", *drafters):
-        prompt, draft = [0] * _WARM_UP_TOKENS, DraftOptions(drafter=name)
+        prompt, draft = [0] * length, DraftOptions(drafter=name)
         engine.add(Request(request_id="warm-up", prompt_token_ids=prompt, params=params, draft=draft))
         while engine.has_work:
             engine.step()

@@ -105,8 +105,16 @@ def test_warming_up_lets_each_drafter_draft_and_leaves_nothing_behind() -> None:
     engine = Engine(
         EngineConfig(model="fake", checkpoint="/none", speculative=always), FakeRunner(), drafters=drafters
     )
-    warm_up(engine, [drafter.name for drafter in drafters])
+    warm_up(engine, [drafter.name for drafter in drafters], 64)
     for drafter in drafters:
         assert sum(num_drafted > 0 for num_drafted, _ in drafter.observed) > 1
         assert not drafter.sequences
     assert not engine.has_work
+
+
+@pytest.mark.parametrize("max_model_tokens", [1, 2, 9])
+def test_a_context_shorter_than_the_warm_up_is_served_all_the_same(max_model_tokens: int) -> None:
+    runner = FakeRunner(max_model_tokens=max_model_tokens)
+    engine = Engine(EngineConfig(model="fake", checkpoint="/none"), runner)
+    warm_up(engine, [], max_model_tokens)
+    assert bool(runner.plans) == (max_model_tokens > 1)
