@@ -48,9 +48,11 @@ class Places:
 
     def observe_sizes(self, sizes: Sequence[int], num_asked: int) -> None:
         """Learn how many tokens a draft had at each place, of which so many were asked for."""
-        num_asked = min(num_asked, _NUM_PLACES)
-        for totals, new in ((self._asked, [1] * num_asked), (self._given, [*sizes, *([0] * num_asked)])):
-            totals[:num_asked] = _PLACE_MEMORY * totals[:num_asked] + new[:num_asked]
+        asked = slice(min(num_asked, _NUM_PLACES))
+        given = np.zeros(_NUM_PLACES)
+        given[: len(sizes)] = sizes[:_NUM_PLACES]
+        self._asked[asked] = _PLACE_MEMORY * self._asked[asked] + 1.0
+        self._given[asked] = _PLACE_MEMORY * self._given[asked] + given[asked]
 
     def failures(self, num_places: int) -> np.ndarray:
         """Found by expected failures, place by place; one that is hardly known is like the one before."""

@@ -253,7 +253,7 @@ class LengthPolicy:
         # Where that is more than can be foreseen, all sequences get the same share.
         share = self.costs.longest(num_sequences) // len(limits)
         too_long = num_tokens[rows, lengths].sum(axis=1, keepdims=True) > share * len(limits)
-        most = np.maximum((num_tokens[:, 1:] <= share).sum(axis=1), min(1, int(share)))
+        most = np.maximum((num_tokens[:, 1:] <= share).sum(axis=1), 1)  # one level, however wide
         lengths = np.where(too_long, np.minimum(lengths, most), lengths)
         totals = np.pad(likely.cumsum(axis=1), ((0, 0), (1, 0)))
         gains = totals[rows, lengths].sum(axis=1)

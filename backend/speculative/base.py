@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from backend.layers.step_input import StepInput
 
+LEAST_REACHED = 0.3
+"""Chains of a network go on while it thinks the last token this likely to be accepted, of any sequence."""
+
 
 class Drafter(Protocol):
     """Guesses what comes next. What it keeps per sequence lasts until `forget`."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from backend.kv.manager import KVManager, pages_for
 from backend.kv.storage import KVStorage
+from backend.speculative.base import LEAST_REACHED
 from backend.speculative.draft_network import DraftNetwork
 from backend.speculative.round_kv import Ints, RoundKV, RoundShape, gather, page_table, slots_of
 from backend.speculative.round_layer import Angles
@@ -24,10 +25,6 @@ MOST_BEGINS = 8
 
 CATCH_UP_TOKENS = 512
 """Computed per step for sequences that are behind: nobody else waits longer for them."""
-
-
-LEAST_REACHED = 0.3
-"""Chains go on while the model thinks the last token this likely to be accepted, of any sequence."""
 
 
 @dataclass(slots=True)

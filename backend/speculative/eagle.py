@@ -20,6 +20,7 @@ from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
 from backend.models import LoadedModel
 from backend.models.weights import WeightReader
+from backend.speculative.base import LEAST_REACHED
 from backend.speculative.eagle_tree import TreeRound
 from backend.speculative.heads import HeadReader, LayerShape, read_shape
 from backend.speculative.hidden_states import HiddenStates, slots_in
@@ -30,10 +31,6 @@ from backend.types import PAGE_TOKENS, Draft, Sequence
 
 CATCH_UP_TOKENS = 2048
 """Slots made good per step; who has more to make good waits."""
-
-LEAST_REACHED = 0.3
-"""Chains go on while the head thinks the last token this likely to be accepted, of any sequence: a token more
-costs a tenth of a step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class Speculator:
         self._wake_step = 0  # nobody is asked before: asking costs time as well
         self._pause_steps = FIRST_PAUSE_STEPS
         self._is_vain = False  # in this step nobody's guess was worth verifying
+        self._only_cheap = False  # in this step drafters that cost something are not asked
 
     @property
     def has_work(self) -> bool:
@@ -128,16 +129,15 @@ class Speculator:
     def propose(self, num_running: int, *, has_prompts: bool = False) -> dict[Sequence, Draft]:
         """Drafts for the sequences that decode next, mostly fewer than these.
 
-        Beside prompts nobody sees what drafts cost: those that have to be computed wait for the next step.
+        Beside prompts nobody sees what drafts cost: drafters that are not cheap are not asked then.
         """
         self._step += 1
         is_full = self._step >= self._wake_step
         if not (is_full or self._constrained):
             return {}
         self._is_vain = False
+        self._only_cheap = has_prompts and self._config.adaptive
         waiting = asking = self._ready(self._active if is_full else self._constrained)
-        if has_prompts and self._config.adaptive:
-            waiting = asking = [s for s in asking if s.is_cheap or s.sequence in self._constrained]
         drafts: dict[Sequence, Draft] = {}
         if self.constraint is not None:
             asking = self._force(self.constraint, asking, drafts)
@@ -147,7 +147,7 @@ class Speculator:
         for speculation in waiting:
             if speculation.sequence in drafts:
                 speculation.misses = speculation.wake_step = 0
-            else:
+            elif speculation.is_cheap or not self._only_cheap:
                 speculation.sleep(self._step)
         if is_full:
             self._plan_next(bool(drafts))
@@ -247,7 +247,7 @@ class Speculator:
         cheap = [s for s in asked if s.drafters[rank].is_cheap]
         guesses = self._guesses(rank, cheap, [s.limits[rank] for s in cheap])
         found = [(s, guess) for s, guess in zip(cheap, guesses, strict=True) if guess]
-        dear = [s for s in asked if not s.drafters[rank].is_cheap]
+        dear = [] if self._only_cheap else [s for s in asked if not s.drafters[rank].is_cheap]
         candidates = [s for s, _ in found] + dear
         limits = [depth_of(guess) for _, guess in found] + [s.limits[rank] for s in dear]
         ks = self._choose(rank, candidates, limits, num_running)
@@ -272,9 +272,12 @@ class Speculator:
     def _choose(
         self, rank: int, candidates: list[_Speculation], limits: list[int], num_running: int
     ) -> list[int]:
-        """The lengths, where those who were skipped are thought to be more like others by now."""
+        """The lengths, where those who were skipped are thought to be more like others by now.
+
+        Of cheap drafters no such guess is needed: what they would have said was compared.
+        """
         for speculation in candidates:
-            if speculation.skipped_at:
+            if speculation.skipped_at and not speculation.drafters[rank].is_cheap:
                 num_tokens = len(speculation.sequence.tokens) - speculation.skipped_at
                 usual_rate = self._prior(speculation.drafters[rank].name).rate
                 speculation.acceptances[rank].drift(usual_rate, num_tokens)

@@ -278,7 +278,7 @@ def test_beside_prompts_only_cheap_drafters_are_asked(is_cheap: bool) -> None:
     speculator = Speculator(config, [Branching(chain, is_cheap=is_cheap)], Asks())
     sequence = running([1], [2])
     speculator.add(sequence)
-    for _ in range(PATIENCE_STEPS + 1):
+    for _ in range(PATIENCE_STEPS + 2):
         assert bool(speculator.propose(1, has_prompts=True)) == is_cheap
     assert speculator.propose(1)[sequence] == [5, 6], "nobody was put to sleep meanwhile"
 
@@ -288,3 +288,33 @@ def test_fixed_lengths_are_drafted_beside_prompts_too() -> None:
     sequence = running([1], [2])
     speculator.add(sequence)
     assert speculator.propose(1, has_prompts=True) == {sequence: [5]}
+
+
+def test_beside_prompts_a_prediction_still_drafts_before_a_drafter_that_waits() -> None:
+    config = SpeculativeConfig(drafter="branching", max_tokens=4)
+    drafters = [PredictionDrafter(), Branching(DraftTree((5, 6), (-1, 0)), is_cheap=False)]
+    speculator = Speculator(config, drafters, Asks())
+    sequence = running(LOOP, [1, 2], prediction_token_ids=[1, 2, 9, 9])
+    speculator.add(sequence)
+    assert speculator.propose(1, has_prompts=True) == {sequence: [9, 9]}
+    left = running(LOOP, [1, 2], prediction_token_ids=[7, 7, 9, 9])
+    speculator.add(left)
+    assert left not in speculator.propose(2, has_prompts=True)
+    assert speculator.propose(2)[left] == [5, 6]
+
+
+@pytest.mark.parametrize("is_cheap", [True, False])
+def test_only_of_drafters_that_were_not_asked_a_hard_stretch_is_forgotten(is_cheap: bool) -> None:
+    config = SpeculativeConfig(drafter="branching", max_tokens=4)
+    drafter = Branching(DraftTree((5, 6), (-1, 0)), is_cheap=is_cheap)
+    speculator = Speculator(config, [drafter], NothingIsWorthIt())
+    sequence = running([1], [2])
+    speculator.add(sequence)
+    acceptance = speculator._active[sequence].acceptances[0]
+    acceptance.accepted = 0.0
+    for _ in range(3):
+        speculator.propose(1)
+        sequence.tokens += [7] * 30  # none of them was guessed
+        sequence.num_computed_tokens += 30
+        speculator._wake_step = 0
+    assert (acceptance.rate > 0.3) != is_cheap
