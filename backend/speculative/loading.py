@@ -12,8 +12,8 @@ from backend.errors import CheckpointError
 from backend.kv.storage import KVStorage
 from backend.models import LoadedModel
 from backend.speculative.base import Drafter, StepObserver
+from backend.speculative.draft_loading import DraftModel, load_draft_model
 from backend.speculative.draft_model import DraftModelDrafter
-from backend.speculative.draft_network import DraftNetwork, load_network
 from backend.speculative.eagle import EagleDrafter, EagleNetwork, load_eagle
 from backend.speculative.folders import DRAFT_MODEL, check_folder
 from backend.speculative.hidden_states import HiddenStates
@@ -105,16 +105,17 @@ def load_drafters(config: EngineConfig, model: LoadedModel) -> LoadedDrafters:
 class _DraftModel:
     """See Loaded."""
 
-    network: DraftNetwork
+    model: DraftModel
     prefix_cache: bool
     reads_states: bool = False
 
     @property
     def page_bytes(self) -> int:
-        return self.network.kv_layout.page_bytes
+        return self.model.page_bytes
 
     def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
-        return DraftModelDrafter(self.network, storage.num_pages, prefix_cache=self.prefix_cache)
+        num_pages = storage.num_pages
+        return DraftModelDrafter(self.model.open(num_pages), num_pages, prefix_cache=self.prefix_cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class _Mixture:
 
 
 def _load_draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
-    return _DraftModel(load_network(config, folder, _most_tokens(config, model)), config.prefix_cache)
+    return _DraftModel(load_draft_model(config, folder, _most_tokens(config, model)), config.prefix_cache)
 
 
 def _load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:

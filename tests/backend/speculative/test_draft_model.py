@@ -10,7 +10,9 @@ import torch
 from transformers import PreTrainedModel
 
 from backend.models import LoadedModel
+from backend.speculative.compiled_rounds import CompiledRounds
 from backend.speculative.draft_model import DraftModelDrafter
+from backend.speculative.draft_rounds import TorchRounds
 from tests.backend.engine.driving import texts
 from tests.backend.speculative.model_targets import load, new_engine, requests, write_model
 from tests.backend.speculative.recording import RecordingDrafter, Said
@@ -35,6 +37,14 @@ def one_thread() -> Iterator[None]:
 def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that was not trained is never sure."""
     monkeypatch.setattr("backend.speculative.draft_model.LEAST_REACHED", 0.0)
+
+
+@pytest.fixture(autouse=True, params=["compiled", "torch"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How small draft models are computed, and larger ones."""
+    if request.param == "torch":
+        monkeypatch.setattr("backend.speculative.draft_loading.COMPILED_SIZE", 0)
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +79,13 @@ def overheard(recording: RecordingDrafter | None) -> tuple[RecordingDrafter, Dra
     return recording, recording.inner
 
 
-def test_says_what_the_model_says(target: LoadedModel, draft: tuple[Path, PreTrainedModel]) -> None:
+def test_says_what_the_model_says(target: LoadedModel, draft: tuple[Path, PreTrainedModel], way: str) -> None:
     folder, model = draft
     asked = requests()
     plain = texts(new_engine(target)[0], asked)
     engine, found = new_engine(target, NAME, folder)
     recording, drafter = overheard(found)
+    assert type(drafter._rounds) is {"compiled": CompiledRounds, "torch": TorchRounds}[way]
     assert texts(engine, asked) == plain
     assert recording.most_together == 4
     assert texts(engine, asked) == plain, "with prefix hits in both trees"

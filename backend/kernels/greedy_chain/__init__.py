@@ -1,0 +1,70 @@
+"""Greedy chains of a small dense decoder: tokens in, the likeliest next ones out, one loop for all of it.
+
+A draft model computes a token at a time. With a few hundred thousand weights that is 0.1 ms of arithmetic,
+and several times as much for calling sixty operations one by one: here nothing is called between the tokens.
+kernel.py is Numba, for CPUs, in float32; backend/speculative/draft_network.py computes the same with torch.
+Bound: weights are read once per four rows; those of a model this small stay in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.kernels.greedy_chain import kernel
+
+_greedy_chain = cast("Callable[..., int]", kernel.greedy_chain)
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+class ChainWeights(NamedTuple):
+    """A decoder of L layers: float32, contiguous; the norms' weights lie in the matrices behind them."""
+
+    embedding: Floats  # [vocabulary, D]
+    head: Floats  # [vocabulary, D]
+    head_bias: Floats  # [vocabulary]
+    cos: Floats  # [positions, head_dim]
+    signed_sin: Floats  # as cos
+    qkv: Floats  # [L, (heads + 2 * kv_heads) * head_dim, D]
+    qkv_bias: Floats  # [L, rows of qkv]
+    gains: Floats  # [L, heads + kv_heads, head_dim], of queries (with the scale of scores) and keys
+    out: Floats  # [L, D, heads * head_dim]
+    out_bias: Floats  # [L, D]
+    gate_up: Floats  # [L, 2 * M, D]
+    gate_up_bias: Floats  # [L, 2 * M]
+    down: Floats  # [L, D, M]
+    down_bias: Floats  # [L, D]
+    eps: np.float32
+    norms_heads: bool  # whether queries and keys are normed
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Heads of keys, and of values."""
+        return int(self.qkv.shape[1] // self.cos.shape[1] - self.gains.shape[1])
+
+
+class ChainRows(NamedTuple):
+    """B sequences, and the R tokens of theirs that are computed first."""
+
+    token_ids: Ints  # [R], sequence by sequence
+    num_new: Ints  # [B] of them, at least one each
+    num_known: Ints  # [B] tokens before these, whose keys and values are in memory
+    pages: Ints  # [B, P] of each sequence, enough for all that is computed
+
+
+def greedy_chain(
+    weights: ChainWeights, memory: Floats, rows: ChainRows, num_tokens: int, least_reached: float
+) -> Ints:
+    """Compute the rows, then append the likeliest token of each sequence; → [B, at most num_tokens].
+
+    The chains end where no token appended last was, with those before it, `least_reached` likely. Keys and
+    values of all that is computed, which is everything but the last token, go to
+    `memory` [L, pages, 16, 2, kv_heads, head_dim].
+    """
+    tokens = np.empty((len(rows.num_new), num_tokens), dtype=np.int64)
+    count: int = _greedy_chain(weights, memory, rows, np.float32(least_reached), tokens)
+    return tokens[:, :count]

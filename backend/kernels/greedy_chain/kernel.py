@@ -1,0 +1,248 @@
+"""The loops. Numba types NamedTuples field by field, so that they are passed as they are."""
+
+import math
+
+import numpy as np
+
+from backend.kernels.compiled import compiled, inner
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_LOWEST = np.finfo(np.float32).min
+_NEGLIGIBLE = np.float32(-16)  # logits so far below the largest add nothing to the sum: 1e-7 each
+
+
+@inner
+def _multiply(weight, bias, x, y):
+    """y [R, N] = x [R, K] weightᵀ + bias, four dot products at a time: of rows, or else of columns."""
+    num_rows, num_columns = x.shape[0], weight.shape[0]
+    in_fours = num_rows - num_rows % 4
+    for row in range(0, in_fours, 4):
+        for column in range(num_columns):
+            w, b = weight[column], bias[column]
+            s0, s1, s2, s3 = _four(w, x[row], x[row + 1], x[row + 2], x[row + 3])
+            y[row, column], y[row + 1, column] = s0 + b, s1 + b
+            y[row + 2, column], y[row + 3, column] = s2 + b, s3 + b
+    for row in range(in_fours, num_rows):
+        _multiply_row(weight, bias, x[row], y[row])
+
+
+@inner
+def _multiply_row(weight, bias, x, y):
+    num_columns = weight.shape[0]
+    in_fours = num_columns - num_columns % 4
+    for column in range(0, in_fours, 4):
+        w = weight[column : column + 4]
+        y[column], y[column + 1], y[column + 2], y[column + 3] = _four(x, w[0], w[1], w[2], w[3])
+    for column in range(in_fours, num_columns):
+        y[column] = _dot(x, weight[column])
+    for column in range(num_columns):
+        y[column] += bias[column]
+
+
+@inner
+def _four(x, a, b, c, d):
+    """Dot products of x with four others: it is read once."""
+    s0, s1, s2, s3 = _ZERO, _ZERO, _ZERO, _ZERO
+    for k in range(x.shape[0]):
+        value = x[k]
+        s0 += value * a[k]
+        s1 += value * b[k]
+        s2 += value * c[k]
+        s3 += value * d[k]
+    return s0, s1, s2, s3
+
+
+@inner
+def _dot(x, y):
+    total = _ZERO
+    for k in range(x.shape[0]):
+        total += x[k] * y[k]
+    return total
+
+
+@inner
+def _norm(x, eps, y):
+    """Rows of x over the root of their mean square."""
+    for row in range(x.shape[0]):
+        source, target = x[row], y[row]
+        factor = _ONE / math.sqrt(_dot(source, source) / np.float32(source.shape[0]) + eps)
+        for k in range(source.shape[0]):
+            target[k] = source[k] * factor
+
+
+@inner
+def _rotate(head, gains, cos, signed_sin, eps, is_normed):
+    """Norm, weight and rotate one query or key in place."""
+    size = head.shape[0]
+    factor = _ONE
+    if is_normed:
+        factor = _ONE / math.sqrt(_dot(head, head) / np.float32(size) + eps)
+    half = size // 2
+    for k in range(half):
+        low, high = head[k] * factor * gains[k], head[k + half] * factor * gains[k + half]
+        head[k] = low * cos[k] + high * signed_sin[k]
+        head[k + half] = high * cos[k + half] + low * signed_sin[k + half]
+
+
+@inner
+def _store(heads, num_queries, target):
+    """Keys and values of one token [heads, head_dim] into its slot [2, kv_heads, head_dim]."""
+    count = target.shape[1]
+    for i in range(count):
+        for k in range(target.shape[2]):
+            target[0, i, k] = heads[num_queries + i, k]
+            target[1, i, k] = heads[num_queries + count + i, k]
+
+
+@inner
+def _attend(query, memory, head, pages, num_seen, scores, mixed):
+    """One head's query over the first tokens of a sequence; `memory` [pages, 16, 2, kv_heads, head_dim]."""
+    top = _LOWEST
+    for place in range(num_seen):
+        score = _dot(query, memory[pages[place // 16], place % 16, 0, head])
+        scores[place] = score
+        top = max(top, score)
+    total = _ZERO
+    mixed[:] = _ZERO
+    for place in range(num_seen):
+        weight = math.exp(scores[place] - top)
+        total += weight
+        value = memory[pages[place // 16], place % 16, 1, head]
+        for k in range(mixed.shape[0]):
+            mixed[k] += weight * value[k]
+    for k in range(mixed.shape[0]):
+        mixed[k] /= total
+
+
+@inner
+def _gate(gate_up, gated):
+    """silu(gate) · up of each row."""
+    size = gated.shape[1]
+    for row in range(gated.shape[0]):
+        source, target = gate_up[row], gated[row]
+        for k in range(size):
+            target[k] = source[k] / (_ONE + math.exp(-source[k])) * source[k + size]
+
+
+@inner
+def _attention(weights, layer, memory, pages, sequences, positions, heads, mixed):
+    """From the projections [R, heads, head_dim] of all rows to what they see [R, heads, head_dim]."""
+    num_rotated, num_queries = weights.gains.shape[1], mixed.shape[1]
+    for row in range(heads.shape[0]):
+        position, own = positions[row], pages[sequences[row]]
+        cos, signed_sin = weights.cos[position], weights.signed_sin[position]
+        for head in range(num_rotated):
+            gains = weights.gains[layer, head]
+            _rotate(heads[row, head], gains, cos, signed_sin, weights.eps, weights.norms_heads)
+        _store(heads[row], num_queries, memory[own[position // 16], position % 16])
+    shared = num_queries // (num_rotated - num_queries)
+    scores = np.empty(pages.shape[1] * 16, dtype=np.float32)
+    for row in range(heads.shape[0]):
+        seen, own = positions[row] + 1, pages[sequences[row]]
+        for head in range(num_queries):
+            _attend(heads[row, head], memory, head // shared, own, seen, scores, mixed[row, head])
+
+
+@inner
+def _forward(weights, memory, pages, sequences, positions, x):
+    """Add all layers to x [R, D]: tokens at `positions` of their sequences, of which no row misses one."""
+    num_rows, head_dim = x.shape[0], weights.cos.shape[1]
+    num_heads = weights.qkv.shape[1] // head_dim
+    width = weights.out.shape[2]
+    normed, added = np.empty_like(x), np.empty_like(x)
+    heads = np.empty((num_rows, num_heads * head_dim), dtype=np.float32)
+    mixed = np.empty((num_rows, width), dtype=np.float32)
+    gate_up = np.empty((num_rows, weights.gate_up.shape[1]), dtype=np.float32)
+    gated = np.empty((num_rows, weights.down.shape[2]), dtype=np.float32)
+    by_head = heads.reshape(num_rows, num_heads, head_dim)
+    mixed_by_head = mixed.reshape(num_rows, width // head_dim, head_dim)
+    for layer in range(weights.qkv.shape[0]):
+        _norm(x, weights.eps, normed)
+        _multiply(weights.qkv[layer], weights.qkv_bias[layer], normed, heads)
+        _attention(weights, layer, memory[layer], pages, sequences, positions, by_head, mixed_by_head)
+        _multiply(weights.out[layer], weights.out_bias[layer], mixed, added)
+        _add(added, x)
+        _norm(x, weights.eps, normed)
+        _multiply(weights.gate_up[layer], weights.gate_up_bias[layer], normed, gate_up)
+        _gate(gate_up, gated)
+        _multiply(weights.down[layer], weights.down_bias[layer], gated, added)
+        _add(added, x)
+
+
+@inner
+def _add(added, x):
+    """x += added. NumPy's own way takes a second more to compile; so with _take."""
+    for row in range(x.shape[0]):
+        for k in range(x.shape[1]):
+            x[row, k] += added[row, k]
+
+
+@inner
+def _take(table, rows, x):
+    """x [n, D] = table[rows]."""
+    for row in range(x.shape[0]):
+        for k in range(x.shape[1]):
+            x[row, k] = table[rows[row], k]
+
+
+@inner
+def _choose(logits):
+    """The likeliest token, and how likely it is."""
+    best = 0
+    for token in range(1, logits.shape[0]):
+        if logits[token] > logits[best]:
+            best = token
+    total = _ZERO
+    for token in range(logits.shape[0]):
+        below = logits[token] - logits[best]
+        if below > _NEGLIGIBLE:
+            total += math.exp(below)
+    return best, _ONE / total
+
+
+@inner
+def _compute_first(weights, memory, rows):
+    """What stands at the last new token of each sequence, [B, D], and where that is, [B]."""
+    num_rows, count = rows.token_ids.shape[0], rows.num_new.shape[0]
+    sequences, positions = np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.int64)
+    last, ends = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    row = 0
+    for sequence in range(count):
+        for number in range(rows.num_new[sequence]):
+            sequences[row], positions[row] = sequence, rows.num_known[sequence] + number
+            row += 1
+        last[sequence], ends[sequence] = row - 1, positions[row - 1]
+    x = np.empty((num_rows, weights.embedding.shape[1]), dtype=np.float32)
+    _take(weights.embedding, rows.token_ids, x)
+    _forward(weights, memory, rows.pages, sequences, positions, x)
+    found = np.empty((count, x.shape[1]), dtype=np.float32)
+    _take(x, last, found)
+    return found, ends
+
+
+@compiled
+def greedy_chain(weights, memory, rows, least_reached, tokens):
+    """See greedy_chain of the package; fills tokens [B, n], returns how many columns of it."""
+    x, positions = _compute_first(weights, memory, rows)
+    count, num_tokens = tokens.shape
+    sequences, last = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    reached, normed = np.empty(count, dtype=np.float32), np.empty_like(x)
+    logits = np.empty((count, weights.head.shape[0]), dtype=np.float32)
+    for sequence in range(count):
+        sequences[sequence], reached[sequence] = sequence, _ONE
+    for number in range(num_tokens):
+        if number:
+            _take(weights.embedding, last, x)
+            _forward(weights, memory, rows.pages, sequences, positions, x)
+        _norm(x, weights.eps, normed)
+        _multiply(weights.head, weights.head_bias, normed, logits)
+        most_reached = _ZERO
+        for sequence in range(count):
+            best, likely = _choose(logits[sequence])
+            tokens[sequence, number] = last[sequence] = best
+            positions[sequence] += 1
+            reached[sequence] *= likely
+            most_reached = max(most_reached, reached[sequence])
+        if most_reached < least_reached:
+            return number + 1
+    return num_tokens

@@ -1,0 +1,137 @@
+"""A small draft model on a CPU: a round is one call of the compiled loop, whatever the number of tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backend.config import ModelConfig
+from backend.kernels.greedy_chain import ChainRows, ChainWeights, Floats, greedy_chain
+from backend.kv.storage import KVLayout
+from backend.layers.rope import Rope
+from backend.speculative.dense_weights import DenseReader, Projection
+from backend.speculative.draft_rounds import DraftRounds
+from backend.speculative.round_kv import page_table
+from backend.types import PAGE_TOKENS, Sequence
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """A draft model that is computed in float32 by backend/kernels/greedy_chain."""
+
+    weights: ChainWeights
+    kv_layout: KVLayout
+
+    @property
+    def page_bytes(self) -> int:
+        """Of its keys and values."""
+        return self.kv_layout.page_bytes
+
+    def open(self, num_pages: int) -> DraftRounds:
+        """With memory of its own."""
+        return CompiledRounds(self, num_pages)
+
+
+class CompiledRounds:
+    """See DraftRounds."""
+
+    def __init__(self, model: CompiledModel, num_pages: int) -> None:
+        layout = model.kv_layout
+        shape = (num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.head_dim)
+        self._weights = model.weights
+        # As in KVStorage: written at once, so that it does not come in only while requests run.
+        self._memory: Floats = torch.zeros(layout.num_layers, *shape).numpy()
+
+    @property
+    def max_position_tokens(self) -> int:
+        """See DraftRounds."""
+        return len(self._weights.cos)
+
+    def compute(
+        self, owns: list[Sequence], begins: list[int], num_tokens: int, least_reached: float
+    ) -> list[list[int]]:
+        """See DraftRounds."""
+        known = [own.num_computed_tokens for own in owns]
+        ends = [start + count for start, count in zip(known, begins, strict=True)]
+        ids = [
+            id_ for own, start, end in zip(owns, known, ends, strict=True) for id_ in own.tokens[start:end]
+        ]
+        rows = ChainRows(
+            token_ids=np.array(ids),
+            num_new=np.array(begins),
+            num_known=np.array(known),
+            pages=page_table([own.pages for own in owns], max(ends) + max(0, num_tokens - 1)),
+        )
+        found: list[list[int]] = greedy_chain(
+            self._weights, self._memory, rows, num_tokens, least_reached
+        ).tolist()
+        return found
+
+
+def compile_model(weights: DenseReader, max_model_tokens: int) -> CompiledModel:
+    """Lay the weights out for the loop, for sequences of at most so many tokens."""
+    model = weights.model
+    positions = torch.arange(min(model.max_position_tokens, max_model_tokens))
+    cos, signed_sin = Rope(model.rope, model.head_dim, torch.float32, CPU)(positions, len(positions))
+    layers = weights.layers()
+    gains = [_head_gains(model, layer.head_gains) for layer in layers]
+    head, head_bias = _stacked([weights.head()])
+    qkv, qkv_bias = _stacked([layer.qkv for layer in layers])
+    out, out_bias = _stacked([layer.out for layer in layers])
+    gate_up, gate_up_bias = _stacked([layer.gate_up for layer in layers])
+    down, down_bias = _stacked([layer.down for layer in layers])
+    chain = ChainWeights(
+        embedding=_array(weights.embedding()),
+        head=head[0],
+        head_bias=head_bias[0],
+        cos=_array(cos[:, 0]),
+        signed_sin=_array(signed_sin[:, 0]),
+        qkv=qkv,
+        qkv_bias=qkv_bias,
+        gains=_array(torch.stack(gains)),
+        out=out,
+        out_bias=out_bias,
+        gate_up=gate_up,
+        gate_up_bias=gate_up_bias,
+        down=down,
+        down_bias=down_bias,
+        eps=np.float32(model.rms_norm_eps),
+        norms_heads=model.qk_norm,
+    )
+    layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, torch.float32, CPU)
+    return CompiledModel(chain, layout)
+
+
+def _head_gains(model: ModelConfig, gains: Tensor | None) -> Tensor:
+    """What queries and keys are multiplied by, the scale of their products included."""
+    found = torch.ones(model.num_heads + model.num_kv_heads, model.head_dim)
+    if gains is not None:
+        found *= gains
+    found[: model.num_heads] /= math.sqrt(model.head_dim)
+    return found
+
+
+def _stacked(layers: list[Projection]) -> tuple[Floats, Floats]:
+    """Matrices [L, N, K], with the norms' weights before them, and biases [L, N]."""
+    matrices = [torch.cat(layer.weights).float() for layer in layers]
+    scaled = [
+        matrix if layer.gains is None else matrix * layer.gains.float()
+        for matrix, layer in zip(matrices, layers, strict=True)
+    ]
+    biases = [
+        torch.zeros(len(matrix)) if layer.biases is None else torch.cat(layer.biases)
+        for matrix, layer in zip(matrices, layers, strict=True)
+    ]
+    return _array(torch.stack(scaled)), _array(torch.stack(biases))
+
+
+def _array(values: Tensor) -> Floats:
+    """In memory of its own, which the checkpoint's file does not share."""
+    found: Floats = values.to(torch.float32, copy=True).contiguous().numpy()
+    return found
