@@ -68,10 +68,7 @@ class CompiledRounds:
             num_known=np.array(known),
             pages=page_table([own.pages for own in owns], max(ends) + max(0, num_tokens - 1)),
         )
-        found: list[list[int]] = greedy_chain(
-            self._weights, self._memory, rows, num_tokens, least_reached
-        ).tolist()
-        return found
+        return greedy_chain(self._weights, self._memory, rows, num_tokens, least_reached)
 
 
 def compile_model(weights: DenseReader, max_model_tokens: int) -> CompiledModel:

@@ -29,8 +29,8 @@ class DraftRounds(Protocol):
     ) -> list[list[int]]:
         """Compute the next tokens of each sequence, `begins` of them, then append at most `num_tokens`.
 
-        Fewer where no chain is `least_reached` likely any more. Keys and values of all but the last one of
-        these are stored; pages for them are there.
+        A chain ends with the token that, with those before it, is less than `least_reached` likely. Keys and
+        values of all but each chain's last token are stored; pages for them are there.
         """
         ...
 
@@ -89,22 +89,23 @@ class TorchRounds:
         if width > 1:
             hidden = hidden.view(count, width, -1)[:, -1]
         tokens, reached = network.best(hidden)
-        drafts = [tokens]
+        drafts, likelihoods = [tokens], [reached]
         for number, angles in enumerate(steps[1:]):
-            if reached.max().item() < least_reached:
+            if likelihoods[-1].max().item() < least_reached:
                 break
             column = shape.longest + width + number
             mask = None if later_mask is None else later_mask[..., : column + 1]
             tokens, likely = network.best(network.forward(tokens, kv, column, angles, mask))
             drafts.append(tokens)
-            reached = reached * likely
+            likelihoods.append(likelihoods[-1] * likely)
         computed = width + len(drafts) - 1
         slots = slots_of(table, positions[:, :computed], self._trash).reshape(-1)
         self._keep(kv, shape.longest, torch.from_numpy(slots).to(device))
-        found: list[list[int]] = (
-            torch.stack(drafts[:num_tokens], dim=1).tolist() if num_tokens else [[] for _ in owns]
-        )
-        return found
+        if num_tokens == 0:
+            return [[] for _ in owns]
+        chains = torch.stack(drafts, dim=1).tolist()
+        lengths = 1 + (torch.stack(likelihoods)[:-1] >= least_reached).sum(dim=0)
+        return [chain[:length] for chain, length in zip(chains, lengths.tolist(), strict=True)]
 
     def _angles(self, positions: Ints, width: int) -> list[tuple[Angles, ...]]:
         """For each pass of a round, by layer; `positions` [B, width + passes after the first]."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from backend.kernels.greedy_chain import kernel
 
-_greedy_chain = cast("Callable[..., int]", kernel.greedy_chain)
+_greedy_chain = cast("Callable[..., None]", kernel.greedy_chain)
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
@@ -58,13 +58,14 @@ class ChainRows(NamedTuple):
 
 def greedy_chain(
     weights: ChainWeights, memory: Floats, rows: ChainRows, num_tokens: int, least_reached: float
-) -> Ints:
-    """Compute the rows, then append the likeliest token of each sequence; → [B, at most num_tokens].
+) -> list[list[int]]:
+    """Compute the rows, then append the likeliest tokens to each sequence, at most `num_tokens`: the chains.
 
-    The chains end where no token appended last was, with those before it, `least_reached` likely. Keys and
-    values of all that is computed, which is everything but the last token, go to
+    A chain ends with the token that, with those before it, is less than `least_reached` likely. Keys and
+    values of all that is computed, which is everything but each chain's last token, go to
     `memory` [L, pages, 16, 2, kv_heads, head_dim].
     """
     tokens = np.empty((len(rows.num_new), num_tokens), dtype=np.int64)
-    count: int = _greedy_chain(weights, memory, rows, np.float32(least_reached), tokens)
-    return tokens[:, :count]
+    lengths = np.empty(len(tokens), dtype=np.int64)
+    _greedy_chain(weights, memory, rows, np.float32(least_reached), tokens, lengths)
+    return [chain[:length] for chain, length in zip(tokens.tolist(), lengths.tolist(), strict=True)]

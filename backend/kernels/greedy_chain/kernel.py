@@ -220,29 +220,51 @@ def _compute_first(weights, memory, rows):
     return found, ends
 
 
+@inner
+def _compute_next(weights, memory, pages, going, positions, tokens, number, num_going):
+    """What stands at the tokens appended last to the chains that go on, [num_going, D]."""
+    last = np.empty(num_going, dtype=np.int64)
+    for row in range(num_going):
+        last[row] = tokens[going[row], number - 1]
+    x = np.empty((num_going, weights.embedding.shape[1]), dtype=np.float32)
+    _take(weights.embedding, last, x)
+    _forward(weights, memory, pages, going, positions, x)
+    return x
+
+
+@inner
+def _append(weights, x, number, least_reached, chains, going, positions):
+    """Append to the chains in `going` what follows x; those that go on come to its front: how many do."""
+    tokens, lengths, reached = chains
+    normed = np.empty_like(x)
+    logits = np.empty((x.shape[0], weights.head.shape[0]), dtype=np.float32)
+    _norm(x, weights.eps, normed)
+    _multiply(weights.head, weights.head_bias, normed, logits)
+    num_going = 0
+    for row in range(x.shape[0]):
+        sequence = going[row]
+        best, likely = _choose(logits[row])
+        tokens[sequence, number], lengths[sequence] = best, number + 1
+        reached[sequence] *= likely
+        if reached[sequence] >= least_reached:
+            going[num_going], positions[num_going] = sequence, positions[row] + 1
+            num_going += 1
+    return num_going
+
+
 @compiled
-def greedy_chain(weights, memory, rows, least_reached, tokens):
-    """See greedy_chain of the package; fills tokens [B, n], returns how many columns of it."""
+def greedy_chain(weights, memory, rows, least_reached, tokens, lengths):
+    """See greedy_chain of the package; fills tokens [B, n], and lengths [B] with how many are each one's."""
     x, positions = _compute_first(weights, memory, rows)
     count, num_tokens = tokens.shape
-    sequences, last = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    reached, normed = np.empty(count, dtype=np.float32), np.empty_like(x)
-    logits = np.empty((count, weights.head.shape[0]), dtype=np.float32)
+    going, reached = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.float32)
     for sequence in range(count):
-        sequences[sequence], reached[sequence] = sequence, _ONE
+        going[sequence], reached[sequence], lengths[sequence] = sequence, _ONE, 0
+    num_going = count
     for number in range(num_tokens):
         if number:
-            _take(weights.embedding, last, x)
-            _forward(weights, memory, rows.pages, sequences, positions, x)
-        _norm(x, weights.eps, normed)
-        _multiply(weights.head, weights.head_bias, normed, logits)
-        most_reached = _ZERO
-        for sequence in range(count):
-            best, likely = _choose(logits[sequence])
-            tokens[sequence, number] = last[sequence] = best
-            positions[sequence] += 1
-            reached[sequence] *= likely
-            most_reached = max(most_reached, reached[sequence])
-        if most_reached < least_reached:
-            return number + 1
-    return num_tokens
+            x = _compute_next(weights, memory, rows.pages, going, positions, tokens, number, num_going)
+        chains = (tokens, lengths, reached)
+        num_going = _append(weights, x, number, least_reached, chains, going, positions)
+        if num_going == 0:
+            break

@@ -89,14 +89,17 @@ def test_both_ways_give_the_same(
 
 def test_both_stop_at_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = load(tmp_path, "qwen3", monkeypatch)
-    asked = sequences(random.Random(1), 3)
+    asked = sequences(random.Random(1), 5)
     begins = [len(sequence.tokens) for sequence in asked]
-    lengths = set()
+    whole = both[1].compute(asked, begins, 8, 0.0)
+    found = []
     for least_reached in (1.1, 0.9, 0.7, 0.5, 0.3, 0.1, 0.0):
         compiled, plain = (rounds.compute(asked, begins, 8, least_reached) for rounds in both)
         assert compiled == plain
-        lengths.add(len(compiled[0]))
-    assert {1, 8} < lengths
+        assert all(chain == all_[: len(chain)] for chain, all_ in zip(compiled, whole, strict=True))
+        found.append([len(chain) for chain in compiled])
+    assert found[0] == [1] * 5 and found[-1] == [8] * 5
+    assert any(len(set(lengths)) > 2 for lengths in found), "each chain ends by itself"
 
 
 def test_what_nobody_drafts_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
