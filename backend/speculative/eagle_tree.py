@@ -6,18 +6,15 @@ All that was looked at on the way are candidates; of these the likeliest paths a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backend.speculative.eagle_network import EagleNetwork
 from backend.speculative.round_kv import RoundKV
 from backend.speculative.tree_building import BRANCHES, TreeBudget, best_nodes
 from backend.types import Draft
-
-if TYPE_CHECKING:
-    from backend.speculative.eagle import EagleNetwork
 
 
 @dataclass(slots=True)

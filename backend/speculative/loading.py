@@ -14,7 +14,8 @@ from backend.models import LoadedModel
 from backend.speculative.base import Drafter, StepObserver
 from backend.speculative.draft_loading import DraftModel, load_draft_model
 from backend.speculative.draft_model import DraftModelDrafter
-from backend.speculative.eagle import EagleDrafter, EagleNetwork, load_eagle
+from backend.speculative.eagle import EagleDrafter
+from backend.speculative.eagle_network import EagleNetwork, load_eagle
 from backend.speculative.folders import DRAFT_MODEL, check_folder
 from backend.speculative.hidden_states import HiddenStates
 from backend.speculative.medusa import MedusaDrafter, MedusaNetwork, load_medusa
