@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 _MEMORY = 0.9
 """Weight that older verifications of a sequence keep with each new one."""
@@ -33,45 +32,39 @@ class Places:
     """
 
     def __init__(self) -> None:
-        self._expected = np.zeros(_NUM_PLACES)  # failures, as the sequences' rates said
-        self._failed = np.zeros(_NUM_PLACES)
-        self._asked = np.zeros(_NUM_PLACES)
-        self._given = np.zeros(_NUM_PLACES)
+        self._expected = [0.0] * _NUM_PLACES  # failures, as the sequences' rates said
+        self._failed = [0.0] * _NUM_PLACES
+        self._asked = [0.0] * _NUM_PLACES
+        self._given = [0.0] * _NUM_PLACES
 
     def observe(self, rate: float, num_drafted: int, num_accepted: int) -> None:
         """Learn from one verification of a sequence whose drafts were thought to be accepted at this rate."""
-        tried = min(num_drafted, num_accepted + 1, _NUM_PLACES)
-        self._expected[:tried] = _PLACE_MEMORY * self._expected[:tried] + (1.0 - rate)
-        self._failed[:tried] *= _PLACE_MEMORY
-        if num_accepted < tried:
-            self._failed[num_accepted] += 1.0
+        for place in range(min(num_drafted, num_accepted + 1, _NUM_PLACES)):
+            self._expected[place] = _PLACE_MEMORY * self._expected[place] + (1.0 - rate)
+            self._failed[place] = _PLACE_MEMORY * self._failed[place] + (place == num_accepted)
 
     def observe_sizes(self, sizes: Sequence[int], num_asked: int) -> None:
         """Learn how many tokens a draft had at each place, of which so many were asked for."""
-        asked = slice(min(num_asked, _NUM_PLACES))
-        given = np.zeros(_NUM_PLACES)
-        given[: len(sizes)] = sizes[:_NUM_PLACES]
-        self._asked[asked] = _PLACE_MEMORY * self._asked[asked] + 1.0
-        self._given[asked] = _PLACE_MEMORY * self._given[asked] + given[asked]
+        for place in range(min(num_asked, _NUM_PLACES)):
+            given = sizes[place] if place < len(sizes) else 0
+            self._asked[place] = _PLACE_MEMORY * self._asked[place] + 1.0
+            self._given[place] = _PLACE_MEMORY * self._given[place] + given
 
-    def failures(self, num_places: int) -> np.ndarray:
+    def failures(self, num_places: int) -> list[float]:
         """Found by expected failures, place by place; one that is hardly known is like the one before."""
         return _ratios(self._failed, self._expected, num_places)
 
-    def sizes(self, num_places: int) -> np.ndarray:
+    def sizes(self, num_places: int) -> list[float]:
         """Tokens that a draft has at each place, on average over those that are asked for it."""
         return _ratios(self._given, self._asked, num_places)
 
 
-def _ratios(found: np.ndarray, expected: np.ndarray, num_places: int) -> np.ndarray:
-    ratios = np.empty(num_places)
-    last = 1.0
-    known = zip(found.tolist(), expected.tolist(), strict=True)
-    for place, (some, of) in enumerate(itertools.islice(known, num_places)):
+def _ratios(found: list[float], expected: list[float], num_places: int) -> list[float]:
+    ratios, last = [], 1.0
+    for some, of in itertools.islice(zip(found, expected, strict=True), num_places):
         last = (some + _PLACE_WEIGHT * last) / (of + _PLACE_WEIGHT)
-        ratios[place] = last
-    ratios[_NUM_PLACES:] = last
-    return ratios
+        ratios.append(last)
+    return ratios + [last] * (num_places - len(ratios))
 
 
 @dataclass(slots=True)
@@ -114,19 +107,28 @@ def prior_acceptance() -> Acceptance:
     return Acceptance(memory=_PRIOR_MEMORY)
 
 
-def survivals(acceptances: Sequence[Acceptance], num_places: int) -> np.ndarray:
-    """[sequences, places]: how likely a draft token is accepted, and all before it."""
-    known = {id(places): places.failures(num_places) for places in _drafters(acceptances)}
-    failing = np.array([1.0 - min(max(a.rate, 0.01), 0.99) for a in acceptances])[:, None]
-    accepted = 1.0 - failing * np.array([known[id(a.places)] for a in acceptances])
-    return np.cumprod(accepted.clip(0.01, 0.99), axis=1)
+def survivals(acceptances: Sequence[Acceptance], limits: Sequence[int]) -> list[list[float]]:
+    """By sequence, up to its limit: how likely a draft token is accepted, and all before it."""
+    longest = max(limits)
+    known = {id(places): places.failures(longest) for places in _drafters(acceptances)}
+    found = []
+    for acceptance, limit in zip(acceptances, limits, strict=True):
+        failing = 1.0 - min(max(acceptance.rate, 0.01), 0.99)
+        accepted = (1.0 - failing * ratio for ratio in known[id(acceptance.places)][:limit])
+        likely = (min(max(each, 0.01), 0.99) for each in accepted)
+        found.append(list(itertools.accumulate(likely, operator.mul)))
+    return found
 
 
-def sizes(acceptances: Sequence[Acceptance], num_places: int) -> np.ndarray:
-    """[sequences, places + 1]: tokens of a draft with so many places."""
-    known = {id(places): places.sizes(num_places) for places in _drafters(acceptances)}
-    per_place = np.array([known[id(a.places)] for a in acceptances])
-    return np.pad(np.cumsum(per_place, axis=1), ((0, 0), (1, 0)))
+def sizes(acceptances: Sequence[Acceptance], limits: Sequence[int]) -> list[list[float]]:
+    """By sequence: tokens of a draft with 0, 1, … places, up to its limit."""
+    longest = max(limits)
+    known = {
+        id(places): list(itertools.accumulate(places.sizes(longest), initial=0.0))
+        for places in _drafters(acceptances)
+    }
+    pairs = zip(acceptances, limits, strict=True)
+    return [known[id(acceptance.places)][: limit + 1] for acceptance, limit in pairs]
 
 
 def _drafters(acceptances: Sequence[Acceptance]) -> list[Places]:

@@ -11,9 +11,10 @@ A drafter may give less than it is asked for: what it is asked for is what is ju
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
-
-import numpy as np
+from dataclasses import dataclass
 
 from backend.speculative.acceptance import Acceptance, sizes, survivals
 
@@ -27,7 +28,7 @@ _LEAST_TRIAL_COST = 0.2
 _DOUBT = 0.001
 """The same for the measured cost of steps with drafts: one hiccup must not end all drafting for ever."""
 
-_THRESHOLDS = np.array([0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.15, 0.1, 0.06, 0.03])[:, None]
+_THRESHOLDS = (0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.15, 0.1, 0.06, 0.03)
 """A draft token is worth it when it survives with at least such a probability: the candidates."""
 
 _START_GAIN = 1.1
@@ -67,6 +68,26 @@ _LEAST_GAIN, _GOOD_GAIN = 0.95, 1.1
 
 _SHORT_REST_STEPS, _LONG_REST_STEPS = 48, 1024
 """For so many steps at first, and twice as many every other time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """How many times a plain step one with drafts takes, by how many: straight between what was measured."""
+
+    num_drafts: list[float]  # rising, from 0 on
+    ratios: list[float]
+    slope: float  # behind the last one, per draft
+
+    def at(self, num_drafts: float) -> float:
+        """1 without any."""
+        if num_drafts <= 0:
+            return 1.0
+        beyond = num_drafts - self.num_drafts[-1]
+        if beyond >= 0:
+            return self.ratios[-1] + beyond * self.slope
+        place = bisect.bisect(self.num_drafts, num_drafts)
+        (low, high), (below, above) = (each[place - 1 : place + 1] for each in (self.num_drafts, self.ratios))
+        return below + (above - below) * (num_drafts - low) / (high - low)
 
 
 class StepCosts:
@@ -110,20 +131,17 @@ class StepCosts:
         is_known = self._num_plain.get(size, 0) >= _FIRST_PLAIN_STEPS
         return not is_known or self._since_plain[size] >= _MEASURE_EVERY_STEPS
 
-    def ratios(self, num_sequences: int, num_drafts: np.ndarray) -> np.ndarray:
-        """How many times a plain step one with so many drafts takes."""
+    def curve(self, num_sequences: int) -> CostCurve:
+        """What is known of steps with so many sequences."""
         points = self._known(num_sequences)
         if not points:
-            guess: np.ndarray = 1.0 + num_drafts * (_FIRST_GUESS / num_sequences)
-            return guess
+            return CostCurve([0.0], [1.0], _FIRST_GUESS / num_sequences)
         mean, ratio = points[-1]
         first = 1.0 + _FIXED_SHARE * max(0.0, points[0][1] - 1.0)
-        beyond = np.maximum(num_drafts - mean, 0.0) * max(0.0, _SLOPE_BEYOND * (ratio - 1.0) / mean)
-        means, known = zip((0.0, first), *points, strict=True)
+        means, ratios = zip((0.0, first), *points, strict=True)
         # Fewer drafts take no longer than more; what is measured too high is more common than too low.
-        rising = np.minimum.accumulate(known[::-1])[::-1]
-        found: np.ndarray = np.interp(num_drafts, means, rising) + beyond
-        return np.where(num_drafts > 0, found, 1.0)
+        rising = list(itertools.accumulate(reversed(ratios), min))[::-1]
+        return CostCurve(list(means), rising, max(0.0, _SLOPE_BEYOND * (ratio - 1.0) / mean))
 
     def _known(self, num_sequences: int) -> list[tuple[float, float]]:
         """(Drafts, times a plain step) that are believed, fewest drafts first."""
@@ -209,17 +227,16 @@ class LengthPolicy:
             return list(limits)
         if not acceptances:
             return []
-        best = np.zeros(len(limits), dtype=np.int64)
         num_sequences = max(num_running, len(limits))
-        likely = survivals(acceptances, max(limits))
-        promise = 1.0 + likely.sum() / num_sequences
+        likely = survivals(acceptances, limits)
+        promise = 1.0 + sum(map(sum, likely)) / num_sequences
+        ks = [0] * len(limits)
         if promise >= self._least_gain(num_sequences) and not self._must_be_plain(num_sequences):
-            best = self._best(likely, sizes(acceptances, max(limits)), np.array(limits), num_sequences)
+            ks = self._best(likely, sizes(acceptances, limits), num_sequences)
         else:
             self._is_drafting = False
-        ks: list[int] = best.tolist()
         if not all(ks):
-            cost = self.costs.ratios(num_sequences, np.array([num_sequences]))[0] - 1.0
+            cost = self.costs.curve(num_sequences).at(num_sequences) - 1.0
             share = _REST / max(cost, _LEAST_TRIAL_COST)
             for acceptance, k in zip(acceptances, ks, strict=True):
                 if k == 0:
@@ -246,23 +263,39 @@ class LengthPolicy:
         return self.costs.wants_plain(num_sequences) or (balance is not None and balance.is_resting)
 
     def _best(
-        self, likely: np.ndarray, num_tokens: np.ndarray, limits: np.ndarray, num_sequences: int
-    ) -> np.ndarray:
-        lengths = np.minimum((likely >= _THRESHOLDS[:, :, None]).sum(axis=2), limits)  # [thresholds, B]
-        rows = np.arange(len(limits))
-        # Where that is more than can be foreseen, all sequences get the same share.
-        share = self.costs.longest(num_sequences) // len(limits)
-        too_long = num_tokens[rows, lengths].sum(axis=1, keepdims=True) > share * len(limits)
-        most = np.maximum((num_tokens[:, 1:] <= share).sum(axis=1), 1)  # one level, however wide
-        lengths = np.where(too_long, np.minimum(lengths, most), lengths)
-        totals = np.pad(likely.cumsum(axis=1), ((0, 0), (1, 0)))
-        gains = totals[rows, lengths].sum(axis=1)
-        tokens = num_tokens[rows, lengths].sum(axis=1)
-        speedups = (1 + gains / num_sequences) / self.costs.ratios(num_sequences, tokens)
-        choice = int(speedups.argmax())
-        self._is_drafting = bool(speedups[choice] >= self._least_gain(num_sequences))
-        best = lengths[choice] if self._is_drafting else np.zeros(len(limits))
-        return np.asarray(best, dtype=np.int64)
+        self, likely: list[list[float]], num_tokens: list[list[float]], num_sequences: int
+    ) -> list[int]:
+        curve = self.costs.curve(num_sequences)
+        share = self.costs.longest(num_sequences) // len(likely)
+        gains = [list(itertools.accumulate(own, initial=0.0)) for own in likely]
+        lengths = best = [0] * len(likely)
+        best_speedup = 0.0
+        for threshold in _THRESHOLDS:
+            lengths = [_reaching(own, length, threshold) for own, length in zip(likely, lengths, strict=True)]
+            chosen, tokens = lengths, _total(num_tokens, lengths)
+            if tokens > share * len(likely):
+                # More than can be foreseen: all sequences get the same share, but one level, however wide.
+                chosen = [
+                    min(length, max(1, bisect.bisect(own, share, lo=1) - 1))
+                    for own, length in zip(num_tokens, lengths, strict=True)
+                ]
+                tokens = _total(num_tokens, chosen)
+            speedup = (1.0 + _total(gains, chosen) / num_sequences) / curve.at(tokens)
+            if speedup > best_speedup:
+                best, best_speedup = chosen, speedup
+        self._is_drafting = best_speedup >= self._least_gain(num_sequences)
+        return best if self._is_drafting else [0] * len(likely)
+
+
+def _reaching(likely: list[float], length: int, threshold: float) -> int:
+    """So many places, from `length` on, are at least that likely to be reached; they are ever less so."""
+    while length < len(likely) and likely[length] >= threshold:
+        length += 1
+    return length
+
+
+def _total(by_length: list[list[float]], lengths: list[int]) -> float:
+    return sum(own[length] for own, length in zip(by_length, lengths, strict=True))
 
 
 def _size(count: int) -> int:

@@ -78,7 +78,7 @@ def test_costs_between_and_beyond_what_was_measured() -> None:
         costs.observe(2, 0, 0.1)
     for _ in range(2):
         costs.observe(2, 4, 0.2)
-    assert costs.ratios(2, np.array([0, 2, 4, 8])) == pytest.approx([1.0, 1.75, 2.0, 2.8])
+    assert list(map(costs.curve(2).at, [0, 2, 4, 8])) == pytest.approx([1.0, 1.75, 2.0, 2.8])
     for _ in range(94):
         assert not costs.wants_plain(2)
         costs.observe(2, 4, 0.2)
@@ -90,7 +90,7 @@ def test_what_few_drafts_once_took_does_not_make_more_of_them_dear() -> None:
     for num_drafts, time_s in ((0, PLAIN_S), (3, 2.0 * PLAIN_S), (8, 1.4 * PLAIN_S)):
         for _ in range(3):
             costs.observe(1, num_drafts, time_s)
-    assert costs.ratios(1, np.array([3, 8])) == pytest.approx([1.4, 1.4])
+    assert list(map(costs.curve(1).at, [3, 8])) == pytest.approx([1.4, 1.4])
 
 
 def test_the_first_step_with_drafts_may_warm_up() -> None:
@@ -100,7 +100,7 @@ def test_the_first_step_with_drafts_may_warm_up() -> None:
     for time_s in (6.0 * PLAIN_S, 1.3 * PLAIN_S):
         assert policy.choose([Acceptance()], [4], 1)[0] > 0
         policy.costs.observe(1, 4, time_s)
-    assert policy.costs.ratios(1, np.array([4])) == pytest.approx([1.3])
+    assert policy.costs.curve(1).at(4) == pytest.approx(1.3)
 
 
 def test_a_machine_that_stutters_is_not_taken_for_a_slow_one() -> None:
@@ -109,7 +109,7 @@ def test_a_machine_that_stutters_is_not_taken_for_a_slow_one() -> None:
     for step in range(400):
         delay = rng.choice([1.0, 1.0, 1.0, 8.0])
         costs.observe(1, 4 * (step % 4 > 0), delay * PLAIN_S * (1.4 if step % 4 else 1.0))
-    assert costs.ratios(1, np.array([4])) == pytest.approx([1.4], rel=0.15)
+    assert list(map(costs.curve(1).at, [4])) == pytest.approx([1.4], rel=0.15)
 
 
 def test_only_what_was_tried_counts() -> None:
