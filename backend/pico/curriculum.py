@@ -32,16 +32,17 @@ FAMILY_WEIGHTS = {
     "smalltalk": 0.5,
     "out_of_scope": 0.4,
     "extraction": 1.8,
-    "tables": 2.5,
-    "logic": 1.5,
+    "tables": 4.0,
+    "logic": 3.0,
     "references": 1.3,
     "facts": 1.6,  # each has to be seen many times
-    "tools": 1.2,
+    "tools": 2.0,
 }
 SYSTEM_SHARE = 0.12
 EXTRA_TURN_SHARE = 0.1
 ROUGH_SHARE = 0.15  # of the prompts, without final punctuation or capital
-FLOOR = 0.15  # of its weight, that a mastered cell keeps
+FLOOR = 0.1  # of its weight, that a mastered cell keeps
+FULL_AT = 1 / 3  # share of failures from which on a cell has all of its weight
 _QUESTION_OPENERS = frozenset(
     ("what", "which", "how", "is", "give", "sort", "count", "convert", "calculate", "find")
 )
@@ -89,7 +90,7 @@ class Mix:
         found = {
             cell: FAMILY_WEIGHTS.get(cell.family, 1.0)
             * self.emphasis[cell.tier, cell.thinking]
-            * (FLOOR + min(1.0, 1.5 * (1.0 - self.accuracy.get(cell, 0.0))))
+            * (FLOOR + min(1.0, (1.0 - self.accuracy.get(cell, 0.0)) / FULL_AT))
             for cell in self.cells()
         }
         total = sum(found.values())

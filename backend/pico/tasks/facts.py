@@ -144,7 +144,8 @@ def _true_or_not(rng: Random) -> Draw:
         f"Is it true that {claim} is {claimed}?",
         f"Yes or no: {claim} is {claimed}.",
     ]
-    steps = f"{claimed}? {country.name}: {real}; {answer.lower()}"
+    # What is and what was claimed stand side by side, to be seen as alike or not.
+    steps = f"{country.name}: {real}; {claimed} {real}: {answer.lower()}"
     return Draw(prompts, answer, f"true {country.name} {attribute} {claimed}", steps)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 from backend.pico.tasks.base import Context, Draw, Family, Instance, join_words
@@ -115,7 +116,8 @@ def _range(rng: Random, *, down: bool) -> _Items:
         f"List all numbers {ends}{{how}}.",
     ]
     # How many are to come, down to 0: easier to see than that a number equals the last one.
-    countdown = (f"{count - 1 - place}:{word}" for place, word in enumerate(words))
+    each = [words[0], *(f"{before}{'-' if down else '+'}1={word}" for before, word in pairwise(words))]
+    countdown = (f"{count - 1 - place}:{step}" for place, step in enumerate(each))
     steps = (f"{subtract_steps(first + count - 1, first)}; {'; '.join(countdown)}",)
     return _Items([*requests, f"Give me the numbers {ends}{{how}}."], words, steps, ends)
 

@@ -172,9 +172,10 @@ def _chain(rng: Random, length: int, spare: int) -> Draw:
     sentences = [f"If the {a} is {b}, the {c} is {d}." for a, b, c, d in rules]
     sentences.insert(rng.choice((0, len(sentences))), f"The {things[0]} is {colours[0]}.")
     answer = colours[-1] if broken == length else "unknown"
-    known = [f"{thing} {colour}" for thing, colour in zip(things, colours, strict=True)][: broken + 1]
+    # In the words of the rules: what they ask for is found as it is written.
+    known = [f"the {thing} is {colour}" for thing, colour in zip(things, colours, strict=True)][: broken + 1]
     steps = known if broken == length else [*known, "unknown"]
-    return _ask(" ".join(sentences), _colour_of(things[-1]), answer, "; ".join(steps))
+    return _ask(" ".join(sentences), _colour_of(things[-1]), answer, ", ".join(steps))
 
 
 def _another(rng: Random, colour: str) -> str:

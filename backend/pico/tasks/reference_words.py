@@ -6,6 +6,7 @@ from random import Random
 
 from backend.pico.tasks.base import Draw, join_words
 from backend.pico.tasks.reference_numbers import Exchange, is_trained, talk
+from backend.pico.tasks.steps import walk_to
 from backend.pico.tasks.words import CITIES, FIRST_NAMES, JOBS, city, distinct, person
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -83,7 +84,7 @@ def neighbour_in_list(rng: Random, count: int) -> Draw:
     prompts = [f"Which word comes {side} {known}?", f"What is {side} {known}?", f"What came {side} {known}?"]
     prompts.append(f"And the word {side} {known}?")
     # Counted as far as is needed: then the pair stands side by side.
-    steps = f"{_numbered(words[: place + 1])}; {answer}"
+    steps = f"{side} {known}: {_numbered(words[: place + 1])}; {answer}"
     return Draw(prompts, answer, f"{side} {known} {words}", steps, talk(_remember(rng, words)))
 
 
@@ -103,8 +104,8 @@ def place_of_person(rng: Random, count: int) -> Draw:
         return Draw(prompts, place, f"{name} {told}", f"{name} {place}", context)
     prompts = [f"Who lives in {place}?", f"And who lives in {place}?", f"Who is at home in {place}?"]
     prompts.append(f"Which person lives in {place}?")
-    seen = "; ".join(f"{who} {where}" for who, where in list(zip(names, places, strict=True))[: chosen + 1])
-    return Draw(prompts, name, f"{place} {told}", f"{place}? {seen}", context)
+    lines = [f"{who} {where}" for who, where in zip(names, places, strict=True)]
+    return Draw(prompts, name, f"{place} {told}", f"{place}? {walk_to(lines[chosen], lines)}", context)
 
 
 def place_of_job(rng: Random, count: int, moves: int) -> Draw:

@@ -81,9 +81,12 @@ def _cell(rng: Random, table: _Table, *, header: bool) -> Draw:
     else:
         questions = [f"What is the {asked} of {name}?", f"Which {asked} does {name} have?"]
     questions += [f"Find the {asked} of {name}.", f"{name}: {asked}?"]
-    steps = _listed(table, [row]) if header else table.line(row)
+    # Header and row are gone through side by side: the eye slips from the third cell to the fourth.
+    place = table.header.index(asked)
+    pairs = [f"{head} {cell}" for head, cell in zip(table.header[: place + 1], row, strict=False)]
+    steps = f"{_listed(table, [row])}; {asked}? {'; '.join(pairs)}" if header else table.line(row)
     # Said with its name, as in "Rosa: 60": what belongs together is found together.
-    return _ask(table, questions, f"{name}: {answer}", f"{steps}; {asked} {answer}" if header else steps)
+    return _ask(table, questions, f"{name}: {answer}", steps)
 
 
 def _row(rng: Random, table: _Table) -> Draw:
@@ -142,7 +145,8 @@ def _compare(rng: Random, table: _Table) -> Draw:
         f"Which of {first} and {second} {more}?",
     ]
     sought = ("max", "min")[which]
-    steps = f"{_listed(table, pair)}; {first} {values[0]}, {second} {values[1]}: {sought} {best}"
+    signs = f"{values[0]},{values[1]}:{sign_of(*values)};{sought} {(max, min)[which](values)}"
+    steps = f"{_listed(table, pair)}; {first} {values[0]}, {second} {values[1]}; {signs} {best}"
     return _ask(table, questions, best, steps)
 
 

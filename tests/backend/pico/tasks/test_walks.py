@@ -64,7 +64,19 @@ def test_people_are_gone_through_to_the_one_in_the_city() -> None:
     assert len(found) > 20
     for instance in found:
         city, _, walk = instance.thought.partition("? ")
-        assert walk.split("; ")[-1] == f"{instance.answer} {city}"
+        *passed, sought = walk.split("; ")
+        assert sought == f"{instance.answer} {city} +"
+        assert all(each.endswith(" -") and city not in each for each in passed)
+
+
+def test_a_neighbour_is_named_before_it_is_looked_for() -> None:
+    found = [i for i in draw("references", 3, 600) if re.match(r"(before|after) ", i.thought)]
+    assert len(found) > 20
+    for instance in found:
+        asked, counted, answer = re.split(r": |; ", instance.thought)
+        side, known = asked.split(" ")
+        words = re.sub(r"\d ", "", counted).split()
+        assert {answer, known} == set(words[-2:]) and (words[-1] == answer) == (side == "after")
 
 
 @pytest.mark.parametrize("tier", [1, 2, 3, 4])
@@ -97,9 +109,12 @@ def test_a_range_is_counted_down_to_its_end() -> None:
     found = [i for tier in (3, 4) for i in draw("instructions", tier) if re.match(r"\d+-\d+=", i.thought)]
     assert len(found) > 80
     for instance in found:
-        left, *lefts = [int(number) for number in re.findall(r"[=;] ?(\d)(?=[:;])", instance.thought)]
-        assert lefts == list(range(left, -1, -1))
-        numbers = [int(number) for number in re.findall(r"\d:(\d+)", instance.thought)]
+        high, low = map(int, re.findall(r"\d+", instance.thought)[:2])
+        lefts = [int(number) for number in re.findall(r"; (\d):", instance.thought)]
+        assert lefts == list(range(high - low, -1, -1))
+        sums = re.findall(r"\d:(\d+)([+-])1=(\d+)", instance.thought)
+        assert all(int(after) == int(before) + int(f"{sign}1") for before, sign, after in sums)
+        numbers = [int(number) for number in (sums[0][0], *(after for _, _, after in sums))]
         assert {abs(after - before) for before, after in zip(numbers, numbers[1:], strict=False)} == {1}
         answered = [int(number) for number in re.findall(r"\d+(?!\d*\. )", instance.answer)]
         assert answered == numbers
@@ -115,3 +130,37 @@ def test_a_result_is_answered_or_planned_on_with() -> None:
         assert re.fullmatch(r"\w+ then \w+", plan)
         assert (parse_calls(instance.answer) is None) == (rest == instance.answer)
     assert plans > 80
+
+
+def test_a_cell_is_found_by_going_through_header_and_row() -> None:
+    found = [i for i in draw("tables", 3) if "? name " in i.thought]
+    assert len(found) > 20
+    for instance in found:
+        asked, _, walk = instance.thought.rpartition("? ")
+        *passed, sought = (pair.split(" ", 1) for pair in walk.split("; "))
+        name, _, cell = instance.answer.partition(": ")
+        assert passed[0] == ["name", name] and sought == [asked.rpartition("; ")[2], cell]
+        assert sought[0] not in [head for head, _ in passed]
+
+
+def test_rules_are_followed_in_their_own_words() -> None:
+    found = [i for tier in (2, 3, 4, 5) for i in draw("logic", tier) if re.match(r"the \w+ is", i.thought)]
+    assert len(found) > 80
+    for instance in found:
+        first, *then = instance.thought.split(", ")
+        assert f"T{first[1:]}." in instance.prompt
+        for before, after in zip([first, *then], then, strict=False):
+            if after == "unknown":
+                assert instance.answer == after and f"If {before}," not in instance.prompt
+            else:
+                assert f"If {before}, {after}." in instance.prompt
+
+
+def test_a_claim_stands_beside_what_is() -> None:
+    found = [instance for instance in draw("facts", 3) if instance.key.startswith("true")]
+    assert len(found) > 40
+    for instance in found:
+        real, claim, verdict = re.split(r"; |: ", instance.thought)[1:]
+        claimed = claim.removesuffix(f" {real}")
+        assert claimed in instance.prompt and claimed != claim
+        assert verdict == instance.answer.lower() == ("yes" if claimed == real else "no")
