@@ -17,11 +17,11 @@ def compiled(function: _Function) -> _Function:
     can be written, each process compiles anew.
     """
     try:
-        return cast("_Function", njit(cache=True, fastmath=True, nogil=True)(function))
+        return cast("_Function", njit(cache=True, fastmath=True, nogil=True, error_model="numpy")(function))
     except RuntimeError:
-        return cast("_Function", njit(fastmath=True, nogil=True)(function))
+        return cast("_Function", njit(fastmath=True, nogil=True, error_model="numpy")(function))
 
 
 def inner(function: _Function) -> _Function:
     """For what only compiled functions call: it is kept as a part of them."""
-    return cast("_Function", njit(fastmath=True, nogil=True)(function))
+    return cast("_Function", njit(fastmath=True, nogil=True, error_model="numpy")(function))

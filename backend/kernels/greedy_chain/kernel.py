@@ -201,35 +201,20 @@ def _choose(logits):
 
 
 @inner
-def _compute_first(weights, memory, rows):
-    """What stands at the last new token of each sequence, [B, D], and where that is, [B]."""
+def _first_rows(embedding, rows):
+    """Sequence, position and embedding of all new tokens; which row is the last of each sequence."""
     num_rows, count = rows.token_ids.shape[0], rows.num_new.shape[0]
     sequences, positions = np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.int64)
-    last, ends = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    last = np.empty(count, dtype=np.int64)
     row = 0
     for sequence in range(count):
         for number in range(rows.num_new[sequence]):
             sequences[row], positions[row] = sequence, rows.num_known[sequence] + number
             row += 1
-        last[sequence], ends[sequence] = row - 1, positions[row - 1]
-    x = np.empty((num_rows, weights.embedding.shape[1]), dtype=np.float32)
-    _take(weights.embedding, rows.token_ids, x)
-    _forward(weights, memory, rows.pages, sequences, positions, x)
-    found = np.empty((count, x.shape[1]), dtype=np.float32)
-    _take(x, last, found)
-    return found, ends
-
-
-@inner
-def _compute_next(weights, memory, pages, going, positions, tokens, number, num_going):
-    """What stands at the tokens appended last to the chains that go on, [num_going, D]."""
-    last = np.empty(num_going, dtype=np.int64)
-    for row in range(num_going):
-        last[row] = tokens[going[row], number - 1]
-    x = np.empty((num_going, weights.embedding.shape[1]), dtype=np.float32)
-    _take(weights.embedding, last, x)
-    _forward(weights, memory, pages, going, positions, x)
-    return x
+        last[sequence] = row - 1
+    x = np.empty((num_rows, embedding.shape[1]), dtype=np.float32)
+    _take(embedding, rows.token_ids, x)
+    return sequences, positions, x, last
 
 
 @inner
@@ -254,17 +239,31 @@ def _append(weights, x, number, least_reached, chains, going, positions):
 
 @compiled
 def greedy_chain(weights, memory, rows, least_reached, tokens, lengths):
-    """See greedy_chain of the package; fills tokens [B, n], and lengths [B] with how many are each one's."""
-    x, positions = _compute_first(weights, memory, rows)
+    """See greedy_chain of the package; fills tokens [B, n], and lengths [B] with how many are each one's.
+
+    The layers stand in one place of the loop: each place would be compiled anew.
+    """
     count, num_tokens = tokens.shape
-    going, reached = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.float32)
+    width = weights.embedding.shape[1]
+    reached = np.empty(count, dtype=np.float32)
     for sequence in range(count):
-        going[sequence], reached[sequence], lengths[sequence] = sequence, _ONE, 0
-    num_going = count
-    for number in range(num_tokens):
-        if number:
-            x = _compute_next(weights, memory, rows.pages, going, positions, tokens, number, num_going)
-        chains = (tokens, lengths, reached)
-        num_going = _append(weights, x, number, least_reached, chains, going, positions)
-        if num_going == 0:
+        reached[sequence], lengths[sequence] = _ONE, 0
+    chains = (tokens, lengths, reached)
+    going, positions, x, chosen = _first_rows(weights.embedding, rows)
+    for number in range(max(1, num_tokens)):
+        _forward(weights, memory, rows.pages, going, positions, x)
+        if num_tokens == 0:
             break
+        if number == 0:
+            ends = np.empty((count, width), dtype=np.float32)
+            _take(x, chosen, ends)
+            for sequence in range(count):
+                going[sequence], positions[sequence] = sequence, positions[chosen[sequence]]
+            x = ends
+        num_going = _append(weights, x, number, least_reached, chains, going, positions)
+        if num_going == 0 or number + 1 == num_tokens:
+            break
+        for row in range(num_going):
+            chosen[row] = tokens[going[row], number]
+        x = np.empty((num_going, width), dtype=np.float32)
+        _take(weights.embedding, chosen, x)
