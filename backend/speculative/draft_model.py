@@ -49,12 +49,12 @@ class DraftModelDrafter:
         for index, sequence in enumerate(sequences):
             mirror = self._mirror(sequence)
             own = mirror.own
+            end = len(own.tokens) + longest - 1
+            if end > self._rounds.max_position_tokens:
+                continue
             if own.num_uncomputed_tokens > MOST_BEGINS and left > 0:
                 left -= self._catch_up(own, left)
-            end = len(own.tokens) + longest - 1
-            if own.num_uncomputed_tokens > MOST_BEGINS or end > self._rounds.max_position_tokens:
-                continue
-            if self.kv.grow(own, end) == end:
+            if own.num_uncomputed_tokens <= MOST_BEGINS and self.kv.grow(own, end) == end:
                 ready.append(index)
         if ready:
             mirrors = [self._mirrors[sequences[index]] for index in ready]

@@ -41,11 +41,6 @@ class ChainWeights(NamedTuple):
     eps: np.float32
     norms_heads: bool  # whether queries and keys are normed
 
-    @property
-    def num_kv_heads(self) -> int:
-        """Heads of keys, and of values."""
-        return int(self.qkv.shape[1] // self.cos.shape[1] - self.gains.shape[1])
-
 
 class ChainRows(NamedTuple):
     """B sequences, and the R tokens of theirs that are computed first."""
@@ -63,8 +58,13 @@ def greedy_chain(
 
     A chain ends with the token that, with those before it, is less than `least_reached` likely. Keys and
     values of all that is computed, which is everything but each chain's last token, go to
-    `memory` [L, pages, 16, 2, kv_heads, head_dim].
+    `memory` [L, pages, 16, 2, kv_heads, head_dim]. Raises ValueError where that would not fit: the
+    loop itself checks no index.
     """
+    num_computed = int((rows.num_known + rows.num_new).max()) + max(0, num_tokens - 1)
+    room = min(len(weights.cos), rows.pages.shape[1] * memory.shape[2])
+    if num_computed > room:
+        raise ValueError(f"{num_computed} tokens of a sequence are to be computed; there is room for {room}")
     tokens = np.empty((len(rows.num_new), num_tokens), dtype=np.int64)
     lengths = np.empty(len(tokens), dtype=np.int64)
     _greedy_chain(weights, memory, rows, np.float32(least_reached), tokens, lengths)

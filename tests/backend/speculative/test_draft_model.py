@@ -122,3 +122,16 @@ def test_a_chain_ends_where_the_model_is_not_sure(
     lengths = {len(each.draft) for each in recording.said if each.draft}
     assert lengths == {1} if least_reached > 1 else len(lengths) > 2
     drafter.kv.check_invariants([])
+
+
+def test_beyond_the_model_s_context_nothing_is_drafted(target: LoadedModel, tmp_path: Path) -> None:
+    asked = requests(max_tokens=40)
+    lengths = sorted(len(request.prompt_token_ids) for request in asked)
+    most = lengths[0] + 20  # some outgrow it, longer prompts never fit
+    model = write_model(tmp_path, "qwen3", seed=2, num_hidden_layers=2, max_position_embeddings=most)
+    engine, found = new_engine(target, NAME, tmp_path)
+    recording, _ = overheard(found)
+    assert texts(engine, asked) == texts(new_engine(target)[0], asked)
+    assert lengths[-1] > most
+    assert max(len(each.tokens) + len(each.draft) - 1 for each in recording.said if each.draft) == most
+    check(model, recording.said, 5)

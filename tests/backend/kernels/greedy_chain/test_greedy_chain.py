@@ -105,3 +105,12 @@ def test_both_stop_at_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_what_nobody_drafts_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, _ = load(tmp_path, "qwen3", monkeypatch, most=48)
     assert compiled.max_position_tokens == 48
+
+
+def test_what_has_no_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, _ = load(tmp_path, "qwen3", monkeypatch, most=8)
+    sequence = sequences(random.Random(1), 1)[0]
+    sequence.tokens[:] = [1] * 6
+    assert len(compiled.compute([sequence], [6], 3, 0.0)[0]) == 3
+    with pytest.raises(ValueError, match="9 tokens .* room for 8"):
+        compiled.compute([sequence], [6], 4, 0.0)
