@@ -42,7 +42,6 @@ class ModelRunner:
         self._model = model
         self._adapters = adapters
         self.observers: list[StepObserver] = []
-        self.keeps_layers = False  # for observers that read what leaves each layer
         self._storage = storage
         self._facts = facts
         self._table = StateTable(max_running, facts.max_model_tokens, facts.eos_token_ids)
@@ -61,7 +60,8 @@ class ModelRunner:
             self._adapters.fill()
         step = prepare(plan, self._table, self._model.device)
         layers: list[Tensor] = []
-        hidden = self._model.forward(step.step_input, self._storage, layers if self.keeps_layers else None)
+        wants_layers = any(observer.wants_layers for observer in self.observers)
+        hidden = self._model.forward(step.step_input, self._storage, layers if wants_layers else None)
         self._score_prompts(plan, step, hidden)
         unsound = _unsound(plan, step, hidden)
         result = StepResult([], [])

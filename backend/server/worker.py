@@ -98,7 +98,6 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     runner = ModelRunner(model, storage, facts, config.max_running, adapters)
     opened = loaded.open(storage)
     runner.observers += opened.observers
-    runner.keeps_layers = opened.reads_layers
     report_progress("warming_up", 1.0)
     # In an engine of its own: neither prefix tree nor step-time estimates remember the slow first steps.
     always = msgspec.structs.replace(config.speculative, adaptive=False)

@@ -189,16 +189,20 @@ class Balance:
         if self._idle_steps >= self._next_rest_steps and not self.is_on_trial:
             self._begin_trial()
 
-    def observe(self, gain: float, time_s: float) -> None:
-        """A step with drafts that gave `gain` times the tokens of one without."""
+    def observe(self, gain: float, time_s: float) -> float:
+        """A step with drafts that gave `gain` times the tokens of one without; returns the seconds saved."""
         if not self._plain_s:
-            return
+            return 0.0
+        spent = min(time_s / self._plain_s, 2.0 * gain)
         self._gained = _JUDGE_MEMORY * self._gained + gain
-        self._spent = _JUDGE_MEMORY * self._spent + min(time_s / self._plain_s, 2.0 * gain)
+        self._spent = _JUDGE_MEMORY * self._spent + spent
         self._num_steps += 1
         self._idle_steps = 0
-        if self.is_on_trial:
-            return
+        if not self.is_on_trial:
+            self._judge()
+        return (gain - spent) * self._plain_s
+
+    def _judge(self) -> None:
         if self._gained < _LEAST_GAIN * self._spent:
             self._rest_steps = self._next_rest_steps
             self._begin_trial()
@@ -243,13 +247,16 @@ class LengthPolicy:
                     acceptance.rest(share)
         return ks
 
-    def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> None:
-        """A step that only decoded has taken so long, and kept so many of its draft tokens."""
+    def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> float:
+        """A step that only decoded has taken so long, and kept so many of its draft tokens.
+
+        Returns how much longer its tokens would have taken in steps without drafts, in seconds.
+        """
         balance = self._balances.setdefault(_size(num_sequences), Balance())
         if num_drafts:
-            balance.observe(1.0 + num_accepted / num_sequences, time_s)
-        else:
-            balance.observe_plain(time_s)
+            return balance.observe(1.0 + num_accepted / num_sequences, time_s)
+        balance.observe_plain(time_s)
+        return 0.0
 
     def _least_gain(self, num_sequences: int) -> float:
         balance = self._balances.get(_size(num_sequences))

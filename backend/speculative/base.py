@@ -57,12 +57,17 @@ class Drafter(Protocol):
 class StepObserver(Protocol):
     """A drafter that reads what the model thinks. Hand it to `ModelRunner.observers`."""
 
+    @property
+    def wants_layers(self) -> bool:
+        """Whether it would read what leaves each layer in the step to come."""
+        ...
+
     def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
         """The residual stream [T, D] behind the last layer, of a step's tokens in the order of its chunks.
 
         Drafts are among them: `sequence.num_computed_tokens` says later up to where they were accepted. Of a
         tree, accepted nodes lie where a chain's tokens would: side by side, in front of the others.
-        `layers` are the streams behind the layers before the last; [] unless the runner keeps them.
+        `layers` are the streams behind the layers before the last; [] unless an observer wants them.
         """
         ...
 

@@ -17,6 +17,8 @@ from backend.types import PAGE_TOKENS, Plan, Sequence
 class HiddenStates:
     """A StepObserver that keeps what it sees."""
 
+    wants_layers = False
+
     def __init__(self, num_pages: int, hidden_size: int, dtype: torch.dtype, device: torch.device) -> None:
         # Written at once, as KV memory is.
         self._slots = torch.zeros(num_pages * PAGE_TOKENS, hidden_size, dtype=dtype, device=device)

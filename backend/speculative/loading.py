@@ -45,11 +45,10 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenDrafters:
-    """What an engine gets, and what its runner must show."""
+    """What an engine gets, and whom its runner must show what it computes."""
 
     drafters: list[Drafter]
     observers: list[StepObserver]
-    reads_layers: bool  # whether observers want to see what leaves every layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,10 @@ class LoadedDrafters:
             model = self.model
             states = HiddenStates(storage.num_pages, model.config.hidden_size, model.dtype, model.device)
         drafters = [loaded.open(storage, states) for loaded in self.each]
-        mixtures = [drafter for drafter in drafters if isinstance(drafter, MixtureDrafter)]
-        observers: list[StepObserver] = [*mixtures]
+        observers: list[StepObserver] = [each for each in drafters if isinstance(each, MixtureDrafter)]
         if states is not None:
             observers.append(states)
-        return OpenDrafters(drafters, observers, bool(mixtures))
+        return OpenDrafters(drafters, observers)
 
     @property
     def _read_states(self) -> bool:

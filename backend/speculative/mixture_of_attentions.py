@@ -2,7 +2,8 @@
 
 Of these it keeps, at every slot of KV memory, the keys and values that its attentions make of them: right for
 known prefixes and after preemption, and nothing is to be freed. They are made when somebody asks for drafts,
-or when many wait to be made.
+or when many wait to be made. Where that takes more time than drafts save, it is left for a while: sequences
+of that time get no drafts, nor do later ones that share their pages.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
 from backend.layers.step_input import StepInput
+from backend.speculative.following import Following
 from backend.speculative.mixture_network import CROSS, SELF, MixtureNetwork
 from backend.speculative.round_kv import RoundKV, RoundShape, gather, page_table
 from backend.speculative.round_layer import Angles
@@ -27,35 +29,83 @@ MOST_WAITING = 512
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """What one step gave."""
+    """What one step gave: T tokens of sequences that are followed."""
 
-    step: StepInput
+    token_ids: Tensor  # [T]
+    positions: Tensor  # [T]
+    slots: Tensor  # [T]
     streams: Tensor  # [T, layers, D]
+    longest: int  # of their contexts
+
+    def select(self, rows: Tensor) -> _Waiting:
+        """Some of them."""
+        chosen = (self.token_ids[rows], self.positions[rows], self.slots[rows], self.streams[rows])
+        return _Waiting(*chosen, self.longest)
 
 
 class MixtureDrafter:
-    """Chains from a MixtureNetwork; also a StepObserver. Keeps nothing of any sequence."""
+    """Chains from a MixtureNetwork; also a StepObserver and a Follower. Keeps nothing of any sequence."""
 
     name = "mixture_of_attentions"
     is_cheap = False
 
     def __init__(self, network: MixtureNetwork, storage: KVStorage, target: KVStorage) -> None:
         """`storage`: by `network.kv_layout`, with as many pages as `target`, the target's own."""
+        self.following = Following()
         self._network = network
         self._storage = storage
         self._target_layers = target.layers[len(target.layers) - len(network.target_layers) :]
         self._waiting: list[_Waiting] = []
+        self._num_waiting = 0
+        self._known = np.zeros(target.num_pages, dtype=bool)  # pages whose tokens, and all before, were read
+
+    @property
+    def wants_layers(self) -> bool:
+        """See StepObserver."""
+        return not self.following.is_resting
 
     def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
         """See StepObserver."""
-        self._waiting.append(_Waiting(step, torch.stack([*layers, hidden], dim=1)))
-        if sum(waiting.step.num_tokens for waiting in self._waiting) >= MOST_WAITING:
+        followed = [
+            not self.following.is_resting and self._follows(chunk.sequence, chunk.start)
+            for chunk in plan.chunks
+        ]
+        for chunk, is_followed in zip(plan.chunks, followed, strict=True):
+            first = chunk.start // PAGE_TOKENS
+            self._known[chunk.sequence.pages[first : pages_for(chunk.end)]] = is_followed
+        if any(followed):
+            with self.following.reading():
+                self._keep(step, torch.stack([*layers, hidden], dim=1), followed)
+
+    def _follows(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Whether its first tokens were all read: then the page of the last of them says so."""
+        return num_tokens == 0 or bool(self._known[sequence.pages[(num_tokens - 1) // PAGE_TOKENS]])
+
+    def _keep(self, step: StepInput, streams: Tensor, followed: list[bool]) -> None:
+        waiting = _Waiting(step.token_ids, step.positions, step.slots, streams, max(step.context_lens))
+        if not all(followed):
+            rows = np.flatnonzero(np.repeat(followed, step.query_lens))
+            waiting = waiting.select(torch.from_numpy(rows).to(streams.device))
+        self._waiting.append(waiting)
+        self._num_waiting += len(waiting.slots)
+        if self._num_waiting >= MOST_WAITING:
             self._remember()
 
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
         """See Drafter."""
-        self._remember()
+        drafts: list[list[int]] = [[] for _ in sequences]
+        known = [i for i, s in enumerate(sequences) if self._follows(s, s.num_computed_tokens)]
+        if known:
+            with self.following.reading():
+                self._remember()
+            found = self._round([sequences[i] for i in known], [ks[i] for i in known])
+            for i, draft in zip(known, found, strict=True):
+                drafts[i] = draft
+        return drafts
+
+    def _round(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+        """All of them are followed."""
         shape = RoundShape([s.num_computed_tokens for s in sequences], [1] * len(sequences), max(ks) - 1)
         own, target = self._gather([sequence.pages for sequence in sequences], shape)
         network, device = self._network, self._storage.layout.device
@@ -97,22 +147,28 @@ class MixtureDrafter:
 
     @torch.inference_mode()
     def _remember(self) -> None:
-        """Make keys and values of what waits. Where a slot was written twice, the later is right."""
+        """Make keys and values of what waits."""
         if not self._waiting:
             return
-        waiting, self._waiting = self._waiting, []
-        steps = [each.step for each in waiting]
-        token_ids = torch.cat([step.token_ids for step in steps])
-        positions = torch.cat([step.positions for step in steps])
-        slots = torch.cat([step.slots for step in steps])
-        streams = torch.cat([each.streams for each in waiting])
-        if len(waiting) > 1:
-            _, newest = np.unique(slots.flip(0).cpu().numpy(), return_index=True)
-            last = torch.from_numpy(len(slots) - 1 - newest).to(slots.device)
-            token_ids, positions, slots = token_ids[last], positions[last], slots[last]
-            streams = streams[last]
-        longest = max(max(step.context_lens) for step in steps)
-        own, memory = self._network.remember(token_ids, positions, longest, streams)
-        self._storage.write(SELF, slots, own)
+        each, self._waiting, self._num_waiting = self._waiting, [], 0
+        waiting = each[0] if len(each) == 1 else _newest(each)
+        own, memory = self._network.remember(
+            waiting.token_ids, waiting.positions, waiting.longest, waiting.streams
+        )
+        self._storage.write(SELF, waiting.slots, own)
         # What is multiplied by 0 must leave no trace.
-        self._storage.write(CROSS, slots, torch.nan_to_num_(memory))
+        self._storage.write(CROSS, waiting.slots, torch.nan_to_num_(memory))
+
+
+def _newest(each: list[_Waiting]) -> _Waiting:
+    """Of all slots what was written there last."""
+    slots = torch.cat([waiting.slots for waiting in each])
+    _, newest = np.unique(slots.flip(0).cpu().numpy(), return_index=True)
+    together = _Waiting(
+        torch.cat([waiting.token_ids for waiting in each]),
+        torch.cat([waiting.positions for waiting in each]),
+        slots,
+        torch.cat([waiting.streams for waiting in each]),
+        max(waiting.longest for waiting in each),
+    )
+    return together.select(torch.from_numpy(len(slots) - 1 - newest).to(slots.device))

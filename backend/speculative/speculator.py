@@ -10,6 +10,7 @@ from backend.errors import RequestError
 from backend.speculative.acceptance import Acceptance, prior_acceptance
 from backend.speculative.adaptive import LengthPolicy
 from backend.speculative.base import DraftConstraint, Drafter
+from backend.speculative.following import Follower
 from backend.speculative.tree import depth_of, first_tokens, level_sizes, shorten
 from backend.types import Draft, DraftTree, Request, Sequence, SequenceStatus
 
@@ -70,7 +71,9 @@ class Speculator:
         self._priors: dict[str, Acceptance] = {}
         self._active: dict[Sequence, _Speculation] = {}
         self._constrained: dict[Sequence, _Speculation] = {}  # of these, those with a grammar
+        self._followers = [drafter for drafter in self._drafters.values() if isinstance(drafter, Follower)]
         self._accepted = 0  # draft tokens of the present step
+        self._verified: set[str] = set()  # drafters whose drafts the present step held
         self._step = 0
         self._wake_step = 0  # nobody is asked before: asking costs time as well
         self._pause_steps = FIRST_PAUSE_STEPS
@@ -132,6 +135,8 @@ class Speculator:
         Beside prompts nobody sees what drafts cost: drafters that are not cheap are not asked then.
         """
         self._step += 1
+        for follower in self._followers:
+            follower.following.begin_step()
         is_full = self._step >= self._wake_step
         if not (is_full or self._constrained):
             return {}
@@ -189,6 +194,7 @@ class Speculator:
         drafter = speculation.drafters[speculation.used]
         drafter.observe(sequence, num_drafted, num_accepted)
         self._accepted += num_accepted
+        self._verified.add(drafter.name)
         self._learn(speculation, speculation.used, num_drafted + speculation.declined, num_accepted)
 
     def is_from_prediction(self, sequence: Sequence) -> bool:
@@ -212,9 +218,14 @@ class Speculator:
 
     def measure(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
         """A step that only decoded has taken so long."""
+        time_s -= sum(follower.following.step_s for follower in self._followers)
         self.policy.costs.observe(num_sequences, num_drafts, time_s)
-        self.policy.judge(num_sequences, num_drafts, self._accepted, time_s)
+        saved_s = self.policy.judge(num_sequences, num_drafts, self._accepted, time_s)
+        for follower in self._followers:
+            if follower.name in self._verified:
+                follower.following.save(saved_s)
         self._accepted = 0
+        self._verified.clear()
 
     def _learn(self, speculation: _Speculation, rank: int, num_drafted: int, num_accepted: int) -> None:
         acceptance = speculation.acceptances[rank]

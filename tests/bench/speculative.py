@@ -113,7 +113,6 @@ def new_engine(
     runner = ModelRunner(model, storage, facts, config.max_running)
     opened = loaded.open(storage)
     runner.observers += opened.observers
-    runner.keeps_layers = opened.reads_layers
     return Engine(config, runner, drafters=opened.drafters)
 
 

@@ -82,7 +82,6 @@ def new_engine(
     runner = ModelRunner(model, storage, facts, config.max_running)
     opened = load_drafters(config, model).open(storage)
     runner.observers += opened.observers
-    runner.keeps_layers = opened.reads_layers
     drafters = [RecordingDrafter(each) for each in opened.drafters]
     return Engine(config, runner, drafters=drafters), next(iter(drafters), None)
 

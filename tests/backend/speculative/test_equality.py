@@ -161,6 +161,8 @@ def test_logprobs_are_those_of_the_same_positions(model: LoadedModel) -> None:
 
 def test_observers_see_every_token_of_a_step(model: LoadedModel) -> None:
     class Watcher:
+        wants_layers = False
+
         def __init__(self) -> None:
             self.sizes: list[tuple[int, int]] = []
 

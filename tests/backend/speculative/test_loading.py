@@ -39,7 +39,7 @@ def test_a_draft_model_asks_for_memory(target: LoadedModel, tmp_path: Path) -> N
     assert loaded.page_bytes == target.kv_layout.page_bytes // 3
     opened = loaded.open(target.new_kv_storage(2))
     assert [drafter.name for drafter in opened.drafters] == ["draft_model"]
-    assert not opened.observers and not opened.reads_layers
+    assert not opened.observers
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -67,7 +67,6 @@ class Stage:
         runner = ModelRunner(self.model, storage, facts, config.max_running, self.store)
         opened = load_drafters(config, self.model).open(storage)
         runner.observers += opened.observers
-        runner.keeps_layers = opened.reads_layers
         return Engine(config, runner, drafters=opened.drafters, adapters=self.store, grammars=self.compiler)
 
     def requests(self, drafters: tuple[str, ...], **params: object) -> list[Request]:

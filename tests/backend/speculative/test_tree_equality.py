@@ -146,6 +146,8 @@ def test_observers_find_accepted_tokens_side_by_side(config: EngineConfig, model
     num_same = 0
 
     class Watcher:
+        wants_layers = False
+
         def see(self, plan: Plan, *rest: Any) -> None:  # noqa: ANN401
             nonlocal num_same
             offset, hidden = 0, rest[-1]

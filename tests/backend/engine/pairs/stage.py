@@ -165,7 +165,6 @@ class Stage:
         runner = RecordingRunner(self._model, storage, facts, config.max_running, self._store)
         opened = self._open(drafter, config, storage)
         runner.observers += opened.observers
-        runner.keeps_layers = opened.reads_layers
         drafters = [RecordingDrafter(each, record) for each in opened.drafters]
         runner.record = record
         return Engine(
@@ -174,7 +173,7 @@ class Stage:
 
     def _open(self, drafter: str, config: EngineConfig, storage: KVStorage) -> OpenDrafters:
         if drafter in WITHOUT_WEIGHTS:
-            return OpenDrafters([WITHOUT_WEIGHTS[drafter]()], [], reads_layers=False)
+            return OpenDrafters([WITHOUT_WEIGHTS[drafter]()], [])
         if drafter not in self._drafters:
             self._drafters[drafter] = load_drafters(config, self._model)
         return self._drafters[drafter].open(storage)

@@ -1,0 +1,90 @@
+"""Whether it pays to read along: what a drafter does in every step only to be able to draft later.
+
+What a draft itself costs is in the time of its step, and LengthPolicy weighs that. This is the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
+
+_TRIAL_STEPS = 48
+"""Steps read before it is judged, each time from then on."""
+
+_MEMORY = 0.5
+"""Weight that what was before keeps in the next judgement."""
+
+_SHORT_REST_STEPS, _LONG_REST_STEPS = 256, 8192
+"""Not to read for so many steps at first, and twice as many every other time."""
+
+_GOOD = 2.0
+"""Reading is trusted anew when drafts saved so many times what it took."""
+
+
+class Following:
+    """Time that drafts have saved, against time that reading took."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`clock` gives seconds."""
+        self.step_s = 0.0  # spent on reading since the present step began
+        self._clock = clock
+        self._spent_s = self._saved_s = 0.0
+        self._num_read = 0
+        self._rest_steps = 0
+        self._next_rest_steps = _SHORT_REST_STEPS
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether reading has not paid of late, and is to be left."""
+        return self._rest_steps > 0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What happens inside is done for drafts that may come."""
+        began_s = self._clock()
+        yield
+        self.step_s += self._clock() - began_s
+
+    def save(self, time_s: float) -> None:
+        """Drafts made the present step worth so much more time than it took; less, if negative."""
+        self._saved_s += time_s
+
+    def begin_step(self) -> None:
+        """The step before is over."""
+        self._rest_steps = max(0, self._rest_steps - 1)
+        if not self.step_s:
+            return
+        self._spent_s += self.step_s
+        self.step_s = 0.0
+        self._num_read += 1
+        if self._num_read >= _TRIAL_STEPS:
+            self._judge()
+
+    def _judge(self) -> None:
+        self._num_read = 0
+        if self._saved_s < self._spent_s:
+            self._rest_steps = self._next_rest_steps
+            self._next_rest_steps = min(2 * self._next_rest_steps, _LONG_REST_STEPS)
+            self._spent_s = self._saved_s = 0.0
+            return
+        if self._saved_s > _GOOD * self._spent_s:
+            self._next_rest_steps = _SHORT_REST_STEPS
+        self._spent_s *= _MEMORY
+        self._saved_s *= _MEMORY
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """A drafter that reads along while it pays."""
+
+    @property
+    def name(self) -> str:
+        """See Drafter."""
+        ...
+
+    @property
+    def following(self) -> Following:
+        """Its own account. The Speculator says when steps begin, and what drafts saved."""
+        ...
