@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from backend.errors import AdapterError
-from backend.kernels.lora import Factors, SlotWeights
+from backend.kernels.lora import Factors, SlotWeights, warm_up
 from backend.layers.linear import Linear
 from backend.lora.adapters import Adapter, Sites, read_adapter
 from backend.lora.info import AdapterInfo
@@ -63,6 +63,7 @@ class AdapterStore:
         self._sites = sites
         self._limits = limits
         self._dtype, self._device = dtype, device
+        warm_up(dtype, device)
         self._names: dict[str, str] = {}
         self._lost: set[str] = set()
         self._known: dict[str, _Known] = {}

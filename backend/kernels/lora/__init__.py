@@ -1,18 +1,32 @@
 """Low-rank adapters on a linear layer: y[t] += up[slot[t]]ᵀ (down[slot[t]] x[t]), for rows with an adapter.
 
 x [T, K], y [T, N], slots of down [P·R, K] and up [P·R, N] for P stacked parts; in place. Bound: memory, each
-active slot is read once. Reference: reference.py, the CPU path; kernel.py needs Triton and a GPU.
+active slot is read once. Reference: reference.py, a CPU's path for many rows and for 16 bits; loop.py for a
+step's few in float32; kernel.py needs Triton and a GPU.
 """
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from backend.kernels.lora import reference
+from backend.kernels.lora import loop, reference
 from backend.kernels.lora.rows import AdapterRows, rows_of_one
 from backend.kernels.lora.weights import Factors, SlotWeights
 
-__all__ = ["AdapterRows", "Factors", "SlotWeights", "add_adapters", "rows_of_one"]
+__all__ = ["AdapterRows", "Factors", "SlotWeights", "add_adapters", "rows_of_one", "warm_up"]
+
+_MOST_LOOPED = 1 << 22
+"""Multiplications up to which one thread without calls between them is faster than torch's products."""
+
+
+def warm_up(dtype: torch.dtype, device: torch.device) -> None:
+    """Compile now what adapters of this kind need, or read what was compiled before; seconds, once."""
+    if device.type == "cpu" and dtype is torch.float32:
+        weights = SlotWeights(1, 1, [1], 1, torch.empty(0))
+        rows = AdapterRows(np.zeros(1, dtype=np.int64), device)
+        add_adapters(torch.zeros(1, 1), torch.zeros(1, 1), weights, rows)
 
 
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
@@ -23,5 +37,14 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
         from backend.kernels.lora.kernel import add_adapters as add_on_gpu
 
         add_on_gpu(y, x, weights, rows)
+        return
+    looped = weights.looped
+    if (
+        looped is not None
+        and rows.num_adapted * looped.row_multiplications <= _MOST_LOOPED
+        and x.is_contiguous()
+        and y.is_contiguous()
+    ):
+        loop.add_rows(y.numpy(), x.numpy(), looped.down, looped.up, rows.slots, looped.ends)
         return
     reference.add_adapters(y, x, weights, rows)

@@ -40,19 +40,20 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
         BLOCK_N=_BLOCK_RANKS,
         BLOCK_K=_BLOCK_K,
     )
-    for block in weights.blocks:
-        own_ranks, columns = block.up.shape[1:]
+    for part in weights.parts:
+        own_ranks, columns = part.up.shape[1:]
         expand[pieces, triton.cdiv(columns, _BLOCK_COLUMNS)](
             y,
-            block.up,
+            part.up,
             low,
             tiles.rows,
             tiles.cuts,
             y.stride(0),
-            block.columns.start,
+            part.up.stride(1),
+            part.columns.start,
             columns,
             ranks,
-            block.ranks.start,
+            part.ranks.start,
             own_ranks,
             BLOCK_ROWS=TILE_ROWS,
             BLOCK_N=_BLOCK_COLUMNS,
@@ -100,6 +101,7 @@ def _expand(
     rows,
     cuts,
     y_stride,
+    up_stride,
     first_column,
     columns,
     ranks,
@@ -122,7 +124,7 @@ def _expand(
         ls = tl.load(low + places[:, None] * ranks + first_rank + rank[None, :], mask=l_mask, other=0.0)
         u_mask = (rank[:, None] < own_ranks) & (column[None, :] < columns)
         us = tl.load(
-            up + (slot * own_ranks + rank[:, None]) * columns + column[None, :], mask=u_mask, other=0.0
+            up + (slot * own_ranks + rank[:, None]) * up_stride + column[None, :], mask=u_mask, other=0.0
         )
         total += tl.dot(ls, us.to(tl.float32), input_precision="ieee")
     target = y + row[:, None] * y_stride + first_column + column[None, :]
@@ -167,6 +169,7 @@ def _expand_row(
     rows,
     cuts,
     y_stride,
+    up_stride,
     first_column,
     columns,
     ranks,
@@ -186,7 +189,7 @@ def _expand_row(
         ls = tl.load(low + piece * ranks + first_rank + rank, mask=rank < own_ranks, other=0.0)
         mask = (rank[:, None] < own_ranks) & (column[None, :] < columns)
         us = tl.load(
-            up + (slot * own_ranks + rank[:, None]) * columns + column[None, :], mask=mask, other=0.0
+            up + (slot * own_ranks + rank[:, None]) * up_stride + column[None, :], mask=mask, other=0.0
         )
         total += tl.sum(ls[:, None] * us.to(tl.float32), axis=0)
     target = y + row * y_stride + first_column + column

@@ -42,7 +42,7 @@ def _add_block(y: Tensor, x: Tensor, weights: SlotWeights, block: Block) -> None
     if len(ups) == 1:
         groups.baddbmm_(low, ups[0])
         return
-    for part, up in zip(weights.blocks, ups, strict=True):
+    for part, up in zip(weights.parts, ups, strict=True):
         groups[:, :, part.columns].baddbmm_(low[:, :, part.ranks], up)
 
 
@@ -51,7 +51,7 @@ def _add_group(y: Tensor, x: Tensor, down: Tensor, weights: SlotWeights, ups: li
     if len(ups) == 1:
         y.addmm_(low, ups[0][0])
         return
-    for part, up in zip(weights.blocks, ups, strict=True):
+    for part, up in zip(weights.parts, ups, strict=True):
         y[:, part.columns].addmm_(low[:, part.ranks], up[0])
 
 
@@ -63,8 +63,8 @@ def _batched(x: Tensor, weights: SlotWeights, gathered: Gathered, padded: Tensor
     if len(ups) == 1:
         delta = torch.bmm(low, ups[0])
     else:
-        pairs = zip(weights.blocks, ups, strict=True)
-        delta = torch.cat([torch.bmm(low[:, :, block.ranks], up) for block, up in pairs], dim=2)
+        pairs = zip(weights.parts, ups, strict=True)
+        delta = torch.cat([torch.bmm(low[:, :, part.ranks], up) for part, up in pairs], dim=2)
     return delta.view(len(padded), -1)
 
 
@@ -74,6 +74,6 @@ def _by_segment(x: Tensor, weights: SlotWeights, gathered: Gathered, width: int)
     delta = chosen.new_empty(len(chosen), width)
     for segment in gathered.segments:
         low = chosen[segment.begin : segment.end] @ weights.down[segment.slot].T
-        for block in weights.blocks:
-            delta[segment.begin : segment.end, block.columns] = low[:, block.ranks] @ block.up[segment.slot]
+        for part in weights.parts:
+            delta[segment.begin : segment.end, part.columns] = low[:, part.ranks] @ part.up[segment.slot]
     return delta

@@ -82,6 +82,11 @@ class AdapterRows:
         self.device = device
 
     @cached_property
+    def num_adapted(self) -> int:
+        """Rows with an adapter."""
+        return int(np.count_nonzero(self.slots >= 0))
+
+    @cached_property
     def _parts(self) -> tuple[list[Block], Ints]:
         """Blocks worth a product of their own, and the other adapted rows."""
         blocks = _blocks(self.slots)

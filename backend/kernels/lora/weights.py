@@ -5,105 +5,96 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-_JOINED_ELEMENTS = 1 << 16
-"""Up to here one product with the parts' block-diagonal matrix costs less than one product per part."""
+RANK_STEP = 4
+"""Room for ranks is made in multiples of this: as many are multiplied together on a CPU."""
 
 _MAX_VIEWS = 64
-
-_WIDE_RANKS = 16
-"""From so many ranks on a processor multiplies by `down` faster when it lies as [K, ranks] in memory."""
 
 Factors = tuple[Tensor, Tensor]
 """(down [r, K], up [r, columns]) of one part; the scale is in `up`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UpBlock:
-    """What turns some of the low-rank numbers into some of the output's columns."""
+class Part:
+    """One of the stacked projections."""
 
-    up: Tensor  # [slots, ranks, columns]
-    ranks: slice
-    columns: slice
+    up: Tensor  # [slots, ranks, columns], a view
+    ranks: slice  # its low-rank numbers, of those of all parts
+    columns: slice  # its outputs
+
+
+class LoopWeights:
+    """The same memory as the compiled loop reads it: float32 on a CPU."""
+
+    __slots__ = ("down", "ends", "row_multiplications", "up")
+
+    def __init__(self, down: NDArray[np.float32], up: NDArray[np.float32], ends: NDArray[np.int64]) -> None:
+        """`ends`: behind the last column of each part."""
+        self.down, self.up, self.ends = down, up, ends
+        self.row_multiplications = down[0].size + up[0].size
 
 
 class SlotWeights:
     """Slots for the adapters of one (stacked) linear layer; ranks are padded with zeros."""
 
-    __slots__ = ("_columns", "_views", "blocks", "down", "in_features", "out_features", "rank")
+    __slots__ = ("_views", "down", "in_features", "looped", "out_features", "parts", "rank", "up")
 
     def __init__(
         self, num_slots: int, in_features: int, columns: Sequence[int], rank: int, like: Tensor
     ) -> None:
         """`columns`: the outputs of each part; `like` gives dtype and device."""
-        self.rank = rank
-        self._columns = tuple(columns)
+        self.rank = -(-rank // RANK_STEP) * RANK_STEP
         self._views: dict[tuple[int, int], tuple[Tensor, list[Tensor]]] = {}
-        num_parts, total = len(columns), sum(columns)
-        self.in_features, self.out_features = in_features, total
-        self.down = _new_down(num_slots, num_parts * rank, in_features, like)
-        if num_parts * rank * total <= _JOINED_ELEMENTS:
-            spans = [(slice(0, num_parts * rank), slice(0, total))]
-        else:
-            spans = [(slice(i * rank, (i + 1) * rank), self._span(i)) for i in range(num_parts)]
-        self.blocks = [
-            UpBlock(like.new_zeros(num_slots, rows.stop - rows.start, span.stop - span.start), rows, span)
-            for rows, span in spans
+        ends = np.cumsum(columns, dtype=np.int64)
+        self.in_features, self.out_features = in_features, int(ends[-1])
+        self.down = like.new_zeros(num_slots, len(columns) * self.rank, in_features)
+        self.up = like.new_zeros(num_slots, self.rank, self.out_features)
+        self.parts = [
+            Part(
+                self.up[:, :, end - width : end],
+                slice(part * self.rank, (part + 1) * self.rank),
+                slice(end - width, end),
+            )
+            for part, (end, width) in enumerate(zip(ends.tolist(), columns, strict=True))
         ]
+        is_looped = like.device.type == "cpu" and like.dtype is torch.float32
+        self.looped = LoopWeights(self.down.numpy(), self.up.numpy(), ends) if is_looped else None
 
     def slots(self, first: int, count: int) -> tuple[Tensor, list[Tensor]]:
-        """Of `count` slots: down [count, K, ranks], and up of each block. Views are dear: they are kept."""
+        """Of `count` slots: down [count, K, ranks], and up of each part. Views are dear: they are kept."""
         found = self._views.get((first, count))
         if found is None:
             span = slice(first, first + count)
             if len(self._views) >= _MAX_VIEWS:
                 self._views.clear()
-            found = self.down[span].mT, [block.up[span] for block in self.blocks]
+            found = self.down[span].mT, [part.up[span] for part in self.parts]
             self._views[first, count] = found
         return found
 
     def put(self, slot: int, parts: Mapping[int, Factors]) -> None:
         """Replace what `slot` holds; parts that are not named get zeros."""
         self.clear(slot)
-        for part, (down, up) in parts.items():
-            begin, rank = part * self.rank, len(down)
-            self.down[slot, begin : begin + rank] = down
-            columns = self._span(part)
-            for block in self.blocks:
-                if block.columns.start <= columns.start and columns.stop <= block.columns.stop:
-                    row, column = begin - block.ranks.start, columns.start - block.columns.start
-                    block.up[slot, row : row + rank, column : column + up.shape[1]] = up
+        for number, (down, up) in parts.items():
+            part, rank = self.parts[number], len(down)
+            self.down[slot, part.ranks][:rank] = down
+            part.up[slot, :rank] = up
 
     def clear(self, slot: int) -> None:
         """Make `slot` change nothing."""
         self.down[slot].zero_()
-        for block in self.blocks:
-            block.up[slot].zero_()
+        self.up[slot].zero_()
 
     def grown(self, rank: int) -> SlotWeights:
         """The same adapters with room for a greater rank."""
         num_slots, _, in_features = self.down.shape
-        larger = SlotWeights(num_slots, in_features, self._columns, rank, self.down)
+        columns = [part.columns.stop - part.columns.start for part in self.parts]
+        larger = SlotWeights(num_slots, in_features, columns, rank, self.down)
         for slot in range(num_slots):
-            larger.put(slot, {part: self._factors(slot, part) for part in range(len(self._columns))})
+            own = {i: (self.down[slot, part.ranks], part.up[slot]) for i, part in enumerate(self.parts)}
+            larger.put(slot, own)
         return larger
-
-    def _factors(self, slot: int, part: int) -> Factors:
-        begin, columns = part * self.rank, self._span(part)
-        block = next(b for b in self.blocks if columns.stop <= b.columns.stop)
-        row, column = begin - block.ranks.start, columns.start - block.columns.start
-        width = columns.stop - columns.start
-        up = block.up[slot, row : row + self.rank, column : column + width]
-        return self.down[slot, begin : begin + self.rank], up
-
-    def _span(self, part: int) -> slice:
-        begin = sum(self._columns[:part])
-        return slice(begin, begin + self._columns[part])
-
-
-def _new_down(num_slots: int, ranks: int, in_features: int, like: Tensor) -> Tensor:
-    """Zeros [slots, ranks, K]."""
-    if like.is_cuda or ranks < _WIDE_RANKS:
-        return like.new_zeros(num_slots, ranks, in_features)
-    return like.new_zeros(num_slots, in_features, ranks).mT

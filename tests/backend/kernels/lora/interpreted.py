@@ -6,13 +6,11 @@ import numpy as np
 import torch
 
 from backend.kernels.lora import AdapterRows, kernel, reference
-from backend.kernels.lora import weights as weights_module
 from tests.backend.kernels.lora.test_lora import CPU, FEATURES, NARROW, PATTERNS, make_weights
 
 
 def main() -> None:
-    for columns, joined_elements in ((NARROW, 1 << 16), ((70, 150), 0)):
-        weights_module._JOINED_ELEMENTS = joined_elements  # 0: one product per part
+    for columns in (NARROW, (70, 150)):
         weights, _ = make_weights(columns)
         for name, slots in PATTERNS.items():
             rows = AdapterRows(np.array(slots), CPU)

@@ -1,4 +1,4 @@
-"""Adapters added slot by slot equal a loop over rows; the Triton kernels equal the reference."""
+"""Adapters, by torch's products and by the compiled loop, equal dense matrices; Triton equals torch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters, rows_of_one
+from backend.kernels import lora
+from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters, loop, rows_of_one, warm_up
 
 FEATURES = 24
-NARROW, WIDE = (10, 6, 7), (5000, 2000)
+NARROW, SINGLE = (10, 6, 7), (11,)
 PATTERNS = {
     "one token each": [0, 1, 2, 3],
     "sorted and even": [-1, 1, 1, 2, 2, 3, 3],
@@ -59,11 +60,27 @@ def expected(y: Tensor, x: Tensor, dense: dict[int, Tensor], slots: list[int]) -
     return y + torch.stack(added)
 
 
-@pytest.mark.parametrize("columns", [NARROW, WIDE], ids=["joined", "apart"])
+@pytest.fixture(params=["loop", "torch"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a CPU multiplies; the test fails where it does so in the other way."""
+    chosen: str = request.param
+
+    def never(*_: object) -> None:
+        raise AssertionError(f"not by the {chosen}")
+
+    if chosen == "torch":
+        monkeypatch.setattr(lora, "_MOST_LOOPED", 0)
+        monkeypatch.setattr(loop, "add_rows", never)
+    else:
+        monkeypatch.setattr(lora.reference, "add_adapters", never)
+    return chosen
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("columns", [NARROW, SINGLE])
 @pytest.mark.parametrize("slots", PATTERNS.values(), ids=PATTERNS.keys())
-def test_equals_a_loop_over_rows(slots: list[int], columns: Sequence[int]) -> None:
+def test_equals_dense_matrices(slots: list[int], columns: Sequence[int]) -> None:
     weights, dense = make_weights(columns)
-    assert len(weights.blocks) == (1 if columns == NARROW else len(columns))
     x, y = torch.randn(len(slots), FEATURES), torch.randn(len(slots), sum(columns))
     want = expected(y, x, dense, slots)
     got = y.clone()
@@ -73,6 +90,42 @@ def test_equals_a_loop_over_rows(slots: list[int], columns: Sequence[int]) -> No
     assert torch.equal(got[bare], y[bare]), "rows without an adapter are not touched"
 
 
+def test_many_rows_and_what_the_loop_cannot_read_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, dense = make_weights(NARROW)
+    taken: list[int] = []
+    monkeypatch.setattr(loop, "add_rows", lambda y, *rest: taken.append(len(y)))
+    assert weights.looped is not None
+    monkeypatch.setattr(lora, "_MOST_LOOPED", 4 * weights.looped.row_multiplications)
+
+    def loops(y: Tensor, x: Tensor, slots: list[int], weights: SlotWeights = weights) -> bool:
+        before = len(taken)
+        wanted = None if y.dtype is not torch.float32 else expected(y, x, dense, slots)
+        add_adapters(y, x, weights, AdapterRows(np.array(slots), CPU))
+        if len(taken) == before and wanted is not None:
+            torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-4)
+        return len(taken) > before
+
+    width = sum(NARROW)
+    assert loops(torch.zeros(4, width), torch.randn(4, FEATURES), [0, 1, 2, 3])
+    assert loops(torch.zeros(5, width), torch.randn(5, FEATURES), [0, 1, 2, 3, -1]), "four with an adapter"
+    assert not loops(torch.zeros(5, width), torch.randn(5, FEATURES), [0, 1, 2, 3, 3])
+    assert not loops(torch.zeros(2, width), torch.randn(FEATURES, 2).T, [0, 1]), "not contiguous"
+    assert not loops(torch.zeros(width, 2).T, torch.randn(2, FEATURES), [0, 1]), "not contiguous"
+    half = SlotWeights(8, FEATURES, NARROW, 5, torch.empty(0, dtype=torch.bfloat16))
+    inputs = torch.zeros(2, width, dtype=torch.bfloat16), torch.zeros(2, FEATURES, dtype=torch.bfloat16)
+    assert not loops(*inputs, [0, 1], half)
+
+
+def test_the_loop_is_compiled_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+    monkeypatch.setattr(loop, "add_rows", lambda y, *rest: called.append(len(y)))
+    warm_up(torch.bfloat16, CPU)
+    assert not called
+    warm_up(torch.float32, CPU)
+    assert called == [1]
+
+
+@pytest.mark.usefixtures("way")
 def test_a_row_is_not_touched_by_what_its_neighbours_hold() -> None:
     weights, _ = make_weights(NARROW)
     x, y = torch.randn(4, FEATURES), torch.randn(4, sum(NARROW))
@@ -81,13 +134,14 @@ def test_a_row_is_not_touched_by_what_its_neighbours_hold() -> None:
     assert y[[0, 2, 3]].isfinite().all() and y[1].isnan().any()
 
 
+@pytest.mark.usefixtures("way")
 def test_a_slot_is_replaced_cleared_and_grown() -> None:
     weights, dense = make_weights(NARROW)
     x = torch.randn(2, FEATURES)
     rows = AdapterRows(np.array([3, 5]), CPU)
     weights.put(3, {1: (torch.ones(1, FEATURES), torch.ones(1, NARROW[1]))})
     larger = weights.grown(9)
-    assert larger.down.shape[1] == 9 * len(NARROW)
+    assert larger.rank == 12 and larger.down.shape[1] == 12 * len(NARROW), "in fours"
     y = torch.zeros(2, sum(NARROW))
     add_adapters(y, x, larger, rows)
     first = torch.zeros(sum(NARROW))
