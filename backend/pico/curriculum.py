@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from backend.pico.conversations import Conversation, messages_of
-from backend.pico.tasks import FAMILIES, Instance, Split
+from backend.pico.tasks import DRILL, FAMILIES, Instance, Split
 
 SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
@@ -28,14 +28,15 @@ FAMILY_WEIGHTS = {
     "instructions": 1.6,
     "word_problems": 1.2,
     "sequences": 1.5,
-    "strings": 1.3,
+    "strings": 1.6,
     "smalltalk": 0.5,
     "out_of_scope": 0.4,
     "extraction": 1.8,
     "tables": 4.0,
     "logic": 3.0,
-    "references": 1.3,
-    "facts": 1.6,  # each has to be seen many times
+    "references": 1.8,
+    "facts": 2.2,  # each has to be seen many times
+    "counting": 1.6,
     "tools": 2.0,
 }
 SYSTEM_SHARE = 0.12
@@ -59,10 +60,24 @@ class Cell(NamedTuple):
 
 # How often a tier is asked, with and without thinking, before the measured errors shift it.
 Emphasis = Mapping[tuple[int, bool], float]
-_DIRECT = {(1, False): 0.25, (2, False): 0.25, (3, False): 0.08, (4, False): 0.03, (5, False): 0.02}
+_DIRECT = {
+    (DRILL, False): 0.5,
+    (1, False): 0.25,
+    (2, False): 0.25,
+    (3, False): 0.08,
+    (4, False): 0.03,
+    (5, False): 0.02,
+}
 _THINKING = {(1, True): 0.5, (2, True): 1.0, (3, True): 1.6, (4, True): 0.8, (5, True): 0.6}
 EMPHASIS: dict[str, Emphasis] = {
-    "pico-small": {(1, False): 0.7, (2, False): 1.0, (3, False): 0.1, (4, False): 0.04, (5, False): 0.03},
+    "pico-small": {
+        (DRILL, False): 0.6,
+        (1, False): 0.7,
+        (2, False): 1.0,
+        (3, False): 0.1,
+        (4, False): 0.04,
+        (5, False): 0.03,
+    },
     "pico-base": {**_DIRECT, **_THINKING},
     "pico-large": {**_DIRECT, **_THINKING},
     "pico-draft": {**_DIRECT, **_THINKING},
@@ -82,7 +97,7 @@ class Mix:
             Cell(name, tier, thinking)
             for name, family in FAMILIES.items()
             for tier, thinking in self.emphasis
-            if tier in family.tiers
+            if tier in family.practised
         ]
 
     def weights(self) -> dict[Cell, float]:
@@ -129,8 +144,10 @@ def conversation(rng: Random, instances: list[Instance], *, thinking: bool = Fal
 
 
 def sample_conversations(rng: Random, mix: Mix, count: int, split: Split = "train") -> list[Conversation]:
-    """Draw conversations from the mix; some have several turns."""
-    weights = mix.weights()
+    """Draw conversations from the mix; some have several turns. Exercises are for training alone."""
+    weights = {
+        cell: weight for cell, weight in mix.weights().items() if cell.tier != DRILL or split == "train"
+    }
     cells = list(weights)
     names = sorted({cell.family for cell in cells} - {"tools", "references", "instructions"})
     found = []

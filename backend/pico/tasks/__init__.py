@@ -25,9 +25,9 @@ from backend.pico.tasks import (
     units,
     word_problems,
 )
-from backend.pico.tasks.base import Family, Instance, Split, split_of
+from backend.pico.tasks.base import DRILL, Family, Instance, Split, split_of
 
-__all__ = ["FAMILIES", "Family", "Instance", "Split", "split_of"]
+__all__ = ["DRILL", "FAMILIES", "Family", "Instance", "Split", "split_of"]
 
 FAMILIES: dict[str, Family] = {
     module.FAMILY.name: module.FAMILY

@@ -17,6 +17,7 @@ Split = Literal["train", "validation", "test"]
 TRAIN_PERCENT = 80
 VALIDATION_PERCENT = 8  # the rest is test
 MAX_ATTEMPTS = 10_000
+DRILL = 0  # the tier of exercises: trained on, never graded
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +90,21 @@ def grade_exact(instance: Instance, text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of task: one function per tier and a grader."""
+    """A kind of task: one function per tier and a grader; for some an exercise besides."""
 
     name: str
     tiers: dict[int, TierFunction]
     grader: Grader = grade_exact
+    drill: TierFunction | None = None
+
+    @property
+    def practised(self) -> dict[int, TierFunction]:
+        """The tiers, and DRILL where there is one."""
+        return self.tiers if self.drill is None else {DRILL: self.drill, **self.tiers}
 
     def generate(self, rng: Random, tier: int) -> Instance:
         """Draw one instance of the tier, of any split."""
-        draw = self.tiers[tier](rng)
+        draw = self.practised[tier](rng)
         prompt = draw.prompts[rng.randrange(len(draw.prompts))]
         return Instance(self.name, tier, prompt, draw.answer, draw.key, draw.thought, draw.context)
 
@@ -123,6 +130,22 @@ def split_of(instance: Instance) -> Split:
     if bucket < TRAIN_PERCENT:
         return "train"
     return "validation" if bucket < TRAIN_PERCENT + VALIDATION_PERCENT else "test"
+
+
+def exercise(rng: Random, text: str, draws: Sequence[Draw]) -> Draw:
+    """One conversation that asks all of them about the same text: it is read once, and each answer teaches.
+
+    Raises ValueError when a draw has no phrasing that starts with the text.
+    """
+    turns: list[Turn] = []
+    for draw in draws:
+        questions = [prompt.removeprefix(text).strip() for prompt in draw.prompts if prompt.startswith(text)]
+        if not questions:
+            raise ValueError(f"no phrasing starts with {text!r}: {draw.prompts!r}; add one")
+        turns += [Turn("user", rng.choice(questions)), Turn("assistant", draw.answer)]
+    turns[0] = Turn("user", f"{text}\n{turns[0].content}")
+    *earlier, last, answer = turns
+    return Draw([last.content], answer.content, text, context=Context(turns=tuple(earlier)))
 
 
 def join_words(words: Sequence[str]) -> str:

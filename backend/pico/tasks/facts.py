@@ -21,7 +21,7 @@ from backend.pico.tasks.fact_table import (
     Country,
 )
 from backend.pico.tasks.steps import add_steps, count_steps
-from backend.pico.tasks.words import with_article
+from backend.pico.tasks.words import CATEGORIES, FIRST_NAMES, ITEMS, with_article
 
 PHRASINGS: dict[str, tuple[str, ...]] = {
     "capital": (
@@ -70,6 +70,13 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 _ATTRIBUTES = ("capital", "continent", "language", "currency")
+_DRILL_PAIRS = 8
+_COMPARED: tuple[Sequence[str], ...] = (
+    *([country.value(attribute) for country in COUNTRIES] for attribute in (*_ATTRIBUTES, "name")),
+    ("age", "city", "job", "colour", "animal", *ITEMS),
+    FIRST_NAMES,
+    *CATEGORIES.values(),
+)
 _OF_THE_COUNTRY = {
     "continent": ("On which continent is the country", "Name the continent of the country"),
     "language": ("Which language do people speak in the country", "Name the language of the country"),
@@ -293,6 +300,24 @@ def _legs_of_two(rng: Random) -> Draw:
     return Draw(prompts, str(sum(parts)), f"legs {text}", "; ".join([*steps, add_steps(*parts)]))
 
 
+def _drill(rng: Random) -> Draw:
+    """Are two words the same? What the verdict on a claim rests on, with as many that are as are not."""
+    pairs = []
+    for _ in range(_DRILL_PAIRS):
+        words = rng.choice(_COMPARED)
+        word = rng.choice(words)
+        pairs.append((word, word if rng.random() < 0.5 else rng.choice(words)))
+    listed = "; ".join(f"{a} and {b}" for a, b in pairs)
+    prompts = [
+        f"Compare: {listed}",
+        f"Which of these are the same: {listed}?",
+        f"Compare each pair: {listed}.",
+        f"The same or not: {listed}?",
+    ]
+    answer = "; ".join(f"{a} {b}: {'yes' if a == b else 'no'}" for a, b in pairs)
+    return Draw(prompts, answer, listed)
+
+
 def _one_of(*kinds: Callable[[Random], Draw]) -> Callable[[Random], Draw]:
     return lambda rng: rng.choice(kinds)(rng)
 
@@ -306,4 +331,5 @@ FAMILY = Family(
         4: _one_of(_two_hops, _two_hops, _same, _count, _legs_of_many),
         5: _one_of(_same_of_capitals, _capitals_on_continent, _legs_of_two),
     },
+    drill=_drill,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from backend.pico.tasks.base import Draw, Family, join_words
+from backend.pico.tasks.base import Draw, Family, exercise, join_words
 from backend.pico.tasks.words import CATEGORIES, FIRST_NAMES, JOBS, with_article
 
 # Comparatives of more and of less, then the superlatives.
@@ -20,6 +20,7 @@ _SCALES = (
 _ABILITIES = ("sing", "cook", "read", "talk", "fly", "work", "play", "count")
 _OBJECTS = tuple(CATEGORIES["vehicle"] + CATEGORIES["furniture"])
 _COLOURS = CATEGORIES["colour"]
+_DRILL_QUESTIONS = 6
 _CLASSES = tuple(CATEGORIES["animal"] + JOBS)
 _RANKS = ("", "second ", "third ", "fourth ")
 _REDUCIBLE = re.compile(
@@ -119,10 +120,18 @@ def _said(yes: bool) -> str:
     return "Yes" if yes else "No"
 
 
+def _coloured(things: list[str], colours: list[str]) -> str:
+    return " ".join(f"The {thing} is {colour}." for thing, colour in zip(things, colours, strict=True))
+
+
 def _truth_of_one(rng: Random) -> Draw:
     things, colours = rng.sample(_OBJECTS, 2), rng.sample(_COLOURS, 3)
-    text = f"The {things[0]} is {colours[0]}. The {things[1]} is {colours[1]}."
-    place = rng.randrange(2)
+    return _claim_of_one(rng, _coloured(things, colours[:2]), things, colours)
+
+
+def _claim_of_one(rng: Random, text: str, things: list[str], colours: list[str]) -> Draw:
+    """A claim about one of the things; behind their colours there may be others."""
+    place = rng.randrange(len(things))
     asked = colours[place] if rng.random() < 0.5 else rng.choice(colours)
     thing, real = things[place], colours[place]
     questions = [
@@ -137,7 +146,10 @@ def _truth_of_one(rng: Random) -> Draw:
 
 def _truth_of_two(rng: Random) -> Draw:
     things, colours = rng.sample(_OBJECTS, 2), rng.sample(_COLOURS, 2)
-    text = " ".join(f"The {thing} is {colour}." for thing, colour in zip(things, colours, strict=True))
+    return _claim_of_two(rng, _coloured(things, colours), things, colours)
+
+
+def _claim_of_two(rng: Random, text: str, things: list[str], colours: list[str]) -> Draw:
     claims = [colour if rng.random() < 0.6 else rng.choice(_COLOURS) for colour in colours]
     facts = [claim == colour for claim, colour in zip(claims, colours, strict=True)]
     word = rng.choice(("and", "or"))
@@ -202,14 +214,17 @@ def _ability(rng: Random, rules: int) -> Draw:
     text = f"{' '.join(texts)} {name} is {with_article(classes[0])}."
     if rules == 2 and rng.random() < 0.5:
         text = f"{texts[1]} {texts[0]} {name} is {with_article(classes[0])}."
-    questions = [
+    answer = _said(can[0])
+    steps = f"{name} {classes[0]}; {classes[0]} {'can' if can[0] else 'cannot'}: {answer.lower()}"
+    return _ask(text, _can(name, skill), answer, steps)
+
+
+def _can(name: str, skill: str) -> list[str]:
+    return [
         f"Can {name} {skill}?",
         f"Is it true that {name} can {skill}?",
         f"Yes or no: can {name} {skill}?",
     ]
-    answer = _said(can[0])
-    steps = f"{name} {classes[0]}; {classes[0]} {'can' if can[0] else 'cannot'}: {answer.lower()}"
-    return _ask(text, questions, answer, steps)
 
 
 def _classes(rng: Random, length: int, spare: int) -> Draw:
@@ -304,6 +319,62 @@ def _boolean(rng: Random, operators: int) -> Draw:
     return Draw(prompts, steps[-1], text, "; ".join(steps[1:]))
 
 
+# --- Exercises: many questions about one text ------------------------------------------------------------
+
+
+def _drill_claims(rng: Random) -> Draw:
+    """Is it said so? Of four coloured things, one or two at a time."""
+    things, colours = rng.sample(_OBJECTS, 4), rng.sample(_COLOURS, 4)
+    text = _coloured(things, colours)
+    draws = []
+    for _ in range(_DRILL_QUESTIONS):
+        if rng.random() < 0.5:
+            draws.append(_claim_of_one(rng, text, things, colours))
+            continue
+        pair = rng.sample(range(4), 2)
+        draws.append(_claim_of_two(rng, text, [things[i] for i in pair], [colours[i] for i in pair]))
+    return exercise(rng, text, draws)
+
+
+def _drill_rules(rng: Random) -> Draw:
+    """Does the rule apply? As many do as do not."""
+    known, asked = rng.sample(_OBJECTS, 2), rng.sample(_OBJECTS, _DRILL_QUESTIONS)
+    asked = [thing for thing in asked if thing not in known]
+    colours = [rng.choice(_COLOURS) for _ in known]
+    rules, answers = [], []
+    for thing in asked:
+        place, applies, then = rng.randrange(2), rng.random() < 0.5, rng.choice(_COLOURS)
+        needed = colours[place] if applies else _another(rng, colours[place])
+        rules.append(f"If the {known[place]} is {needed}, the {thing} is {then}.")
+        answers.append(then if applies else "unknown")
+    facts = _coloured(known, colours)
+    text = " ".join((facts, *rules) if rng.random() < 0.5 else (*rules, facts))
+    pairs = list(zip(asked, answers, strict=True))
+    rng.shuffle(pairs)
+    return exercise(rng, text, [_ask(text, _colour_of(thing), answer, "") for thing, answer in pairs])
+
+
+def _drill_abilities(rng: Random) -> Draw:
+    """Who can do it? By what each one is."""
+    skill, names = rng.choice(_ABILITIES), rng.sample(FIRST_NAMES, _DRILL_QUESTIONS)
+    can = {kind: rng.random() < 0.5 for kind in rng.sample(_CLASSES, 3)}
+    kinds = [rng.choice(list(can)) for _ in names]
+    rules = [
+        f"Every {kind} can {skill}." if able else f"No {kind} can {skill}." for kind, able in can.items()
+    ]
+    text = " ".join(
+        rules + [f"{name} is {with_article(kind)}." for name, kind in zip(names, kinds, strict=True)]
+    )
+    draws = [
+        _ask(text, _can(name, skill), _said(can[kind]), "") for name, kind in zip(names, kinds, strict=True)
+    ]
+    return exercise(rng, text, draws)
+
+
+def _drill(rng: Random) -> Draw:
+    return rng.choice((_drill_claims, _drill_rules, _drill_abilities))(rng)
+
+
 _KINDS: dict[int, tuple[Callable[[Random], Draw], ...]] = {
     1: (_order_of_two, _truth_of_one, lambda rng: _ability(rng, 1)),
     2: (_order_of_three, _truth_of_two, lambda rng: _ability(rng, 2), lambda rng: _chain(rng, 1, 0)),
@@ -337,4 +408,4 @@ def _tier(number: int) -> Callable[[Random], Draw]:
     return lambda rng: rng.choice(_KINDS[number])(rng)
 
 
-FAMILY = Family("logic", {number: _tier(number) for number in _KINDS})
+FAMILY = Family("logic", {number: _tier(number) for number in _KINDS}, drill=_drill)

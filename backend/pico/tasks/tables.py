@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from backend.pico.tasks.base import Draw, Family, Instance, grade_exact, join_words, normalise
+from backend.pico.tasks.base import Draw, Family, Instance, exercise, grade_exact, join_words, normalise
 from backend.pico.tasks.steps import add_steps, count_steps, sign_of, subtract_steps, sum_steps
 from backend.pico.tasks.words import CATEGORIES, CITIES, FIRST_NAMES, ITEMS, JOBS
 
 _WORDS = {"city": CITIES, "job": JOBS, "colour": CATEGORIES["colour"], "animal": CATEGORIES["animal"]}
 _NUMBERS = ("age", *ITEMS)
+_DRILL_QUESTIONS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +349,20 @@ def _tier5(rng: Random) -> Draw:
     return rng.choice(kinds)(rng, _table(rng, rng.randint(5, 6), numeric=1, words=1))
 
 
+def _drill(rng: Random) -> Draw:
+    """Look-ups by row and, what is harder to learn, by number."""
+    words = rng.randrange(2)
+    table = _table(rng, rng.randint(3, 5), numeric=2 - words, words=words)
+    draws = [
+        _row(rng, table) if rng.random() < 0.7 else _cell(rng, table, header=False)
+        for _ in range(_DRILL_QUESTIONS)
+    ]
+    return exercise(rng, table.text, draws)
+
+
 def _grade(instance: Instance, text: str) -> bool:
     """As grade_exact; a cell may come without the name of its row."""
     return grade_exact(instance, text) or normalise(text) == normalise(instance.answer.rpartition(": ")[2])
 
 
-FAMILY = Family("tables", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5}, _grade)
+FAMILY = Family("tables", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5}, _grade, _drill)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from backend.pico.curriculum import EMPHASIS, Cell, Mix, roughen, sample_conversations
-from backend.pico.tasks import FAMILIES
+from backend.pico.tasks import DRILL, FAMILIES, Split
 
 LARGE = EMPHASIS["pico-large"]
 
@@ -13,7 +13,12 @@ LARGE = EMPHASIS["pico-large"]
 def test_weights_add_up_over_all_cells_of_the_emphasis() -> None:
     weights = Mix(LARGE).weights()
     assert abs(sum(weights.values()) - 1) < 1e-9
-    assert set(weights) == {Cell(name, tier, thinking) for name in FAMILIES for tier, thinking in LARGE}
+    assert set(weights) == {
+        Cell(name, tier, thinking)
+        for name, family in FAMILIES.items()
+        for tier, thinking in LARGE
+        if tier in family.practised
+    }
     small = Mix(EMPHASIS["pico-small"]).weights()
     assert not any(cell.thinking for cell in small)
     assert sum(weight for cell, weight in small.items() if cell.tier <= 2) > 0.8
@@ -54,3 +59,13 @@ def test_roughened_prompts_keep_their_words() -> None:
     prompt = "What is 17 + 25?"
     found = {roughen(rng, prompt) for _ in range(100)}
     assert found == {prompt, "what is 17 + 25?", "What is 17 + 25", "what is 17 + 25"}
+
+
+def test_exercises_are_for_training_alone() -> None:
+    def asks_to_compare(split: Split) -> bool:
+        found = sample_conversations(Random(2), Mix({(DRILL, False): 1.0, (1, False): 0.1}), 200, split)
+        said = " ".join(str(message["content"]) for one in found for message in one["messages"])
+        return "Compare each pair" in said
+
+    assert asks_to_compare("train")
+    assert not asks_to_compare("test") and not asks_to_compare("validation")
