@@ -16,14 +16,14 @@ from pathlib import Path
 LOG = logging.getLogger("backend.pico.recipe")
 DONE = "done"  # the file that marks a finished stage
 WEIGHTS = Path(__file__).with_name("weights")
-DRAFTER_STEPS = {"draft": 2800, "medusa": 780, "eagle": 670, "mixture_of_attentions": 490}
+DRAFTER_STEPS = {"draft": 3000, "medusa": 870, "eagle": 770, "mixture_of_attentions": 580}
 ADAPTER_STEPS = {
-    "json": 810,
-    "si": 1010,
-    "german": 490,
-    "formal": 490,
-    "codewords": 1140,
-    "json-large": 1180,
+    "json": 910,
+    "si": 1120,
+    "german": 610,
+    "formal": 600,
+    "codewords": 1260,
+    "json-large": 1290,
 }
 
 
@@ -61,12 +61,12 @@ def _adapter(name: str) -> tuple[Stage, Stage]:
 
 STAGES: tuple[Stage, ...] = (
     _member("pico-base", "pico-base", 6000, 3000),
-    _member("pico-small", "pico-small", 2880, 2880, "--parent", "{runs}/pico-base"),
+    _member("pico-small", "pico-small", 4300, 4300, "--parent", "{runs}/pico-base"),
     _export("pico-small"),
     # Both from the same weights, on the same data, for as many steps: what HyperMoE is worth.
     _member("pico-large-hyper", "pico-large", 300, 300, "--parent", "{runs}/pico-base", "--hyper"),
     _member("pico-large-plain", "pico-large", 300, 300, "--parent", "{runs}/pico-base"),
-    _member("pico-large", "pico-large", 4280, 4280, "--parent", "{runs}/pico-large-plain"),
+    _member("pico-large", "pico-large", 5130, 5130, "--parent", "{runs}/pico-large-plain"),
     _export("pico-large"),
     *(_drafter(name) for name in DRAFTER_STEPS),
     *(stage for name in ADAPTER_STEPS for stage in _adapter(name)),
