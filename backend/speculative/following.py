@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
+from backend.types import Sequence
+
 _TRIAL_STEPS = 48
 """Steps read before it is judged, each time from then on."""
 
@@ -24,10 +26,11 @@ _GOOD = 2.0
 
 
 class Following:
-    """Time that drafts have saved, against time that reading took."""
+    """Whom to read, and the time that drafts have saved against the time that reading took."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         """`clock` gives seconds."""
+        self.sequences: set[Sequence] = set()  # who may ask for drafts: nobody else need be read
         self.step_s = 0.0  # spent on reading since the present step began
         self._clock = clock
         self._spent_s = self._saved_s = 0.0
@@ -86,5 +89,5 @@ class Follower(Protocol):
 
     @property
     def following(self) -> Following:
-        """Its own account. The Speculator says when steps begin, and what drafts saved."""
+        """Its own account. The Speculator says who may ask, when steps begin, and what drafts saved."""
         ...

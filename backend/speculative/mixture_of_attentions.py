@@ -2,8 +2,8 @@
 
 Of these it keeps, at every slot of KV memory, the keys and values that its attentions make of them: right for
 known prefixes and after preemption, and nothing is to be freed. They are made when somebody asks for drafts,
-or when many wait to be made. Where that takes more time than drafts save, it is left for a while: sequences
-of that time get no drafts, nor do later ones that share their pages.
+or when many wait to be made. Where that takes more time than drafts save, it is left for a while. Pages of
+that time, and those of sequences that may not ask, stay unread: drafts of who has them do without.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from backend.kv.storage import KVStorage
 from backend.layers.step_input import StepInput
 from backend.speculative.following import Following
 from backend.speculative.mixture_network import CROSS, SELF, MixtureNetwork
-from backend.speculative.round_kv import RoundKV, RoundShape, gather, page_table
+from backend.speculative.round_kv import Ints, RoundKV, RoundShape, gather, page_table
 from backend.speculative.round_layer import Angles
-from backend.types import PAGE_TOKENS, Plan, Sequence
+from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence
 
 MOST_WAITING = 512
 """Tokens whose streams wait to be read."""
@@ -57,29 +57,29 @@ class MixtureDrafter:
         self._target_layers = target.layers[len(target.layers) - len(network.target_layers) :]
         self._waiting: list[_Waiting] = []
         self._num_waiting = 0
-        self._known = np.zeros(target.num_pages, dtype=bool)  # pages whose tokens, and all before, were read
+        self._is_read = np.zeros(target.num_pages, dtype=bool)  # pages of which all tokens were
 
     @property
     def wants_layers(self) -> bool:
         """See StepObserver."""
-        return not self.following.is_resting
+        return bool(self.following.sequences) and not self.following.is_resting
 
     def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
         """See StepObserver."""
-        followed = [
-            not self.following.is_resting and self._follows(chunk.sequence, chunk.start)
-            for chunk in plan.chunks
-        ]
+        wanted = set() if self.following.is_resting else self.following.sequences
+        followed = [chunk.sequence in wanted for chunk in plan.chunks]
         for chunk, is_followed in zip(plan.chunks, followed, strict=True):
-            first = chunk.start // PAGE_TOKENS
-            self._known[chunk.sequence.pages[first : pages_for(chunk.end)]] = is_followed
+            self._mark(chunk, is_read=is_followed)
         if any(followed):
             with self.following.reading():
                 self._keep(step, torch.stack([*layers, hidden], dim=1), followed)
 
-    def _follows(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Whether its first tokens were all read: then the page of the last of them says so."""
-        return num_tokens == 0 or bool(self._known[sequence.pages[(num_tokens - 1) // PAGE_TOKENS]])
+    def _mark(self, chunk: ScheduledChunk, *, is_read: bool) -> None:
+        """Note what becomes of the pages of its tokens."""
+        pages = chunk.sequence.pages[chunk.start // PAGE_TOKENS : pages_for(chunk.end)]
+        if is_read and chunk.start % PAGE_TOKENS and not self._is_read[pages[0]]:
+            pages = pages[1:]  # its first tokens were not
+        self._is_read[pages] = is_read
 
     def _keep(self, step: StepInput, streams: Tensor, followed: list[bool]) -> None:
         waiting = _Waiting(step.token_ids, step.positions, step.slots, streams, max(step.context_lens))
@@ -95,27 +95,31 @@ class MixtureDrafter:
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
         """See Drafter."""
         drafts: list[list[int]] = [[] for _ in sequences]
-        known = [i for i, s in enumerate(sequences) if self._follows(s, s.num_computed_tokens)]
-        if known:
+        ready = [i for i, sequence in enumerate(sequences) if self._knows_last(sequence)]
+        if ready:
             with self.following.reading():
                 self._remember()
-            found = self._round([sequences[i] for i in known], [ks[i] for i in known])
-            for i, draft in zip(known, found, strict=True):
+            found = self._round([sequences[i] for i in ready], [ks[i] for i in ready])
+            for i, draft in zip(ready, found, strict=True):
                 drafts[i] = draft
         return drafts
 
+    def _knows_last(self, sequence: Sequence) -> bool:
+        """Whether the page of its last token was read: something there must be to attend to."""
+        return bool(self._is_read[sequence.pages[(sequence.num_computed_tokens - 1) // PAGE_TOKENS]])
+
     def _round(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
-        """All of them are followed."""
         shape = RoundShape([s.num_computed_tokens for s in sequences], [1] * len(sequences), max(ks) - 1)
-        own, target = self._gather([sequence.pages for sequence in sequences], shape)
+        table = page_table([sequence.pages for sequence in sequences], pages_for(shape.longest) * PAGE_TOKENS)
+        own, target = self._gather(table, shape)
         network, device = self._network, self._storage.layout.device
         tokens = torch.tensor([sequence.tokens[-1] for sequence in sequences], device=device)
         _, mask = shape.masks(network.embedded.dtype, device)
+        own_mask = self._without_gaps(table, shape, mask)
         drafts: list[Tensor] = []
         for column, (ours, theirs) in enumerate(self._angles(shape), start=shape.longest):
-            hidden = None if mask is None else mask[..., : column + 1]
-            x = network.enter(tokens, own, shape.longest, column, ours, hidden)
-            tokens = network.finish(x, target, column, theirs, hidden)
+            x = network.enter(tokens, own, shape.longest, column, ours, _up_to(own_mask, column))
+            tokens = network.finish(x, target, column, theirs, _up_to(mask, column))
             drafts.append(tokens)
         found: list[list[int]] = torch.stack(drafts, dim=1).tolist()
         return [draft[:k] for draft, k in zip(found, ks, strict=True)]
@@ -126,10 +130,22 @@ class MixtureDrafter:
     def forget(self, sequence: Sequence) -> None:
         """Nothing was kept."""
 
-    def _gather(self, pages: list[list[int]], shape: RoundShape) -> tuple[list[RoundKV], list[RoundKV]]:
+    def _without_gaps(self, table: Ints, shape: RoundShape, mask: Tensor | None) -> Tensor | None:
+        """The mask of the head's own attentions, which must not see what was not read."""
+        num_pages = np.array([pages_for(known) for known in shape.known])
+        unread = ~self._is_read[table] & (np.arange(table.shape[1]) < num_pages[:, None])
+        if not unread.any():
+            return mask
+        hidden = np.repeat(unread, PAGE_TOKENS, axis=1)[:, : shape.longest]
+        dtype, device = self._network.embedded.dtype, self._storage.layout.device
+        gaps = torch.zeros(len(hidden), 1, 1, shape.columns, dtype=dtype, device=device)
+        own = gaps[:, 0, 0, : shape.longest]
+        own.masked_fill_(torch.from_numpy(hidden).to(device), float("-inf"))
+        return gaps if mask is None else gaps + mask
+
+    def _gather(self, table: Ints, shape: RoundShape) -> tuple[list[RoundKV], list[RoundKV]]:
         """What the head's own attentions and the target's last layers know of these sequences."""
         device, dtype = self._storage.layout.device, self._network.embedded.dtype
-        table = page_table(pages, pages_for(shape.longest) * PAGE_TOKENS)
         numbers = torch.from_numpy(table.reshape(-1)).to(device)
         own, target = (
             [gather(layer, numbers, shape, dtype) for layer in layers]
@@ -172,3 +188,7 @@ def _newest(each: list[_Waiting]) -> _Waiting:
         max(waiting.longest for waiting in each),
     )
     return together.select(torch.from_numpy(len(slots) - 1 - newest).to(slots.device))
+
+
+def _up_to(mask: Tensor | None, column: int) -> Tensor | None:
+    return None if mask is None else mask[..., : column + 1]

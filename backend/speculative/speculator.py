@@ -128,6 +128,9 @@ class Speculator:
         )
         if request.grammar is not None:
             self._constrained[sequence] = self._active[sequence]
+        for follower in self._followers:
+            if follower.name in found:
+                follower.following.sequences.add(sequence)
 
     def propose(self, num_running: int, *, has_prompts: bool = False) -> dict[Sequence, Draft]:
         """Drafts for the sequences that decode next, mostly fewer than these.
@@ -135,8 +138,9 @@ class Speculator:
         Beside prompts nobody sees what drafts cost: drafters that are not cheap are not asked then.
         """
         self._step += 1
-        for follower in self._followers:
-            follower.following.begin_step()
+        if self._config.adaptive:
+            for follower in self._followers:
+                follower.following.begin_step()
         is_full = self._step >= self._wake_step
         if not (is_full or self._constrained):
             return {}
@@ -215,6 +219,8 @@ class Speculator:
         if sequence.status is SequenceStatus.FINISHED:
             del self._active[sequence]
             self._constrained.pop(sequence, None)
+            for follower in self._followers:
+                follower.following.sequences.discard(sequence)
 
     def measure(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
         """A step that only decoded has taken so long."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from backend.speculative.base import Drafter
+from backend.speculative.following import Following
 from backend.speculative.tree import depth_of
 from backend.types import Draft, DraftTree, Sequence
 
@@ -31,6 +32,12 @@ class RecordingDrafter:
     @property
     def name(self) -> str:
         return self.inner.name
+
+    @property
+    def following(self) -> Following:
+        """Its own, if it has any: else this is no Follower either."""
+        found: Following = self.inner.following  # type: ignore[attr-defined]
+        return found
 
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         before = [list(sequence.tokens) for sequence in sequences]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from backend.config import SpeculativeConfig
+from backend.speculative.acceptance import Acceptance
+from backend.speculative.adaptive import LengthPolicy
 from backend.speculative.following import Follower, Following
 from backend.speculative.speculator import Speculator
-from backend.types import Draft, Sequence
+from backend.types import Draft, DraftOptions, Sequence, SequenceStatus
 from tests.backend.speculative.sequences import running
 
 READ_S = 0.001
@@ -93,20 +95,28 @@ def test_steps_in_which_nothing_is_read_say_nothing() -> None:
         assert not following.is_resting
 
 
-def speculating(reader: Reader) -> tuple[Speculator, Sequence]:
-    speculator = Speculator(SpeculativeConfig(drafter="reader", max_tokens=1, adaptive=False), [reader])
+class Always(LengthPolicy):
+    """Asks for as many as it may, whatever it measures."""
+
+    def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
+        return list(limits)
+
+
+def speculating(reader: Reader, *, adaptive: bool = True) -> tuple[Speculator, Sequence]:
+    config = SpeculativeConfig(drafter="reader", max_tokens=1, adaptive=adaptive)
+    speculator = Speculator(config, [reader], Always())
     sequence = running([1], [2])
     speculator.add(sequence)
     return speculator, sequence
 
 
-def run(reader: Reader, drafted_s: float) -> int:
+def run(reader: Reader, drafted_s: float, *, adaptive: bool = True) -> int:
     """Steps read out of 400, of which every other has a draft and takes so long; plain ones take 10 ms."""
-    speculator, sequence = speculating(reader)
+    speculator, sequence = speculating(reader, adaptive=adaptive)
     num_read = 0
     for step in range(400):
         num_drafts = len(speculator.propose(1)) if step % 2 else 0
-        if not num_drafts:
+        if not num_drafts and adaptive:
             reader.following.begin_step()
         is_reading = not reader.following.is_resting
         if is_reading:
@@ -124,6 +134,24 @@ def test_the_speculator_says_what_drafts_save_and_leaves_reading_out_of_what_ste
     assert run(Reader(), 0.015) == 400
     # In 18.5 ms: 1.5 ms saved. It would seem to be 2.5 if what reading takes counted for plain steps as well.
     assert run(Reader(), 0.0185) < 200
+
+
+def test_where_lengths_are_fixed_it_never_rests() -> None:
+    assert run(Reader(), 0.050, adaptive=False) == 400
+
+
+def test_only_those_are_followed_who_may_ask() -> None:
+    reader = Reader()
+    speculator, sequence = speculating(reader)
+    other = running([1], [2], draft=DraftOptions(drafter="none"))
+    speculator.add(other)
+    assert reader.following.sequences == {sequence}
+    sequence.status = SequenceStatus.WAITING
+    speculator.forget(sequence)
+    assert reader.following.sequences == {sequence}, "a preempted one comes back"
+    sequence.status = SequenceStatus.FINISHED
+    speculator.forget(sequence)
+    assert not reader.following.sequences
 
 
 def test_what_others_save_is_not_a_readers() -> None:

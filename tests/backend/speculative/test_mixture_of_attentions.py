@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from backend.speculative.following import Following
 from backend.speculative.mixture_of_attentions import MixtureDrafter
+from backend.types import DraftOptions
 from tests.backend.engine.driving import texts
 from tests.backend.speculative.head_cases import (
     Pair,
@@ -12,6 +14,7 @@ from tests.backend.speculative.head_cases import (
     say_what_the_reference_says,
 )
 from tests.backend.speculative.model_targets import new_engine, requests
+from tests.backend.speculative.recording import Said
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +40,50 @@ class Switch(Following):
         return self.rests
 
 
-def test_rests_and_drafts_again_for_those_whose_tokens_it_has_all_read(pair: Pair) -> None:
+def drafts_after_a_rest(pair: Pair, garbage: float) -> list[Said]:
+    """Of requests whose prompts the target knows and the head has not read; what lies there is garbage."""
     asked = requests()
     plain = texts(new_engine(pair.model)[0], asked)
     engine, recording = new_engine(pair.model, pair.name, pair.folder)
     assert recording is not None and isinstance(recording.inner, MixtureDrafter)
-    switch = recording.inner.following = Switch()
+    drafter = recording.inner
+    switch = drafter.following = Switch()
     switch.rests = True
-    assert not recording.inner.wants_layers
     assert texts(engine, asked) == plain
     assert recording.said and not any(said.draft for said in recording.said), "nothing was read"
+    for layer in drafter._storage.layers:
+        layer.fill_(garbage)
 
     switch.rests = False
     recording.said.clear()
     assert texts(engine, asked) == plain
-    drafted = {said.request_id for said in recording.said if said.draft}
-    assert "2" in drafted, "a single token has no page that was read by nobody"
-    assert "0" not in drafted, "its pages are known to the target, and not to the head"
-    pair.check(recording.said, 4)
+    return recording.said
 
 
-def test_a_rest_between_two_steps_ends_the_drafts_of_the_sequences_under_way(pair: Pair) -> None:
+def test_drafts_do_without_what_was_not_read(pair: Pair) -> None:
+    said = drafts_after_a_rest(pair, 0.0)
+    assert {each.request_id for each in said if each.draft} == {"0", "1", "2", "3"}
+    pair.check([each for each in said if each.request_id == "2"], 4)  # its one token was computed anew
+    assert drafts_after_a_rest(pair, 100.0) == said
+
+
+def test_reads_nobody_but_those_who_may_ask_it(pair: Pair) -> None:
+    asked = requests()
+    others = [
+        msgspec.structs.replace(request, draft=DraftOptions(drafter="none"), request_id=f"{i} alone")
+        for i, request in enumerate(asked)
+    ]
+    engine, recording = new_engine(pair.model, pair.name, pair.folder, prefix_cache=False)
+    assert recording is not None and isinstance(recording.inner, MixtureDrafter)
+    drafter = recording.inner
+    plain = texts(engine, others)
+    assert not drafter.wants_layers and not drafter.following.step_s
+    assert texts(engine, [*asked, *others]) == 2 * plain
+    assert drafter.following.step_s > 0 and not drafter.following.sequences
+    pair.check(recording.said, 30)
+
+
+def test_after_a_rest_between_two_steps_drafts_come_back_with_the_next_page(pair: Pair) -> None:
     asked = requests(max_tokens=40)
     plain = texts(new_engine(pair.model)[0], asked)
     engine, recording = new_engine(pair.model, pair.name, pair.folder, prefix_cache=False)
@@ -78,5 +104,7 @@ def test_a_rest_between_two_steps_ends_the_drafts_of_the_sequences_under_way(pai
             found[output.request_id] += output.token_ids
         num_steps += 1
     assert list(found.values()) == plain
-    assert {said.request_id for said in recording.said if said.draft} == {"2", "3"}
-    pair.check(recording.said, 10)
+    by_request = {i: [bool(said.draft) for said in recording.said if said.request_id == i] for i in found}
+    for i in ("0", "1"):
+        assert not by_request[i][0] and by_request[i][-1], "until its next page begins"
+    pair.check([said for said in recording.said if said.request_id in ("2", "3")], 10)

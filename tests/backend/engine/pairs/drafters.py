@@ -19,7 +19,7 @@ from tests.backend.engine.pairs.features import (
 from tests.backend.engine.pairs.stage import PICO_LARGE, PICO_SMALL, WEIGHTS, Stage
 
 FEW_LETTERS = "aeio"
-BIAS = 30.0
+BIAS, HOT = 30.0, 2.0
 DRAFTED_TOKENS = 4
 FEW_DRAFTED_TOKENS = 2
 """Where most are accepted: a request that is done in a few steps makes room before others are preempted."""
@@ -31,11 +31,12 @@ def _ask(name: str) -> Ask:
 
 
 def _ask_in_few_letters(name: str) -> Ask:
-    """Texts of four letters repeat themselves and each other, whatever the weights."""
+    """Texts of four letters repeat themselves and each other; where they are drawn, hot enough to change."""
 
     def ask(stage: Stage, prompt: str, request: Request) -> Request:
         bias = {token: BIAS for letter in FEW_LETTERS for token in stage.tokenizer.encode(letter)}
-        return with_params(_ask(name)(stage, prompt, request), logit_bias=bias)
+        temperature = HOT if request.params.temperature else 0.0
+        return with_params(_ask(name)(stage, prompt, request), logit_bias=bias, temperature=temperature)
 
     return ask
 

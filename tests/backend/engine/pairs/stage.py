@@ -19,6 +19,7 @@ from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import load_model
 from backend.speculative.base import Drafter
 from backend.speculative.draft_model import DraftModelDrafter
+from backend.speculative.following import Following
 from backend.speculative.loading import LoadedDrafters, OpenDrafters, load_drafters
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
@@ -82,6 +83,12 @@ class RecordingDrafter:
     @property
     def is_cheap(self) -> bool:
         return self.inner.is_cheap
+
+    @property
+    def following(self) -> Following:
+        """Its own, if it has any: else this is no Follower either."""
+        found: Following = self.inner.following  # type: ignore[attr-defined]
+        return found
 
     def propose(self, sequences: list[EngineSequence], ks: list[int]) -> Iterable[Draft]:
         return self.inner.propose(sequences, ks)
