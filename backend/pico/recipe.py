@@ -23,7 +23,7 @@ ADAPTER_STEPS = {
     "german": 610,
     "formal": 600,
     "codewords": 1260,
-    "json-large": 1290,
+    "json-large": 1430,
 }
 
 
