@@ -138,6 +138,9 @@ class Speculator:
         Beside prompts nobody sees what drafts cost: drafters that are not cheap are not asked then.
         """
         self._step += 1
+        # Not when a step is measured: those with prompts never are.
+        self._accepted = 0
+        self._verified.clear()
         if self._config.adaptive:
             for follower in self._followers:
                 follower.following.begin_step()
@@ -230,8 +233,6 @@ class Speculator:
         for follower in self._followers:
             if follower.name in self._verified:
                 follower.following.save(saved_s)
-        self._accepted = 0
-        self._verified.clear()
 
     def _learn(self, speculation: _Speculation, rank: int, num_drafted: int, num_accepted: int) -> None:
         acceptance = speculation.acceptances[rank]

@@ -318,3 +318,24 @@ def test_only_of_drafters_that_were_not_asked_a_hard_stretch_is_forgotten(is_che
         sequence.num_computed_tokens += 30
         speculator._wake_step = 0
     assert (acceptance.rate > 0.3) != is_cheap
+
+
+def test_what_is_accepted_beside_prompts_is_no_gain_of_the_next_step() -> None:
+    judged: list[int] = []
+
+    class Judges(Asks):
+        def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> float:
+            judged.append(num_accepted)
+            return 0.0
+
+    config = SpeculativeConfig(drafter="branching", max_tokens=4)
+    drafter = Branching(DraftTree((5, 6), (-1, 0)), is_cheap=True)
+    speculator = Speculator(config, [drafter], Judges())
+    sequence = running([1], [2])
+    speculator.add(sequence)
+    assert speculator.propose(1, has_prompts=True)
+    speculator.observe(sequence, 2, 2)  # the step computes a prompt as well: nobody measures it
+    assert speculator.propose(1)
+    speculator.observe(sequence, 2, 1)
+    speculator.measure(1, 2, 0.01)
+    assert judged == [1]
