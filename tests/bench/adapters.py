@@ -23,6 +23,7 @@ from backend.types import Request, SamplingParams
 from tests.backend.lora.making import Recipe, write_adapter
 from tests.bench import report
 from tests.bench.checkpoints import ensure_checkpoint
+from tests.bench.stopwatch import Seconds, Stopwatch, median_and_quartiles
 
 PICO = Path(__file__).parents[2] / "backend" / "pico" / "weights" / "pico-small"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -72,19 +73,24 @@ def _compare(
         f"{len(all_)} adapters": (served, all_),
         f"base and {len(half) - 1} adapters": (served, half),
     }
-    walls: dict[str, list[float]] = {name: [] for name in cases}
+    found: dict[str, list[Seconds]] = {name: [] for name in cases}
     for _ in range(arguments.rounds):
         for name, (engine, adapters) in cases.items():
-            walls[name].append(_decode(engine, adapters, arguments.sequences, arguments.steps))
-    base = walls["base, no adapters configured"]
+            found[name].append(_decode(engine, adapters, arguments.sequences, arguments.steps))
+    base = found["base, no adapters configured"]
     return [
         {
             "batch": name,
-            "tok/s": arguments.sequences / statistics.median(seconds),
-            "ms/step": 1e3 * statistics.median(seconds),
-            "of base tok/s": statistics.median(b / s for b, s in zip(base, seconds, strict=True)),
+            "tok/s": arguments.sequences / statistics.median(each.wall for each in seconds),
+            "ms/step": 1e3 * statistics.median(each.wall for each in seconds),
+            "of base tok/s": median_and_quartiles(
+                [b.wall / s.wall for b, s in zip(base, seconds, strict=True)]
+            ),
+            "in processor time": median_and_quartiles(
+                [b.processor / s.processor for b, s in zip(base, seconds, strict=True)]
+            ),
         }
-        for name, seconds in walls.items()
+        for name, seconds in found.items()
     ]
 
 
@@ -141,19 +147,19 @@ def _request(name: str, adapter: str, max_tokens: int) -> Request:
     return Request(request_id=name, prompt_token_ids=prompt, params=params, adapter=adapter)
 
 
-def _decode(engine: Engine, adapters: Sequence[str], sequences: int, steps: int) -> float:
-    """Seconds per step in which all sequences decode."""
+def _decode(engine: Engine, adapters: Sequence[str], sequences: int, steps: int) -> Seconds:
+    """How long a step takes in which all sequences decode."""
     for i in range(sequences):
         engine.add(_request(str(i), adapters[i % len(adapters)], 200))
     step_until(engine, lambda: _is_decoding(engine, sequences))
     engine.step()
-    started_s = time.perf_counter()
+    stopwatch = Stopwatch()
     for _ in range(steps):
         engine.step()
-    seconds = (time.perf_counter() - started_s) / steps
+    seconds = stopwatch.read()
     for i in range(sequences):
         engine.abort(str(i))
-    return seconds
+    return Seconds(seconds.wall / steps, seconds.processor / steps)
 
 
 def step_until(engine: Engine, done: Callable[[], bool]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from backend.tokenizer import Tokenizer
 from backend.types import Request, SamplingParams
 from gateway.checkpoints import checkpoint_folder
 from tests.bench import report
+from tests.bench.stopwatch import Stopwatch, median_and_quartiles
 
 PLAIN = "none"
 WITHOUT_WEIGHTS = (PLAIN, "ngram", "suffix", "prediction right", "prediction edited", "prediction wrong")
@@ -35,6 +35,7 @@ class Tally:
     """What one way of drafting gave at one number of streams, by round."""
 
     tokens_per_s: list[float] = field(default_factory=list)
+    tokens_per_processor_s: list[float] = field(default_factory=list)
     drafts: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -129,7 +130,7 @@ def measure(engine: Engine, requests: list[Request], streams: int, tally: Tally)
     """All requests, `streams` at a time."""
     waiting = list(reversed(requests))
     num_tokens = 0
-    began_s = time.perf_counter()
+    stopwatch = Stopwatch()
     running = 0
     while waiting or engine.has_work:
         while waiting and running < streams:
@@ -141,7 +142,9 @@ def measure(engine: Engine, requests: list[Request], streams: int, tally: Tally)
             tally.drafted += output.num_drafted
             tally.accepted += output.num_accepted
             running -= output.finish_reason is not None
-    tally.tokens_per_s.append(num_tokens / (time.perf_counter() - began_s))
+    seconds = stopwatch.read()
+    tally.tokens_per_s.append(num_tokens / seconds.wall)
+    tally.tokens_per_processor_s.append(num_tokens / seconds.processor)
 
 
 def _requests(tokenizer: Tokenizer, arguments: argparse.Namespace) -> Iterator[Request]:
@@ -191,19 +194,19 @@ def _with_prediction(way: str, requests: list[Request], answers: dict[str, list[
 
 
 def _rows(streams: int, tallies: dict[str, Tally]) -> Iterator[report.Row]:
-    base = tallies.get(PLAIN)
     for way, tally in tallies.items():
-        # Rounds are neighbours in time: their quotients are steadier than the quotient of medians.
-        quotients = (
-            [mine / plain for mine, plain in zip(tally.tokens_per_s, base.tokens_per_s, strict=True)]
-            if base
-            else [1.0]
-        )
+        base = tallies.get(PLAIN, tally)
         yield {
             "streams": streams,
             "drafter": way,
             "tok/s": statistics.median(tally.tokens_per_s),
-            "speed-up": statistics.median(quotients),
+            "speed-up": _quotients(tally.tokens_per_s, base.tokens_per_s),
+            "in processor time": _quotients(tally.tokens_per_processor_s, base.tokens_per_processor_s),
             "accepted": tally.accepted / tally.drafted if tally.drafted else None,
             "accepted length": 1 + tally.accepted / tally.drafts if tally.drafts else None,
         }
+
+
+def _quotients(mine: list[float], plain: list[float]) -> str:
+    """Rounds are neighbours in time: their quotients are steadier than the quotient of medians."""
+    return median_and_quartiles([a / b for a, b in zip(mine, plain, strict=True)])

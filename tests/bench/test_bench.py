@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from tests.bench import load
 from tests.bench.gateway import _milliseconds
+from tests.bench.stopwatch import Stopwatch, median_and_quartiles
 from tests.bench.targets import Target, parse_peer
 from tests.e2e.server import free_port
 
@@ -48,6 +50,21 @@ def test_wrk_times(text: str, value: float) -> None:
 def test_peers_are_read_from_the_command_line() -> None:
     peer = parse_peer("other=http://127.0.0.1:9/v1/#gpt some-gateway --port '9'")
     assert peer == Target("other", "http://127.0.0.1:9/v1", "gpt", ("some-gateway", "--port", "9"))
+
+
+def test_a_stopwatch_tells_work_from_waiting() -> None:
+    stopwatch = Stopwatch()
+    threading.Event().wait(0.05)
+    waited = stopwatch.read()
+    assert waited.wall >= 0.05 > waited.processor
+    while stopwatch.read().processor < waited.processor + 0.05:
+        pass
+    assert stopwatch.read().wall >= waited.wall + 0.04
+
+
+def test_quartiles_show_how_far_rounds_lie_apart() -> None:
+    assert median_and_quartiles([1.0, 0.9, 1.1, 2.0, 0.5]) == "1.000 (0.900 to 1.100)"
+    assert median_and_quartiles([1.25]) == "1.250 (1.250 to 1.250)"
 
 
 @pytest.mark.parametrize(
