@@ -72,11 +72,16 @@ class Engine:
         drafters: Iterable[Drafter] = (),
         adapters: AdapterStore | None = None,
         grammars: GrammarCompiler | None = None,
+        work_clock: Callable[[], float] | None = None,
     ) -> None:
-        """`drafters`: those that need a model, beside the built-in ones. `grammars`: None refuses them."""
+        """`drafters`: those that need a model, beside the built-in ones. `grammars`: None refuses them.
+
+        `work_clock` tells what steps cost where drafts are weighed; `clock` unless given.
+        """
         facts = runner.facts
         self._runner = runner
         self._clock = clock
+        self._work_clock = work_clock or clock
         self._vocab_size = facts.vocab_size
         self._eos_token_ids = facts.eos_token_ids
         self.kv = KVManager(
@@ -182,7 +187,7 @@ class Engine:
 
     def _step(self) -> list[StepOutput]:
         """Compute one step. Raises what the runner raised when no request at all could be computed."""
-        started_s = self._clock()
+        started_s, work_started_s = self._clock(), self._work_clock()
         self._last_report = None
         hits_before = self.kv.prefix_hit_tokens_total
         outputs = self._settle_grammars() if self._grammars.has_pending else []
@@ -197,13 +202,13 @@ class Engine:
                 self._grammars.pause()
             return outputs
         done, result = self._run(plan, outputs)
-        now_s = self._clock()
+        now_s, work_s = self._clock(), self._work_clock() - work_started_s
         num_prompt_tokens = self._note_chunks(done, now_s)
         sampled = _sampled(done)
         accepted = self._append_accepted(sampled, result) if done.num_drafts else None
         self.scheduler.commit(done, now_s - started_s, accepted)
         if drafts is not None and not num_prompt_tokens:
-            speculator.measure(len(done.chunks), done.num_drafts, now_s - started_s)
+            speculator.measure(len(done.chunks), done.num_drafts, work_s)
         ttfts_s: list[float] = []
         gaps_s: list[float] = []
         verified: list[tuple[int, int]] = []

@@ -5,7 +5,6 @@ What a draft itself costs is in the time of its step, and LengthPolicy weighs th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
@@ -28,7 +27,7 @@ _GOOD = 2.0
 class Following:
     """Whom to read, and the time that drafts have saved against the time that reading took."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` gives seconds."""
         self.sequences: set[Sequence] = set()  # who may ask for drafts: nobody else need be read
         self.step_s = 0.0  # spent on reading since the present step began

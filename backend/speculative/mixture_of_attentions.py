@@ -21,6 +21,7 @@ from backend.speculative.following import Following
 from backend.speculative.mixture_network import CROSS, SELF, MixtureNetwork
 from backend.speculative.round_kv import Ints, RoundKV, RoundShape, gather, page_table
 from backend.speculative.round_layer import Angles
+from backend.speculative.work_clock import work_clock
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence
 
 MOST_WAITING = 512
@@ -51,7 +52,7 @@ class MixtureDrafter:
 
     def __init__(self, network: MixtureNetwork, storage: KVStorage, target: KVStorage) -> None:
         """`storage`: by `network.kv_layout`, with as many pages as `target`, the target's own."""
-        self.following = Following()
+        self.following = Following(work_clock(target.layers[0].device))
         self._network = network
         self._storage = storage
         self._target_layers = target.layers[len(target.layers) - len(network.target_layers) :]
