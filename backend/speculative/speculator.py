@@ -79,6 +79,7 @@ class Speculator:
         self._pause_steps = FIRST_PAUSE_STEPS
         self._is_vain = False  # in this step nobody's guess was worth verifying
         self._only_cheap = False  # in this step drafters that cost something are not asked
+        self._resting: set[str] = set()  # drafters that have not read along, and so cannot draft
 
     @property
     def has_work(self) -> bool:
@@ -149,6 +150,7 @@ class Speculator:
             return {}
         self._is_vain = False
         self._only_cheap = has_prompts and self._config.adaptive
+        self._resting = {each.name for each in self._followers if each.following.is_resting}
         waiting = asking = self._ready(self._active if is_full else self._constrained)
         drafts: dict[Sequence, Draft] = {}
         if self.constraint is not None:
@@ -265,7 +267,7 @@ class Speculator:
         cheap = [s for s in asked if s.drafters[rank].is_cheap]
         guesses = self._guesses(rank, cheap, [s.limits[rank] for s in cheap])
         found = [(s, guess) for s, guess in zip(cheap, guesses, strict=True) if guess]
-        dear = [] if self._only_cheap else [s for s in asked if not s.drafters[rank].is_cheap]
+        dear = [] if self._only_cheap else [s for s in asked if self._is_dear(s.drafters[rank])]
         candidates = [s for s, _ in found] + dear
         limits = [depth_of(guess) for _, guess in found] + [s.limits[rank] for s in dear]
         ks = self._choose(rank, candidates, limits, num_running)
@@ -286,6 +288,10 @@ class Speculator:
                 drafts[speculation.sequence] = draft
                 speculation.used = rank
         return [s for s in asked if s.sequence not in drafts]
+
+    def _is_dear(self, drafter: Drafter) -> bool:
+        """Whether it is asked only once its length is chosen."""
+        return not drafter.is_cheap and drafter.name not in self._resting
 
     def _choose(
         self, rank: int, candidates: list[_Speculation], limits: list[int], num_running: int

@@ -32,12 +32,14 @@ class Reader:
     def __init__(self) -> None:
         self.clock = Clock()
         self.following = Following(self.clock)
+        self.num_asked = 0
 
     def read(self) -> None:
         with self.following.reading():
             self.clock.now_s += READ_S
 
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
+        self.num_asked += 1
         return [[7] for _ in sequences]
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
@@ -165,3 +167,15 @@ def test_what_others_save_is_not_a_readers() -> None:
         # A grammar's forced tokens are drafts of nobody.
         speculator.measure(1, 1, 0.005)
     assert reader.following.is_resting
+
+
+def test_who_rests_is_not_asked() -> None:
+    reader = Reader()
+    speculator, sequence = speculating(reader)
+    assert speculator.propose(1) == {sequence: [7]}
+    steps_until_rest(reader, 0.0)
+    assert reader.following.is_resting and reader.num_asked == 1
+    assert speculator.propose(1) == {} and reader.num_asked == 1
+    steps_of_rest(reader)
+    found = [speculator.propose(1) for _ in range(8)]  # it may have been put to sleep
+    assert {sequence: [7]} in found and reader.num_asked > 1
