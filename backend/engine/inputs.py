@@ -99,7 +99,8 @@ def _adapter_rows(slots: Ints | None, lengths: Ints, device: torch.device) -> Ad
 @functools.lru_cache(maxsize=4)
 def _same_rows(slots: bytes, device: torch.device) -> AdapterRows:
     """From step to step the same sequences decode: their grouping need not be found anew."""
-    return AdapterRows(np.frombuffer(slots, dtype=np.int64), device)
+    # Copied: Numba compiles anew for an array that cannot be written to.
+    return AdapterRows(np.frombuffer(slots, dtype=np.int64).copy(), device)
 
 
 def _with_drafts(step: PreparedStep) -> PreparedStep:

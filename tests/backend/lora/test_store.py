@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from numba import typeof
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import AdapterError, RequestError
+from backend.kernels.lora import loop
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterLimits
 from backend.models import LoadedModel, load_model
@@ -102,6 +105,21 @@ def test_drafts_are_verified_with_the_adapter(qwen3: Subject) -> None:
     for name, outputs in run(engine, requests).items():
         assert [t for output in outputs for t in output.token_ids] == qwen3.merged[name]
         assert any(len(output.token_ids) > 1 for output in outputs), "some drafts are accepted"
+
+
+def test_the_first_step_finds_the_loop_compiled(qwen3: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, asked = loop.add_rows, []
+
+    def add_rows(*arrays: Any) -> None:  # noqa: ANN401
+        asked.append(tuple(str(typeof(array)) for array in arrays))
+        compiled(*arrays)
+
+    monkeypatch.setattr(loop, "add_rows", add_rows)
+    store = make_store(qwen3.model)
+    (warmed,) = asked
+    digest = store.load_now("all", qwen3.adapters["all"]).digest
+    texts(make_engine(qwen3.config, qwen3.model, store), [ask(name, PROMPT, digest, 4) for name in "ab"])
+    assert len(asked) > 1 and set(asked) == {warmed}
 
 
 def test_the_prefix_tree_keeps_adapters_apart(qwen3: Subject) -> None:
