@@ -10,6 +10,7 @@ from collections.abc import Container
 
 import numpy as np
 
+from backend.kv.manager import pages_for
 from backend.sampling.logits import Ints, RowEdits, TokenCounts
 from backend.sampling.sampler import SamplingBatch
 from backend.types import PAGE_TOKENS, ScheduledChunk, Sequence
@@ -49,8 +50,8 @@ class StateTable:
             pages, known = sequence.pages, num_pages[row]
             if len(pages) > known:
                 self._page_table[row, known : len(pages)] = pages[known:]
-                # What lies behind the chunk's own token is for drafts: it may be another page next time.
-                num_pages[row] = chunk.start // PAGE_TOKENS + 1 if chunk.draft else len(pages)
+                # Pages behind the chunk's own tokens are, or were, for drafts: others may come instead.
+                num_pages[row] = pages_for(chunk.end - len(chunk.draft))
             rows.append(row)
         return np.array(rows, dtype=np.int64)
 

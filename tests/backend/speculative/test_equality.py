@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 
 from backend.config import EngineConfig, SpeculativeConfig
+from backend.engine.base import StepResult
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
+from backend.kv.manager import pages_for
 from backend.layers.step_input import StepInput
 from backend.models import LoadedModel, load_model
 from backend.types import Plan, Request, SamplingParams, StepOutput
@@ -194,3 +197,44 @@ def test_not_a_number_in_a_rejected_draft_harms_nobody(
     monkeypatch.setattr(table, "__call__", poisoned)
     engine = new_engine(model, "stubborn")
     assert answers(run(engine, asked)) == answers(plain)
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_pages_for_drafts_of_a_failed_step_are_not_taken_for_the_sequences_own(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, is_raised: bool
+) -> None:
+    honest = ModelRunner.run
+
+    def failing(self: ModelRunner, plan: Plan) -> StepResult:
+        is_bad = [chunk.sequence.request.request_id.startswith("bad") for chunk in plan.chunks]
+        if is_raised and any(is_bad):
+            raise RuntimeError("this request cannot be computed")
+        result = honest(self, plan)
+        for chunk in plan.chunks:
+            count = pages_for(chunk.end)
+            table = self._table.pages(np.array([chunk.sequence.row]), count)
+            assert table.tolist() == [chunk.sequence.pages[:count]]
+        if any(is_bad):
+            result.is_sound = [not bad and not c.draft for bad, c in zip(is_bad, plan.chunks, strict=True)]
+        return result
+
+    asked = requests(temperature=0.8, max_tokens=50)
+    plain = run(new_engine(model), asked)
+    monkeypatch.setattr(ModelRunner, "run", failing)
+    engine = new_engine(model, "random", k=20)
+    outputs: list[StepOutput] = []
+    waiting = list(asked)
+    for step in range(400):
+        if step % 7 == 0:  # others come and go: pages change hands
+            params = SamplingParams(max_tokens=1)
+            engine.add(Request(request_id=f"bad {step}", prompt_token_ids=[1, 2], params=params))
+            if waiting:
+                engine.add(waiting.pop())
+        outputs += engine.step()
+        engine.scheduler.check_invariants()
+        if not (waiting or engine.has_work):
+            break
+    failed = [output for output in outputs if output.finish_reason == "error"]
+    assert len(failed) > 5 and all(output.request_id.startswith("bad") for output in failed)
+    got = {r.request_id: [o for o in outputs if o.request_id == r.request_id] for r in asked}
+    assert answers(got) == answers(plain)
