@@ -43,6 +43,23 @@ def typed(body: dict[str, Any], kind: type[T]) -> T:
         raise _explain(str(error), body, kind) from None
 
 
+def json_text(value: object, param: str, max_chars: int) -> str:
+    """A field's value as JSON. Raises InvalidRequest when it has more characters, or is nested too deeply."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except RecursionError:
+        raise InvalidRequest(
+            f"'{param}' is nested too deeply. Send a flatter one.", param=param, code="invalid_value"
+        ) from None
+    if len(text) > max_chars:
+        raise InvalidRequest(
+            f"'{param}' has {len(text)} characters as JSON. Send at most {max_chars}.",
+            param=param,
+            code="invalid_value",
+        )
+    return text
+
+
 def _explain(message: str, body: dict[str, Any], kind: type[msgspec.Struct]) -> InvalidRequest:
     at = _AT_PATH.search(message)
     path = at["path"].removesuffix("[...]") if at else ""

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.errors import InvalidRequest
+from gateway.openai.subschemas import LISTS, MAPS, MAX_DEPTH, Path, subschemas
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-MAX_DEPTH = 32
 MAX_PLACE_CHARS = 256
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 
 
 def check_parameters(schema: dict[str, Any], where: str) -> None:
@@ -19,54 +16,45 @@ def check_parameters(schema: dict[str, Any], where: str) -> None:
     kind = schema.get("type", "object")
     if kind != "object":
         raise _wrong(f"{where}.type", "expected 'object': arguments are an object")
-    check_schema(schema, where)
+    for path, node in subschemas(schema):
+        fault = _fault(node, path)
+        if fault is not None:  # only then is the place worth its time: there may be many schemas
+            keyword, expected = fault
+            raise _wrong(where + _place(path) + keyword, expected)
 
 
-def check_schema(schema: object, where: str, depth: int = 0) -> None:
-    """Raise InvalidRequest, naming the place of what is no schema."""
-    if isinstance(schema, bool) and depth:
-        return
-    if not isinstance(schema, dict):
-        raise _wrong(where, "expected an object")
-    if depth > MAX_DEPTH:
-        raise _wrong(where, f"nested more than {MAX_DEPTH} deep")
-    _check_type(schema, where)
-    _check_names(schema, where)
-    for inner, place in _inner(schema, where):
-        check_schema(inner, place, depth + 1)
+def _fault(node: object, path: Path) -> tuple[str, str] | None:
+    """What is wrong with one schema, apart from those inside: the keyword, or "", and what was expected."""
+    if isinstance(node, bool) and path:
+        return None
+    if not isinstance(node, dict):
+        return "", "expected an object"
+    if len(path) > MAX_DEPTH:
+        return "", f"nested more than {MAX_DEPTH} deep"
+    for keyword, value in node.items():
+        expected = _expected(keyword, value)
+        if expected:
+            return f".{keyword}", f"expected {expected}"
+    return None
 
 
-def _check_type(schema: dict[str, Any], where: str) -> None:
-    kind = schema.get("type", "object")
-    for each in kind if isinstance(kind, list) and kind else [kind]:
-        if not isinstance(each, str) or each not in TYPES:
-            raise _wrong(f"{where}.type", f"expected one of {', '.join(TYPES)}")
+def _expected(keyword: str, value: object) -> str:
+    """What should stand there instead of this value; "" where it is good, or where it does not matter."""
+    if keyword == "type":
+        kinds = value if isinstance(value, list) and value else [value]
+        return "" if all(kind in TYPES for kind in kinds) else f"one of {', '.join(TYPES)}"
+    if keyword == "required":
+        is_good = isinstance(value, list) and all(isinstance(name, str) for name in value)
+        return "" if is_good else "an array of strings"
+    if keyword in MAPS:
+        return "" if isinstance(value, dict) else "an object"
+    if keyword == "enum" or keyword in LISTS:
+        return "" if isinstance(value, list) else "an array"
+    return "a string" if keyword == "description" and not isinstance(value, str) else ""
 
 
-def _check_names(schema: dict[str, Any], where: str) -> None:
-    required = schema.get("required", [])
-    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise _wrong(f"{where}.required", "expected an array of strings")
-    if not isinstance(schema.get("enum", []), list):
-        raise _wrong(f"{where}.enum", "expected an array")
-    if not isinstance(schema.get("description", ""), str):
-        raise _wrong(f"{where}.description", "expected a string")
-
-
-def _inner(schema: dict[str, Any], where: str) -> list[tuple[object, str]]:
-    found: list[tuple[object, str]] = []
-    for keyword in _MAPS:
-        named = schema.get(keyword, {})
-        if not isinstance(named, dict):
-            raise _wrong(f"{where}.{keyword}", "expected an object")
-        found += [(inner, f"{where}.{keyword}.{name}") for name, inner in named.items()]
-    for keyword in _LISTS:
-        listed = schema.get(keyword, [])
-        if not isinstance(listed, list):
-            raise _wrong(f"{where}.{keyword}", "expected an array")
-        found += [(inner, f"{where}.{keyword}[{index}]") for index, inner in enumerate(listed)]
-    found += [(schema[key], f"{where}.{key}") for key in _SCHEMAS if key in schema]
-    return found
+def _place(path: Path) -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for step in path for key in step)
 
 
 def _wrong(where: str, what: str) -> InvalidRequest:

@@ -10,11 +10,14 @@ import msgspec
 from msgspec import Meta
 
 from gateway.errors import InvalidRequest
-from gateway.openai.parse import typed
+from gateway.openai.parse import json_text, typed
 from gateway.openai.tool_schema import check_parameters
 from gateway.openai.types import ChatRequest
 
 MAX_TOOLS = 128
+MAX_CHARS = 256 * 1024
+"""Of all tools together, as JSON: what is read of them must not hold up others."""
+
 CHOICES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
@@ -103,6 +106,7 @@ def read_tools(request: ChatRequest) -> ToolChoice | None:
 def _read_definitions(tools: Sequence[object]) -> ToolChoice:
     if not 1 <= len(tools) <= MAX_TOOLS:
         raise _wrong("tools", f"expected 1 to {MAX_TOOLS} tools, got {len(tools)}; leave it out for none")
+    json_text(tools, "tools", MAX_CHARS)
     definitions: dict[str, dict[str, Any]] = {}
     strict = set()
     for index, value in enumerate(tools):
@@ -146,6 +150,10 @@ def _chosen(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
     allowed = _typed(choice, _AllowedChoice, "tool_choice").allowed_tools
     if allowed.mode not in CHOICES[1:]:
         raise _wrong("tool_choice.allowed_tools.mode", "expected 'auto' or 'required'")
+    if len(allowed.tools) > MAX_TOOLS:
+        raise _wrong(
+            "tool_choice.allowed_tools.tools", f"expected at most {MAX_TOOLS}, got {len(allowed.tools)}"
+        )
     names = set()
     for index, value in enumerate(allowed.tools):
         where = f"tool_choice.allowed_tools.tools[{index}]"

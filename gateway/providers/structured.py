@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,7 +9,8 @@ from msgspec import Meta
 
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
-from gateway.openai.parse import typed
+from gateway.openai.parse import json_text, typed
+from gateway.openai.strict_schema import strict_fault
 from gateway.openai.types import ChatRequest, CompletionRequest
 
 MAX_CHOICES = 4096
@@ -113,10 +113,15 @@ def _from_format(given: _Format) -> GrammarSpec:
             code="missing_required_parameter",
         )
     schema = given.json_schema.schema
-    text = _json(schema, "response_format")  # first: it bounds what comes next
-    if given.json_schema.strict:
-        _check_strict(given.json_schema.name, schema)
-    return GrammarSpec(kind="json_schema", text=text, is_exact=bool(given.json_schema.strict))
+    text = json_text(schema, "response_format", MAX_CHARS)  # first: it bounds what comes next
+    is_strict = bool(given.json_schema.strict)
+    if is_strict and (fault := strict_fault(schema)) is not None:
+        raise InvalidRequest(
+            f"Invalid schema for response_format '{given.json_schema.name}': {fault}",
+            param="response_format",
+            code="invalid_json_schema",
+        )
+    return GrammarSpec(kind="json_schema", text=text, is_exact=is_strict)
 
 
 def _from_outputs(given: _Outputs) -> GrammarSpec:
@@ -138,11 +143,11 @@ def _spec(given: _Outputs, param: str) -> GrammarSpec:
     if given.grammar is not None:
         return GrammarSpec(kind="lark", text=given.grammar, param=param)
     if given.choice is not None:
-        return GrammarSpec(kind="choice", text=_json(given.choice, param), param=param)
+        return GrammarSpec(kind="choice", text=json_text(given.choice, param, MAX_CHARS), param=param)
     if isinstance(given.json, str):
         _check_schema_text(given.json, param)
         return GrammarSpec(kind="json_schema", text=given.json, param=param)
-    text = _ANY_OBJECT if given.json is None else _json(given.json, param)
+    text = _ANY_OBJECT if given.json is None else json_text(given.json, param, MAX_CHARS)
     return GrammarSpec(kind="json_schema", text=text, param=param)
 
 
@@ -155,75 +160,3 @@ def _check_schema_text(text: str, param: str) -> None:
             param=param,
             code="invalid_value",
         ) from None
-
-
-def _json(value: object, param: str) -> str:
-    try:
-        text = msgspec.json.encode(value).decode()
-    except RecursionError:
-        raise InvalidRequest(
-            f"'{param}' is nested too deeply. Send a flatter one.", param=param, code="invalid_value"
-        ) from None
-    if len(text) > MAX_CHARS:
-        raise InvalidRequest(
-            f"'{param}' has {len(text)} characters as JSON. Send at most {MAX_CHARS}.", param=param
-        )
-    return text
-
-
-def _check_strict(name: str, schema: dict[str, Any]) -> None:
-    """OpenAI's rules for strict schemas: objects are closed and all their properties required."""
-    if schema.get("type") != "object":
-        raise _invalid(name, (), "schema must be a JSON Schema of 'type: \"object\"'")
-    if "anyOf" in schema:
-        raise _invalid(name, (), "'anyOf' is not permitted at the root")
-    for path, node in _subschemas(schema):
-        kinds = node.get("type")
-        if (
-            "properties" not in node
-            and kinds != "object"
-            and not (isinstance(kinds, list) and "object" in kinds)
-        ):
-            continue
-        if node.get("additionalProperties") is not False:
-            raise _invalid(name, path, "'additionalProperties' is required to be supplied and to be false")
-        required, properties = node.get("required", []), node.get("properties", {})
-        if not isinstance(required, list) or not isinstance(properties, dict):
-            raise _invalid(name, path, "'required' must be an array and 'properties' an object")
-        named = {key for key in required if isinstance(key, str)}
-        missing = [key for key in properties if key not in named]
-        if missing:
-            raise _invalid(
-                name,
-                path,
-                "'required' is required to be supplied and to be an array including every key in properties. "
-                f"Missing {missing[0][:64]!r}",
-            )
-
-
-def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """The schema and every schema inside it, with the path to each."""
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), schema)]
-    while waiting:
-        path, node = waiting.pop()
-        if not isinstance(node, dict):
-            continue
-        yield path, node
-        for key in ("properties", "$defs", "definitions", "patternProperties"):
-            if isinstance(inner := node.get(key), dict):
-                waiting += [((*path, key, name), each) for name, each in inner.items()]
-        for key in ("anyOf", "allOf", "oneOf", "prefixItems"):
-            if isinstance(inner := node.get(key), list):
-                waiting += [((*path, key, str(i)), each) for i, each in enumerate(inner)]
-        waiting += [
-            ((*path, key), node[key]) for key in ("items", "not", "if", "then", "else") if key in node
-        ]
-
-
-def _invalid(name: str, path: tuple[str, ...], what: str) -> InvalidRequest:
-    context = repr(path) if len(repr(path)) < 256 else "(…)"
-    return InvalidRequest(
-        f"Invalid schema for response_format '{name}': In context={context}, {what}.",
-        param="response_format",
-        code="invalid_json_schema",
-    )

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.openai.tools import ToolChoice, read_tools
+from gateway.openai.tools import MAX_CHARS, ToolChoice, read_tools
 from gateway.openai.types import ChatRequest
 
 
@@ -111,6 +111,10 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
         "tool_choice.allowed_tools.tools",
     ),
     (
+        {"tools": [tool()], "tool_choice": allowing("auto", *[tool()] * 129)},
+        "tool_choice.allowed_tools.tools",
+    ),
+    (
         {"tools": [tool()], "tool_choice": allowing("x", tool())},
         "tool_choice.allowed_tools.mode",
     ),
@@ -136,3 +140,19 @@ def test_deep_schemas_are_refused_with_a_short_place() -> None:
     with pytest.raises(InvalidRequest, match="deep") as refused:
         read(tools=[tool(parameters=NESTED)])
     assert len(refused.value.param or "") < 300
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [tool(parameters={"anyOf": [{}] * 900_000})],
+        [tool(f"f{i}", parameters={"properties": {f"p{j}": {} for j in range(300)}}) for i in range(100)],
+        [tool(description="x" * MAX_CHARS)],
+        [tool(), ["x" * MAX_CHARS]],
+    ],
+    ids=["wide", "together", "text", "no tool"],
+)
+def test_what_is_long_to_read_is_refused_unread(tools: list[Any]) -> None:
+    with pytest.raises(InvalidRequest, match=f"at most {MAX_CHARS}") as refused:
+        read(tools=tools)
+    assert (refused.value.param, refused.value.code) == ("tools", "invalid_value")
