@@ -24,6 +24,7 @@ from backend.lora.adapter_config import AdapterConfig, read_config
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
+_BASE_WEIGHT = ".base_layer.weight"
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _HEADER_BYTES = 1 << 22
 """Room for names and shapes in a file of the greatest size that the base model allows."""
@@ -47,7 +48,7 @@ def read_adapter(folder: Path, sites: Sites, max_rank: int, dtype: torch.dtype) 
     """Raises AdapterError, which names the file, the tensor, what is wrong and what to do."""
     config = read_config(folder)
     path = folder / WEIGHTS_FILE
-    tensors = _load(path, sites, max_rank)
+    tensors = _without_base(path, _load(path, sites, max_rank), sites, config.base)
     pairs = _pairs(path, tensors, sites, config.base)
     factors = {
         module: _factors(path, config, module, pair, (sites[module], max_rank, dtype))
@@ -64,6 +65,7 @@ def read_adapter(folder: Path, sites: Sites, max_rank: int, dtype: torch.dtype) 
 
 def _load(path: Path, sites: Sites, max_rank: int) -> dict[str, Tensor]:
     limit = sum((s.in_features + s.columns) * max_rank * 4 for s in sites.values()) + _HEADER_BYTES
+    limit += max(s.in_features * s.columns * 4 for s in sites.values())  # the head's own weights
     try:
         with path.open("rb") as file:
             content = file.read(limit + 1)
@@ -84,6 +86,17 @@ def _load(path: Path, sites: Sites, max_rank: int) -> dict[str, Tensor]:
         return load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise AdapterError(f"{path} is not a complete safetensors file ({error}); save it again") from None
+
+
+def _without_base(path: Path, tensors: Mapping[str, Tensor], sites: Sites, base: str) -> dict[str, Tensor]:
+    """Without the base's own weights, of which PEFT saves the head's beside an adapter of the head."""
+    kept = dict(tensors)
+    for name, tensor in tensors.items():
+        site = sites.get(name.removeprefix(_PREFIX).removesuffix(_BASE_WEIGHT))
+        if site is not None and name.endswith(_BASE_WEIGHT):
+            _check_shape(path, name, tensor, (site.columns, site.in_features), base)
+            del kept[name]
+    return kept
 
 
 def _pairs(
@@ -129,13 +142,7 @@ def _factors(
         )
     wanted = ((rank, site.in_features), (site.columns, rank))
     for side, tensor, shape in zip("AB", pair, wanted, strict=True):
-        name = f"{module}.lora_{side}.weight"
-        if tuple(tensor.shape) != shape:
-            trained_on = f" {config.base!r}" if config.base else ""
-            raise AdapterError(
-                f"{path}: {name!r} has shape {list(tensor.shape)}, but rank and base model imply "
-                f"{list(shape)}; load it on the base that it was trained on{trained_on}"
-            )
+        _check_shape(path, f"{module}.lora_{side}.weight", tensor, shape, config.base)
     down, up = pair
     scaled = (up.float() * config.scale_of(module, rank)).T.to(dtype).contiguous()
     kept = down.to(dtype).contiguous()
@@ -146,6 +153,15 @@ def _factors(
                 "train it again"
             )
     return kept, scaled
+
+
+def _check_shape(path: Path, name: str, tensor: Tensor, shape: tuple[int, int], base: str) -> None:
+    if tuple(tensor.shape) != shape:
+        trained_on = f" {base!r}" if base else ""
+        raise AdapterError(
+            f"{path}: {name!r} has shape {list(tensor.shape)}, but rank and base model imply "
+            f"{list(shape)}; load it on the base that it was trained on{trained_on}"
+        )
 
 
 def _digest(config: AdapterConfig, tensors: Mapping[str, Tensor]) -> str:

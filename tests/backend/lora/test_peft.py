@@ -1,0 +1,69 @@
+"""Folders that PEFT itself saves: what is read adds to the weights what PEFT adds when it merges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from backend.errors import AdapterError
+from backend.lora.adapters import WEIGHTS_FILE, read_adapter
+from backend.models import LoadedModel, load_model
+from tests.backend.lora.making import checkpoint
+
+# PEFT warns of the weights that it saves, and asks transformers for a property under its former name.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning"),
+]
+
+
+def save(family: str, folder: Path, targets: list[str]) -> LoadedModel:
+    """A random base, which is returned; folders `base`, `adapter`, and `merged` with both."""
+    config = checkpoint(family, folder / "base")
+    model = AutoModelForCausalLM.from_pretrained(config.checkpoint)
+    lora = LoraConfig(r=3, lora_alpha=5, target_modules=targets, init_lora_weights=False)
+    adapted = get_peft_model(model, lora)
+    adapted.save_pretrained(folder / "adapter")
+    adapted.merge_and_unload().save_pretrained(folder / "merged")
+    return load_model(config)
+
+
+@pytest.mark.parametrize(
+    ("family", "targets"),
+    [("llama", ["q_proj", "down_proj", "lm_head"])],
+)
+def test_adds_what_peft_adds(family: str, targets: list[str], tmp_path: Path) -> None:
+    model = save(family, tmp_path, targets)
+    adapter = read_adapter(tmp_path / "adapter", model.sites, 8, torch.float32)
+    base, merged = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "merged"))
+    changed = {name for name, weight in merged.items() if not torch.equal(weight, base[name])}
+    assert changed == {f"{module}.weight" for module in adapter.factors}
+    for module, (down, up) in adapter.factors.items():
+        name = f"{module}.weight"
+        torch.testing.assert_close(base[name] + up.T @ down, merged[name])
+
+
+def test_a_head_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    """Beside an adapter of the head PEFT saves the head's own weights."""
+    model = save("llama", tmp_path, ["lm_head"])
+    path = tmp_path / "adapter" / WEIGHTS_FILE
+    tensors = load_file(path)
+    name = "base_model.model.lm_head.base_layer.weight"
+    tensors[name] = tensors[name][:-1].contiguous()
+    save_file(tensors, path)
+    with pytest.raises(AdapterError, match=rf"'{name}' has shape \[198, 64\], but .* \[199, 64\]"):
+        read_adapter(path.parent, model.sites, 8, torch.float32)
+
+
+def test_the_heads_own_weights_do_not_count_as_the_adapters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save("llama", tmp_path, ["lm_head"])
+    monkeypatch.setattr("backend.lora.adapters._HEADER_BYTES", 1 << 10)
+    adapter = read_adapter(tmp_path / "adapter", model.sites, 3, torch.float32)
+    assert adapter.num_bytes == 3 * (199 + 64) * 4
