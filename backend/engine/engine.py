@@ -18,7 +18,7 @@ from backend.engine.base import Runner, StepResult
 from backend.engine.checks import check_request
 from backend.engine.grammars import Grammars, advance_drafts
 from backend.engine.report import RequestTrace, StepReport
-from backend.errors import RequestError
+from backend.errors import AdapterError, RequestError
 from backend.kv.manager import KVManager
 from backend.lora.store import AdapterStore
 from backend.scheduler.config import SchedulerConfig
@@ -302,8 +302,9 @@ class Engine:
                 continue
             done.append(chunk)
             _append(merged, result)
-        self._num_failed_steps = 0 if done else self._num_failed_steps + 1
-        if not done and (len(plan.chunks) > 1 or self._num_failed_steps == _MAX_FAILED_STEPS):
+        is_broken = not done and not isinstance(error, AdapterError)  # that one breaks nothing else
+        self._num_failed_steps = self._num_failed_steps + 1 if is_broken else 0
+        if is_broken and (len(plan.chunks) > 1 or self._num_failed_steps == _MAX_FAILED_STEPS):
             raise error
         outputs += [self._fail(sequence, _FAILED) for sequence in failed]
         return Plan(done, plan.preempted), merged

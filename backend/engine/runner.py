@@ -57,7 +57,7 @@ class ModelRunner:
     def run(self, plan: Plan) -> StepResult:
         """One forward pass and one draw."""
         if self._adapters is not None:
-            self._adapters.fill()
+            self._adapters.fill(plan)
         step = prepare(plan, self._table, self._model.device)
         layers: list[Tensor] = []
         wants_layers = any(observer.wants_layers for observer in self.observers)

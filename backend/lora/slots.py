@@ -8,7 +8,7 @@ are given away. So a turn serves a batch, and an adapter is copied once per turn
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from backend.types import Sequence
@@ -59,9 +59,9 @@ class AdapterSlots:
         return list(self._place)
 
     @property
-    def pending(self) -> list[str]:
-        """Adapters that were given a slot and are not copied into it yet."""
-        return list(self._loads.values())
+    def pending(self) -> Mapping[int, str]:
+        """Slots with an adapter that is not copied into them yet, until `filled` says so."""
+        return self._loads
 
     @property
     def num_pinned(self) -> int:
@@ -125,10 +125,9 @@ class AdapterSlots:
             self._num_pins -= 1
             sequence.adapter_slot = -1
 
-    def take_loads(self) -> dict[int, str]:
-        """Slots whose weights must be copied before the next step, and forget them."""
-        loads, self._loads = self._loads, {}
-        return loads
+    def filled(self, index: int) -> None:
+        """The slot's adapter was copied into it."""
+        del self._loads[index]
 
     def forget(self, adapter: str) -> None:
         """The adapter exists no longer; nobody uses it."""

@@ -22,6 +22,7 @@ from backend.layers.linear import Linear
 from backend.lora.adapters import Adapter, Sites, read_adapter
 from backend.lora.info import AdapterInfo
 from backend.lora.slots import AdapterSlots
+from backend.types import Plan
 
 logger = logging.getLogger(__name__)
 
@@ -170,10 +171,21 @@ class AdapterStore:
         futures = [call[0] for call in self._loading] + list(self._reading.values())
         wait(futures, timeout_s, return_when="FIRST_COMPLETED")
 
-    def fill(self) -> None:
-        """Copy adapters into the slots that they were given. Call before a step is computed."""
-        for slot, digest in self.slots.take_loads().items():
-            self._place(slot, self._host[digest])
+    def fill(self, plan: Plan) -> None:
+        """Copy the adapters of these sequences into their slots. Call before a step is computed.
+
+        Raises AdapterError where memory is short. The next step that needs the adapter tries again; others
+        do not suffer from it.
+        """
+        pending = self.slots.pending
+        if not pending:
+            return
+        for slot in {chunk.sequence.adapter_slot for chunk in plan.chunks} & pending.keys():
+            try:
+                self._place(slot, self._host[pending[slot]])
+            except (torch.OutOfMemoryError, MemoryError) as error:
+                raise AdapterError(f"no memory on {self._device} for adapter {pending[slot]}") from error
+            self.slots.filled(slot)
 
     def close(self) -> None:
         """End the reading thread."""
@@ -261,7 +273,7 @@ class AdapterStore:
         """Drop what was not used for longest: neither awaited by a request nor the only copy of its kind."""
         if self._host_bytes <= self._limits.host_bytes:
             return
-        pending = set(self.slots.pending)
+        pending = set(self.slots.pending.values())
         resident = set(self.slots.resident) - pending
         for digest in list(self._host):
             if self._host_bytes <= self._limits.host_bytes:
@@ -302,13 +314,16 @@ class AdapterStore:
             site = self._sites[module]
             moved = (down.to(self._device), up.to(self._device))
             by_layer.setdefault(site.linear, {})[site.part] = moved
-        for linear in self._placed.pop(slot, set()) - by_layer.keys():
+        placed = self._placed.setdefault(slot, set())  # true at any time: each of these calls may fail
+        for linear in placed - by_layer.keys():
             assert linear.adapters is not None
             linear.adapters.clear(slot)
+            placed.remove(linear)
         for linear, parts in by_layer.items():
             rank = max(len(down) for down, _ in parts.values())
-            self._weights(linear, rank).put(slot, parts)
-        self._placed[slot] = set(by_layer)
+            weights = self._weights(linear, rank)
+            placed.add(linear)
+            weights.put(slot, parts)
 
     def _weights(self, linear: Linear, rank: int) -> SlotWeights:
         """A layer's slots, made when the first adapter needs them, and with room for its rank."""

@@ -60,14 +60,16 @@ def test_a_slot_is_shared_and_stays_pinned_while_it_is_used() -> None:
     first, second, _ = house.ask("a"), house.ask("a"), house.ask("b")
     house.admit()
     assert house.names() == ["a", "a"] and first.adapter_slot == second.adapter_slot == 0
-    assert house.slots.take_loads() == {0: "a"} and house.slots.take_loads() == {}
+    assert house.slots.pending == {0: "a"}
+    house.slots.filled(0)
+    assert house.slots.pending == {}
     house.finish(first)
     house.admit()
     assert house.names() == ["a"] and house.slots.is_contended
     house.finish(second)
     house.admit()
     assert house.names() == ["b"] and not house.slots.is_contended
-    assert house.slots.take_loads() == {0: "b"} and house.slots.loads_total == 2
+    assert house.slots.pending == {0: "b"} and house.slots.loads_total == 2
 
 
 def test_newcomers_do_not_starve_who_waits_for_a_slot() -> None:
