@@ -10,7 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from backend.tokenizer.tool_use import ToolUse
+from backend.types import GrammarSpec
 from gateway.openai.tools import ToolChoice
 from gateway.tool_calls.hermes import CLOSE_TAG, HERMES, OPEN_TAG
 from gateway.tool_calls.llama_json import LLAMA_JSON
@@ -28,11 +31,11 @@ def can_enforce(syntax: Syntax, use: ToolUse) -> bool:
 
 
 def call_grammar(
-    syntax: Syntax, choice: ToolChoice, token_id: TokenId, content: Mapping[str, Any] | None = None
+    syntax: Syntax, choice: ToolChoice, token_id: TokenId, content: GrammarSpec | None = None
 ) -> str:
     """Lark text. `token_id` gives the id of a special token, None when the text is none.
 
-    An answer without calls is a JSON document of the schema `content`, or any text.
+    An answer without calls is a JSON document as `content` says, or any text.
     """
     mark = {HERMES.name: OPEN_TAG, MISTRAL.name: MARK}.get(syntax.name, "")
     lines = [
@@ -43,7 +46,8 @@ def call_grammar(
     if choice.is_required:
         start = ["start: calls"]
     elif content is not None:
-        start = ["start: calls | content", f"content: {_json_rule(content, is_exact=False)}"]
+        schema = msgspec.json.decode(content.text, type=dict[str, Any])
+        start = ["start: calls | content", f"content: {_json_rule(schema, is_exact=content.is_exact)}"]
     else:
         start = _free(mark, token_id)
     return "\n".join([*start, *lines])

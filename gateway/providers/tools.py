@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from backend.tokenizer.tool_use import ToolUse
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
@@ -40,16 +38,13 @@ class Tools:
         choice = self.choice
         if asked is None and not choice.is_required and not choice.strict:
             return None
-        content = None
-        if asked is not None:
-            if asked.kind != "json_schema":
-                raise InvalidRequest(
-                    f"'{asked.param}' and 'tools' exclude each other, unless it is JSON. Send one.",
-                    param=asked.param,
-                    code="invalid_value",
-                )
-            content = msgspec.json.decode(asked.text, type=dict[str, Any])
-        text = call_grammar(self.syntax, choice, token_id, content)
+        if asked is not None and asked.kind != "json_schema":
+            raise InvalidRequest(
+                f"'{asked.param}' and 'tools' exclude each other, unless it is JSON. Send one.",
+                param=asked.param,
+                code="invalid_value",
+            )
+        text = call_grammar(self.syntax, choice, token_id, asked)
         param = choice.param if choice.is_required or asked is None else asked.param
         return GrammarSpec(kind="lark", text=text, param=param)
 

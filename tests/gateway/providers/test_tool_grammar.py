@@ -27,7 +27,8 @@ SCHEMA = {
     "additionalProperties": False,
     "$defs": {"text": {"type": "string"}},
 }
-CONTENT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+CONTENT_SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+CONTENT = GrammarSpec(kind="json_schema", text=json.dumps(CONTENT_SCHEMA))
 GOOD, BAD = {"a": 1, "b": 'x"}'}, {"a": "x", "b": "y"}
 
 
@@ -61,7 +62,7 @@ def choice(**fields: Any) -> ToolChoice:  # noqa: ANN401
 def test_the_grammar_allows_what_was_asked_for(
     tokenizer: Tokenizer, vocabulary: Vocabulary, syntax: str, is_special: bool, has_thought: bool
 ) -> None:
-    def allowed(text: str, tools: ToolChoice, content: dict[str, Any] | None = None) -> bool:
+    def allowed(text: str, tools: ToolChoice, content: GrammarSpec | None = None) -> bool:
         token_id = tokenizer.special_id if is_special else lambda _: None
         grammar = call_grammar(SYNTAXES[syntax], tools, token_id, content)
         spec = GrammarSpec(kind="lark", text=grammar, thought="inside" if has_thought else "none")
@@ -105,6 +106,17 @@ def test_strict_functions_refuse_what_others_ignore(
         grammar = call_grammar(SYNTAXES["hermes"], tools, lambda _: None)
         text = automaton_text(GrammarSpec(kind="lark", text=grammar), vocabulary)
         assert LLMatcher(vocabulary.automata, read(text)).is_error() == bool(strict)
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_a_strict_answer_beside_tools_is_as_strict_as_without(vocabulary: Vocabulary, is_exact: bool) -> None:
+    schema = CONTENT_SCHEMA | {"properties": {"x": {"type": "array", "uniqueItems": True}}}
+    content = GrammarSpec(kind="json_schema", text=json.dumps(schema), is_exact=is_exact)
+    grammar = call_grammar(SYNTAXES["hermes"], choice(), lambda _: None, content)
+    text = automaton_text(GrammarSpec(kind="lark", text=grammar), vocabulary)
+    matcher = LLMatcher(vocabulary.automata, read(text))
+    assert matcher.is_error() == is_exact
+    assert ("uniqueItems" in matcher.get_error()) == is_exact
 
 
 def test_there_is_no_grammar_for_what_models_write_in_other_ways() -> None:
