@@ -19,7 +19,7 @@ MAX_CHARS = 256 * 1024
 """Of all tools together, as JSON: what is read of them must not hold up others."""
 
 CHOICES = ("none", "auto", "required")
-_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class _Function(msgspec.Struct, forbid_unknown_fields=True):

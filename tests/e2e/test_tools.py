@@ -98,6 +98,15 @@ def test_a_call_can_be_required(client: openai.OpenAI, temperature: float) -> No
     assert name == "weather" and isinstance(arguments["city"], str)
 
 
+def test_a_function_without_parameters_is_called_without_arguments(client: openai.OpenAI) -> None:
+    clock: Any = {"type": "function", "function": {"name": "clock", "description": "Tell the time."}}
+    for temperature in (0, 1.5):
+        name, arguments, _ = call_of(
+            client, SUM, tools=[clock], tool_choice="required", temperature=temperature, seed=3
+        )
+        assert (name, arguments) == ("clock", {})
+
+
 def test_strict_arguments_fit_their_schema(client: openai.OpenAI) -> None:
     strict = json.loads(json.dumps(CALCULATOR))
     strict["function"]["strict"] = True

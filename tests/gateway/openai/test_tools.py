@@ -11,6 +11,8 @@ from gateway.errors import InvalidRequest
 from gateway.openai.tools import MAX_CHARS, ToolChoice, read_tools
 from gateway.openai.types import ChatRequest
 
+NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+
 
 def tool(name: str = "add", **function: Any) -> dict[str, Any]:  # noqa: ANN401
     return {"type": "function", "function": {"name": name, **function}}
@@ -38,10 +40,20 @@ def test_definitions_are_as_templates_read_them() -> None:
     assert found is not None
     assert found.definitions == [
         {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": schema}},
-        {"type": "function", "function": {"name": "b", "parameters": {"type": "object", "properties": {}}}},
+        {"type": "function", "function": {"name": "b", "parameters": NO_PARAMETERS}},
     ]
     assert found.strict == frozenset(["add"])
     assert (found.names, found.is_required) == (["add", "b"], False)
+
+
+@pytest.mark.parametrize("left_out", [{}, {"parameters": None}, {"parameters": {}}])
+@pytest.mark.parametrize("strict", [None, False, True])
+def test_without_parameters_there_are_no_arguments(left_out: dict[str, Any], strict: bool | None) -> None:
+    found = read(tools=[tool("clock", strict=strict, **left_out)])
+    assert found is not None and found.parameters == {"clock": NO_PARAMETERS}
+    open_schema = {"type": "object"}
+    found = read(tools=[tool("look_up", parameters=open_schema)])
+    assert found is not None and found.parameters == {"look_up": open_schema}
 
 
 def test_choices() -> None:
