@@ -23,6 +23,7 @@ from backend.sampling.logits import RowEdits, apply_edits, ban_tokens
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler
 from backend.speculative.base import StepObserver
+from backend.speculative.rests import Rests
 from backend.speculative.verify import Verdict, detours, verify
 from backend.structured.mask import apply_grammars
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogprobs
@@ -42,6 +43,7 @@ class ModelRunner:
         self._model = model
         self._adapters = adapters
         self.observers: list[StepObserver] = []
+        self._rests = Rests()  # of observers that failed
         self._storage = storage
         self._facts = facts
         self._table = StateTable(max_running, facts.max_model_tokens, facts.eos_token_ids)
@@ -71,8 +73,8 @@ class ModelRunner:
                 rows = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
             result = self._sample(step, [*layers, hidden], self._model.logits(rows, self._head_rows(step)))
             unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
-        for observer in self.observers:
-            observer.see(plan, step.step_input, layers, hidden)
+        if self.observers:
+            self._show(plan, step, layers, hidden)
         result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
         if unsound:
             self._scrub([chunk for chunk in plan.chunks if chunk.sequence in unsound])
@@ -120,6 +122,16 @@ class ModelRunner:
             self._hand_out_prompt_scores(step, result)
         table.count(rows, token_ids, kept)  # last: a step that failed before is run again
         return result
+
+    def _show(self, plan: Plan, step: PreparedStep, layers: list[Tensor], hidden: Tensor) -> None:
+        """Let observers see. What is drawn stands, so a failure of theirs must not fail the step."""
+        self._rests.begin_step()
+        resting = self._rests.names
+        for observer in self.observers:
+            name = type(observer).__name__
+            if name not in resting:
+                with self._rests.attempt(name):
+                    observer.see(plan, step.step_input, layers, hidden)
 
     def _straighten(self, step: PreparedStep, verdict: Verdict, streams: list[Tensor]) -> None:
         """Bring accepted nodes of trees, in KV memory and in `streams`, to where a chain would have them."""

@@ -11,6 +11,7 @@ from backend.speculative.acceptance import Acceptance, prior_acceptance
 from backend.speculative.adaptive import LengthPolicy
 from backend.speculative.base import DraftConstraint, Drafter
 from backend.speculative.following import Follower
+from backend.speculative.rests import Rests
 from backend.speculative.tree import depth_of, first_tokens, level_sizes, shorten
 from backend.types import Draft, DraftTree, Request, Sequence, SequenceStatus
 
@@ -79,7 +80,8 @@ class Speculator:
         self._pause_steps = FIRST_PAUSE_STEPS
         self._is_vain = False  # in this step nobody's guess was worth verifying
         self._only_cheap = False  # in this step drafters that cost something are not asked
-        self._resting: set[str] = set()  # drafters that have not read along, and so cannot draft
+        self._rests = Rests()  # of drafters that failed
+        self._resting: set[str] = set()  # these, and who has not read along and so cannot draft
 
     @property
     def has_work(self) -> bool:
@@ -139,6 +141,7 @@ class Speculator:
         Beside prompts nobody sees what drafts cost: drafters that are not cheap are not asked then.
         """
         self._step += 1
+        self._rests.begin_step()
         # Not when a step is measured: those with prompts never are.
         self._accepted = 0
         self._verified.clear()
@@ -150,7 +153,8 @@ class Speculator:
             return {}
         self._is_vain = False
         self._only_cheap = has_prompts and self._config.adaptive
-        self._resting = {each.name for each in self._followers if each.following.is_resting}
+        unread = {each.name for each in self._followers if each.following.is_resting}
+        self._resting = unread | self._rests.names
         waiting = asking = self._ready(self._active if is_full else self._constrained)
         drafts: dict[Sequence, Draft] = {}
         if self.constraint is not None:
@@ -201,7 +205,8 @@ class Speculator:
         if speculation is None or speculation.used < 0:
             return
         drafter = speculation.drafters[speculation.used]
-        drafter.observe(sequence, num_drafted, num_accepted)
+        with self._rests.attempt(drafter.name):
+            drafter.observe(sequence, num_drafted, num_accepted)
         self._accepted += num_accepted
         self._verified.add(drafter.name)
         self._learn(speculation, speculation.used, num_drafted + speculation.declined, num_accepted)
@@ -220,7 +225,8 @@ class Speculator:
             return
         speculation.shadow.clear()
         for drafter in speculation.drafters:
-            drafter.forget(sequence)
+            with self._rests.attempt(drafter.name):
+                drafter.forget(sequence)
         if sequence.status is SequenceStatus.FINISHED:
             del self._active[sequence]
             self._constrained.pop(sequence, None)
@@ -264,10 +270,11 @@ class Speculator:
 
         Cheap drafters are asked before the lengths are chosen: where they have no guess there is no choice.
         """
-        cheap = [s for s in asked if s.drafters[rank].is_cheap]
+        able = [s for s in asked if s.drafters[rank].name not in self._resting]
+        cheap = [s for s in able if s.drafters[rank].is_cheap]
         guesses = self._guesses(rank, cheap, [s.limits[rank] for s in cheap])
         found = [(s, guess) for s, guess in zip(cheap, guesses, strict=True) if guess]
-        dear = [] if self._only_cheap else [s for s in asked if self._is_dear(s.drafters[rank])]
+        dear = [] if self._only_cheap else [s for s in able if not s.drafters[rank].is_cheap]
         candidates = [s for s, _ in found] + dear
         limits = [depth_of(guess) for _, guess in found] + [s.limits[rank] for s in dear]
         ks = self._choose(rank, candidates, limits, num_running)
@@ -288,10 +295,6 @@ class Speculator:
                 drafts[speculation.sequence] = draft
                 speculation.used = rank
         return [s for s in asked if s.sequence not in drafts]
-
-    def _is_dear(self, drafter: Drafter) -> bool:
-        """Whether it is asked only once its length is chosen."""
-        return not drafter.is_cheap and drafter.name not in self._resting
 
     def _choose(
         self, rank: int, candidates: list[_Speculation], limits: list[int], num_running: int
@@ -318,7 +321,7 @@ class Speculator:
         guesses: list[Draft] = [[]] * len(asked)
         for name, indices in by_drafter.items():
             sequences = [asked[index].sequence for index in indices]
-            found = self._drafters[name].propose(sequences, [ks[index] for index in indices])
+            found = self._propose(self._drafters[name], sequences, [ks[index] for index in indices])
             for index, guess in zip(indices, found, strict=True):
                 if guess and self.constraint is not None:
                     guess = _allowed(self.constraint, asked[index].sequence, guess)
@@ -326,6 +329,19 @@ class Speculator:
                     self._prior(name).places.observe_sizes(level_sizes(guess), ks[index])
                 guesses[index] = shorten(guess, ks[index])
         return guesses
+
+    def _propose(self, drafter: Drafter, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
+        """What the drafter says: nothing when it fails, and then it is to keep nothing of anybody either."""
+        found: list[Draft] = []
+        with self._rests.attempt(drafter.name):
+            found = list(drafter.propose(sequences, ks))
+        if found:
+            return found
+        for speculation in self._active.values():
+            if drafter in speculation.drafters:
+                with self._rests.attempt(drafter.name):
+                    drafter.forget(speculation.sequence)
+        return [[] for _ in sequences]
 
     def _settle_shadow(self, speculation: _Speculation) -> None:
         """Learn from guesses that were not verified whether they would have been right."""

@@ -180,6 +180,24 @@ def test_observers_see_every_token_of_a_step(model: LoadedModel) -> None:
     assert all(planned == seen for planned, seen in watcher.sizes) and len(watcher.sizes) > 5
 
 
+def test_an_observer_that_fails_changes_nothing(model: LoadedModel) -> None:
+    class Blind:
+        wants_layers = False
+        num_asked = 0
+
+        def see(self, plan: Plan, step: StepInput, layers: list[torch.Tensor], hidden: torch.Tensor) -> None:
+            self.num_asked += 1
+            raise MemoryError("nothing left")
+
+    asked = requests(temperature=0.8, frequency_penalty=0.5)  # a step computed twice counts tokens twice
+    engine, blind = new_engine(model), Blind()
+    plain = answers(run(engine, asked))
+    assert isinstance(engine._runner, ModelRunner)
+    engine._runner.observers.append(blind)
+    assert answers(run(engine, asked)) == plain
+    assert blind.num_asked == 1
+
+
 def test_not_a_number_in_a_rejected_draft_harms_nobody(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
