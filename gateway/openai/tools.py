@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from gateway.errors import InvalidRequest
 from gateway.openai.parse import json_text, typed
+from gateway.openai.strict_schema import strict_fault
 from gateway.openai.tool_schema import check_parameters
 from gateway.openai.types import ChatRequest
 
@@ -120,8 +121,19 @@ def _read_definitions(tools: Sequence[object]) -> ToolChoice:
         plain["parameters"] = function.parameters or _NO_PARAMETERS
         definitions[function.name] = {"type": "function", "function": plain}
         if function.strict:
+            _check_strict(function, f"{where}.function.parameters")
             strict.add(function.name)
     return ToolChoice(list(definitions.values()), frozenset(strict))
+
+
+def _check_strict(function: _Function, where: str) -> None:
+    fault = strict_fault(function.parameters) if function.parameters else None
+    if fault is not None:
+        raise InvalidRequest(
+            f"Invalid schema for function {function.name!r}: {fault}",
+            param=where,
+            code="invalid_function_parameters",
+        )
 
 
 def _read_function(value: object, where: str) -> _Function:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from enum import Enum
+from typing import Any, Literal
 
 import msgspec
+import openai
 import pytest
+from pydantic import BaseModel, Field
 
 from gateway.errors import InvalidRequest
 from gateway.openai.tools import MAX_CHARS, ToolChoice, read_tools
 from gateway.openai.types import ChatRequest
 
 NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+CLOSED = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 
 
 def tool(name: str = "add", **function: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -34,7 +44,7 @@ def choose(**fields: Any) -> ToolChoice:  # noqa: ANN401
 
 
 def test_definitions_are_as_templates_read_them() -> None:
-    schema = {"type": "object", "properties": {"a": {"type": ["integer", "null"]}}, "required": ["a"]}
+    schema = CLOSED | {"properties": {"a": {"type": ["integer", "null"]}}}
     tools = [tool(description="Adds.", parameters=schema, strict=True), tool("b", parameters=None)]
     found = read(tools=tools)
     assert found is not None
@@ -168,3 +178,60 @@ def test_what_is_long_to_read_is_refused_unread(tools: list[Any]) -> None:
     with pytest.raises(InvalidRequest, match=f"at most {MAX_CHARS}") as refused:
         read(tools=tools)
     assert (refused.value.param, refused.value.code) == ("tools", "invalid_value")
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (CLOSED | {"type": None}, 'type: "object"'),
+        (CLOSED | {"anyOf": [CLOSED]}, "'anyOf' is not permitted at the root"),
+        (CLOSED | {"additionalProperties": True}, "context=(), 'additionalProperties' is required"),
+        (CLOSED | {"required": []}, "Missing 'a'"),
+        (
+            CLOSED | {"properties": {"a": {"anyOf": [{"type": "null"}, {"type": "object"}]}}},
+            "context=('properties', 'a', 'anyOf', '1'), 'additionalProperties'",
+        ),
+    ],
+)
+def test_strict_functions_follow_the_documented_rules(schema: dict[str, Any], words: str) -> None:
+    schema = {key: value for key, value in schema.items() if value is not None}
+    with pytest.raises(InvalidRequest) as refused:
+        read(tools=[tool("look_up"), tool(parameters=schema, strict=True)])
+    assert refused.value.message.startswith("Invalid schema for function 'add': ")
+    assert words in refused.value.message
+    assert (refused.value.param, refused.value.code) == (
+        "tools[1].function.parameters",
+        "invalid_function_parameters",
+    )
+    assert read(tools=[tool(parameters=schema, strict=False)]) is not None
+
+
+class Nothing(BaseModel):
+    """No parameters."""
+
+
+class Unit(Enum):
+    METRE = "m"
+    FOOT = "ft"
+
+
+class Leaf(BaseModel):
+    name: str = Field(description="Its name.")
+    inner: list[Leaf]
+    beside: Leaf | None = None
+
+
+class Length(BaseModel):
+    """With what pydantic makes of nested, optional and listed fields."""
+
+    unit: Unit = Field(description="Of the number.")
+    number: float | int
+    tag: Literal["a", "b"] | None = None
+    leaves: list[Leaf] = Field(max_length=3)
+    leaf: Leaf = Field(description="Another one.")
+
+
+@pytest.mark.parametrize("model", [Nothing, Leaf, Length])
+def test_what_the_official_client_makes_of_models_is_strict(model: type[BaseModel]) -> None:
+    found = read(tools=[openai.pydantic_function_tool(model)])
+    assert found is not None and found.strict == {model.__name__}
