@@ -73,6 +73,10 @@ class AdapterSlots:
         """A running sequence has an adapter."""
         return self._num_pins > 0
 
+    def has(self, adapter: str) -> bool:
+        """It lies in a slot, or is about to."""
+        return adapter in self._place
+
     def begin_pass(self) -> None:
         """Before a pass over the queue: forget who found no slot and wants none any more."""
         if self._starved:

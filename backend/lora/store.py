@@ -140,7 +140,8 @@ class AdapterStore:
         known = self._known[digest]
         known.num_users += 1
         known.num_requests += 1
-        self._is_ready(digest)
+        if digest in self._host or not self.slots.has(digest):
+            self._is_ready(digest)
 
     def release(self, digest: str) -> None:
         """A request for this adapter has ended."""
@@ -214,10 +215,10 @@ class AdapterStore:
             on_loaded(self._register(name, folder, adapter))
 
     def _finish_read(self, digest: str, future: Future[Adapter]) -> str:
-        """Keep what was read again; a sentence when it is not what it was."""
+        """Keep what was read again; a sentence when it is not what it was and no copy is left."""
         known = self._known.get(digest)
-        if known is None:
-            return ""
+        if known is None or digest in self._host or self.slots.has(digest):
+            return ""  # nobody asks any more, or it was loaded anew in the meantime
         error = future.exception()
         if error is None and future.result().digest == digest:
             self._keep(future.result())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,22 @@ def test_loads_in_the_background(qwen3: Subject, tmp_path: Path) -> None:
     info, error = told
     assert isinstance(info, AdapterInfo) and info.name == "all" and info.rank == 4
     assert isinstance(error, AdapterError) and "does not exist" in str(error)
+
+
+def test_what_lies_in_a_slot_is_not_read_again(qwen3: Subject, tmp_path: Path) -> None:
+    store = make_store(qwen3.model, AdapterLimits(num_slots=2, host_bytes=1))
+    folder = write_adapter(tmp_path / "a", qwen3.model, RECIPES["all"])
+    digests = [store.load_now("a", folder).digest, store.load_now("b", qwen3.adapters["mixed"]).digest]
+    engine = make_engine(qwen3.config, qwen3.model, store)
+    run(engine, [ask(digest, PROMPT, digest, 2) for digest in digests])
+    store.load_now("c", qwen3.adapters["attention"])
+    assert set(store.slots.resident) == set(digests) and store.host_bytes == 0
+    num_reads = store.reads_total
+    shutil.rmtree(folder)
+    for i in range(2):
+        assert texts(engine, [ask(str(i), PROMPT, digests[0])]) == [qwen3.merged["all"]]
+    assert store.reads_total == num_reads and not store.is_busy
+    assert [info.name for info in store.infos] == ["a", "b", "c"]
 
 
 def test_files_that_change_behind_our_back_fail_their_requests_only(qwen3: Subject, tmp_path: Path) -> None:
