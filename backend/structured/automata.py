@@ -1,4 +1,4 @@
-"""The library's text → an automaton at its start, within limits that bound every later step as well."""
+"""The library's text → an automaton at its start, within limits of memory that hold for later steps too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backend.structured.reason import reason
 from backend.structured.vocabulary import Vocabulary
 
 _LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
-"""The library's defaults bound one mask to some 20 ms; states take 1 to 2 KiB each."""
+"""States take 1 to 2 KiB each. What a token may take in time is bounded elsewhere (`allowance`)."""
 
 
 class Automaton:

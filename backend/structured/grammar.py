@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.structured.allowance import PER_TOKEN_S, Allowance
 from backend.structured.automata import Automaton
 from backend.structured.reason import reason
 from backend.types import Draft, DraftTree
@@ -15,14 +16,24 @@ Mask = NDArray[np.int32]
 """One bit per token, least significant first; a row has ceil(vocabulary / 32) words."""
 
 
+_NUM_REPLAYED = 16
+"""Kept tokens that a new automaton takes between two looks at the clock."""
+
+_TOO_SLOW = (
+    "the grammar of this request takes too long to follow; simplify it: each text should be read in one way "
+    "only, and long expressions should not overlap"
+)
+
+
 class Grammar:
     """Follows the output of one sequence. After an `error` all tokens are allowed: the request must end.
 
     An automaton grows by all that anybody asks it, so before a limit counts as an error it is tried whether
-    the kept tokens take a new one there as well.
+    the kept tokens take a new one there as well. Time is counted apart for drafts: a grammar that is slow to
+    judge them gets none for a while, and only the way without them can take too long.
     """
 
-    __slots__ = ("_automaton", "_kept", "_start", "error", "matcher")
+    __slots__ = ("_automaton", "_for_drafts", "_for_tokens", "_kept", "_start", "error", "is_slow", "matcher")
 
     def __init__(self, automaton: Automaton) -> None:
         """Begins at its start."""
@@ -30,7 +41,9 @@ class Grammar:
         self._start = automaton.matcher
         self._kept: list[int] = []
         self.matcher = self._start.deep_copy()
-        self.error = ""  # a sentence for the user, once a limit of the automata was exceeded
+        self._for_tokens, self._for_drafts = Allowance(), Allowance()
+        self.error = ""  # a sentence for the user, once a limit of the automata or of time was exceeded
+        self.is_slow = False  # its masks must be filled where their time is counted
 
     @property
     def is_over(self) -> bool:
@@ -44,7 +57,9 @@ class Grammar:
 
     def fill_mask(self, row: Mask) -> None:
         """Set the bits of the tokens that may come next, the ends among them once the output is complete."""
+        before_s = self._for_tokens.left_s
         self._fill(row, ())
+        self.is_slow = before_s - self._for_tokens.left_s > PER_TOKEN_S
 
     def fill_masks(self, rows: Mask, drafts: Draft) -> None:
         """As `fill_mask` for [k + 1, W] rows: before each of k drafts, given those in front, and after all.
@@ -70,8 +85,12 @@ class Grammar:
         """A token was kept."""
         if not self.error:
             self._kept.append(token_id)
-            self.matcher.consume_token(token_id)
+            with self._for_tokens:
+                self.matcher.consume_token(token_id)
+            self._for_tokens.earn()
+            self._for_drafts.earn()
             self._mend(())
+            self._check()
 
     def rollback(self, num_tokens: int) -> None:
         """Forget the last tokens."""
@@ -81,19 +100,25 @@ class Grammar:
 
     def filter_drafts(self, token_ids: list[int]) -> int:
         """How many of these tokens, from the first on, may follow."""
-        if self.error or self.matcher.is_stopped():
+        if not self._may_judge_drafts:
             return 0
-        return self.matcher.validate_tokens(token_ids)
+        with self._for_drafts:
+            return self.matcher.validate_tokens(token_ids)
 
     def allowed_nodes(self, tree: DraftTree) -> list[int]:
         """The nodes whose path may follow, in ascending order."""
-        return [] if self.error or self.matcher.is_stopped() else sorted(self._walk(tree))
+        return sorted(self._walk(tree)) if self._may_judge_drafts else []
 
     def forced_tokens(self) -> list[int]:
         """Tokens that spell what must come next; empty when there is a choice."""
-        if self.error or self.matcher.is_stopped():
+        if not self._may_judge_drafts:
             return []
-        return self.matcher.compute_ff_tokens()
+        with self._for_drafts:
+            return self.matcher.compute_ff_tokens()
+
+    @property
+    def _may_judge_drafts(self) -> bool:
+        return not self.error and not self._for_drafts.is_spent and not self.matcher.is_stopped()
 
     def _walk(self, tree: DraftTree) -> Iterator[int]:
         """Stand behind each node whose path may follow, one after the other; ends in the state of before."""
@@ -117,16 +142,21 @@ class Grammar:
     def _fill(self, row: Mask, ahead: Sequence[int]) -> None:
         """As `fill_mask`, where the automaton stands behind the kept tokens and these."""
         if not self.error:
-            self.matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+            self._compute(row, ahead)
             if self.matcher.is_error() and self._mend(ahead):
-                self.matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
-                self._check()
+                self._compute(row, ahead)
+            self._check()
         if self.error:
             row.fill(-1)
 
+    def _compute(self, row: Mask, ahead: Sequence[int]) -> None:
+        with self._for_drafts if ahead else self._for_tokens:
+            self.matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+
     def _try(self, token_id: int, ahead: Sequence[int]) -> bool:
         """Go on by this token from behind the kept ones and `ahead`, if it may come there."""
-        has_gone_on = bool(self.matcher.try_consume_tokens([token_id]))
+        with self._for_drafts:
+            has_gone_on = bool(self.matcher.try_consume_tokens([token_id]))
         if self.matcher.is_error() and self._mend(ahead):
             has_gone_on = bool(self.matcher.try_consume_tokens([token_id]))
             self._check()
@@ -144,15 +174,26 @@ class Grammar:
             start = self._automaton.successor_of(self._start)
             if start is not None:
                 self._start, self.matcher = start, start.deep_copy()
-                if tokens := [*self._kept, *ahead]:
-                    self.matcher.consume_tokens(tokens)
+                self._replay([*self._kept, *ahead])
             self._check()
         return not self.error
 
+    def _replay(self, tokens: list[int]) -> None:
+        """Take these tokens anew, if that does not take too long."""
+        allowance = Allowance()
+        for i in range(0, len(tokens), _NUM_REPLAYED):
+            with allowance:
+                self.matcher.consume_tokens(tokens[i : i + _NUM_REPLAYED])
+            if allowance.is_spent:
+                self.error = _TOO_SLOW
+                return
+
     def _check(self) -> None:
-        """Set `error` when the automaton has met a limit."""
+        """Set `error` when the automaton has met a limit, or has taken too long."""
         if self.matcher.is_error():
             self.error = f"the grammar of this request became too complex: {reason(self.matcher)}"
+        elif self._for_tokens.is_spent:
+            self.error = _TOO_SLOW
 
 
 def _path(tree: DraftTree, node: int) -> list[int]:

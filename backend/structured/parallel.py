@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Sequence
 
 from llguidance import LLExecutor
@@ -14,6 +15,9 @@ _MAX_THREADS = 4
 
 _MANY = 8
 """Fewer masks are filled before threads have woken up."""
+
+_LONG_S = 0.005
+"""When all masks together take longer, those that are at fault must be found."""
 
 
 @functools.cache
@@ -26,20 +30,28 @@ def executor() -> LLExecutor | None:
 
 
 def fill_masks(grammars: Sequence[tuple[int, Grammar]], masks: Mask, threads: LLExecutor | None) -> None:
-    """Fill rows of `masks` [R, W], each with what its grammar allows next; pairs of (row, grammar)."""
-    if threads is None or len(grammars) < _MANY:
-        for row, grammar in grammars:
-            grammar.fill_mask(masks[row])
-        return
-    sound = [(row, grammar) for row, grammar in grammars if not grammar.error]
+    """Fill rows of `masks` [R, W], each with what its grammar allows next; pairs of (row, grammar).
+
+    The processor's time is counted only in this thread: grammars that may be slow are kept here.
+    """
+    together = [(row, grammar) for row, grammar in grammars if not (grammar.error or grammar.is_slow)]
+    if threads is None or len(together) < _MANY:
+        together = []
+    elif _fill_together(together, masks, threads) > _LONG_S:
+        for _, grammar in together:
+            grammar.is_slow = True  # until its next mask tells
+    filled = {row for row, grammar in together if not grammar.matcher.is_error()}
+    for row, grammar in grammars:
+        if row not in filled:
+            grammar.fill_mask(masks[row])  # which mends it, if that can be
+
+
+def _fill_together(grammars: Sequence[tuple[int, Grammar]], masks: Mask, threads: LLExecutor) -> float:
+    """Returns the seconds that went by."""
     num_rows, num_words = masks.shape
     assert masks.flags.c_contiguous
+    started_s = time.perf_counter()
     threads.unsafe_compute_mask_ptr(
-        [(grammar.matcher, row) for row, grammar in sound], masks.ctypes.data, 4 * num_words, num_rows
+        [(grammar.matcher, row) for row, grammar in grammars], masks.ctypes.data, 4 * num_words, num_rows
     )
-    for row, grammar in sound:
-        if grammar.matcher.is_error():
-            grammar.fill_mask(masks[row])  # which mends it, if that can be
-    for row, grammar in grammars:
-        if grammar.error:
-            masks[row] = -1
+    return time.perf_counter() - started_s

@@ -16,6 +16,7 @@ from backend.structured.compiler import GrammarCompiler
 from backend.structured.sandbox import SandboxLimits
 from backend.types import DraftOptions, GrammarSpec, Request, StepOutput
 from tests.backend.engine.driving import run
+from tests.backend.structured.letters import AMBIGUOUS
 from tests.backend.structured.pico import PICO, Pico
 from tests.backend.structured.schemas import HANDWRITTEN, Schema, closed, corpus, huge_enum
 
@@ -87,6 +88,21 @@ def test_a_hostile_grammar_fails_alone_while_others_stream(pico: Pico) -> None:
         name: token_ids(outputs) for name, outputs in alone.items()
     }
     compiler.close()
+
+
+def test_an_ambiguous_grammar_fails_alone_while_others_stream(pico: Pico) -> None:
+    others = people(pico)
+    alone = run(pico.engine(), others)
+    engine = pico.engine(speculative=SpeculativeConfig(drafter="ngram", adaptive=False))
+    ambiguous = GrammarSpec(kind="lark", text=AMBIGUOUS, param="guided_grammar")
+    hostile = pico.request("hostile", QUESTION, ambiguous, max_tokens=900, min_tokens=900)
+    found = run(engine, [hostile, *others])
+    last = found.pop("hostile")[-1]
+    assert (last.finish_reason, last.error_param, last.token_ids) == ("error", "guided_grammar", [])
+    assert "takes too long" in last.error
+    assert {name: token_ids(outputs) for name, outputs in found.items()} == {
+        name: token_ids(outputs) for name, outputs in alone.items()
+    }
 
 
 def test_a_waiting_sequence_holds_up_nobody_and_can_be_aborted(pico: Pico) -> None:

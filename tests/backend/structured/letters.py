@@ -15,6 +15,9 @@ from backend.types import GrammarSpec
 AB, NAME, OPEN, CLOSE, END = 256, 257, 258, 259, 260
 TOKENS = [bytes([i]) for i in range(256)] + [b"ab", b'"name"', b"<think>", b"</think>", b"<end>", b""]
 
+AMBIGUOUS = 'start: a\na: a a | a a a | "x" | "y"'
+"""Lark: each text can be read in ever more ways, and takes ever longer."""
+
 
 def letters(*, has_tags: bool = True) -> Vocabulary:
     """`has_tags`: the tags are special tokens."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
 import pytest
 from llguidance import LLExecutor, LLParserLimits
 
-from backend.structured import automata
+from backend.structured import allowance, automata
 from backend.structured.automata import Automaton, build
 from backend.structured.automaton_text import automaton_text
 from backend.structured.grammar import Grammar
 from backend.structured.parallel import fill_masks
 from backend.types import DraftTree, GrammarSpec
-from tests.backend.structured.letters import AB, END, TOKENS, allowed, bits, grammar, ids, letters
+from tests.backend.structured.letters import AB, AMBIGUOUS, END, TOKENS, allowed, bits, grammar, ids, letters
+from tests.backend.structured.schemas import corpus
 
 WORDS = -(-len(TOKENS) // 32)
 
@@ -202,3 +204,82 @@ def test_an_automaton_that_failed_is_built_anew(threads: LLExecutor | None) -> N
     masks = np.zeros((9, WORDS), dtype=np.int32)
     fill_masks(list(enumerate(grammars)), masks, threads)
     assert all(bits(row) == set(ids("bc")) for row in masks) and not grammars[4].error
+
+
+def test_a_grammar_that_takes_ever_longer_ends_its_request() -> None:
+    found = grammar(AMBIGUOUS, kind="lark")
+    for _ in range(2000):
+        if found.error:
+            break
+        mask = allowed(found)
+        assert found.error or mask <= {*ids("xy"), END}
+        found.advance(ord("x"))
+    assert "takes too long" in found.error and "simplify" in found.error
+    assert len(allowed(found)) > 250 and found.forced_tokens() == []
+
+
+def clocked(monkeypatch: pytest.MonkeyPatch, *times_s: float) -> None:
+    """The clock goes on by so much with each look, and then stands still."""
+    steps, now_s = iter(times_s), [0.0]
+
+    def thread_time() -> float:
+        now_s[0] += next(steps, 0.0)
+        return now_s[0]
+
+    monkeypatch.setattr(allowance, "thread_time", thread_time)
+
+
+def test_time_is_saved_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = grammar("[ab]*")
+    for _ in range(200):
+        found.advance(ord("a"))
+    clocked(monkeypatch, 0.0, 0.045)
+    allowed(found)
+    assert not found.error and found.is_slow
+    for _ in range(4):
+        found.advance(ord("a"))
+    clocked(monkeypatch, 0.0, 0.015)
+    allowed(found)
+    assert not found.error
+    clocked(monkeypatch, 0.0, 0.015)
+    allowed(found)
+    assert "takes too long" in found.error
+
+
+def test_slow_drafts_are_no_error_but_there_are_none_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = grammar("[ab]*c")
+    tree = DraftTree(tuple(ids("ab")), (-1, -1))
+    clocked(monkeypatch, 0.0, 0.06)
+    assert found.filter_drafts(ids("ab")) == 2
+    assert found.filter_drafts(ids("ab")) == 0 and found.allowed_nodes(tree) == []
+    rows = np.full((3, WORDS), -1, dtype=np.int32)
+    found.fill_masks(rows, ids("ab"))
+    assert [bits(row) for row in rows] == [{*ids("abc"), AB}] * 3, "those that are there are judged"
+    for _ in range(5):
+        found.advance(ord("a"))
+    assert found.filter_drafts(ids("ab")) == 2 and found.allowed_nodes(tree) == [0, 1] and not found.error
+
+
+def test_an_automaton_built_anew_may_not_take_too_long_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = grammar("[ab]*")
+    for _ in range(100):
+        found.advance(ord("a"))
+    found.matcher.consume_token(ord("x"))
+    clocked(monkeypatch, 0.0, 0.0, *[0.0, 0.015] * 4)
+    allowed(found)
+    assert "takes too long" in found.error
+
+
+def test_honest_schemas_take_a_fraction_of_the_time_that_they_have() -> None:
+    for seed, schema in enumerate(corpus(60)):
+        rng = random.Random(seed)
+        found, least_s = grammar(json.dumps(schema), kind="json_schema"), allowance.MOST_S
+        for _ in range(60):
+            choices = sorted(allowed(found))
+            least_s = min(least_s, found._for_tokens.left_s)
+            found.advance(rng.choice(choices))
+            if found.is_over:
+                break
+        assert least_s > allowance.MOST_S / 2 and not found.error

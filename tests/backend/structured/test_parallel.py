@@ -6,7 +6,7 @@ import numpy as np
 from llguidance import LLExecutor
 
 from backend.structured.parallel import fill_masks
-from tests.backend.structured.letters import TOKENS, bits, grammar, ids
+from tests.backend.structured.letters import AMBIGUOUS, TOKENS, bits, grammar, ids
 
 PATTERNS = ("a+b?", "abc", "(b|c)d", "[a-m]{3}", "ab", "x.*", "(ab)?", "[0-9]+", "q")
 
@@ -25,3 +25,19 @@ def test_many_at_once() -> None:
     assert masks[True] == masks[False]
     assert masks[True][2] == {*ids("a"), 256} and not masks[True][0] and not masks[True][11]
     assert len(masks[True][8]) > 250, "who has failed is not held up by its mask"
+
+
+def test_a_slow_one_is_found_and_the_others_stay_unhurt() -> None:
+    slow = grammar(AMBIGUOUS, kind="lark")
+    honest = [grammar("[x-z]*") for _ in range(8)]
+    threads = LLExecutor(2)
+    for _ in range(2000):
+        masks = np.zeros((9, -(-len(TOKENS) // 32)), dtype=np.int32)
+        fill_masks(list(enumerate([slow, *honest])), masks, threads)
+        assert all(bits(row) >= set(ids("xyz")) for row in masks[1:])
+        if slow.error:
+            break
+        for each in [slow, *honest]:
+            each.advance(ord("x"))
+    assert "takes too long" in slow.error and not any(each.error for each in honest)
+    assert not any(each.is_slow for each in honest), "they go on in threads"
