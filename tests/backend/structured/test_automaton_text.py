@@ -9,6 +9,7 @@ import pytest
 from backend.errors import RequestError
 from backend.structured.automaton_text import MAX_TEXT_CHARS, automaton_text
 from backend.types import GrammarSpec
+from gateway.providers.structured import MAX_CHOICES
 from tests.backend.structured.letters import CLOSE, END, OPEN, allowed, grammar, ids, letters
 from tests.backend.structured.schemas import closed
 
@@ -32,6 +33,22 @@ def test_each_kind(kind: str, text: str, good: str, bad: str) -> None:
         found.advance(token)
     assert found.is_accepting
     assert grammar(text, kind=kind).filter_drafts([*ids(bad), END]) <= len(bad)
+
+
+def test_as_many_choices_as_are_allowed() -> None:
+    choices = [f"choice {i} with some text" for i in range(MAX_CHOICES)]
+    found = grammar(json.dumps(choices), kind="choice")
+    for token in ids(choices[-1]):
+        assert token in allowed(found)
+        found.advance(token)
+    assert found.is_over and not found.error
+
+
+def test_an_empty_choice_may_be_taken() -> None:
+    found = grammar('["", "a", "a\U0001f600"]', kind="choice")
+    assert allowed(found) == {*ids("a"), END}
+    found.advance(ord("a"))
+    assert allowed(found) == {ids("\U0001f600")[0], END}
 
 
 def test_json_has_no_room_to_get_lost_in_white_space() -> None:
