@@ -303,6 +303,11 @@ class Plan:
     num_drafts: int = 0  # draft tokens in all chunks
 
     @property
+    def sampled(self) -> list[ScheduledChunk]:
+        """The chunks that draw a token."""
+        return [chunk for chunk in self.chunks if chunk.samples]
+
+    @property
     def num_tokens(self) -> int:
         """Tokens in the step."""
         return sum(chunk.num_tokens for chunk in self.chunks)

@@ -1,11 +1,10 @@
 """The engine: one step = plan → run (prepare, forward, sample) → commit. Token ids in, StepOutputs out.
 
-One thread; not re-entrant. A failing step is retried chunk by chunk: an error hits the request that has it.
+One thread; not re-entrant. An error hits the request that has it (`attempts.py`).
 """
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable
@@ -14,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from backend.config import EngineConfig
+from backend.engine.attempts import Attempts
 from backend.engine.base import Runner, StepResult
 from backend.engine.checks import check_request
 from backend.engine.grammars import Grammars, advance_drafts
 from backend.engine.report import RequestTrace, StepReport
-from backend.errors import AdapterError, RequestError
+from backend.errors import RequestError
 from backend.kv.manager import KVManager
 from backend.lora.store import AdapterStore
 from backend.scheduler.config import SchedulerConfig
@@ -40,15 +40,7 @@ from backend.types import (
     TokenGrammar,
 )
 
-logger = logging.getLogger(__name__)
-
-_MAX_FAILED_STEPS = 3
-"""So many steps in a row in which nothing could be computed: the device or the model is broken."""
-
 _ADAPTER_WAIT_S = 0.05
-
-_UNSOUND = "the model gave no finite logits for this request; check the checkpoint or use dtype float32"
-_FAILED = "the engine could not compute this request; its log names the cause"
 
 
 @dataclass(slots=True)
@@ -80,6 +72,7 @@ class Engine:
         """
         facts = runner.facts
         self._runner = runner
+        self._attempts = Attempts(runner)
         self._clock = clock
         self._work_clock = work_clock or clock
         self._vocab_size = facts.vocab_size
@@ -105,7 +98,6 @@ class Engine:
             self.speculator.constraint = self._grammars
         self._active: dict[str, _Active] = {}
         self._num_traced = 0
-        self._num_failed_steps = 0
         self._ended_traces: list[RequestTrace] = []
         self._last_report: StepReport | None = None
 
@@ -204,7 +196,7 @@ class Engine:
         done, result = self._run(plan, outputs)
         now_s, work_s = self._clock(), self._work_clock() - work_started_s
         num_prompt_tokens = self._note_chunks(done, now_s)
-        sampled = _sampled(done)
+        sampled = done.sampled
         accepted = self._append_accepted(sampled, result) if done.num_drafts else None
         self.scheduler.commit(done, now_s - started_s, accepted)
         if drafts is not None and not num_prompt_tokens:
@@ -265,67 +257,10 @@ class Engine:
         return outputs
 
     def _run(self, plan: Plan, outputs: list[StepOutput]) -> tuple[Plan, StepResult]:
-        """Run the plan; requests that cannot be computed end with an error and leave the plan.
-
-        What they computed is not committed: their pages may hold anything and must not be found by others.
-        """
-        try:
-            result = self._runner.run(plan)
-        except Exception as error:  # noqa: BLE001 - any failure of a model may be one request's fault
-            plan, result = self._run_apart(plan, error, outputs)
-        if all(result.is_sound):
-            return plan, result
-        if plan.num_drafts:
-            plan, result = self._retry_without_drafts(plan, result)
-        sound = [chunk for chunk, ok in zip(plan.chunks, result.is_sound, strict=True) if ok]
-        kept = {chunk.sequence for chunk in sound}
-        result = _select(result, [i for i, c in enumerate(_sampled(plan)) if c.sequence in kept])
-        for chunk in plan.chunks:
-            if chunk.sequence not in kept:
-                outputs.append(self._fail(chunk.sequence, _UNSOUND))
-        return Plan(sound, plan.preempted, sum(len(chunk.draft) for chunk in sound)), result
-
-    def _run_apart(self, plan: Plan, error: Exception, outputs: list[StepOutput]) -> tuple[Plan, StepResult]:
-        """Run each chunk by itself, without its draft, to find whose error it is."""
-        done: list[ScheduledChunk] = []
-        merged = StepResult([], [])
-        failed: list[Sequence] = []
-        for chunk in plan.chunks:
-            try:
-                if len(plan.chunks) == 1 and not chunk.draft:
-                    raise error
-                chunk = ScheduledChunk(chunk.sequence, chunk.start, chunk.num_tokens - len(chunk.draft))
-                result = self._runner.run(Plan([chunk]))
-            except Exception as own_error:  # noqa: BLE001 - see _run
-                logger.error("a request failed in its step: %s", type(own_error).__name__, exc_info=own_error)
-                failed.append(chunk.sequence)
-                continue
-            done.append(chunk)
-            _append(merged, result)
-        is_broken = not done and not isinstance(error, AdapterError)  # that one breaks nothing else
-        self._num_failed_steps = self._num_failed_steps + 1 if is_broken else 0
-        if is_broken and (len(plan.chunks) > 1 or self._num_failed_steps == _MAX_FAILED_STEPS):
-            raise error
-        outputs += [self._fail(sequence, _FAILED) for sequence in failed]
-        return Plan(done, plan.preempted), merged
-
-    def _retry_without_drafts(self, plan: Plan, result: StepResult) -> tuple[Plan, StepResult]:
-        """Compute chunks again whose draft may be what spoiled them."""
-        chunks: list[ScheduledChunk] = []
-        merged = StepResult([], [])
-        index = 0
-        for chunk, is_sound in zip(plan.chunks, result.is_sound, strict=True):
-            keep = [index] if chunk.samples else []
-            index += len(keep)
-            part = _select(result, keep)
-            part.is_sound = [is_sound]
-            if chunk.draft and not is_sound:
-                self._runner.forget(chunk.sequence)  # its penalties have counted what was drawn
-                chunk = ScheduledChunk(chunk.sequence, chunk.start, 1)
-                part = self._runner.run(Plan([chunk]))
-            chunks.append(chunk)
-            _append(merged, part)
-        return Plan(chunks, plan.preempted, sum(len(chunk.draft) for chunk in chunks)), merged
+        """Run the plan; requests that cannot be computed end with an error and leave it."""
+        done, result, failed = self._attempts.run(plan)
+        outputs += [self._fail(sequence, message) for sequence, message in failed.items()]
+        return done, result
 
     def _append_accepted(
         self, sampled: list[ScheduledChunk], result: StepResult
@@ -449,31 +384,6 @@ class Engine:
         return num_prompt_tokens
 
 
-def _sampled(plan: Plan) -> list[ScheduledChunk]:
-    return [chunk for chunk in plan.chunks if chunk.samples]
-
-
-def _select(result: StepResult, keep: list[int]) -> StepResult:
-    """The entries `keep` of a result, renumbered."""
-    return StepResult(
-        [result.token_ids[i] for i in keep],
-        [True] * len(keep),
-        {new: result.accepted[old] for new, old in enumerate(keep) if old in result.accepted},
-        {new: result.logprobs[old] for new, old in enumerate(keep) if old in result.logprobs},
-        {new: result.prompt_logprobs[old] for new, old in enumerate(keep) if old in result.prompt_logprobs},
-    )
-
-
 def _mark_predicted(output: StepOutput) -> None:
     """The drafts were pieces of the request's prediction."""
     output.num_predicted, output.num_predicted_accepted = output.num_drafted, output.num_accepted
-
-
-def _append(merged: StepResult, part: StepResult) -> None:
-    """Add the entries of `part` behind those of `merged`."""
-    offset = len(merged.token_ids)
-    merged.accepted |= {offset + i: tokens for i, tokens in part.accepted.items()}
-    merged.token_ids += part.token_ids
-    merged.is_sound += part.is_sound
-    merged.logprobs |= {offset + i: record for i, record in part.logprobs.items()}
-    merged.prompt_logprobs |= {offset + i: records for i, records in part.prompt_logprobs.items()}
