@@ -33,12 +33,13 @@ class Attempts:
         failed: dict[Sequence, str] = {}
         try:
             result = self._runner.run(plan)
+            self._num_failed_steps = 0
         except Exception as error:  # noqa: BLE001 - any failure of a model may be one request's fault
             plan, result = self._run_apart(plan, error, failed)
         if all(result.is_sound):
             return plan, result, failed
         if plan.num_drafts:
-            plan, result = self._retry_without_drafts(plan, result)
+            plan, result = self._retry_without_drafts(plan, result, failed)
         sound = [chunk for chunk, ok in zip(plan.chunks, result.is_sound, strict=True) if ok]
         kept = {chunk.sequence for chunk in sound}
         result = _select(result, [i for i, c in enumerate(plan.sampled) if c.sequence in kept])
@@ -62,7 +63,9 @@ class Attempts:
             raise error
         return Plan(done, plan.preempted), merged
 
-    def _retry_without_drafts(self, plan: Plan, result: StepResult) -> tuple[Plan, StepResult]:
+    def _retry_without_drafts(
+        self, plan: Plan, result: StepResult, failed: dict[Sequence, str]
+    ) -> tuple[Plan, StepResult]:
         """Compute chunks again whose draft may be what spoiled them."""
         done: list[ScheduledChunk] = []
         merged = StepResult([], [])
@@ -72,11 +75,10 @@ class Attempts:
             index += len(keep)
             if chunk.draft and not is_sound:
                 self._runner.forget(chunk.sequence)  # its penalties have counted what was drawn
-                chunk = ScheduledChunk(chunk.sequence, chunk.start, 1)
-                part = self._runner.run(Plan([chunk]))
-            else:
-                part = _select(result, keep)
-                part.is_sound = [is_sound]
+                self._run_alone(chunk, done, merged, failed)
+                continue
+            part = _select(result, keep)
+            part.is_sound = [is_sound]
             done.append(chunk)
             _append(merged, part)
         return _plan(done, plan.preempted), merged
