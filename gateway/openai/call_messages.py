@@ -12,6 +12,8 @@ from gateway.openai.support import unknown_field
 # The last of each is not read: OpenAI's client adds it to answers, and sends it back with them.
 CALL_FIELDS = ("id", "type", "function", "index")
 FUNCTION_FIELDS = ("name", "arguments", "parsed_arguments")
+INVALID_ARGUMENTS = "invalid_arguments"
+"""What the model reads as the one argument of an earlier call whose arguments are no object: their text."""
 MAX_ID_CHARS = 256
 IDS_SHOWN = 4
 
@@ -34,15 +36,19 @@ def _plain_call(call: object, where: str) -> dict[str, Any]:
     name = _text(function, "name", f"{where}.function")
     given = function.get("arguments")
     if not isinstance(given, str):
-        raise _wrong_type(f"{where}.function.arguments", "a string that holds a JSON object")
-    try:
-        arguments = json.loads(given or "{}")
-    except (ValueError, RecursionError):
-        raise _wrong(f"{where}.function.arguments", "it is not valid JSON") from None
-    if not isinstance(arguments, dict):
-        raise _wrong(f"{where}.function.arguments", "expected a JSON object in it")
+        raise _wrong_type(f"{where}.function.arguments", "a string")
     identifier = _text(call, "id", where)
-    return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
+    function = {"name": name, "arguments": _arguments(given)}
+    return {"id": identifier, "type": "function", "function": function}
+
+
+def _arguments(given: str) -> dict[str, Any]:
+    """What templates can print of any text: a call may have been cut, and is shown to the model again."""
+    try:
+        found = json.loads(given or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {INVALID_ARGUMENTS: given}
 
 
 def check_results(messages: Sequence[dict[str, Any]]) -> None:

@@ -295,6 +295,22 @@ async def test_calls_and_results_go_into_the_next_prompt(
     assert SAY in prompt and "<|im_start|>tool\nheard<|im_end|>" in prompt
 
 
+async def test_a_call_that_was_cut_can_be_sent_back(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    ids = tokenizer.encode(SAY[: SAY.index("雨")])
+    engine.script = says([*ids, 0])
+    asked = {"tool_choice": "required", "max_tokens": len(ids)}
+    message = (await ask(engine_http, **asked))["message"]
+    (cut,) = [call["function"]["arguments"] for call in message["tool_calls"]]
+    assert cut == ARGUMENTS[: ARGUMENTS.index("雨")]
+    engine.script = says(tokenizer.encode("Said."))
+    result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "no JSON"}
+    await ask(engine_http, messages=[*chat()["messages"], message, result])
+    prompt = tokenizer.decode(engine.requests[-1].prompt_token_ids, skip_special_tokens=False)
+    assert json.dumps({"invalid_arguments": cut}) in prompt
+
+
 async def test_choices_call_independently(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
