@@ -42,11 +42,16 @@ class AdapterLimits:
 class _Known:
     """An adapter that has a name, or unfinished requests."""
 
-    info: AdapterInfo
-    folder: Path
-    names: set[str] = field(default_factory=set)
+    info: AdapterInfo  # by its first name
+    folder: Path  # of the name that was taken away last
+    folders: dict[str, Path] = field(default_factory=dict)  # by name: copies may lie in several
     num_users: int = 0  # unfinished requests
     num_requests: int = 0  # ever
+
+    @property
+    def sources(self) -> list[Path]:
+        """Where it can be read again."""
+        return list(dict.fromkeys(self.folders.values())) or [self.folder]
 
 
 class AdapterStore:
@@ -101,7 +106,7 @@ class AdapterStore:
     def knows(self, digest: str) -> bool:
         """A new request may ask for it."""
         known = self._known.get(digest)
-        return known is not None and bool(known.names)
+        return known is not None and bool(known.folders)
 
     def load(self, name: str, folder: Path, on_loaded: OnLoaded) -> None:
         """Read an adapter in the background; `poll` makes it known under `name` and calls `on_loaded`."""
@@ -114,15 +119,9 @@ class AdapterStore:
     def restore(self, name: str, folder: Path, digest: str) -> None:
         """Read an adapter that was served before a restart. Where that is gone, the name is `lost`."""
         try:
-            adapter = self._read(folder)
-        except Exception as error:  # noqa: BLE001 - whatever became of the files, all others are served
+            self._register(name, folder, self._read_again(digest, [folder]))
+        except AdapterError as error:
             logger.error("adapter %r cannot be restored: %s", name, error)
-            self._lost.add(name)
-            return
-        if adapter.digest == digest:
-            self._register(name, folder, adapter)
-        else:
-            logger.error("adapter %r cannot be restored: %s holds other weights now", name, folder)
             self._lost.add(name)
 
     def unload(self, name: str) -> AdapterInfo:
@@ -147,7 +146,7 @@ class AdapterStore:
         """A request for this adapter has ended."""
         known = self._known[digest]
         known.num_users -= 1
-        if not known.num_users and not known.names:
+        if not known.num_users and not known.folders:
             self._forget(digest)
 
     def requests(self) -> dict[str, int]:
@@ -195,13 +194,27 @@ class AdapterStore:
     def _read(self, folder: Path) -> Adapter:
         return read_adapter(folder, self._sites, self._limits.max_rank, self._dtype)
 
+    def _read_again(self, digest: str, folders: list[Path]) -> Adapter:
+        """The same adapter, from the first folder that still holds it. Raises AdapterError: none does."""
+        problems: list[str] = []
+        for folder in folders:
+            try:
+                adapter = self._read(folder)
+            except Exception as error:  # noqa: BLE001 - whatever became of the files, all others are served
+                problems.append(f"{folder} cannot be read any more ({error})")
+                continue
+            if adapter.digest == digest:
+                return adapter
+            problems.append(f"{folder} holds other weights now")
+        raise AdapterError("; ".join(problems))
+
     def _info(self, name: str) -> AdapterInfo | None:
         digest = self._names.get(name)
         if digest is None:
             return None
         known = self._known[digest]
         info = known.info
-        return AdapterInfo(name, digest, info.base, info.rank, info.num_bytes, str(known.folder))
+        return AdapterInfo(name, digest, info.base, info.rank, info.num_bytes, str(known.folders[name]))
 
     def _finish_load(self, future: Future[Adapter], name: str, folder: Path, on_loaded: OnLoaded) -> None:
         try:
@@ -220,14 +233,13 @@ class AdapterStore:
         if known is None or digest in self._host or self.slots.has(digest):
             return ""  # nobody asks any more, or it was loaded anew in the meantime
         error = future.exception()
-        if error is None and future.result().digest == digest:
+        if error is None:
             self._keep(future.result())
             return ""
-        what = "has changed" if error is None else f"cannot be read any more ({error})"
-        for name in list(known.names):
+        for name in list(known.folders):
             self._drop_name(name)
-        logger.error("the adapter in %s %s", known.folder, what)
-        return f"the adapter's files changed after it was loaded: {known.folder.name!r} must be loaded again"
+        logger.error("the adapter %r can be served no longer: %s", known.info.name, error)
+        return "the adapter's files have gone or changed since it was loaded; load it anew"
 
     def _register(self, name: str, folder: Path, adapter: Adapter) -> AdapterInfo:
         digest = adapter.digest
@@ -235,12 +247,11 @@ class AdapterStore:
         if known is None:
             info = AdapterInfo(name, digest, adapter.base, adapter.rank, adapter.num_bytes, str(folder))
             known = self._known[digest] = _Known(info, folder)
-        known.folder = folder
         if self._names.get(name, digest) != digest:
             self._drop_name(name)
         self._names[name] = digest
         self._lost.discard(name)
-        known.names.add(name)
+        known.folders[name] = folder
         self._keep(adapter)
         info_now = self._info(name)
         assert info_now is not None
@@ -249,8 +260,8 @@ class AdapterStore:
     def _drop_name(self, name: str) -> None:
         digest = self._names.pop(name)
         known = self._known[digest]
-        known.names.discard(name)
-        if not known.names and not known.num_users:
+        known.folder = known.folders.pop(name)
+        if not known.folders and not known.num_users:
             self._forget(digest)
 
     def _forget(self, digest: str) -> None:
@@ -307,7 +318,7 @@ class AdapterStore:
             known = self._known.get(digest)
             if known is not None and known.num_users:
                 self.reads_total += 1
-                self._reading[digest] = self._executor.submit(self._read, known.folder)
+                self._reading[digest] = self._executor.submit(self._read_again, digest, known.sources)
 
     def _place(self, slot: int, adapter: Adapter) -> None:
         by_layer: dict[Linear, dict[int, Factors]] = {}

@@ -272,6 +272,31 @@ def test_what_lies_in_a_slot_is_not_read_again(qwen3: Subject, tmp_path: Path) -
     assert [info.name for info in store.infos] == ["a", "b", "c"]
 
 
+def test_copies_of_one_adapter_stand_in_for_each_other(qwen3: Subject, tmp_path: Path) -> None:
+    store = make_store(qwen3.model, AdapterLimits(host_bytes=1))
+    folders = {name: write_adapter(tmp_path / name, qwen3.model, RECIPES["all"]) for name in ("x", "y", "z")}
+    (digest,) = {store.load_now(name, folders[name]).digest for name in folders}
+    assert {info.name: info.path for info in store.infos} == {n: str(f) for n, f in folders.items()}
+    shutil.rmtree(folders["x"])
+    write_adapter(folders["z"], qwen3.model, RECIPES["attention"])
+    engine = make_engine(qwen3.config, qwen3.model, store)
+    assert texts(engine, [ask("1", PROMPT, digest)]) == [qwen3.merged["all"]]
+    assert store.unload("y").path == str(folders["y"])
+    assert [info.name for info in store.infos] == ["x", "z"]
+
+
+def test_what_was_loaded_anew_need_not_be_read_again(qwen3: Subject, tmp_path: Path) -> None:
+    store = make_store(qwen3.model, AdapterLimits(host_bytes=1))
+    folder = write_adapter(tmp_path / "a", qwen3.model, RECIPES["all"])
+    digest = store.load_now("a", folder).digest
+    shutil.rmtree(folder)
+    store.hold(digest)  # begins to read
+    store.load_now("again", qwen3.adapters["all"])
+    engine = make_engine(qwen3.config, qwen3.model, store)
+    assert texts(engine, [ask("1", PROMPT, digest)]) == [qwen3.merged["all"]]
+    assert [info.name for info in store.infos] == ["a", "again"]
+
+
 def test_files_that_change_behind_our_back_fail_their_requests_only(qwen3: Subject, tmp_path: Path) -> None:
     store = make_store(qwen3.model, AdapterLimits(num_slots=2, host_bytes=1))
     folder = write_adapter(tmp_path / "a", qwen3.model, RECIPES["all"])
