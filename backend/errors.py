@@ -4,6 +4,7 @@ EngineError
 ├── CheckpointError        a checkpoint cannot be served: missing, broken or unsupported (at start)
 ├── RequestError           this request cannot be served; the sentence goes to the user
 │   ├── PromptTooLong      prompt + max_tokens exceed the context or the KV memory
+│   ├── AdapterGone        the adapter that a request names has no name any more
 │   └── TemplateError      the chat template refused the messages
 ├── AdapterError           an adapter cannot be served: missing, broken, or made for another base
 ├── QueueFull              the queue bound is reached: try again later
@@ -33,6 +34,10 @@ class RequestError(EngineError):
 
 class PromptTooLong(RequestError):
     """The prompt, or prompt + max_tokens, exceeds the model's context or the whole KV memory."""
+
+
+class AdapterGone(RequestError):
+    """The adapter is not, or no longer, loaded; what has its name now may be another."""
 
 
 class TemplateError(RequestError):

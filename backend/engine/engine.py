@@ -18,7 +18,7 @@ from backend.engine.base import Runner, StepResult
 from backend.engine.checks import check_request
 from backend.engine.grammars import Grammars, advance_drafts
 from backend.engine.report import RequestTrace, StepReport
-from backend.errors import RequestError
+from backend.errors import AdapterGone
 from backend.kv.manager import KVManager
 from backend.lora.store import AdapterStore
 from backend.scheduler.config import SchedulerConfig
@@ -119,7 +119,7 @@ class Engine:
         """Admit a request to the queue. Raises RequestError, PromptTooLong or QueueFull."""
         check_request(request, self._vocab_size)
         if request.adapter and (self.adapters is None or not self.adapters.knows(request.adapter)):
-            raise RequestError(f"the adapter {request.adapter!r} is not loaded here; load it again", "model")
+            raise AdapterGone(f"the adapter {request.adapter!r} is not loaded here; load it again", "model")
         self.speculator.check(request, self._vocab_size)
         params = request.params
         seed = secrets.randbits(63) if params.seed is None else params.seed

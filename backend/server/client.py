@@ -18,6 +18,7 @@ import msgspec
 
 from backend.errors import (
     AdapterError,
+    AdapterGone,
     EngineError,
     EngineUnavailable,
     FrameError,
@@ -378,4 +379,6 @@ def _refusal(message: Rejected) -> EngineError:
         return QueueFull(message.message, message.retry_after_s)
     if message.kind == "prompt_too_long":
         return PromptTooLong(message.message, message.param)
+    if message.kind == "adapter_gone":
+        return AdapterGone(message.message, message.param)
     return RequestError(message.message, message.param)

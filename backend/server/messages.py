@@ -76,7 +76,7 @@ class Rejected(msgspec.Struct, tag="rejected", frozen=True):
     """Engine → gateway: this request was not admitted."""
 
     request_id: str
-    kind: str  # "queue_full" | "prompt_too_long" | "invalid"
+    kind: str  # "queue_full" | "prompt_too_long" | "adapter_gone" | "invalid"
     message: str
     retry_after_s: float = 0.0
     param: str | None = None

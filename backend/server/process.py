@@ -18,7 +18,15 @@ import msgspec
 
 from backend.engine.engine import Engine
 from backend.engine.report import RequestTrace
-from backend.errors import AdapterError, EngineError, FrameError, PromptTooLong, QueueFull, RequestError
+from backend.errors import (
+    AdapterError,
+    AdapterGone,
+    EngineError,
+    FrameError,
+    PromptTooLong,
+    QueueFull,
+    RequestError,
+)
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterStore
 from backend.server.connections import Connection, ConnectionEnded, encode
@@ -336,4 +344,6 @@ def _rejection(request_id: str, error: RequestError | QueueFull) -> Rejected:
             return Rejected(request_id, "queue_full", str(error), retry_after_s=error.retry_after_s)
         case PromptTooLong():
             return Rejected(request_id, "prompt_too_long", str(error), param=error.param)
+        case AdapterGone():
+            return Rejected(request_id, "adapter_gone", str(error), param=error.param)
     return Rejected(request_id, "invalid", str(error), param=error.param)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
-from backend.errors import EngineError, EngineUnavailable, RequestError
+from backend.errors import AdapterGone, EngineError, EngineUnavailable, RequestError
 from backend.server.client import EngineClient, RequestStream
 from backend.server.messages import Hello
 from backend.tokenizer import Tokenizer
@@ -100,12 +100,13 @@ class EngineProvider:
 
     @property
     def _adapter_digest(self) -> str:
-        """What the engine calls the adapter now; raises NotFound when it has been unloaded."""
+        """What the engine calls the adapter now. Raises NotFound when it is not loaded, or Unavailable."""
         if not self._adapter:
             return ""
+        self.check_loaded()
         info = self.client.adapters.get(self._adapter)
         if info is None:
-            raise self._not_loaded()
+            raise self.unavailable()
         return info.digest
 
     @property
@@ -121,7 +122,7 @@ class EngineProvider:
     def _not_loaded(self) -> NotFound:
         why = "its adapter is not loaded"
         if self._adapter in self.client.adapter_names:
-            why = "its adapter's files were gone or changed when the engine started again. Load it anew"
+            why = "its adapter's files are gone, or have changed since it was loaded. Load it anew"
         message = f"The model {self.name!r} does not exist: {why}."
         return NotFound(message, param="model", code="model_not_found")
 
@@ -345,7 +346,6 @@ class EngineProvider:
             prompt_token_ids=prompt,
             params=params,
             tenant_salt=exchange.principal.tenant_salt,
-            adapter=self._adapter_digest,
             traceparent=exchange.telemetry.traceparent,
         )
         return Job(request, choice, echo, counts_prompt=index == 0)
@@ -369,11 +369,13 @@ class EngineProvider:
         usage.prompt_tokens = sum(len(job.request.prompt_token_ids) for job in jobs if job.counts_prompt)
         return Generated(self._run(jobs, usage), usage)
 
-    async def _run(self, jobs: list[Job], usage: Usage) -> AsyncIterator[Delta]:
+    async def _run(self, jobs: list[Job], usage: Usage) -> AsyncGenerator[Delta, None]:
         """Deltas of all jobs as they come. Ending early, in whatever way, cancels what still runs."""
+        adapter = self._adapter_digest
+        requests = [msgspec.structs.replace(job.request, adapter=adapter) for job in jobs]
         streams: list[RequestStream] = []
         try:
-            streams = self.client.submit([job.request for job in jobs])
+            streams = self.client.submit(requests)
             async with aclosing(merged(streams)) as outputs:
                 async for number, output in outputs:
                     if jobs[number].choice.is_finished:
@@ -384,6 +386,13 @@ class EngineProvider:
                     yield delta
         except EngineUnavailable:
             raise self.unavailable() from None
+        except AdapterGone:
+            if self._adapter_digest == adapter:
+                raise self._not_loaded() from None
+            # Loaded anew while the request was on its way, and none of its sequences was admitted.
+            async with aclosing(self._run(jobs, usage)) as deltas:
+                async for delta in deltas:
+                    yield delta
         except EngineError as error:
             raise to_api_error(error) from None
         finally:
@@ -427,6 +436,8 @@ class EngineProvider:
             delta.tokens = records + delta.tokens
 
     def _failure(self, output: StepOutput) -> ApiError:
+        if output.error_param == "model":
+            return self._not_loaded()
         if output.error_param:
             return InvalidRequest(output.error, param=output.error_param)
         if output.finish_reason == "abort":

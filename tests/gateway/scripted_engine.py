@@ -116,6 +116,12 @@ class ScriptedEngine:
         if self.rejection is not None:
             _write(writer, msgspec.structs.replace(self.rejection, request_id=request.request_id))
             return
+        if request.adapter and request.adapter not in [info.digest for info in self.adapters.values()]:
+            _write(writer, Adapters(list(self.adapters.values())))
+            _write(
+                writer, Rejected(request.request_id, "adapter_gone", "it is not loaded here", param="model")
+            )
+            return
         async for output in self.script(request):
             output.request_id = request.request_id
             _write(writer, Outputs([output]))

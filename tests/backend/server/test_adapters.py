@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.errors import AdapterError, CheckpointError
+from backend.errors import AdapterError, AdapterGone, CheckpointError
 from backend.models import load_model
 from backend.server.client import EngineClient
 from backend.server.connections import listen
@@ -58,6 +58,8 @@ async def test_load_reload_and_unload_under_load(tmp_path: Path, monkeypatch: py
         again = await two.load_adapter("first", str(tmp_path / "a2"))
         assert again.digest == loaded.digest
         assert len(await running) == 200, "what runs keeps its weights"
+        with pytest.raises(AdapterGone):
+            await text(one, first)
         await two.unload_adapter("second")
         with pytest.raises(AdapterError, match="no adapter is called 'second'"):
             await one.unload_adapter("second")

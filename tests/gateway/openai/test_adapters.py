@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from backend.server.client import EngineClient
+from backend.server.messages import Rejected
 from gateway.app import build_app
 from gateway.providers.engine import EngineProvider
 from gateway.settings import Settings, Timeouts
@@ -83,6 +85,32 @@ async def test_loaded_asked_replaced_and_unloaded(
     assert missing.status_code == 404 and missing.json()["error"]["code"] == "model_not_found"
     again = await http.post("/v1/unload_lora_adapter", json={"lora_name": "german"})
     assert again.status_code == 404 and again.json()["error"]["code"] == "adapter_not_found"
+
+
+async def test_a_request_that_meets_its_adapters_reloading_is_sent_again(
+    http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
+) -> None:
+    await load(http, "german", folder / "one")
+    for number in range(2):  # before the gateway hears of it
+        engine.adapters["german"] = replace(engine.adapters["german"], digest=f"<anew {number}>")
+        answer = await http.post("/v1/chat/completions", json={"model": "german", "n": 2, **QUESTION})
+        assert [choice["message"]["content"] for choice in answer.json()["choices"]] == [REPLY, REPLY]
+    assert [r.adapter for r in engine.requests[:4]] == ["<german>"] * 2 + ["<anew 0>"] * 2
+    del engine.adapters["german"]
+    gone = await ask(http, "german")
+    assert gone.status_code == 404 and gone.json()["error"]["code"] == "model_not_found"
+
+
+async def test_an_adapter_that_the_engine_denies_is_not_asked_for_for_ever(
+    http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
+) -> None:
+    await load(http, "german", folder / "one")
+    engine.rejection = Rejected(
+        "", "adapter_gone", "the adapter '0123abcd' is not loaded here", param="model"
+    )
+    answer = await ask(http, "german")
+    assert answer.status_code == 404 and "'german'" in answer.json()["error"]["message"]
+    assert len(engine.requests) == 1
 
 
 async def test_what_cannot_be_loaded(http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path) -> None:
