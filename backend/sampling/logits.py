@@ -113,6 +113,17 @@ def ban_tokens(logits: Tensor, banned: list[tuple[int, Ints]]) -> None:
         logits.index_put_(_entries(logits, banned), minus_infinity)
 
 
+def bearable(logits: Tensor, banned: list[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
+    """Those bans that leave their row of `logits` [R, V] a token: where nothing else may come, that must."""
+    found: list[tuple[int, Ints]] = []
+    for row, ids in banned:
+        is_left = logits[row] > float("-inf")
+        is_left[torch.from_numpy(ids).to(logits.device)] = False
+        if is_left.any():
+            found.append((row, ids))
+    return found
+
+
 def _apply_penalties(logits: Tensor, edits: list[tuple[int, RowEdits]]) -> None:
     found = [
         (row, edit, edit.counts) for row, edit in edits if edit.counts is not None and len(edit.counts.ids)

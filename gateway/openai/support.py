@@ -42,7 +42,7 @@ SAMPLING: Mapping[str, Rule] = {
     "min_p": Rule("honoured", "extension"),
     "repetition_penalty": Rule("honoured", "extension"),
     "ignore_eos": Rule("honoured", "extension"),
-    "min_tokens": Rule("honoured", "extension"),
+    "min_tokens": Rule("honoured", "extension; where a grammar allows nothing but an end, that comes first"),
     "stop_token_ids": Rule("honoured", "extension"),
     "response_format": Rule("honoured", "extension; as in chat"),
     "guided_json": Rule("honoured", "extension; a JSON schema, as an object or as text"),

@@ -204,6 +204,19 @@ def test_an_end_is_only_where_the_grammar_has_one(pico: Pico) -> None:
     assert cut[-1].finish_reason == "length" and len(token_ids(cut)) == 2
 
 
+def test_a_stop_token_that_alone_may_come_comes_before_min_tokens(pico: Pico) -> None:
+    (seven,) = pico.tokenizer.encode("7")
+    params = {"stop_token_ids": (seven,), "min_tokens": 2}
+    either, only = (GrammarSpec(kind="choice", text=text) for text in ('["7", "8"]', '["7"]'))
+    others = pico.request("free", "What is 3 + 4?", None, max_tokens=8, **params)
+    asked = [pico.request("either", "What is 3 + 4?", either, **params), others]
+    found = run(pico.engine(), [*asked, pico.request("only", "What is 3 + 4?", only, **params)])
+    last = found["only"][-1]
+    assert (last.finish_reason, last.stop_token_id, last.error) == ("stop", seven, "")
+    assert pico.text(found["either"]) == "8", "who has a choice keeps to min_tokens"
+    assert seven not in token_ids(found["free"])[:2] and len(token_ids(found["free"])) >= 2
+
+
 @pytest.mark.parametrize("thought", ["inside", "whole"])
 def test_the_answer_behind_a_thought_obeys(pico: Pico, thought: str) -> None:
     grammar = spec(PERSON, thought=thought)
