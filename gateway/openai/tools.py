@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -19,12 +19,14 @@ MAX_TOOLS = 128
 MAX_CHARS = 256 * 1024
 """Of all tools together, as JSON: what is read of them must not hold up others."""
 
+MAX_NAME_CHARS = 64
+NAMES_SHOWN = 16
 CHOICES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class _Function(msgspec.Struct, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
+    name: Annotated[str, Meta(pattern=rf"^[A-Za-z0-9_-]{{1,{MAX_NAME_CHARS}}}\Z")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -95,12 +97,11 @@ def read_tools(request: ChatRequest) -> ToolChoice | None:
     if choice == "none":
         return None
     is_required = found.is_required or choice == "required"
-    return ToolChoice(
-        found.definitions,
-        found.strict,
-        is_required,
-        found.max_calls or (1 if request.parallel_tool_calls is False else None),
-        "tool_choice" if is_required else "tools",
+    return replace(
+        found,
+        is_required=is_required,
+        max_calls=found.max_calls or (1 if request.parallel_tool_calls is False else None),
+        param="tool_choice" if is_required else "tools",
     )
 
 
@@ -155,32 +156,35 @@ def _chosen(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
     kind = choice.get("type")
     if kind == "function":
         name = _typed(choice, _NamedChoice, "tool_choice").function.name
-        left = _only({name}, offered, "tool_choice.function.name")
-        return ToolChoice(left, offered.strict, is_required=True, max_calls=1)
+        _check_offered(name, offered, "tool_choice.function.name")
+        return replace(_only({name}, offered), is_required=True, max_calls=1)
     if kind != "allowed_tools":
         raise _wrong("tool_choice.type", "expected 'function' or 'allowed_tools'")
     allowed = _typed(choice, _AllowedChoice, "tool_choice").allowed_tools
     if allowed.mode not in CHOICES[1:]:
         raise _wrong("tool_choice.allowed_tools.mode", "expected 'auto' or 'required'")
-    if len(allowed.tools) > MAX_TOOLS:
-        raise _wrong(
-            "tool_choice.allowed_tools.tools", f"expected at most {MAX_TOOLS}, got {len(allowed.tools)}"
-        )
+    place = "tool_choice.allowed_tools.tools"
+    if not 1 <= len(allowed.tools) <= MAX_TOOLS:
+        raise _wrong(place, f"expected 1 to {MAX_TOOLS} tools, got {len(allowed.tools)}")
     names = set()
     for index, value in enumerate(allowed.tools):
-        where = f"tool_choice.allowed_tools.tools[{index}]"
-        name = _typed(value, _NamedChoice, where).function.name
-        _only({name}, offered, f"{where}.function.name")
+        name = _typed(value, _NamedChoice, f"{place}[{index}]").function.name
+        _check_offered(name, offered, f"{place}[{index}].function.name")
         names.add(name)
-    left = _only(names, offered, "tool_choice.allowed_tools.tools")
-    return ToolChoice(left, offered.strict, is_required=allowed.mode == "required")
+    return replace(_only(names, offered), is_required=allowed.mode == "required")
 
 
-def _only(names: set[str], offered: ToolChoice, where: str) -> list[Mapping[str, Any]]:
+def _only(names: set[str], offered: ToolChoice) -> ToolChoice:
     left = [each for each in offered.definitions if each["function"]["name"] in names]
-    if not left:
-        raise _wrong(where, "it names no function of 'tools'")
-    return left
+    return replace(offered, definitions=left, strict=offered.strict & names)
+
+
+def _check_offered(name: str, offered: ToolChoice, where: str) -> None:
+    if name in offered.names:
+        return
+    shown = repr(name) if len(name) <= MAX_NAME_CHARS else "the name"
+    known = ", ".join(offered.names[:NAMES_SHOWN]) + (", …" if len(offered.names) > NAMES_SHOWN else "")
+    raise _wrong(where, f"{shown} is no function of 'tools'; expected one of {known}")
 
 
 def _typed(value: object, kind: type[Any], where: str) -> Any:  # noqa: ANN401 - an instance of `kind`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,10 @@ from gateway.openai.types import ChatRequest, CompletionRequest
 
 MAX_CHOICES = 4096
 MAX_CHARS = 256 * 1024
+
+_TYPES = ("text", "json_object", "json_schema")
+_LONGEST_TYPE = 16
+"""Longer ones are not quoted in errors: they may be somebody's text in the wrong place."""
 
 _FIELDS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
 _ANY_OBJECT = '{"type":"object"}'
@@ -31,7 +35,7 @@ class _JsonSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    type: Literal["text", "json_object", "json_schema"]
+    type: str
     json_schema: _JsonSchema | None = None
 
 
@@ -94,6 +98,13 @@ def with_thought(spec: GrammarSpec | None, begins_inside: bool | None) -> Gramma
 
 
 def _check_format(given: _Format) -> None:
+    if given.type not in _TYPES:
+        shown = f" (got {given.type!r})" if len(given.type) <= _LONGEST_TYPE else ""
+        raise InvalidRequest(
+            f"Invalid value for 'response_format.type'{shown}: expected one of {', '.join(_TYPES)}.",
+            param="response_format.type",
+            code="invalid_value",
+        )
     if given.json_schema is not None and given.type != "json_schema":
         raise InvalidRequest(
             f"'response_format.json_schema' belongs to the type 'json_schema', not to {given.type!r}. "

@@ -76,12 +76,39 @@ def test_choices() -> None:
     found = choose(tool_choice=allowing("auto", tool("clock"), tool("add")))
     assert (found.names, found.is_required, found.max_calls) == (["add", "clock"], False, None)
     assert choose(tool_choice=allowing("required", tool("add"))).is_required
+    strict = [tool("add", strict=True), tool("clock")]
+    for name, left in (("add", {"add"}), ("clock", set())):
+        narrowed = read(tools=strict, tool_choice=allowing("auto", tool(name)))
+        assert narrowed is not None and narrowed.strict == left
 
 
 def test_none_hides_tools() -> None:
     assert read(tools=[tool()], tool_choice="none") is None
     for harmless in ({}, {"tool_choice": "none"}, {"tool_choice": "auto"}, {"parallel_tool_calls": False}):
         assert read(**harmless) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"type": "function", "function": {"name": "clocks"}}, "tool_choice.function.name"),
+        (
+            allowing("auto", tool("add"), tool("clocks")),
+            "tool_choice.allowed_tools.tools[1].function.name",
+        ),
+    ],
+)
+def test_who_chooses_an_unknown_function_is_told_the_known_ones(wrong: Any, place: str) -> None:  # noqa: ANN401
+    with pytest.raises(InvalidRequest) as refused:
+        choose(tool_choice=wrong)
+    assert refused.value.message == (
+        f"Invalid value for '{place}': 'clocks' is no function of 'tools'; "
+        "expected one of add, look_up, clock."
+    )
+    many = [tool(f"f{i}") for i in range(128)]
+    with pytest.raises(InvalidRequest) as refused:
+        read(tools=many, tool_choice={"type": "function", "function": {"name": "x" * 100}})
+    assert "f15, …" in refused.value.message and len(refused.value.message) < 200
 
 
 NESTED: dict[str, Any] = {"type": "object"}

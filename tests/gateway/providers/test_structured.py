@@ -134,6 +134,14 @@ def test_faults_are_named(fields: dict[str, Any], param: str) -> None:
     assert refusal(**fields).param == param
 
 
+@pytest.mark.parametrize("kind", ["xml", "x" * 17])
+def test_an_unknown_type_is_told_the_known_ones(kind: str) -> None:
+    error = refusal(response_format={"type": kind})
+    assert (error.param, error.code) == ("response_format.type", "invalid_value")
+    assert "text, json_object, json_schema" in error.message
+    assert (kind in error.message) == (kind == "xml")
+
+
 def test_a_schema_that_is_too_deep_to_write_is_refused() -> None:
     deep: list[Any] = []
     for _ in range(2_000):
