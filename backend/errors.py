@@ -7,6 +7,7 @@ EngineError
 │   ├── AdapterGone        the adapter that a request names has no name any more
 │   └── TemplateError      the chat template refused the messages
 ├── AdapterError           an adapter cannot be served: missing, broken, or made for another base
+│   └── AdapterExists      a name is an adapter's already, and was not to be given to another
 ├── QueueFull              the queue bound is reached: try again later
 ├── EngineUnavailable      no engine process answers: starting, dead or hung
 ├── FrameError             bytes on a socket that are no frame or no known message; the connection ends
@@ -46,6 +47,10 @@ class TemplateError(RequestError):
 
 class AdapterError(EngineError):
     """An adapter that cannot be served, or is not known; the message names what is wrong and the remedy."""
+
+
+class AdapterExists(AdapterError):
+    """The name is an adapter's already, and who loaded asked not to replace it."""
 
 
 class QueueFull(EngineError):

@@ -18,6 +18,7 @@ import msgspec
 
 from backend.errors import (
     AdapterError,
+    AdapterExists,
     AdapterGone,
     EngineError,
     EngineUnavailable,
@@ -198,10 +199,13 @@ class EngineClient:
         self._connection.write(frame)
         return streams
 
-    async def load_adapter(self, name: str, path: str) -> AdapterInfo:
-        """Serve the adapter in this folder under this name. Raises AdapterError or EngineUnavailable."""
+    async def load_adapter(self, name: str, path: str, *, replaces: bool = True) -> AdapterInfo:
+        """Serve the adapter in this folder under this name. Raises AdapterError or EngineUnavailable.
+
+        Without `replaces` a name that an adapter has already raises AdapterExists.
+        """
         call_id = str(next(self._numbers))
-        return await self._call(call_id, LoadAdapter(call_id, name, path))
+        return await self._call(call_id, LoadAdapter(call_id, name, path, replaces))
 
     async def unload_adapter(self, name: str) -> AdapterInfo:
         """Serve it no longer; requests under way finish. Raises AdapterError or EngineUnavailable."""
@@ -304,7 +308,8 @@ class EngineClient:
         if answer is None or answer.done():  # whoever asked has gone
             return
         if message.info is None:
-            answer.set_exception(AdapterError(message.error))
+            kind = AdapterExists if message.exists else AdapterError
+            answer.set_exception(kind(message.error))
         else:
             answer.set_result(message.info)
 

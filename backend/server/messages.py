@@ -29,6 +29,7 @@ class LoadAdapter(msgspec.Struct, tag="load_adapter", frozen=True):
     call_id: str
     name: str
     path: str  # absolute; the gateway has checked that it may be read
+    replaces: bool = True  # False: not if an adapter has the name already
 
 
 class UnloadAdapter(msgspec.Struct, tag="unload_adapter", frozen=True):
@@ -44,13 +45,14 @@ class AdapterResult(msgspec.Struct, tag="adapter_result", frozen=True):
     call_id: str
     info: AdapterInfo | None = None
     error: str = ""
+    exists: bool = False  # the error is that an adapter has the name already
 
 
 class Adapters(msgspec.Struct, tag="adapters", frozen=True):
     """Engine → gateway: all adapters that can be asked for; after Hello, and whenever that changes."""
 
     adapters: list[AdapterInfo]
-    lost: list[str] = []  # names whose adapters could not be restored when the process started again
+    lost: list[str] = []  # names whose files have gone or changed
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):

@@ -20,6 +20,7 @@ from backend.engine.engine import Engine
 from backend.engine.report import RequestTrace
 from backend.errors import (
     AdapterError,
+    AdapterExists,
     AdapterGone,
     EngineError,
     FrameError,
@@ -192,7 +193,8 @@ class EngineServer:
         if self._engine.adapters is None:
             on_loaded(AdapterError("this engine serves no adapters"))
         else:
-            self._engine.adapters.load(message.name, Path(message.path), on_loaded)
+            path, replaces = Path(message.path), message.replaces
+            self._engine.adapters.load(message.name, path, on_loaded, replaces=replaces)
 
     def _unload_adapter(self, connection: Connection, message: UnloadAdapter) -> None:
         result: AdapterInfo | AdapterError
@@ -209,7 +211,8 @@ class EngineServer:
     ) -> None:
         """Everybody learns what there is now, then who asked learns what came of it."""
         if isinstance(result, AdapterError) or self._engine.adapters is None:
-            self._send(connection, encode(AdapterResult(call_id, error=str(result))))
+            exists = isinstance(result, AdapterExists)
+            self._send(connection, encode(AdapterResult(call_id, error=str(result), exists=exists)))
             return
         body = _known(self._engine.adapters)
         for each in list(self._connections.values()):

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from backend.errors import AdapterError, EngineUnavailable
+from backend.errors import AdapterError, AdapterExists, EngineUnavailable
 from gateway.adapters import check_may_load, loadable_folder
 from gateway.auth import KeyRing, Principal
 from gateway.errors import InvalidRequest, NotFound, TimedOut
@@ -65,9 +65,17 @@ class AdaptersEndpoint:
         request = typed(decode_body(await call.read_json_bytes(self._max_body_bytes)), LoadRequest)
         base, engine = self._base(request.base_model)
         folder = loadable_folder(request.lora_path, check_may_load(principal, self._loading.get(base.name)))
-        self._check_name(request, base, engine)
+        self._check_name(request.lora_name, base)
         try:
-            await self._in_time(engine.client.load_adapter(request.lora_name, str(folder)))
+            replaces = request.load_inplace is not False
+            await self._in_time(engine.client.load_adapter(request.lora_name, str(folder), replaces=replaces))
+        except AdapterExists:
+            raise InvalidRequest(
+                f"{request.lora_name!r} is loaded already, and 'load_inplace' is false. "
+                "Send true to load it anew.",
+                param="load_inplace",
+                code="adapter_exists",
+            ) from None
         except AdapterError as error:
             raise InvalidRequest(str(error), param="lora_path", code="invalid_adapter") from None
         except EngineUnavailable:
@@ -101,9 +109,8 @@ class AdaptersEndpoint:
                 "GET /v1/models lists the adapters that are loaded."
             ) from None
 
-    def _check_name(self, request: LoadRequest, base: ServedModel, engine: EngineProvider) -> None:
-        """Raise InvalidRequest for a name that is taken, or would make another's ambiguous."""
-        name = request.lora_name
+    def _check_name(self, name: str, base: ServedModel) -> None:
+        """Raise InvalidRequest for a name that is a model's, or would make another's ambiguous."""
         if name in self._models.models or name in self._models.routes:
             raise InvalidRequest(
                 f"{name!r} is the name of a model or route. Choose another.", param="lora_name"
@@ -113,12 +120,6 @@ class AdaptersEndpoint:
             raise InvalidRequest(
                 f"{name!r} is an adapter of {bases[0]!r}, asked for by this name. Choose another.",
                 param="lora_name",
-            )
-        if request.load_inplace is False and name in engine.client.adapters:
-            raise InvalidRequest(
-                f"{name!r} is loaded already, and 'load_inplace' is false. Send true to load it anew.",
-                param="load_inplace",
-                code="adapter_exists",
             )
 
     def _authorize(self, call: Call) -> Principal:

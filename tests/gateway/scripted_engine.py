@@ -101,6 +101,9 @@ class ScriptedEngine:
         if self.adapter_error or (isinstance(message, UnloadAdapter) and message.name not in self.adapters):
             _write(writer, AdapterResult(message.call_id, error=self.adapter_error or "no such adapter"))
             return
+        if isinstance(message, LoadAdapter) and not message.replaces and message.name in self.adapters:
+            _write(writer, AdapterResult(message.call_id, error="it is there", exists=True))
+            return
         if isinstance(message, UnloadAdapter):
             info = self.adapters.pop(message.name)
         else:

@@ -12,7 +12,7 @@ import pytest
 from numba import typeof
 
 from backend.config import EngineConfig, SpeculativeConfig
-from backend.errors import AdapterError, RequestError
+from backend.errors import AdapterError, AdapterExists, RequestError
 from backend.kernels.lora import loop
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterLimits
@@ -254,6 +254,24 @@ def test_loads_in_the_background(qwen3: Subject, tmp_path: Path) -> None:
     info, error = told
     assert isinstance(info, AdapterInfo) and info.name == "all" and info.rank == 4
     assert isinstance(error, AdapterError) and "does not exist" in str(error)
+
+
+def test_of_those_who_do_not_replace_the_first_gets_the_name(qwen3: Subject) -> None:
+    store = make_store(qwen3.model)
+    told: list[AdapterInfo | AdapterError] = []
+    for name in ("all", "mixed", "attention"):
+        store.load("new", qwen3.adapters[name], told.append, replaces=False)
+    while store.is_busy:
+        store.wait(5)
+        store.poll()
+    first, *others = told
+    assert isinstance(first, AdapterInfo) and store.infos == [first]
+    assert all(isinstance(error, AdapterExists) for error in others) and len(others) == 2
+    store.load("new", qwen3.adapters["mixed"], told.append)
+    while store.is_busy:
+        store.wait(5)
+        store.poll()
+    assert store.infos == told[3:] and told[3] != first
 
 
 def test_what_lies_in_a_slot_is_not_read_again(qwen3: Subject, tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ async def test_loaded_asked_replaced_and_unloaded(
         assert body["model"] == model and body["choices"][0]["message"]["content"] == REPLY
         assert body["system_fingerprint"] == "fp_<german>"
     refused = await load(http, "german", folder / "two", load_inplace=False)
-    assert refused.status_code == 400 and refused.json()["error"]["param"] == "load_inplace"
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"], error["code"]) == (400, "load_inplace", "adapter_exists")
     assert (await load(http, "german", folder / "two", load_inplace=True)).status_code == 200
     await ask(http, "german")
     await ask(http, "ours")
