@@ -54,7 +54,7 @@ class DraftOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     """One request's own word on speculative decoding, where the policy lets requests have one."""
 
     drafter: str | None = None  # None: the model's; "none": no speculation
-    max_tokens: int | None = None  # drafted per step; None: the model's
+    max_tokens: int | None = None  # drafted per step, at most the model's; of a prediction as many as it says
 
 
 class GrammarSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

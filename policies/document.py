@@ -101,7 +101,13 @@ class Speculative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = "none"
     drafters: Drafters = Drafters()
     max_tokens: Annotated[
-        int, Meta(ge=1, le=64, description="Guessed per step; fewer, down to 0, where that is faster.")
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="Guessed per step; fewer, down to 0, where that is faster. A request may ask for "
+            "less; for more only of its own `prediction`.",
+        ),
     ] = 8
     tree_nodes: Annotated[
         int,

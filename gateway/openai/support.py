@@ -52,7 +52,11 @@ SAMPLING: Mapping[str, Rule] = {
     "structured_outputs": Rule(
         "honoured", "extension; one of json, regex, choice, grammar, json_object, as in vLLM"
     ),
-    "speculative": Rule("honoured", "extension: drafter, max_tokens; only the speed depends on it"),
+    "speculative": Rule(
+        "honoured",
+        "extension: drafter, max_tokens (of a drafter at most the policy's, of a prediction up to 64); "
+        "only the speed depends on it",
+    ),
 }
 
 CHAT: Mapping[str, Rule] = {

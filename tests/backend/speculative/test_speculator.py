@@ -53,6 +53,8 @@ def test_a_prediction_comes_first_and_the_drafter_where_it_has_left() -> None:
     speculator = new_speculator()
     assert drafted(speculator, running(LOOP, [1, 2], prediction_token_ids=[1, 2, 9, 9])) == [9, 9]
     assert drafted(speculator, running(LOOP, [1, 2], prediction_token_ids=[7, 7, 9, 9])) == [3, 4, 1, 2]
+    more = {"prediction_token_ids": [1, 2, 9, 9, 9, 9, 9], "draft": DraftOptions(max_tokens=5)}
+    assert drafted(speculator, running(LOOP, [1, 2], **more)) == [9] * 5, "here more than the model's"
     only = running(LOOP, [1, 2], prediction_token_ids=[1, 2, 9], draft=DraftOptions(drafter="none"))
     assert drafted(speculator, only) == []
 
