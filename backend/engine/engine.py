@@ -165,11 +165,16 @@ class Engine:
         for digest, message in adapters.poll().items():
             for active in list(self._active.values()):
                 request = active.sequence.request
-                if request.adapter == digest and active.sequence.adapter_slot < 0:
+                if request.adapter == digest:  # none of them runs: no slot holds it
                     self.scheduler.abort(request.request_id)
                     self._retire(active, "error")
                     outputs.append(
-                        StepOutput(request_id=request.request_id, finish_reason="error", error=message)
+                        StepOutput(
+                            request_id=request.request_id,
+                            finish_reason="error",
+                            error=message,
+                            error_param="model",
+                        )
                     )
         return outputs
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from backend.errors import AdapterError, AdapterExists
+from backend.errors import AdapterError
 from backend.kernels.lora import Factors, SlotWeights, warm_up
 from backend.layers.linear import Linear
 from backend.lora.adapters import Adapter, Sites, read_adapter
@@ -66,6 +66,7 @@ class AdapterStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.reads_total = 0
+        self.num_changes = 0  # grows whenever `infos` or `lost` may have become others
         self._sites = sites
         self._limits = limits
         self._dtype, self._device = dtype, device
@@ -77,7 +78,7 @@ class AdapterStore:
         self._host_bytes = 0
         self._placed: dict[int, set[Linear]] = {}  # layers in which a slot holds something
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="adapters")
-        self._loading: list[tuple[Future[Adapter], str, Path, OnLoaded, bool]] = []
+        self._loading: list[tuple[Future[Adapter], str, Path, OnLoaded]] = []
         self._reading: dict[str, Future[Adapter]] = {}
         self._wanted: OrderedDict[str, None] = OrderedDict()  # to be read when there is room
         self.slots = AdapterSlots(limits.num_slots, self._is_ready, self._is_used, clock)
@@ -90,7 +91,7 @@ class AdapterStore:
 
     @property
     def lost(self) -> list[str]:
-        """Names whose adapters could not be restored, until they are loaded anew or taken away."""
+        """Names whose files have gone or changed, until they are loaded anew or taken away."""
         return sorted(self._lost)
 
     @property
@@ -108,12 +109,9 @@ class AdapterStore:
         known = self._known.get(digest)
         return known is not None and bool(known.folders)
 
-    def load(self, name: str, folder: Path, on_loaded: OnLoaded, *, replaces: bool = True) -> None:
-        """Read an adapter in the background; `poll` makes it known under `name` and calls `on_loaded`.
-
-        Without `replaces` a name that an adapter has by then gives AdapterExists.
-        """
-        self._loading.append((self._executor.submit(self._read, folder), name, folder, on_loaded, replaces))
+    def load(self, name: str, folder: Path, on_loaded: OnLoaded) -> None:
+        """Read an adapter in the background; `poll` makes it known under `name` and calls `on_loaded`."""
+        self._loading.append((self._executor.submit(self._read, folder), name, folder, on_loaded))
 
     def load_now(self, name: str, folder: Path) -> AdapterInfo:
         """The same, waited for. Raises AdapterError."""
@@ -129,7 +127,9 @@ class AdapterStore:
 
     def unload(self, name: str) -> AdapterInfo:
         """Take the name away; requests under way finish. Raises AdapterError when nothing has that name."""
-        self._lost.discard(name)
+        if name in self._lost:
+            self._lost.remove(name)
+            self.num_changes += 1
         info = self._info(name)
         if info is None:
             known = ", ".join(sorted(self._names)[:20]) or "none"
@@ -219,12 +219,7 @@ class AdapterStore:
         info = known.info
         return AdapterInfo(name, digest, info.base, info.rank, info.num_bytes, str(known.folders[name]))
 
-    def _finish_load(
-        self, future: Future[Adapter], name: str, folder: Path, on_loaded: OnLoaded, replaces: bool
-    ) -> None:
-        if name in self._names and not replaces:
-            on_loaded(AdapterExists(f"an adapter is called {name!r} already; let the new one replace it"))
-            return
+    def _finish_load(self, future: Future[Adapter], name: str, folder: Path, on_loaded: OnLoaded) -> None:
         try:
             adapter = future.result()
         except AdapterError as error:
@@ -244,6 +239,7 @@ class AdapterStore:
         if error is None:
             self._keep(future.result())
             return ""
+        self._lost |= known.folders.keys()
         for name in list(known.folders):
             self._drop_name(name)
         logger.error("the adapter %r can be served no longer: %s", known.info.name, error)
@@ -259,6 +255,7 @@ class AdapterStore:
             self._drop_name(name)
         self._names[name] = digest
         self._lost.discard(name)
+        self.num_changes += 1
         known.folders[name] = folder
         self._keep(adapter)
         info_now = self._info(name)
@@ -266,6 +263,7 @@ class AdapterStore:
         return info_now
 
     def _drop_name(self, name: str) -> None:
+        self.num_changes += 1
         digest = self._names.pop(name)
         known = self._known[digest]
         known.folder = known.folders.pop(name)

@@ -20,7 +20,6 @@ from backend.engine.engine import Engine
 from backend.engine.report import RequestTrace
 from backend.errors import (
     AdapterError,
-    AdapterExists,
     AdapterGone,
     EngineError,
     FrameError,
@@ -93,6 +92,7 @@ class EngineServer:
         self._connections: dict[socket.socket, Connection] = {}
         self._numbers = itertools.count()
         self._routes: dict[str, _Route] = {}
+        self._num_changes_told = 0  # of the adapters' names
         self._stats = StatsCollector()
         self._next_beat_s = 0.0
         self._stop_requested = False
@@ -120,7 +120,9 @@ class EngineServer:
                 break
             self._poll(0.0 if engine.has_work else self._idle_s(now_s))
             if engine.has_work:
-                self._deliver(engine.step())
+                outputs = engine.step()
+                self._tell_adapters()  # before those that asked for one learn that it is gone
+                self._deliver(outputs)
                 if engine.last_report is not None:
                     self._stats.observe(engine.last_report)
             self._hand_over_traces()
@@ -134,6 +136,7 @@ class EngineServer:
         if adapters is None or not adapters.is_busy:
             return wait_s
         adapters.poll()
+        self._tell_adapters()
         return min(wait_s, _ADAPTER_POLL_S)
 
     def _poll(self, timeout_s: float) -> None:
@@ -193,8 +196,7 @@ class EngineServer:
         if self._engine.adapters is None:
             on_loaded(AdapterError("this engine serves no adapters"))
         else:
-            path, replaces = Path(message.path), message.replaces
-            self._engine.adapters.load(message.name, path, on_loaded, replaces=replaces)
+            self._engine.adapters.load(message.name, Path(message.path), on_loaded)
 
     def _unload_adapter(self, connection: Connection, message: UnloadAdapter) -> None:
         result: AdapterInfo | AdapterError
@@ -210,14 +212,22 @@ class EngineServer:
         self, connection: Connection, call_id: str, result: AdapterInfo | AdapterError
     ) -> None:
         """Everybody learns what there is now, then who asked learns what came of it."""
-        if isinstance(result, AdapterError) or self._engine.adapters is None:
-            exists = isinstance(result, AdapterExists)
-            self._send(connection, encode(AdapterResult(call_id, error=str(result), exists=exists)))
+        self._tell_adapters()
+        if isinstance(result, AdapterError):
+            answer = AdapterResult(call_id, error=str(result))
+        else:
+            answer = AdapterResult(call_id, result)
+        self._send(connection, encode(answer))
+
+    def _tell_adapters(self) -> None:
+        """Everybody learns what there is now, if that is not what they know."""
+        adapters = self._engine.adapters
+        if adapters is None or adapters.num_changes == self._num_changes_told:
             return
-        body = _known(self._engine.adapters)
-        for each in list(self._connections.values()):
-            self._send(each, body)
-        self._send(connection, encode(AdapterResult(call_id, result)))
+        self._num_changes_told = adapters.num_changes
+        body = _known(adapters)
+        for connection in list(self._connections.values()):
+            self._send(connection, body)
 
     def _submit(self, connection: Connection, requests: list[Request]) -> None:
         """Admit all or none."""

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from backend.errors import AdapterError, AdapterExists, AdapterGone, CheckpointError
+from backend.errors import AdapterError, AdapterGone, CheckpointError
+from backend.lora.adapters import Adapter, read_adapter
+from backend.lora.store import AdapterStore
 from backend.models import load_model
 from backend.server.client import EngineClient
 from backend.server.connections import listen
@@ -31,8 +39,13 @@ async def connect(path: Path) -> EngineClient:
     return client
 
 
-async def test_load_reload_and_unload_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.server.worker.open_compiler", lambda *_: None)
+
+
+@pytest.mark.usefixtures("no_compiler")
+async def test_load_reload_and_unload_under_load(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     config = checkpoint("qwen3", tmp_path / "base")
     model = load_model(config)
@@ -60,8 +73,6 @@ async def test_load_reload_and_unload_under_load(tmp_path: Path, monkeypatch: py
         assert len(await running) == 200, "what runs keeps its weights"
         with pytest.raises(AdapterGone):
             await text(one, first)
-        with pytest.raises(AdapterExists, match="'second'"):
-            await one.load_adapter("second", str(tmp_path / "a1"), replaces=False)
         await two.unload_adapter("second")
         with pytest.raises(AdapterError, match="no adapter is called 'second'"):
             await one.unload_adapter("second")
@@ -74,6 +85,75 @@ async def test_load_reload_and_unload_under_load(tmp_path: Path, monkeypatch: py
         server.stop()
         await thread
         engine.close()
+
+
+@asynccontextmanager
+async def two_gateways(folder: Path) -> AsyncIterator[tuple[AdapterStore, EngineClient, EngineClient]]:
+    """An engine without host memory for its one adapter "a", whose files are gone, and who asks it."""
+    (folder / "base").mkdir()
+    config = checkpoint("qwen3", folder / "base")
+    adapter = write_adapter(folder / "a", load_model(config), Recipe(seed=1))
+    engine, hello = build_engine(
+        msgspec.structs.replace(config, num_pages=128, adapters={"a": str(adapter)}, adapter_host_bytes=1)
+    )
+    assert engine.adapters is not None
+    shutil.rmtree(adapter)
+    server = EngineServer(engine, hello, listen(folder / "s.sock"))
+    thread = asyncio.create_task(asyncio.to_thread(server.run))
+    one, two = await connect(folder / "s.sock"), await connect(folder / "s.sock")
+    try:
+        yield engine.adapters, one, two
+    finally:
+        await one.close()
+        await two.close()
+        server.stop()
+        await thread
+        engine.close()
+
+
+async def heard(client: EngineClient) -> None:
+    """Return when the engine has handled all that the client sent."""
+    with pytest.raises(AdapterError, match="no adapter is called 'nobody'"):
+        await client.unload_adapter("nobody")
+
+
+@pytest.mark.usefixtures("no_compiler")
+async def test_everybody_learns_that_an_adapter_is_gone(tmp_path: Path) -> None:
+    async with two_gateways(tmp_path) as (_, one, two):
+        digest = one.adapters["a"].digest
+        (stream,) = one.submit([ask("r", PROMPT, digest)])
+        (output,) = [output async for output in stream]
+        assert (output.finish_reason, output.error_param) == ("error", "model")
+        assert "gone or changed" in output.error and "load it anew" in output.error
+        assert not one.adapters and one.adapter_names == {"a"}, "before those that asked for it learn"
+        with pytest.raises(AdapterGone):
+            await text(one, digest)
+        await heard(two)
+        assert not two.adapters and two.adapter_names == {"a"}
+        with pytest.raises(AdapterError, match="no adapter is called 'a'"):
+            await one.unload_adapter("a")
+        await heard(two)
+        assert not one.adapter_names and not two.adapter_names, "whoever takes it away need not see it"
+
+
+@pytest.mark.usefixtures("no_compiler")
+async def test_that_is_told_without_a_request_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_read, was_told = threading.Event(), asyncio.Event()
+
+    def slow(*arguments: Any) -> Adapter:  # noqa: ANN401
+        assert may_read.wait(20)
+        return read_adapter(*arguments)
+
+    async with two_gateways(tmp_path) as (store, one, two):
+        monkeypatch.setattr("backend.lora.store.read_adapter", slow)
+        (stream,) = one.submit([ask("r", PROMPT, one.adapters["a"].digest)])
+        stream.cancel()
+        await heard(one)
+        assert store.reads_total == 1
+        two.on_adapters = lambda _: was_told.set()
+        may_read.set()
+        await asyncio.wait_for(was_told.wait(), 20)
+        assert not two.adapters and two.adapter_names == {"a"}
 
 
 def test_a_broken_adapter_in_the_configuration_is_named(tmp_path: Path) -> None:
