@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -65,6 +65,7 @@ class ToolChoice:
     is_required: bool = False  # at least one call, and nothing else
     max_calls: int | None = None
     param: str = "tools"  # the field that asks for the most
+    places: Mapping[str, str] = field(default_factory=dict)  # of schemas in the request, by name
 
     @property
     def names(self) -> list[str]:
@@ -111,6 +112,7 @@ def _read_definitions(tools: Sequence[object]) -> ToolChoice:
     json_text(tools, "tools", MAX_CHARS)
     definitions: dict[str, dict[str, Any]] = {}
     strict = set()
+    places = {}
     for index, value in enumerate(tools):
         where = f"tools[{index}]"
         function = _read_function(value, where)
@@ -121,10 +123,11 @@ def _read_definitions(tools: Sequence[object]) -> ToolChoice:
             plain["description"] = function.description
         plain["parameters"] = function.parameters or _NO_PARAMETERS
         definitions[function.name] = {"type": "function", "function": plain}
+        places[function.name] = f"{where}.function.parameters"
         if function.strict:
-            _check_strict(function, f"{where}.function.parameters")
+            _check_strict(function, places[function.name])
             strict.add(function.name)
-    return ToolChoice(list(definitions.values()), frozenset(strict))
+    return ToolChoice(list(definitions.values()), frozenset(strict), places=places)
 
 
 def _check_strict(function: _Function, where: str) -> None:

@@ -66,6 +66,7 @@ class Job:
     echo: str | None = None  # the prompt's text, when it is to be repeated
     counts_prompt: bool = True  # one of a prompt's choices reports what was cached
     shows_output: bool = True  # False: max_tokens was 0, the one token that the engine makes is not shown
+    tools: Tools | None = None
 
 
 class EngineProvider:
@@ -348,7 +349,7 @@ class EngineProvider:
             tenant_salt=exchange.principal.tenant_salt,
             traceparent=exchange.telemetry.traceparent,
         )
-        return Job(request, choice, echo, counts_prompt=index == 0)
+        return Job(request, choice, echo, counts_prompt=index == 0, tools=tools)
 
     async def _add_drafts(self, request: ChatRequest | CompletionRequest, jobs: list[Job]) -> None:
         """Put what the request says about drafts into its sequences. Raises InvalidRequest."""
@@ -401,7 +402,7 @@ class EngineProvider:
 
     def _delta(self, job: Job, output: StepOutput, usage: Usage) -> Delta:
         if output.finish_reason in ("error", "abort"):
-            raise self._failure(output)
+            raise self._failure(job, output)
         if job.counts_prompt and output.num_cached_tokens > 0:
             usage.cached_tokens += output.num_cached_tokens
             job.counts_prompt = False
@@ -435,11 +436,12 @@ class EngineProvider:
                 offset += len(detokenizer.push((token_id,)))
             delta.tokens = records + delta.tokens
 
-    def _failure(self, output: StepOutput) -> ApiError:
+    def _failure(self, job: Job, output: StepOutput) -> ApiError:
         if output.error_param == "model":
             return self._not_loaded()
         if output.error_param:
-            return InvalidRequest(output.error, param=output.error_param)
+            error, grammar = InvalidRequest(output.error, param=output.error_param), job.request.grammar
+            return job.tools.explained(error, grammar) if job.tools and grammar else error
         if output.finish_reason == "abort":
             return Unavailable(
                 f"The engine of {self.name!r} ended this answer early: it is shutting down. Try again.",

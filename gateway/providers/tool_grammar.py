@@ -53,6 +53,11 @@ def call_grammar(
     return "\n".join([*start, *lines])
 
 
+def argument_rules(choice: ToolChoice) -> list[str]:
+    """What the grammar calls the arguments of each function, in the order of names; each has its own line."""
+    return [f"arguments_{i}" for i in range(len(choice.definitions))]
+
+
 def _free(mark: str, token_id: TokenId) -> list[str]:
     """Text, with calls or without."""
     if not mark:
@@ -82,11 +87,11 @@ def _functions(syntax: Syntax, choice: ToolChoice) -> list[str]:
     key = "parameters" if syntax is LLAMA_JSON else "arguments"
     names = choice.names
     lines = ["function: " + " | ".join(f"function_{i}" for i in range(len(names)))]
-    for i, name in enumerate(names):
+    for i, (name, rule) in enumerate(zip(names, argument_rules(choice), strict=True)):
         opening = json.dumps(f'"name": {json.dumps(name)}, "{key}": ')
         schema = {**choice.parameters[name], "type": "object"}
-        lines.append(f'function_{i}: "{{" {opening} arguments_{i} "}}"')
-        lines.append(f"arguments_{i}: {_json_rule(schema, is_exact=name in choice.strict)}")
+        lines.append(f'function_{i}: "{{" {opening} {rule} "}}"')
+        lines.append(f"{rule}: {_json_rule(schema, is_exact=name in choice.strict)}")
     return lines
 
 

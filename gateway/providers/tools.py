@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from backend.tokenizer.tool_use import ToolUse
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
 from gateway.openai.tools import ToolChoice
-from gateway.providers.tool_grammar import TokenId, call_grammar, can_enforce
+from gateway.providers.tool_grammar import TokenId, argument_rules, call_grammar, can_enforce
 from gateway.tool_calls.mistral import MISTRAL, short_id
 from gateway.tool_calls.parser import HOLD_CHARS, Syntax, ToolCallParser
+
+_AT_LINE = re.compile(r"at (?P<line>\d+)\(\d+\): (failed to compile JSON schema: )?")
+_REMEDY = "; simplify or mend it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,27 @@ class Tools:
         text = call_grammar(self.syntax, choice, token_id, asked)
         param = choice.param if choice.is_required or asked is None else asked.param
         return GrammarSpec(kind="lark", text=text, param=param)
+
+    def explained(self, error: InvalidRequest, grammar: GrammarSpec) -> InvalidRequest:
+        """What the engine has against the grammar of these calls, with the field of the schema at fault.
+
+        Its lines are left out: nobody sent them.
+        """
+        found = _AT_LINE.search(error.message)
+        if found is None:
+            return error
+        number = max(1, int(found["line"]))
+        fault = error.message[found.end() :].partition(f" {max(1, number - 2)} | ")[0]
+        fault = fault.removesuffix(_REMEDY).rstrip()
+        rule = next(islice(grammar.text.split("\n"), number - 1, None), "").partition(":")[0]
+        for name, each in zip(self.choice.names, argument_rules(self.choice), strict=True):
+            if rule == each:
+                return InvalidRequest(
+                    f"Invalid schema for function {name!r}: {fault}{_REMEDY}.",
+                    param=self.choice.places.get(name, error.param),
+                    code="invalid_function_parameters",
+                )
+        return InvalidRequest(error.message[: found.start()] + fault + _REMEDY, param=error.param)
 
 
 def decide_tools(

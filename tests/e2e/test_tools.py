@@ -120,3 +120,18 @@ def test_what_is_wrong_with_a_tool_is_named(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model=MODEL, messages=SUM, tools=[broken])
     assert refused.value.param == "tools[0].function.parameters.properties.expression.type"
+
+
+def test_the_function_that_no_grammar_can_enforce_is_named(client: openai.OpenAI) -> None:
+    odd = json.loads(json.dumps(WEATHER))
+    parameters = odd["function"]["parameters"]
+    parameters |= {"additionalProperties": False, "required": ["city"]}
+    parameters["properties"]["city"] = {"type": "array", "uniqueItems": True}
+    odd["function"]["strict"] = True
+    for tool_choice in ("auto", "required"):
+        with pytest.raises(openai.BadRequestError, match="function 'weather': .*uniqueItems") as refused:
+            client.chat.completions.create(
+                model=MODEL, messages=SUM, tools=[CALCULATOR, odd], tool_choice=tool_choice
+            )
+        assert refused.value.param == "tools[1].function.parameters"
+        assert "calculator" not in refused.value.message

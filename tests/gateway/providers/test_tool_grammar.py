@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
 from llguidance import LLMatcher
 
-from backend.structured.automata import read
+from backend.structured.automata import build, read
 from backend.structured.automaton_text import automaton_text
 from backend.structured.vocabulary import Vocabulary
 from backend.tokenizer import Tokenizer
 from backend.tokenizer.tool_use import ToolUse
 from backend.types import GrammarSpec
-from gateway.openai.tools import ToolChoice
+from gateway.errors import InvalidRequest
+from gateway.openai.tools import ToolChoice, read_tools
+from gateway.openai.types import ChatRequest
 from gateway.providers.tool_grammar import call_grammar, can_enforce
+from gateway.providers.tools import Tools
 from gateway.tool_calls.families import SYNTAXES
 
 PICO = Path(__file__).parents[3] / "backend" / "pico" / "weights" / "pico-small"
@@ -117,6 +121,71 @@ def test_a_strict_answer_beside_tools_is_as_strict_as_without(vocabulary: Vocabu
     matcher = LLMatcher(vocabulary.automata, read(text))
     assert matcher.is_error() == is_exact
     assert ("uniqueItems" in matcher.get_error()) == is_exact
+
+
+UNIQUE = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+ODD = SCHEMA | {"properties": {"a": UNIQUE, "b": {"type": "string"}}}
+
+
+def offered(*schemas: dict[str, Any], **fields: Any) -> Tools:  # noqa: ANN401
+    functions = [{"name": f"f{i}", "parameters": schema, "strict": True} for i, schema in enumerate(schemas)]
+    body = {
+        "model": "m",
+        "messages": [{"role": "user"}],
+        "tools": [{"type": "function", "function": each} for each in functions],
+    }
+    found = read_tools(msgspec.convert(body | fields, ChatRequest))
+    assert found is not None
+    return Tools(found, SYNTAXES["hermes"])
+
+
+def refusal(tools: Tools, vocabulary: Vocabulary, spec: GrammarSpec) -> InvalidRequest:
+    """What is said of a grammar that the library refuses with these words."""
+    with pytest.raises(ValueError, match="uniqueItems") as refused:
+        build(read(automaton_text(spec, vocabulary)), vocabulary)
+    words = f"the grammar is refused: {refused.value}; simplify or mend it"
+    return tools.explained(InvalidRequest(words, param=spec.param), spec)
+
+
+@pytest.mark.parametrize("thought", ["none", "inside"])
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_the_function_at_fault_is_named(
+    vocabulary: Vocabulary, number: int, thought: Literal["none", "inside"]
+) -> None:
+    schemas = [ODD if i == number else SCHEMA for i in range(9)]
+    named = {"type": "function", "function": {"name": f"f{number}"}}
+    for fields in ({}, {"tool_choice": "required"}, {"tool_choice": named}):
+        tools = offered(*schemas, **fields)
+        spec = tools.grammar(None, lambda _: None)
+        assert spec is not None
+        error = refusal(tools, vocabulary, msgspec.structs.replace(spec, thought=thought))
+        assert error.message == (
+            f"Invalid schema for function 'f{number}': "
+            'Unimplemented keys: ["uniqueItems"]; simplify or mend it.'
+        )
+        assert error.param == f"tools[{number}].function.parameters"
+
+
+def test_an_answer_at_fault_beside_tools_is_named_without_them(vocabulary: Vocabulary) -> None:
+    asked = GrammarSpec(kind="json_schema", text=json.dumps(ODD), is_exact=True)
+    tools = offered(SCHEMA)
+    spec = tools.grammar(asked, lambda _: None)
+    assert spec is not None
+    error = refusal(tools, vocabulary, spec)
+    assert error.message == (
+        'the grammar is refused: Unimplemented keys: ["uniqueItems"]; simplify or mend it'
+    )
+    assert error.param == "response_format"
+
+
+def test_other_words_stay_as_they_are() -> None:
+    tools = offered(SCHEMA)
+    spec = GrammarSpec(kind="lark", text="start: calls")
+    other = InvalidRequest("the grammar of this request became too complex: too many states", param="tools")
+    assert tools.explained(other, spec) is other
+    beyond = InvalidRequest("the grammar is refused: at 9(1): no; simplify or mend it", param="tools")
+    found = tools.explained(beyond, spec)
+    assert (found.message, found.param) == ("the grammar is refused: no; simplify or mend it", "tools")
 
 
 def test_there_is_no_grammar_for_what_models_write_in_other_ways() -> None:
