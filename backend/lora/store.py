@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from backend.errors import AdapterError
+from backend.errors import AdapterError, AdapterExists
 from backend.kernels.lora import Factors, SlotWeights, warm_up
 from backend.layers.linear import Linear
 from backend.lora.adapters import Adapter, Sites, read_adapter
@@ -78,7 +78,7 @@ class AdapterStore:
         self._host_bytes = 0
         self._placed: dict[int, set[Linear]] = {}  # layers in which a slot holds something
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="adapters")
-        self._loading: list[tuple[Future[Adapter], str, Path, OnLoaded]] = []
+        self._loading: list[tuple[Future[Adapter], str, Path, OnLoaded, bool]] = []
         self._reading: dict[str, Future[Adapter]] = {}
         self._wanted: OrderedDict[str, None] = OrderedDict()  # to be read when there is room
         self.slots = AdapterSlots(limits.num_slots, self._is_ready, self._is_used, clock)
@@ -109,9 +109,12 @@ class AdapterStore:
         known = self._known.get(digest)
         return known is not None and bool(known.folders)
 
-    def load(self, name: str, folder: Path, on_loaded: OnLoaded) -> None:
-        """Read an adapter in the background; `poll` makes it known under `name` and calls `on_loaded`."""
-        self._loading.append((self._executor.submit(self._read, folder), name, folder, on_loaded))
+    def load(self, name: str, folder: Path, on_loaded: OnLoaded, *, replaces: bool = True) -> None:
+        """Read an adapter in the background; `poll` makes it known under `name` and calls `on_loaded`.
+
+        Without `replaces` a name that an adapter has by then gives AdapterExists.
+        """
+        self._loading.append((self._executor.submit(self._read, folder), name, folder, on_loaded, replaces))
 
     def load_now(self, name: str, folder: Path) -> AdapterInfo:
         """The same, waited for. Raises AdapterError."""
@@ -219,7 +222,12 @@ class AdapterStore:
         info = known.info
         return AdapterInfo(name, digest, info.base, info.rank, info.num_bytes, str(known.folders[name]))
 
-    def _finish_load(self, future: Future[Adapter], name: str, folder: Path, on_loaded: OnLoaded) -> None:
+    def _finish_load(
+        self, future: Future[Adapter], name: str, folder: Path, on_loaded: OnLoaded, replaces: bool
+    ) -> None:
+        if name in self._names and not replaces:
+            on_loaded(AdapterExists(f"an adapter is called {name!r} already; let the new one replace it"))
+            return
         try:
             adapter = future.result()
         except AdapterError as error:

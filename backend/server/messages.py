@@ -29,6 +29,7 @@ class LoadAdapter(msgspec.Struct, tag="load_adapter", frozen=True):
     call_id: str
     name: str
     path: str  # absolute; the gateway has checked that it may be read
+    replaces: bool = True  # False: not if an adapter has the name already
 
 
 class UnloadAdapter(msgspec.Struct, tag="unload_adapter", frozen=True):
@@ -44,6 +45,7 @@ class AdapterResult(msgspec.Struct, tag="adapter_result", frozen=True):
     call_id: str
     info: AdapterInfo | None = None
     error: str = ""
+    exists: bool = False  # the error is that an adapter has the name already
 
 
 class Adapters(msgspec.Struct, tag="adapters", frozen=True):

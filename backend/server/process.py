@@ -20,6 +20,7 @@ from backend.engine.engine import Engine
 from backend.engine.report import RequestTrace
 from backend.errors import (
     AdapterError,
+    AdapterExists,
     AdapterGone,
     EngineError,
     FrameError,
@@ -196,7 +197,8 @@ class EngineServer:
         if self._engine.adapters is None:
             on_loaded(AdapterError("this engine serves no adapters"))
         else:
-            self._engine.adapters.load(message.name, Path(message.path), on_loaded)
+            path, replaces = Path(message.path), message.replaces
+            self._engine.adapters.load(message.name, path, on_loaded, replaces=replaces)
 
     def _unload_adapter(self, connection: Connection, message: UnloadAdapter) -> None:
         result: AdapterInfo | AdapterError
@@ -214,7 +216,7 @@ class EngineServer:
         """Everybody learns what there is now, then who asked learns what came of it."""
         self._tell_adapters()
         if isinstance(result, AdapterError):
-            answer = AdapterResult(call_id, error=str(result))
+            answer = AdapterResult(call_id, error=str(result), exists=isinstance(result, AdapterExists))
         else:
             answer = AdapterResult(call_id, result)
         self._send(connection, encode(answer))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from backend.errors import AdapterError, AdapterGone, CheckpointError
+from backend.errors import AdapterError, AdapterExists, AdapterGone, CheckpointError
 from backend.lora.adapters import Adapter, read_adapter
 from backend.lora.store import AdapterStore
 from backend.models import load_model
@@ -73,6 +73,8 @@ async def test_load_reload_and_unload_under_load(tmp_path: Path) -> None:
         assert len(await running) == 200, "what runs keeps its weights"
         with pytest.raises(AdapterGone):
             await text(one, first)
+        with pytest.raises(AdapterExists, match="'second'"):
+            await one.load_adapter("second", str(tmp_path / "a1"), replaces=False)
         await two.unload_adapter("second")
         with pytest.raises(AdapterError, match="no adapter is called 'second'"):
             await one.unload_adapter("second")
