@@ -40,7 +40,7 @@ class Grammars:
             return None
         if self._compiler is None:
             raise RequestError("this model has no tokenizer to write grammars in", request.grammar.param)
-        return self._compiler.submit(request.grammar)
+        return self._compiler.submit(request.grammar, request.tenant_salt)
 
     def follow(self, sequence: Sequence, found: Future[Automaton]) -> None:
         """The sequence is in the queue and waits for `found`; `settle` lets it go."""

@@ -17,15 +17,22 @@ from backend.structured.automata import Automaton, build
 from backend.structured.automaton_text import automaton_text
 from backend.structured.grammar import Grammar
 from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits
+from backend.structured.turns import Turns
 from backend.structured.vocabulary import Vocabulary
 from backend.types import GrammarSpec
 
-_NUM_SANDBOXES = 2
-"""So many grammars compile at a time: a hostile one does not hold up the next."""
+_NUM_SANDBOXES = 3
+_NUM_OF_A_TENANT = 2
+"""So many grammars compile at a time: a hostile one does not hold up the next, nor its tenant all others."""
 
 _MAX_PENDING = 256
+"""When so many wait, a tenant may still have its share of them."""
+
 _MAX_CACHED = 256
 _RETRY_S = 2.0
+
+_REMEMBERED_S = 30.0
+"""So long a grammar that met a limit is not tried again. The machine may have been busy."""
 
 _LONGEST_PAUSE_S = 0.02
 """An automaton that is built so fast is built anew by the engine's loop, when it has met a limit."""
@@ -52,24 +59,33 @@ class GrammarCompiler:
             self._sandboxes.put(sandbox)
         self._lock = Lock()
         self._found: OrderedDict[bytes, Future[Automaton]] = OrderedDict()  # the longest unused first
+        self._waiting: dict[bytes, GrammarSpec] = {}
+        self._turns: Turns[bytes] = Turns(_NUM_OF_A_TENANT)
         self._times_s: deque[float] = deque()
 
-    def submit(self, spec: GrammarSpec) -> Future[Automaton]:
+    def submit(self, spec: GrammarSpec, tenant: str = "") -> Future[Automaton]:
         """The automaton's start, sooner or later, or RequestError. Raises QueueFull when too many wait."""
         key = _key(spec)
         with self._lock:
             future = self._found.get(key)
-            if future is not None and not _is_of_no_use(future):
-                self._found.move_to_end(key)
-                return future
-            if sum(not future.done() for future in self._found.values()) >= _MAX_PENDING:
-                raise QueueFull(
-                    f"{_MAX_PENDING} grammars wait to be compiled; try again in {_RETRY_S:.0f} s", _RETRY_S
-                )
-            future = self._found[key] = self._pool.submit(self._compile, spec)
+            if future is None or _is_of_no_use(future):
+                self._check_room(tenant)
+                future = self._found[key] = Future()
+                self._waiting[key] = spec
+                self._drop_oldest()
             self._found.move_to_end(key)
-            self._drop_oldest()
+            if key in self._waiting:  # in another tenant's line, maybe: the first turn counts
+                self._turns.put(tenant, key)
+                self._pool.submit(self._work)
             return future
+
+    def _check_room(self, tenant: str) -> None:
+        if sum(not future.done() for future in self._found.values()) < _MAX_PENDING:
+            return
+        if self._turns.num_jobs(tenant) >= _MAX_PENDING // self._turns.num_tenants_with(tenant):
+            raise QueueFull(
+                f"{_MAX_PENDING} grammars wait to be compiled; try again in {_RETRY_S:.0f} s", _RETRY_S
+            )
 
     def take_times(self) -> list[float]:
         """Seconds that each grammar took since the last call, those that were refused as well."""
@@ -78,6 +94,10 @@ class GrammarCompiler:
 
     def close(self) -> None:
         """End the sandboxes, also those at work; what still waits is forgotten."""
+        with self._lock:
+            for key in self._waiting:
+                self._found[key].cancel()
+            self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
         for sandbox in self._all:
             sandbox.interrupt()
@@ -89,6 +109,28 @@ class GrammarCompiler:
         if (surplus := len(self._found) - _MAX_CACHED) > 0:
             for key in [key for key, future in self._found.items() if future.done()][:surplus]:
                 del self._found[key]
+
+    def _work(self) -> None:
+        """Compile whatever may be compiled now."""
+        while taken := self._take():
+            tenant, spec, future = taken
+            try:
+                future.set_result(self._compile(spec))
+            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+                future.set_exception(error)
+            with self._lock:
+                self._turns.release(tenant)
+
+    def _take(self) -> tuple[str, GrammarSpec, Future[Automaton]] | None:
+        with self._lock:
+            while taken := self._turns.take():
+                tenant, key = taken
+                spec = self._waiting.pop(key, None)
+                if spec is not None:
+                    self._found[key].set_running_or_notify_cancel()
+                    return tenant, spec, self._found[key]
+                self._turns.release(tenant)  # it has had its turn in another line
+            return None
 
     def _compile(self, spec: GrammarSpec) -> Automaton:
         started_s = time.monotonic()
@@ -103,7 +145,7 @@ class GrammarCompiler:
         try:
             return self._automaton(sandbox.check(text))
         except SandboxEnded as error:
-            raise _OverLimit(_refusal(error), spec.param) from None
+            raise _OverLimit(_refusal(error), spec.param, _REMEMBERED_S) from None
         except OSError as error:  # the machine's fault; it must not cost the engine its life
             raise _OverLimit(
                 f"no process to try the grammar out in could be started ({error.strerror}); try again later",
@@ -124,15 +166,21 @@ class GrammarCompiler:
 
 
 class _OverLimit(RequestError):
-    """Too slow or too large; the machine may have been busy, so this is tried again when asked again."""
+    """Too slow or too large, which counts for a while and is then tried again when asked again."""
+
+    def __init__(self, message: str, param: str, valid_s: float = 0.0) -> None:
+        super().__init__(message, param)
+        self.until_s = time.monotonic() + valid_s
 
 
 def _is_of_no_use(found: Future[Automaton]) -> bool:
-    """True when it is worth another try: it met a limit, or has taken others to one."""
+    """True when it is worth another try: it met a limit some time ago, or has taken others to one."""
     if not found.done() or found.cancelled():
         return False
     error = found.exception()
-    return isinstance(error, _OverLimit) or (error is None and found.result().is_spent)
+    if isinstance(error, _OverLimit):
+        return error.until_s <= time.monotonic()
+    return error is None and found.result().is_spent
 
 
 def _refusal(against: Exception) -> str:

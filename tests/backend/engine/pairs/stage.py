@@ -127,8 +127,8 @@ WITHOUT_WEIGHTS: Mapping[str, Callable[[], Drafter]] = {
 class ReadyCompiler(GrammarCompiler):
     """Grammars are there at once: what a step does must not depend on how fast they are compiled."""
 
-    def submit(self, spec: GrammarSpec) -> Future[Automaton]:
-        found = super().submit(spec)
+    def submit(self, spec: GrammarSpec, tenant: str = "") -> Future[Automaton]:
+        found = super().submit(spec, tenant)
         wait([found])
         return found
 
