@@ -10,6 +10,7 @@ from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import any_to_lark
 
 from backend.structured.automaton_text import UNREAD
+from backend.structured.lenient import loosened
 from backend.structured.reason import reason
 from backend.structured.vocabulary import Vocabulary
 
@@ -51,6 +52,19 @@ def read(text: str) -> str:
         if UNREAD in grammar:
             grammar["lark_grammar"] = any_to_lark(grammar.pop(UNREAD))
     return json.dumps(whole)
+
+
+def compilable(text: str, vocabulary: Vocabulary) -> str:
+    """The text as `build` takes it. For the sandbox, as `read`. Raises ValueError as `build` does."""
+    text = read(text)
+    try:
+        build(text, vocabulary)
+    except ValueError:
+        if (looser := loosened(text)) == text:
+            raise
+        build(looser, vocabulary)
+        return looser
+    return text
 
 
 def build(text: str, vocabulary: Vocabulary) -> LLMatcher:

@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from backend.structured.automata import build, read
+from backend.structured.automata import compilable
 from backend.structured.vocabulary import Vocabulary
 
 HEAD_BYTES = 4
@@ -37,9 +37,7 @@ def main(argument: str) -> None:
         # Should the parent be gone, nobody else would end this.
         signal.setitimer(signal.ITIMER_REAL, options["limit_s"])
         try:
-            text = read(text)
-            build(text, vocabulary)
-            verdict = GOOD + text.encode()
+            verdict = GOOD + compilable(text, vocabulary).encode()
         except Exception as error:  # noqa: BLE001 - whatever fails here, the grammar is to blame
             verdict = BAD + str(error)[:MAX_REASON_CHARS].encode("utf-8", "replace")
         signal.setitimer(signal.ITIMER_REAL, 0)

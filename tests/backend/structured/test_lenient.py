@@ -1,0 +1,83 @@
+"""What cannot be enforced is left out of lenient schemas, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from backend.structured.automata import compilable
+from backend.structured.automaton_text import automaton_text
+from backend.structured.lenient import loosened
+from backend.types import GrammarSpec
+from tests.backend.structured.letters import letters
+from tests.backend.structured.schemas import closed
+
+EMAIL = r"^(?!\.)(?!.*\.\.)[a-z.]+@[a-z.]+$"
+
+
+def compiled(schema: dict[str, Any], *, is_exact: bool = False) -> dict[str, Any]:
+    """The schema as the engine follows it."""
+    spec = GrammarSpec(kind="json_schema", text=json.dumps(schema), is_exact=is_exact)
+    whole = json.loads(compilable(automaton_text(spec, letters()), letters()))
+    found: dict[str, Any] = whole["grammars"][1]["json_schema"]
+    del found["x-guidance"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("keywords", "left"),
+    [
+        ({"type": "string", "pattern": EMAIL, "minLength": 3}, {"type": "string", "minLength": 3}),
+        ({"type": "string", "pattern": r"\bfoo\b"}, {"type": "string"}),
+        ({"type": "string", "pattern": r"^\S+\Z"}, {"type": "string"}),
+        (
+            {"type": "number", "minimum": -1.7976931348623157e308, "maximum": 5},
+            {"type": "number", "maximum": 5},
+        ),
+        ({"type": "number", "maximum": 3.4028234663852886e38}, {"type": "number"}),
+        (
+            {
+                "type": "object",
+                "patternProperties": {"^a": {"type": "null"}, "b$": {"type": "integer"}},
+                "additionalProperties": False,
+            },
+            {"type": "object"},
+        ),
+    ],
+)
+def test_what_cannot_be_enforced_is_left_out(keywords: dict[str, Any], left: dict[str, Any]) -> None:
+    kept = {"type": "string", "pattern": "^[a-z]{2}$"}
+    found = compiled(closed({"a": keywords, "b": {"type": "array", "items": keywords}, "c": kept}))
+    assert found == closed({"a": left, "b": {"type": "array", "items": left}, "c": kept})
+    with pytest.raises(ValueError, match="."):
+        compiled(closed({"a": keywords}), is_exact=True)
+
+
+def test_names_and_values_that_look_like_keywords_stay() -> None:
+    schema = closed(
+        {
+            "pattern": {"enum": [{"pattern": "(?=a)"}]},
+            "patternProperties": {"type": "string"},
+            "x": {"pattern": "(?=a)"},
+        }
+    )
+    assert compiled(schema)["properties"] == {**schema["properties"], "x": {}}
+
+
+def test_a_schema_that_is_wrong_is_still_refused() -> None:
+    for wrong in ({"type": "string", "pattern": 3}, {"type": "string", "minLength": 2, "maxLength": 1}):
+        with pytest.raises(ValueError, match="."):
+            compiled(closed({"a": wrong, "b": {"pattern": "(?=a)"}}))
+
+
+def test_schemas_inside_of_a_grammar_say_whether_they_are_lenient() -> None:
+    def text(*, lenient: bool) -> str:
+        schema = {"type": "string", "pattern": "(?=a)", "x-guidance": {"lenient": lenient}}
+        lark = f"start: call\ncall: %json {json.dumps(schema)}\nother: /x/"
+        return json.dumps({"grammars": [{"lark_grammar": lark}]})
+
+    assert loosened(text(lenient=False)) == text(lenient=False)
+    found = loosened(text(lenient=True))
+    assert "(?=a)" not in found and compilable(text(lenient=True), letters()) == found
