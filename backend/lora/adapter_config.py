@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backend.errors import AdapterError
+from backend.lora.experts import PARAMETERS
 
 CONFIG_FILE = "adapter_config.json"
 _MAX_CONFIG_BYTES = 1 << 20
@@ -25,13 +27,15 @@ _REFUSED: dict[str, str] = {
     "use_bdlora": "block-diagonal LoRA; train without use_bdlora",
     "modules_to_save": "whole modules beside the low-rank matrices; train without modules_to_save",
     "lora_bias": "a bias in the adapter; train with lora_bias=False",
-    "target_parameters": "matrices on bare parameters; name the modules in target_modules",
     "trainable_token_indices": "trained token embeddings; train without trainable_token_indices",
     "layer_replication": "a base with repeated layers; train without layer_replication",
     "fan_in_fan_out": "transposed weights; train with fan_in_fan_out=False",
     "alora_invocation_tokens": "an activated LoRA; train without alora_invocation_tokens",
     "arrow_config": "a router over adapters; load its adapters one by one",
 }
+_EXPERTS_SINCE = (0, 19, 1)
+"""PEFT before this version swapped the sides of what it added to stacked experts."""
+
 _CHANGES_THE_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
@@ -77,6 +81,7 @@ def read_config(folder: Path) -> AdapterConfig:
     for key, what in _REFUSED.items():
         if raw.get(key):
             raise AdapterError(f"{path}: {key!r} is {_shown(raw[key])}, which means {what}")
+    _check_parameters(path, raw)
     if raw.get("bias", "none") != "none":
         raise AdapterError(f"{path}: 'bias' is {_shown(raw['bias'])}, which trains the base; use 'none'")
     start = raw.get("init_lora_weights", True)
@@ -101,6 +106,28 @@ def read_config(folder: Path) -> AdapterConfig:
         is_rank_stabilised=bool(raw.get("use_rslora", False)),
         base=str(raw.get("base_model_name_or_path") or ""),
     )
+
+
+def _check_parameters(path: Path, raw: Mapping[str, Any]) -> None:
+    """Of bare parameters those of stacked experts can be adapted, as current PEFT does it."""
+    parameters = raw.get("target_parameters")
+    if not parameters:
+        return
+    if not isinstance(parameters, list):
+        raise AdapterError(f"{path}: 'target_parameters' is {_shown(parameters)}; it must be a list")
+    for parameter in parameters:
+        if not isinstance(parameter, str) or parameter.rpartition(".")[2] not in PARAMETERS:
+            raise AdapterError(
+                f"{path}: 'target_parameters' has {_shown(parameter)}; served are {' and '.join(PARAMETERS)} "
+                "of stacked experts. Train without it"
+            )
+    version = raw.get("peft_version")
+    found = re.match(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", version if isinstance(version, str) else "")
+    if found is None or tuple(int(part or 0) for part in found.groups()) < _EXPERTS_SINCE:
+        raise AdapterError(
+            f"{path}: 'peft_version' is {_shown(version)}; PEFT lays out what 'target_parameters' adds to "
+            "experts otherwise since 0.19.1. Train with that or a later one"
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from backend.errors import AdapterError
 from backend.kernels.lora import Factors
 from backend.layers.linear import LinearPart
 from backend.lora.adapter_config import AdapterConfig, read_config
+from backend.lora.experts import Pair, StackedExperts
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -99,20 +100,19 @@ def _without_base(path: Path, tensors: Mapping[str, Tensor], sites: Sites, base:
     return kept
 
 
-def _pairs(
-    path: Path, tensors: Mapping[str, Tensor], sites: Sites, base: str
-) -> dict[str, tuple[Tensor, Tensor]]:
+def _pairs(path: Path, tensors: Mapping[str, Tensor], sites: Sites, base: str) -> dict[str, Pair]:
     """Both matrices of every module."""
+    experts = StackedExperts(sites)
     sides: dict[str, dict[str, Tensor]] = {}
     for name, tensor in sorted(tensors.items()):
         match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
         module = match["module"] if match else ""
-        if match is None or module not in sites:
+        if match is None or not (module in sites or experts.has(module)):
             trained_on = f" (the adapter names {base!r} as its base)" if base else ""
             raise AdapterError(
                 f"{path}: the base model has no place for the tensor {name[:200]!r}{trained_on}; "
                 "served are lora_A.weight and lora_B.weight of its q, k, v, o, gate, up and down projections "
-                "and of lm_head"
+                "(of experts, too) and of lm_head"
             )
         if tensor.dtype not in _FLOATS:
             raise AdapterError(f"{path}: {name!r} is {tensor.dtype}; save it in float32, bfloat16 or float16")
@@ -123,28 +123,39 @@ def _pairs(
             raise AdapterError(f"{path}: {module!r} has no lora_{missing}.weight; save the adapter again")
     if not sides:
         raise AdapterError(f"{path} holds no tensor; save the adapter again")
-    return {module: (found["A"], found["B"]) for module, found in sides.items()}
+    pairs: dict[str, Pair] = {}
+    for module, found in sides.items():
+        down, up = found["A"], found["B"]
+        own = {module: Pair(down, up, module)} if module in sites else experts.split(module, down, up)
+        if not own or own.keys() & pairs.keys():
+            raise AdapterError(
+                f"{path}: {module!r} has shapes {list(down.shape)} and {list(up.shape)}, which fit no "
+                "parameter of the base model's experts, or one that has matrices already; load it on the "
+                "base that it was trained on"
+            )
+        pairs |= own
+    return pairs
 
 
 def _factors(
     path: Path,
     config: AdapterConfig,
     module: str,
-    pair: tuple[Tensor, Tensor],
+    pair: Pair,
     place: tuple[LinearPart, int, torch.dtype],
 ) -> Factors:
     site, max_rank, dtype = place
-    rank = config.rank_of(module)
+    rank = config.rank_of(pair.key)
     if rank > max_rank:
         raise AdapterError(
             f"{config.path}: {module!r} has rank {rank}, and this engine takes up to {max_rank}; raise "
             "max_adapter_rank, or train a smaller rank"
         )
     wanted = ((rank, site.in_features), (site.columns, rank))
-    for side, tensor, shape in zip("AB", pair, wanted, strict=True):
+    down, up = pair.down, pair.up
+    for side, tensor, shape in zip("AB", (down, up), wanted, strict=True):
         _check_shape(path, f"{module}.lora_{side}.weight", tensor, shape, config.base)
-    down, up = pair
-    scaled = (up.float() * config.scale_of(module, rank)).T.to(dtype).contiguous()
+    scaled = (up.float() * config.scale_of(pair.key, rank)).T.to(dtype).contiguous()
     kept = down.to(dtype).contiguous()
     for side, tensor in (("A", kept), ("B", scaled)):
         if not bool(tensor.isfinite().all()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,18 +16,21 @@ from backend.lora.adapters import WEIGHTS_FILE, read_adapter
 from backend.models import LoadedModel, load_model
 from tests.backend.lora.making import checkpoint
 
-# PEFT warns of the weights that it saves, and asks transformers for a property under its former name.
+# PEFT warns of the weights that it saves and of ranks that it uses all the same, and asks transformers for a
+# property under its former name.
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:The following rank_pattern keys:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:The following alpha_pattern keys:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning"),
 ]
 
 
-def save(family: str, folder: Path, targets: list[str]) -> LoadedModel:
+def save(family: str, folder: Path, targets: list[str] | str, **settings: Any) -> LoadedModel:  # noqa: ANN401
     """A random base, which is returned; folders `base`, `adapter`, and `merged` with both."""
     config = checkpoint(family, folder / "base")
     model = AutoModelForCausalLM.from_pretrained(config.checkpoint)
-    lora = LoraConfig(r=3, lora_alpha=5, target_modules=targets, init_lora_weights=False)
+    lora = LoraConfig(r=3, lora_alpha=5, target_modules=targets, init_lora_weights=False, **settings)
     adapted = get_peft_model(model, lora)
     adapted.save_pretrained(folder / "adapter")
     adapted.merge_and_unload().save_pretrained(folder / "merged")
@@ -34,11 +38,27 @@ def save(family: str, folder: Path, targets: list[str]) -> LoadedModel:
 
 
 @pytest.mark.parametrize(
-    ("family", "targets"),
-    [("llama", ["q_proj", "down_proj", "lm_head"])],
+    ("family", "targets", "settings"),
+    [
+        ("llama", ["q_proj", "down_proj", "lm_head"], {}),
+        ("mixtral", ["w1", "w2", "w3"], {}),
+        ("mixtral", ["v_proj", "w2"], {"use_rslora": True}),
+        ("qwen3-moe-mixed", ["gate_proj", "up_proj", "down_proj"], {}),
+        (
+            "qwen3-moe",
+            [],
+            {
+                "target_parameters": ["mlp.experts.down_proj", "mlp.experts.gate_up_proj"],
+                "rank_pattern": {r"layers\.1\.mlp\.experts\.gate_up_proj": 5},
+                "alpha_pattern": {"down_proj": 7},
+            },
+        ),
+    ],
 )
-def test_adds_what_peft_adds(family: str, targets: list[str], tmp_path: Path) -> None:
-    model = save(family, tmp_path, targets)
+def test_adds_what_peft_adds(
+    family: str, targets: list[str], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    model = save(family, tmp_path, targets, **settings)
     adapter = read_adapter(tmp_path / "adapter", model.sites, 8, torch.float32)
     base, merged = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "merged"))
     changed = {name for name, weight in merged.items() if not torch.equal(weight, base[name])}
@@ -46,6 +66,27 @@ def test_adds_what_peft_adds(family: str, targets: list[str], tmp_path: Path) ->
     for module, (down, up) in adapter.factors.items():
         name = f"{module}.weight"
         torch.testing.assert_close(base[name] + up.T @ down, merged[name])
+
+
+def test_experts_of_another_base_are_refused(tmp_path: Path) -> None:
+    model = save("mixtral", tmp_path, ["w2"])
+    path = tmp_path / "adapter" / WEIGHTS_FILE
+    whole = load_file(path)
+    module = "model.layers.1.mlp.experts"
+    down, up = f"base_model.model.{module}.lora_A.weight", f"base_model.model.{module}.lora_B.weight"
+    for tensors in (
+        whole | {down: whole[down][:-1].contiguous(), up: whole[up][:, :-1].contiguous()},
+        whole | {down: whole[down][:, :-1].contiguous()},
+        whole | {down: whole[down][:0].contiguous(), up: whole[up][:, :0].contiguous()},
+        whole | {down: whole[down].view(-1)},
+        whole | {name.replace("experts", "experts.base_layer"): whole[name].clone() for name in (down, up)},
+    ):
+        save_file(tensors, path)
+        with pytest.raises(AdapterError, match=rf"'{module}.*' has shapes .* fit no parameter"):
+            read_adapter(path.parent, model.sites, 8, torch.float32)
+    save_file(whole, path)
+    with pytest.raises(AdapterError, match="has rank 3, and this engine takes up to 2"):
+        read_adapter(path.parent, model.sites, 2, torch.float32)
 
 
 def test_a_head_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
