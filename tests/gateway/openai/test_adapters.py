@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from backend.server.client import EngineClient
 from backend.server.messages import Rejected
+from backend.types import Request, StepOutput
 from gateway.app import build_app
 from gateway.providers.engine import EngineProvider
 from gateway.settings import Settings, Timeouts
@@ -112,6 +113,22 @@ async def test_an_adapter_that_the_engine_denies_is_not_asked_for_for_ever(
     answer = await ask(http, "german")
     assert answer.status_code == 404 and "'german'" in answer.json()["error"]["message"]
     assert len(engine.requests) == 1
+
+
+async def test_an_adapter_that_goes_while_its_request_waits(
+    http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
+) -> None:
+    async def script(_: Request) -> AsyncIterator[StepOutput]:
+        yield StepOutput(
+            request_id="", finish_reason="error", error="0123abcd cannot be read", error_param="model"
+        )
+
+    await load(http, "german", folder / "one")
+    engine.script = script
+    answer = await ask(http, "german")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (404, "model", "model_not_found")
+    assert "'german'" in error["message"] and "0123abcd" not in error["message"]
 
 
 async def test_what_cannot_be_loaded(http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path) -> None:
