@@ -10,6 +10,7 @@ from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import any_to_lark
 
 from backend.structured.automaton_text import UNREAD
+from backend.structured.dates import with_real_dates
 from backend.structured.lenient import loosened
 from backend.structured.reason import reason
 from backend.structured.vocabulary import Vocabulary
@@ -56,7 +57,7 @@ def read(text: str) -> str:
 
 def compilable(text: str, vocabulary: Vocabulary) -> str:
     """The text as `build` takes it. For the sandbox, as `read`. Raises ValueError as `build` does."""
-    text = read(text)
+    text = with_real_dates(read(text))
     try:
         build(text, vocabulary)
     except ValueError:
