@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from backend.structured.allowance import PER_TOKEN_S, Allowance
 from backend.structured.automata import Automaton
-from backend.structured.reason import reason
+from backend.structured.reason import sentence
 from backend.types import Draft, DraftTree
 
 Mask = NDArray[np.int32]
@@ -191,7 +191,7 @@ class Grammar:
     def _check(self) -> None:
         """Set `error` when the automaton has met a limit, or has taken too long."""
         if self.matcher.is_error():
-            self.error = f"the grammar of this request became too complex: {reason(self.matcher)}"
+            self.error = sentence(self.matcher)
         elif self._for_tokens.is_spent:
             self.error = _TOO_SLOW
 

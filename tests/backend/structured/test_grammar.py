@@ -121,6 +121,22 @@ def test_after_an_error_everything_is_allowed_and_nothing_is_over() -> None:
     assert found.filter_drafts(ids("a")) == 0 and found.forced_tokens() == []
 
 
+def test_a_dead_end_is_called_so() -> None:
+    found = grammar('start: "a" B\nB: /x/ & /y/', kind="lark")
+    found.advance(ord("a"))
+    allowed(found)
+    assert "can never be completed" in found.error and "NoExtension" not in found.error
+    with pytest.raises(ValueError, match="^nothing satisfies it$"):
+        grammar('{"$ref": "#"}', kind="json_schema")
+
+
+def test_a_refusal_shows_no_other_part_of_the_grammar() -> None:
+    schema = '%json {"type": "string", "pattern": "(?=x)", "x-guidance": {"lenient": false}}'
+    with pytest.raises(ValueError, match="look-around") as refused:
+        grammar(f'start: secret | call\nsecret: "secret"\ncall: {schema}', kind="lark")
+    assert "secret" not in str(refused.value)
+
+
 def test_sequences_of_one_grammar_are_independent() -> None:
     vocabulary = letters()
     matcher = build(automaton_text(GrammarSpec(kind="regex", text="ab|ac"), vocabulary), vocabulary)
