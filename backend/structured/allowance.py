@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from time import thread_time
 
-PER_TOKEN_S = 0.003
+PER_TOKEN_S = 0.006
 """With 150,000 tokens in the vocabulary, schemas took 0.1 ms per token, the slowest 0.6 ms on average of its
-output, and the slowest honest regular expression, of long sentences, 3 ms."""
+output, and the slowest honest regular expression, of long sentences, 3 ms; not all are as fast as this."""
 
 MOST_S = 0.05
 """So much can be saved up. A single token has cost a schema 8 ms at worst."""
