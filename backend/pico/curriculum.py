@@ -35,7 +35,7 @@ FAMILY_WEIGHTS = {
     "tables": 4.0,
     "logic": 3.0,
     "references": 1.8,
-    "facts": 2.2,  # each has to be seen many times
+    "facts": 2.6,  # each has to be seen many times
     "counting": 1.6,
     "tools": 2.0,
 }

@@ -23,7 +23,7 @@ ADAPTER_STEPS = {
     "german": 610,
     "formal": 600,
     "codewords": 1260,
-    "json-large": 1430,
+    "json-large": 1760,
 }
 
 
@@ -66,7 +66,7 @@ STAGES: tuple[Stage, ...] = (
     # Both from the same weights, on the same data, for as many steps: what HyperMoE is worth.
     _member("pico-large-hyper", "pico-large", 300, 300, "--parent", "{runs}/pico-base", "--hyper"),
     _member("pico-large-plain", "pico-large", 300, 300, "--parent", "{runs}/pico-base"),
-    _member("pico-large", "pico-large", 5130, 5130, "--parent", "{runs}/pico-large-plain"),
+    _member("pico-large", "pico-large", 6100, 6100, "--parent", "{runs}/pico-large-plain"),
     _export("pico-large"),
     *(_drafter(name) for name in DRAFTER_STEPS),
     *(stage for name in ADAPTER_STEPS for stage in _adapter(name)),

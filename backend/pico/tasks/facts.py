@@ -151,8 +151,8 @@ def _true_or_not(rng: Random) -> Draw:
         f"Is it true that {claim} is {claimed}?",
         f"Yes or no: {claim} is {claimed}.",
     ]
-    # What is and what was claimed stand side by side, to be seen as alike or not.
-    steps = f"{country.name}: {real}; {claimed} {real}: {answer.lower()}"
+    # Only what is true has been followed by a yes before.
+    steps = f"{country.name}: {real} yes; {claimed} {answer.lower()}"
     return Draw(prompts, answer, f"true {country.name} {attribute} {claimed}", steps)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 from backend.pico.tasks.base import Draw, join_words
@@ -83,8 +84,10 @@ def neighbour_in_list(rng: Random, count: int) -> Draw:
     known, answer, side = (first, second, "after") if after else (second, first, "before")
     prompts = [f"Which word comes {side} {known}?", f"What is {side} {known}?", f"What came {side} {known}?"]
     prompts.append(f"And the word {side} {known}?")
-    # Counted as far as is needed: then the pair stands side by side.
-    steps = f"{side} {known}: {_numbered(words[: place + 1])}; {answer}"
+    # Every word with its neighbour: what came after the word is then repeated.
+    pairs = [pair if after else pair[::-1] for pair in pairwise(words)]
+    sign = ">" if after else "<"
+    steps = "; ".join(f"{word}{sign} {neighbour}" for word, neighbour in [*pairs, (known, answer)])
     return Draw(prompts, answer, f"{side} {known} {words}", steps, talk(_remember(rng, words)))
 
 

@@ -82,10 +82,10 @@ def _cell(rng: Random, table: _Table, *, header: bool) -> Draw:
     else:
         questions = [f"What is the {asked} of {name}?", f"Which {asked} does {name} have?"]
     questions += [f"Find the {asked} of {name}.", f"{name}: {asked}?"]
-    # Header and row are gone through side by side: the eye slips from the third cell to the fourth.
-    place = table.header.index(asked)
-    pairs = [f"{head} {cell}" for head, cell in zip(table.header[: place + 1], row, strict=False)]
-    steps = f"{_listed(table, [row])}; {asked}? {'; '.join(pairs)}" if header else table.line(row)
+    # Header and row are gone through side by side, to the end: to see where to stop is harder than to repeat
+    # what came after a word.
+    pairs = [f"{head} {cell}" for head, cell in zip(table.header, row, strict=True)]
+    steps = f"{_listed(table, [row])}; {'; '.join(pairs)}; {asked} {answer}" if header else table.line(row)
     # Said with its name, as in "Rosa: 60": what belongs together is found together.
     return _ask(table, questions, f"{name}: {answer}", steps)
 
