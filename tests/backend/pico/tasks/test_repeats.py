@@ -18,7 +18,8 @@ def test_a_claim_is_true_where_the_same_words_were_followed_by_a_yes() -> None:
     for instance in draw("facts", 3):
         if instance.key.startswith("true "):
             fact, claim = instance.thought.split("; ")
-            known = fact.split(": ")[1].removesuffix(" yes")
+            known, said = fact.split(": ")[1].rsplit(" ", 1)
+            assert said == "yes"
             claimed, verdict = claim.rsplit(" ", 1)
             assert claimed in instance.prompt and verdict == instance.answer.lower()
             assert (verdict == "yes") == (claimed == known)
