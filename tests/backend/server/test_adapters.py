@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from backend.engine.engine import Engine
 from backend.errors import AdapterError, AdapterExists, AdapterGone, CheckpointError
 from backend.lora.adapters import Adapter, read_adapter
 from backend.lora.store import AdapterStore
 from backend.models import load_model
 from backend.server.client import EngineClient
 from backend.server.connections import listen
+from backend.server.messages import Hello
 from backend.server.process import EngineServer
 from backend.server.worker import build_engine
 from tests.backend.lora.making import Recipe, ask, checkpoint, write_adapter
@@ -39,6 +41,24 @@ async def connect(path: Path) -> EngineClient:
     return client
 
 
+@asynccontextmanager
+async def serving(
+    engine: Engine, hello: Hello, path: Path
+) -> AsyncIterator[tuple[EngineClient, EngineClient]]:
+    """Two gateways' clients of an engine in a thread."""
+    server = EngineServer(engine, hello, listen(path))
+    thread = asyncio.create_task(asyncio.to_thread(server.run))
+    one, two = await connect(path), await connect(path)
+    try:
+        yield one, two
+    finally:
+        await one.close()
+        await two.close()
+        server.stop()
+        await thread
+        engine.close()
+
+
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.server.worker.open_compiler", lambda *_: None)
@@ -55,10 +75,7 @@ async def test_load_reload_and_unload_under_load(tmp_path: Path) -> None:
         model="t", checkpoint=config.checkpoint, num_pages=128, adapters={"first": str(tmp_path / "a1")}
     )
     engine, hello = build_engine(config)
-    server = EngineServer(engine, hello, listen(tmp_path / "s.sock"))
-    thread = asyncio.create_task(asyncio.to_thread(server.run))
-    one, two = await connect(tmp_path / "s.sock"), await connect(tmp_path / "s.sock")
-    try:
+    async with serving(engine, hello, tmp_path / "s.sock") as (one, two):
         assert list(one.adapters) == ["first"]
         first = one.adapters["first"].digest
         loaded = await one.load_adapter("second", str(tmp_path / "a2"))
@@ -81,12 +98,6 @@ async def test_load_reload_and_unload_under_load(tmp_path: Path) -> None:
         with pytest.raises(AdapterError, match="does not exist"):
             await one.load_adapter("third", str(tmp_path / "nowhere"))
         assert set(one.adapters) == {"first"}
-    finally:
-        await one.close()
-        await two.close()
-        server.stop()
-        await thread
-        engine.close()
 
 
 @asynccontextmanager
@@ -100,17 +111,8 @@ async def two_gateways(folder: Path) -> AsyncIterator[tuple[AdapterStore, Engine
     )
     assert engine.adapters is not None
     shutil.rmtree(adapter)
-    server = EngineServer(engine, hello, listen(folder / "s.sock"))
-    thread = asyncio.create_task(asyncio.to_thread(server.run))
-    one, two = await connect(folder / "s.sock"), await connect(folder / "s.sock")
-    try:
+    async with serving(engine, hello, folder / "s.sock") as (one, two):
         yield engine.adapters, one, two
-    finally:
-        await one.close()
-        await two.close()
-        server.stop()
-        await thread
-        engine.close()
 
 
 async def heard(client: EngineClient) -> None:
