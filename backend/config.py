@@ -44,7 +44,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     model: str  # the name that clients ask for
     checkpoint: str  # absolute folder, Hugging Face format
     device: DeviceName = "auto"
-    dtype: DtypeName = "auto"  # auto: bfloat16 where the device computes it natively, else float32
+    dtype: DtypeName = "auto"  # auto: bfloat16 on a GPU or a CPU with AMX, else float32
     max_model_tokens: int | None = None  # None: from the checkpoint, capped by the KV memory
     # None: on CPU 25 % of free memory, at most 1 GiB; on cuda 85 % of what the weights leave
     kv_cache_bytes: int | None = None

@@ -1,0 +1,41 @@
+"""What 16-bit weights are computed in on a CPU depends on what it multiplies fastest."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from backend.config import EngineConfig, ModelConfig
+from backend.models.precision import choose_precision
+from backend.pico.export import WEIGHTS
+
+CHECKPOINT = str(WEIGHTS / "pico-small")
+
+
+@pytest.fixture
+def model() -> ModelConfig:
+    return ModelConfig.from_checkpoint(CHECKPOINT)
+
+
+@pytest.mark.parametrize(
+    ("has_tiles", "compute", "weights"), [(True, torch.bfloat16, "plain"), (False, torch.float32, "half")]
+)
+def test_instructions_for_bfloat16_without_tiles_are_not_used(
+    *,
+    has_tiles: bool,
+    compute: torch.dtype,
+    weights: str,
+    model: ModelConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_tiles)
+    config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
+    found = choose_precision(config, model, torch.bfloat16)
+    assert (found.compute, found.weights) == (compute, weights)
+
+
+def test_float32_is_never_computed_more_coarsely(model: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
+    assert choose_precision(config, model, torch.float32).compute is torch.float32
