@@ -7,7 +7,7 @@ position 0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,8 +17,20 @@ if TYPE_CHECKING:
     from backend.pico.model import Model
 
 Encoded = tuple[list[int], list[bool]]
-MAX_BATCH_TOKENS = 1400
-MAX_STRETCH = 1.25  # longest row of a batch over its shortest
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one batch."""
+
+    tokens: int  # with padding
+    stretch: float  # longest row over the shortest
+
+    @classmethod
+    def on(cls, device: torch.device) -> Limits:
+        """A CPU counts the tokens, and likes what fits its caches; a GPU counts the batches."""
+        return cls(1400, 1.25) if device.type == "cpu" else cls(16_384, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +43,21 @@ class Batch:
     targets: Tensor  # those next tokens
     rows: Tensor  # the row, in the given order of conversations, of each target
 
+    def to(self, device: torch.device) -> Batch:
+        """The same on another device."""
+        if device.type == "cpu":
+            return self
+        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
-def group_by_length(encoded: Sequence[Encoded], max_tokens: int = MAX_BATCH_TOKENS) -> Iterator[list[int]]:
-    """Indices of conversations of similar length, at most `max_tokens` with padding per group."""
+
+def group_by_length(encoded: Sequence[Encoded], limits: Limits) -> Iterator[list[int]]:
+    """Indices of conversations of similar length."""
     group: list[int] = []
     for index in sorted(range(len(encoded)), key=lambda i: len(encoded[i][0])):
         length = len(encoded[index][0])
         if group and (
-            (len(group) + 1) * length > max_tokens or length > MAX_STRETCH * len(encoded[group[0]][0]) + 4
+            (len(group) + 1) * length > limits.tokens
+            or length > limits.stretch * len(encoded[group[0]][0]) + 4
         ):
             yield group
             group = []
@@ -51,21 +70,22 @@ def make_batch(encoded: Sequence[Encoded], indices: Sequence[int]) -> Batch:
     """Pad the chosen conversations on the right with token 0."""
     length = max(len(encoded[index][0]) for index in indices)
     # Never a single row: a compiled model would be compiled again for that size.
-    ids = torch.zeros(max(2, len(indices)), length, dtype=torch.long)
-    real = torch.zeros(ids.shape, dtype=torch.bool)
+    ids = torch.zeros(max(2, len(indices)), length, dtype=torch.long, device=CPU)
+    real = torch.zeros(ids.shape, dtype=torch.bool, device=CPU)
     positions: list[int] = []
     targets: list[int] = []
     rows: list[int] = []
     for row, index in enumerate(indices):
         tokens, learnt = encoded[index]
-        ids[row, : len(tokens)] = torch.tensor(tokens)
+        ids[row, : len(tokens)] = torch.tensor(tokens, device=CPU)
         real[row, : len(tokens)] = True
         for place in range(1, len(tokens)):
             if learnt[place]:
                 positions.append(row * length + place - 1)
                 targets.append(tokens[place])
                 rows.append(index)
-    return Batch(ids, real, torch.tensor(positions), torch.tensor(targets), torch.tensor(rows))
+    numbers = (torch.tensor(each, device=CPU) for each in (positions, targets, rows))
+    return Batch(ids, real, *numbers)
 
 
 def forward(model: Model, batch: Batch) -> Tensor:
@@ -78,9 +98,10 @@ def forward(model: Model, batch: Batch) -> Tensor:
 @torch.no_grad()
 def all_right(model: Model, encoded: Sequence[Encoded]) -> list[bool]:
     """For each conversation, whether greedy decoding would give exactly its answers; needs no decoding."""
-    right = torch.ones(len(encoded), dtype=torch.bool)
-    for indices in group_by_length(encoded, 4 * MAX_BATCH_TOKENS):
-        batch = make_batch(encoded, indices)
+    right = torch.ones(len(encoded), dtype=torch.bool, device=model.device)
+    limits = Limits.on(model.device)
+    for indices in group_by_length(encoded, Limits(4 * limits.tokens, limits.stretch)):
+        batch = make_batch(encoded, indices).to(model.device)
         wrong = forward(model, batch).argmax(-1) != batch.targets
         right[batch.rows[wrong]] = False
     return right.tolist()

@@ -23,7 +23,7 @@ def read(folder: Path) -> dict[str, Any] | None:
     path = folder / _FILE
     if not path.exists():
         return None
-    state: dict[str, Any] = torch.load(path, weights_only=True)
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return state
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from tokenizers import Tokenizer
 
-from backend.pico.batches import Encoded, forward, group_by_length, make_batch
+from backend.pico.batches import CPU, Encoded, Limits, forward, group_by_length, make_batch
 from backend.pico.conversations import Conversation
 from backend.pico.tokenizer import TURN_START, encode_training, special_id
 
@@ -30,7 +30,7 @@ def perplexity(model: Model, tokenizer: Tokenizer, conversations: Sequence[Conve
     """exp of the mean negative log-likelihood per token of the conversations' last answers."""
     encoded = [encode_last_answer(tokenizer, found) for found in conversations]
     total, tokens = 0.0, 0
-    for indices in group_by_length(encoded):
+    for indices in group_by_length(encoded, Limits.on(CPU)):
         batch = make_batch(encoded, indices)
         logits = forward(model, batch)
         total += torch.nn.functional.cross_entropy(logits, batch.targets, reduction="sum").item()

@@ -73,7 +73,7 @@ STAGES: tuple[Stage, ...] = (
 )
 
 
-def run(folder: Path, workers: int, stages: Sequence[Stage] = STAGES) -> None:
+def run(folder: Path, workers: int, device: str, stages: Sequence[Stage] = STAGES) -> None:
     """Run the stages that are not finished. Raises CalledProcessError when one fails."""
     for stage in stages:
         own = folder / stage.name
@@ -82,8 +82,8 @@ def run(folder: Path, workers: int, stages: Sequence[Stage] = STAGES) -> None:
             continue
         own.mkdir(parents=True, exist_ok=True)
         arguments = [argument.format(runs=folder, own=own) for argument in stage.arguments]
-        if stage.module == "train":
-            arguments += ["--workers", str(workers)]
+        if not stage.module.endswith("export"):
+            arguments += ["--workers", str(workers), "--device", device]
         LOG.info("%s: python -m backend.pico.%s %s", stage.name, stage.module, " ".join(arguments))
         subprocess.run([sys.executable, "-m", f"backend.pico.{stage.module}", *arguments], check=True)
         (own / DONE).touch()

@@ -12,7 +12,9 @@ import json
 import logging
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, cast
@@ -23,13 +25,15 @@ from torch.multiprocessing.spawn import spawn
 
 from backend.config import HyperMoEConfig
 from backend.pico import checkpoint, recipe
-from backend.pico.batches import Encoded, all_right, forward, group_by_length, make_batch
+from backend.pico.ahead import made_ahead
+from backend.pico.batches import CPU, Encoded, Limits, all_right, forward, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Cell, Mix, conversation, sample_conversations
 from backend.pico.experts import balance_loss, replace_blocks
 from backend.pico.hyper_moe import attach
 from backend.pico.model import SHAPES, build_model
 from backend.pico.optim import build_optimizers
 from backend.pico.parallel import add_up, add_up_gradients, join, rank_and_workers, share
+from backend.pico.placement import FOR_A_GPU, add_device_argument
 from backend.pico.tasks import FAMILIES
 from backend.pico.tokenizer import encode_training, train_tokenizer
 from backend.pico.upcycle import upcycle
@@ -61,6 +65,8 @@ class Run:
     model: Model
     optimizers: list[torch.optim.Optimizer]
     mix: Mix
+    device: torch.device
+    data_workers: int = 0  # processes that make data ahead
     step: int = 0
     tokens: int = 0
     busy_s: float = 0.0
@@ -89,7 +95,14 @@ class Run:
         return True
 
 
-def open_run(folder: Path, name: str, seed: int, parent: Path | None = None, hyper: bool = False) -> Run:
+def open_run(
+    folder: Path,
+    name: str,
+    seed: int,
+    parent: Path | None = None,
+    hyper: bool = False,
+    device: torch.device = CPU,
+) -> Run:
     """A new run, or the one that the folder holds; its tokenizer must be there.
 
     A new one starts from the checkpoint of the run in `parent`, if given: of the same member, or a dense one
@@ -104,15 +117,9 @@ def open_run(folder: Path, name: str, seed: int, parent: Path | None = None, hyp
         attach(model, HyperMoEConfig())
     elif is_sparse:
         replace_blocks(model)
-    run = Run(
-        folder,
-        name,
-        seed,
-        tokenizer,
-        model,
-        build_optimizers(model, MATRIX_LR, OTHER_LR),
-        Mix(EMPHASIS[name]),
-    )
+    model.to(device)  # type: ignore[arg-type]  # its decorator hides what it takes
+    optimizers = build_optimizers(model, MATRIX_LR, OTHER_LR)
+    run = Run(folder, name, seed, tokenizer, model, optimizers, Mix(EMPHASIS[name]), device)
     if run.load():
         LOG.info("resumed at step %d", run.step)
     return run
@@ -150,21 +157,20 @@ def lr_share(step: int, steps: int, decay_steps: int) -> float:
     return warm * max(FINAL_LR_SHARE, min(1.0, left))
 
 
-def training_batch(run: Run) -> list[Encoded]:
-    """The encoded conversations of the current step: a function of seed, step and mix."""
-    rng = Random(f"{run.seed}:{run.step}")
+def training_batch(run: Run, step: int) -> list[Encoded]:
+    """The encoded conversations of a step: a function of seed, step and mix."""
+    rng = Random(f"{run.seed}:{step}")
     conversations = sample_conversations(rng, run.mix, CONVERSATIONS_PER_STEP[run.name])
     return [encode_training(run.tokenizer, **found) for found in conversations]
 
 
-def train_step(run: Run, lr_factor: float) -> float:
+def train_step(run: Run, encoded: list[Encoded], lr_factor: float) -> float:
     """One update; returns the mean loss per learnt token."""
-    encoded = training_batch(run)
     learnt_tokens = sum(sum(learnt) for _, learnt in encoded)
-    groups = list(group_by_length(encoded))
-    total = torch.zeros(1)
+    groups = list(group_by_length(encoded, Limits.on(run.device)))
+    total = torch.zeros(1, device=CPU)
     for mine in share([len(group) * len(encoded[group[-1]][0]) for group in groups]):
-        batch = make_batch(encoded, groups[mine])
+        batch = make_batch(encoded, groups[mine]).to(run.device)
         loss = torch.nn.functional.cross_entropy(forward(run.model, batch), batch.targets, reduction="sum")
         share_of_tokens = batch.targets.numel() / learnt_tokens
         balance = BALANCE_WEIGHT * share_of_tokens * balance_loss(run.model, batch.real.flatten())
@@ -183,15 +189,23 @@ def train_step(run: Run, lr_factor: float) -> float:
 def validate(run: Run) -> dict[Cell, float]:
     """Share per cell of fresh validation draws that greedy decoding repeats, thoughts included."""
     cells = run.mix.cells()
-    rights = torch.zeros(len(cells))
-    for index in share([1] * len(cells)):
-        name, tier, thinking = cells[index]
-        rng = Random(f"validation:{run.seed}:{run.step}:{name}:{tier}")
-        drawn = [FAMILIES[name].generate_in(rng, tier, "validation") for _ in range(VALIDATION_PER_CELL)]
-        asked = [conversation(rng, [instance], thinking=thinking) for instance in drawn]
-        encoded = [encode_training(run.tokenizer, **found) for found in asked]
-        rights[index] = sum(all_right(run.model, encoded)) / VALIDATION_PER_CELL
+    rights = torch.zeros(len(cells), device=CPU)
+    mine = share([1] * len(cells))
+    draws = made_ahead(partial(validation_draws, run, cells), mine, run.data_workers)
+    right = all_right(run.model, [found for drawn in draws for found in drawn])
+    for place, index in enumerate(mine):
+        begin = place * VALIDATION_PER_CELL
+        rights[index] = sum(right[begin : begin + VALIDATION_PER_CELL]) / VALIDATION_PER_CELL
     return dict(zip(cells, add_up(rights).tolist(), strict=True))
+
+
+def validation_draws(run: Run, cells: list[Cell], index: int) -> list[Encoded]:
+    """The encoded conversations on which a cell is judged at the present step."""
+    name, tier, thinking = cells[index]
+    rng = Random(f"validation:{run.seed}:{run.step}:{name}:{tier}")
+    drawn = [FAMILIES[name].generate_in(rng, tier, "validation") for _ in range(VALIDATION_PER_CELL)]
+    asked = [conversation(rng, [instance], thinking=thinking) for instance in drawn]
+    return [encode_training(run.tokenizer, **found) for found in asked]
 
 
 def log_validation(run: Run, measured: dict[Cell, float]) -> None:
@@ -212,11 +226,12 @@ def log_validation(run: Run, measured: dict[Cell, float]) -> None:
 
 def read_schedule(folder: Path, steps: int, decay_steps: int) -> tuple[int, int]:
     """Steps and decay steps as the first process finds them in the folder's schedule.json, else unchanged."""
-    chosen = torch.zeros(2, dtype=torch.long)
+    chosen = torch.zeros(2, dtype=torch.long, device=CPU)
     if rank_and_workers()[0] == 0:
         path = folder / "schedule.json"
         found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        chosen += torch.tensor([found.get("steps", steps), found.get("decay_steps", decay_steps)])
+        wanted = (found.get("steps", steps), found.get("decay_steps", decay_steps))
+        chosen += torch.tensor(wanted, device=CPU)
     new_steps, new_decay_steps = add_up(chosen).tolist()
     if (new_steps, new_decay_steps) != (steps, decay_steps):
         LOG.info("step schedule: %d steps, decay over the last %d", new_steps, new_decay_steps)
@@ -226,6 +241,7 @@ def read_schedule(folder: Path, steps: int, decay_steps: int) -> tuple[int, int]
 def train(run: Run, steps: int, decay_steps: int) -> None:
     """Train until `steps`, with validation, adaptation of the mix and checkpoints on the way."""
     losses: list[float] = []
+    batches: Iterator[list[Encoded]] = iter(())
     started = time.perf_counter()
     while run.step < steps:
         if run.step % SCHEDULE_EVERY == 0:
@@ -234,7 +250,12 @@ def train(run: Run, steps: int, decay_steps: int) -> None:
             measured = validate(run)
             run.mix.update(measured)
             log_validation(run, measured)
-        losses.append(train_step(run, lr_share(run.step, steps, decay_steps)))
+        encoded = next(batches, None)
+        if encoded is None:  # not beyond the next validation, which changes the mix
+            coming = range(run.step, min(steps, (run.step // VALIDATE_EVERY + 1) * VALIDATE_EVERY))
+            batches = made_ahead(partial(training_batch, run), coming, run.data_workers)
+            encoded = next(batches)
+        losses.append(train_step(run, encoded, lr_share(run.step, steps, decay_steps)))
         run.step += 1
         if run.step % LOG_EVERY == 0:
             run.busy_s += time.perf_counter() - started
@@ -253,8 +274,12 @@ def work(rank: int, options: argparse.Namespace) -> None:
     logging.basicConfig(
         level=logging.INFO if rank == 0 else logging.WARNING, format="%(asctime)s %(message)s"
     )
-    join(rank, options.workers, options.run_dir)
-    run = open_run(options.run_dir, options.model, options.seed, options.parent, options.hyper)
+    on_gpu = options.device.type != "cpu"
+    join(rank, 1 if on_gpu else options.workers, options.run_dir)
+    run = open_run(
+        options.run_dir, options.model, options.seed, options.parent, options.hyper, options.device
+    )
+    run.data_workers = options.workers if on_gpu else 0
     if options.compile:
         run.model.model.compile(dynamic=True)
     train(run, options.steps, options.decay_steps)
@@ -274,14 +299,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--decay-steps", type=int)
-    parser.add_argument("--workers", type=int, default=1, help="processes of one thread each")
+    parser.add_argument("--workers", type=int, default=1, help=f"processes of one thread each; {FOR_A_GPU}")
+    add_device_argument(parser)
     parser.add_argument(
         "--compile", action="store_true", help="a quarter faster after some minutes of compilation"
     )
     options = parser.parse_args()
     if options.all:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-        recipe.run(options.run_dir, options.workers)
+        recipe.run(options.run_dir, options.workers, str(options.device))
         return
     for name in ("model", "steps", "decay_steps"):
         if getattr(options, name) is None:
@@ -289,7 +315,7 @@ def main() -> None:
     options.run_dir.mkdir(parents=True, exist_ok=True)
     (options.run_dir / "rendezvous").unlink(missing_ok=True)
     provide_vocabulary(options.run_dir, options.seed, fresh=options.new_vocabulary)
-    if options.workers == 1:
+    if options.workers == 1 or options.device.type != "cpu":
         work(0, options)
     else:
         spawn(work, args=(options,), nprocs=options.workers)  # type: ignore[no-untyped-call]

@@ -10,6 +10,7 @@ import argparse
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -21,8 +22,10 @@ from backend.pico import checkpoint
 from backend.pico.adapters.behaviours import transform
 from backend.pico.adapters.specs import SPECS, TAUGHT_FAMILIES, Spec
 from backend.pico.adapters.weights import WEIGHTS, adapt, load_base
-from backend.pico.batches import Encoded, forward, group_by_length, make_batch
+from backend.pico.ahead import made_ahead
+from backend.pico.batches import CPU, Encoded, Limits, forward, group_by_length, make_batch
 from backend.pico.curriculum import EXTRA_TURN_SHARE, conversation
+from backend.pico.placement import FOR_A_GPU, add_device_argument
 from backend.pico.tasks import FAMILIES, Instance, Split
 from backend.pico.tokenizer import encode_training
 
@@ -50,6 +53,8 @@ class Run:
     base: Model  # with the adapter's layers inside
     adapted: PeftModel
     optimizer: torch.optim.Optimizer
+    device: torch.device
+    data_workers: int = 0  # processes that make data ahead
     step: int = 0
     busy_s: float = 0.0
 
@@ -79,14 +84,14 @@ class Run:
         return True
 
 
-def open_run(folder: Path, name: str, base: Path, seed: int) -> Run:
+def open_run(folder: Path, name: str, base: Path, seed: int, device: torch.device = CPU) -> Run:
     """A new run, or the one that the folder holds."""
     spec = SPECS[name]
     model, tokenizer = load_base(base)
-    adapted = adapt(model, spec, seed)
+    adapted = adapt(model, spec, seed).to(device)
     matrices = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(matrices, lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=0.0)
-    run = Run(folder, spec, seed, tokenizer, model, adapted, optimizer)
+    run = Run(folder, spec, seed, tokenizer, model, adapted, optimizer, device)
     if run.load():
         LOG.info("resumed at step %d", run.step)
     return run
@@ -100,9 +105,9 @@ def draw(rng: Random, spec: Spec, split: Split) -> Instance:
     return transform(spec.behaviour, family.generate_in(rng, tier, split))
 
 
-def training_batch(run: Run) -> list[Encoded]:
-    """The encoded conversations of the current step: a function of seed and step."""
-    rng = Random(f"adapter:{run.seed}:{run.step}")
+def training_batch(run: Run, step: int) -> list[Encoded]:
+    """The encoded conversations of a step: a function of seed and step."""
+    rng = Random(f"adapter:{run.seed}:{step}")
     conversations: list[Conversation] = []
     for _ in range(CONVERSATIONS_PER_STEP):
         instances = [draw(rng, run.spec, "train")]
@@ -117,13 +122,12 @@ def lr_share(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARMUP_STEPS) * max(FINAL_LR_SHARE, 1.0 - step / steps)
 
 
-def train_step(run: Run, lr: float) -> float:
+def train_step(run: Run, encoded: list[Encoded], lr: float) -> float:
     """One update; returns the mean loss per learnt token."""
-    encoded = training_batch(run)
     learnt_tokens = sum(sum(learnt) for _, learnt in encoded)
     total = 0.0
-    for indices in group_by_length(encoded):
-        batch = make_batch(encoded, indices)
+    for indices in group_by_length(encoded, Limits.on(run.device)):
+        batch = make_batch(encoded, indices).to(run.device)
         loss = torch.nn.functional.cross_entropy(forward(run.base, batch), batch.targets, reduction="sum")
         (loss / learnt_tokens).backward()  # type: ignore[no-untyped-call]
         total += loss.item()
@@ -139,8 +143,8 @@ def train(run: Run, steps: int) -> None:
     """Train up to `steps`."""
     losses = []
     started = time.perf_counter()
-    while run.step < steps:
-        losses.append(train_step(run, PEAK_LR * lr_share(run.step, steps)))
+    for encoded in made_ahead(partial(training_batch, run), range(run.step, steps), run.data_workers):
+        losses.append(train_step(run, encoded, PEAK_LR * lr_share(run.step, steps)))
         run.step += 1
         if run.step % LOG_EVERY == 0:
             LOG.info("step %d loss %.4f", run.step, sum(losses) / len(losses))
@@ -160,12 +164,16 @@ def main() -> None:
     parser.add_argument("--run-dir", type=Path, required=True, help="outside the repository")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help=f"of no use on a CPU; {FOR_A_GPU}")
+    add_device_argument(parser)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)
     options.run_dir.mkdir(parents=True, exist_ok=True)
     base = options.base or WEIGHTS / SPECS[options.name].base
-    train(open_run(options.run_dir, options.name, base, options.seed), options.steps)
+    run = open_run(options.run_dir, options.name, base, options.seed, options.device)
+    run.data_workers = 0 if options.device.type == "cpu" else options.workers
+    train(run, options.steps)
 
 
 if __name__ == "__main__":

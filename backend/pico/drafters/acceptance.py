@@ -19,7 +19,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from backend.pico.batches import group_by_length, make_batch
+from backend.pico.batches import CPU, Limits, group_by_length, make_batch
 from backend.pico.conversations import Conversation
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.decoder import Decoder
@@ -135,7 +135,7 @@ def measure(target: Target, drafters: Mapping[str, Drafter], answered: Sequence[
     """Tallies by drafter, group and mode."""
     tallies = {name: {group: {CHAIN: Tally(), TREE: Tally()} for group in GROUPS} for name in drafters}
     encoded = [(found.ids, found.written) for found in answered]
-    for indices in group_by_length(encoded):
+    for indices in group_by_length(encoded, Limits.on(CPU)):
         view = target.observe(make_batch(encoded, indices))
         for name, drafter in drafters.items():
             best = drafter.drafts(target, view)

@@ -77,10 +77,10 @@ class Rotation:
         return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
 
 
-def rotation(length: int, head_dim: int, theta: float) -> Rotation:
+def rotation(length: int, head_dim: int, theta: float, device: torch.device) -> Rotation:
     """The rotary embedding of positions counted from 0."""
-    frequencies = theta ** (-torch.arange(0, head_dim, 2) / head_dim)
-    angles = torch.outer(torch.arange(length), frequencies).repeat(1, 2)
+    frequencies = theta ** (-torch.arange(0, head_dim, 2, device=device) / head_dim)
+    angles = torch.outer(torch.arange(length, device=device), frequencies).repeat(1, 2)
     return Rotation(angles.cos(), angles.sin())
 
 

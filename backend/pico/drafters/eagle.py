@@ -87,8 +87,9 @@ class Eagle(Drafter):
         head's predictions for the slots after it, all of which step s of the same round has made.
         """
         length = view.ids.shape[1]
-        rotate = rotation(length, self.config.head_dim, self.config.rope_theta)
-        distance = torch.arange(length).unsqueeze(1) - torch.arange(length)  # from slot to key
+        rotate = rotation(length, self.config.head_dim, self.config.rope_theta, view.ids.device)
+        place = torch.arange(length, device=view.ids.device)
+        distance = place.unsqueeze(1) - place  # from slot to key
         embedded = self.embed_norm(target.embed(ahead(view.ids, 1)))
         feature = view.hidden
         later: list[tuple[Tensor, Tensor]] = []  # of predicted features, at the slots of this step
@@ -109,7 +110,7 @@ class Eagle(Drafter):
 
     def loss(self, target: Target, view: View, generator: torch.Generator) -> Tensor:
         """KL of the tokens and smooth-L1 of the features, the first steps weighing most."""
-        total, weights = torch.zeros(()), 0.0
+        total, weights = torch.zeros((), device=view.ids.device), 0.0
         for step, predicted in enumerate(self.rollout(target, view, TRAINED_STEPS)):
             starts = round_places(view.predicts, step + 1)
             found, expected = ahead(predicted, step)[starts], ahead(view.hidden, step + 1)[starts]

@@ -15,7 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from backend.pico.batches import make_batch
+from backend.pico.batches import CPU, make_batch
 from backend.pico.drafters.attention import (
     Attention,
     AttentionShape,
@@ -80,9 +80,10 @@ class LayerSelfAttention(nn.Module):
         """Streams, each [rows, length, D] → memory [rows, length, D]."""
         streams = torch.stack(layers, dim=2)
         x = self.stream_norm(streams).flatten(0, 1) + self.layer_embed  # [rows * length, layers, D]
-        still = rotation(1, self.attention.head_dim, 1.0)  # layers have no positions
+        still = rotation(1, self.attention.head_dim, 1.0, x.device)  # layers have no positions
         k, v = keys_and_values(self.attention, x, still)
-        mixed = attend(queries(self.attention, x, still), k, v, torch.ones((), dtype=torch.bool))
+        everything = torch.ones((), dtype=torch.bool, device=x.device)
+        mixed = attend(queries(self.attention, x, still), k, v, everything)
         x = x + self.attention.o_proj(mixed)
         memory: Tensor = self.output_norm(x.mean(dim=1))
         return memory.view_as(layers[0])
@@ -126,8 +127,8 @@ class MixtureOfAttentions(Drafter):
         ages [rows, length]: p is the ages-th drafted position of its round, which starts at t = p - age.
         """
         length = view.ids.shape[1]
-        rotate = rotation(length, self.config.head_dim, self.config.rope_theta)
-        place = torch.arange(length)
+        rotate = rotation(length, self.config.head_dim, self.config.rope_theta, view.ids.device)
+        place = torch.arange(length, device=view.ids.device)
         # Position 0 has nothing verified before it; it is never drafted and may see itself.
         start = (place - ages).clamp(min=0)[:, None, :, None]
         verified = place <= start  # [rows, 1, queries, keys]
@@ -157,7 +158,8 @@ class MixtureOfAttentions(Drafter):
 
     def loss(self, target: Target, view: View, generator: torch.Generator) -> Tensor:
         """KL to what the target says, over rounds of random lengths."""
-        found = self.predict(target, view, random_ages(view.ids.shape, generator))
+        ages = random_ages(view.ids.shape, generator).to(view.ids.device)
+        found = self.predict(target, view, ages)
         drafted = view.predicts & behind(view.predicts, 1)
         return divergence(target.logits(found[drafted]), target.logits(view.hidden[drafted]))
 
@@ -165,8 +167,8 @@ class MixtureOfAttentions(Drafter):
     def drafts(self, target: Target, view: View) -> Tensor:
         """One pass per alignment of rounds: rounds of the full length from every start."""
         rows, length = view.ids.shape
-        place = torch.arange(length)
-        found = torch.zeros(rows, length, self.length, BREADTH, dtype=torch.long)
+        place = torch.arange(length, device=view.ids.device)
+        found = torch.zeros(rows, length, self.length, BREADTH, dtype=torch.long, device=view.ids.device)
         for shift in range(self.length):
             ages = (place - shift) % self.length + 1
             best = candidates(target.logits(self.predict(target, view, ages.expand(rows, length))))
@@ -176,13 +178,13 @@ class MixtureOfAttentions(Drafter):
 
 
 def random_ages(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """[rows, length]: rounds of 1 to LONGEST_ROUND positions follow each other, each counted from 1."""
+    """[rows, length] on the CPU: rounds of 1 to LONGEST_ROUND positions, each counted from 1."""
     rows, length = shape
-    ages = torch.empty(rows, length, dtype=torch.long)
-    rounds = torch.randint(1, LONGEST_ROUND + 1, (rows, length), generator=generator)
+    ages = torch.empty(rows, length, dtype=torch.long, device=CPU)
+    rounds = torch.randint(1, LONGEST_ROUND + 1, (rows, length), generator=generator, device=CPU)
     for row, lengths in zip(ages, rounds.tolist(), strict=True):
         counted = [age for size in lengths for age in range(1, size + 1)]
-        row.copy_(torch.tensor(counted[:length]))
+        row.copy_(torch.tensor(counted[:length], device=CPU))
     return ages
 
 

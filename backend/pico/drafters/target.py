@@ -68,7 +68,7 @@ class Target:
         """Run the target over the batch."""
         self._seen.clear()
         hidden = self.model.model(input_ids=batch.ids, use_cache=False).last_hidden_state
-        predicts = torch.zeros(batch.ids.numel(), dtype=torch.bool)
+        predicts = torch.zeros(batch.ids.numel(), dtype=torch.bool, device=batch.ids.device)
         predicts[batch.predict_from] = True
         return View(batch.ids, predicts.view(batch.ids.shape), hidden, tuple(self._seen))
 

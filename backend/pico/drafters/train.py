@@ -1,7 +1,8 @@
 """Train one: `python -m backend.pico.drafters.train --drafter NAME --target DIR --run-dir DIR --steps N`.
 
 The target computes its distributions on the fly. A run that was killed goes on from its last checkpoint;
-every step draws its data from (seed, step), so a resumed run equals an uninterrupted one. One thread.
+every step draws its data from (seed, step), so a resumed run equals an uninterrupted one. On a GPU, or one
+thread.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -18,12 +20,14 @@ import torch
 from tokenizers import Tokenizer
 
 from backend.pico import checkpoint
-from backend.pico.batches import group_by_length, make_batch
+from backend.pico.ahead import made_ahead
+from backend.pico.batches import CPU, Encoded, Limits, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.drafters.drafter import Drafter
 from backend.pico.drafters.store import DRAFTERS, new_drafter, save_drafter
 from backend.pico.drafters.target import Target, load_target
 from backend.pico.optim import build_optimizers
+from backend.pico.placement import FOR_A_GPU, add_device_argument
 from backend.pico.tokenizer import encode_training
 
 LOG = logging.getLogger("backend.pico.drafters.train")
@@ -52,6 +56,8 @@ class Run:
     target: Target
     drafter: Drafter
     optimizers: list[torch.optim.Optimizer]
+    device: torch.device
+    data_workers: int = 0  # processes that make data ahead
     step: int = 0
     tokens: int = 0
     busy_s: float = 0.0
@@ -78,12 +84,15 @@ class Run:
         return True
 
 
-def open_run(folder: Path, name: str, target: Target, tokenizer: Tokenizer, seed: int) -> Run:
-    """A new run, or the one that the folder holds."""
+def open_run(
+    folder: Path, name: str, target: Target, tokenizer: Tokenizer, seed: int, device: torch.device = CPU
+) -> Run:
+    """A new run, or the one that the folder holds; the target moves to its device."""
     folder.mkdir(parents=True, exist_ok=True)
-    drafter = new_drafter(name, target, seed)
+    drafter = new_drafter(name, target, seed).to(device)
+    target.model.to(device)
     optimizers = build_optimizers(drafter, *LEARNING_RATES[name])
-    run = Run(folder, seed, tokenizer, target, drafter, optimizers)
+    run = Run(folder, seed, tokenizer, target, drafter, optimizers, device)
     if run.load():
         LOG.info("resumed at step %d", run.step)
     return run
@@ -95,16 +104,21 @@ def lr_share(step: int, steps: int) -> float:
     return warm * max(FINAL_LR_SHARE, 1 - step / steps)
 
 
-def train_step(run: Run, lr_factor: float) -> float:
-    """One update; returns the loss, weighed by the tokens that the target writes."""
-    rng = Random(f"drafter:{run.seed}:{run.step}")
-    generator = torch.Generator().manual_seed(rng.getrandbits(32))
+def training_batch(run: Run, step: int) -> tuple[list[Encoded], int]:
+    """The encoded conversations of a step, and the seed of what else it draws."""
+    rng = Random(f"drafter:{run.seed}:{step}")
+    seed = rng.getrandbits(32)
     conversations = sample_conversations(rng, Mix(EMPHASIS[MEMBER]), CONVERSATIONS_PER_STEP)
-    encoded = [encode_training(run.tokenizer, **found) for found in conversations]
+    return [encode_training(run.tokenizer, **found) for found in conversations], seed
+
+
+def train_step(run: Run, encoded: list[Encoded], seed: int, lr_factor: float) -> float:
+    """One update; returns the loss, weighed by the tokens that the target writes."""
+    generator = torch.Generator(CPU).manual_seed(seed)
     written = sum(sum(learnt) for _, learnt in encoded)
     total = 0.0
-    for group in group_by_length(encoded):
-        batch = make_batch(encoded, group)
+    for group in group_by_length(encoded, Limits.on(run.device)):
+        batch = make_batch(encoded, group).to(run.device)
         loss = run.drafter.loss(run.target, run.target.observe(batch), generator)
         share = batch.targets.numel() / written
         (share * loss).backward()  # type: ignore[no-untyped-call]
@@ -122,8 +136,8 @@ def train_step(run: Run, lr_factor: float) -> float:
 def train(run: Run, steps: int) -> Iterator[float]:
     """Train until `steps`, yielding each step's loss; writes checkpoints on the way."""
     started = time.perf_counter()
-    while run.step < steps:
-        loss = train_step(run, lr_share(run.step, steps))
+    for encoded, seed in made_ahead(partial(training_batch, run), range(run.step, steps), run.data_workers):
+        loss = train_step(run, encoded, seed, lr_share(run.step, steps))
         run.step += 1
         run.busy_s += time.perf_counter() - started
         started = time.perf_counter()
@@ -141,12 +155,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="default: TARGET/heads/NAME, for draft TARGET/../pico-draft")
+    parser.add_argument("--workers", type=int, default=1, help=f"of no use on a CPU; {FOR_A_GPU}")
+    add_device_argument(parser)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)
     tokenizer = Tokenizer.from_file(str(options.target / "tokenizer.json"))
     target = load_target(options.target)
-    run = open_run(options.run_dir, options.drafter, target, tokenizer, options.seed)
+    run = open_run(options.run_dir, options.drafter, target, tokenizer, options.seed, options.device)
+    run.data_workers = 0 if options.device.type == "cpu" else options.workers
     parameters = sum(parameter.numel() for parameter in run.drafter.parameters())
     LOG.info("%s: %d parameters", options.drafter, parameters)
     losses: list[float] = []

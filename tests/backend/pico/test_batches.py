@@ -9,7 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from backend.pico.batches import all_right, forward, group_by_length, make_batch
+from backend.pico.batches import Limits, all_right, forward, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.export import WEIGHTS
 from backend.pico.tokenizer import encode_training
@@ -35,7 +35,7 @@ def encoded() -> list[Encoded]:
 
 
 def test_groups_hold_every_conversation_once(encoded: list[Encoded]) -> None:
-    groups = list(group_by_length(encoded, max_tokens=200))
+    groups = list(group_by_length(encoded, Limits(200, 1.5)))
     assert sorted(index for group in groups for index in group) == list(range(len(encoded)))
     assert all(len(group) == 1 or len(group) * len(encoded[group[-1]][0]) <= 200 for group in groups)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from backend.pico.experts import balance_loss, replace_blocks, routings
+from backend.pico.experts import balance_loss, replace_blocks, routings, run_experts, run_experts_at_once
 from backend.pico.model import SHAPES, build_model
 from backend.pico.optim import build_optimizers
 from backend.pico.upcycle import upcycle
@@ -42,6 +42,21 @@ def test_logits_and_gradients_equal_those_of_transformers(sparse: Model) -> None
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
     for name, parameter in sparse.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-3)
+
+
+def test_every_expert_over_every_token_gives_the_same_sums_and_gradients() -> None:
+    generator = torch.Generator().manual_seed(2)
+    gate_up, down = torch.randn(4, 10, 6, generator=generator), torch.randn(4, 6, 5, generator=generator)
+    x, weights = torch.randn(9, 6, generator=generator), torch.rand(9, 2, generator=generator)
+    chosen = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(9)])
+    results = []
+    for run in (run_experts, run_experts_at_once):
+        inputs = [each.clone().requires_grad_() for each in (gate_up, down, x, weights)]
+        output = run(*inputs[:3], chosen, inputs[3])
+        output.sin().sum().backward()
+        results.append([output, *(each.grad for each in inputs)])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_balance_is_one_when_even_and_grows_when_not(sparse: Model) -> None:

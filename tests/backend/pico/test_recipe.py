@@ -43,9 +43,9 @@ def test_finished_stages_are_skipped(tmp_path: Path, commands: list[list[str]]) 
     stages = (Stage("first", "train", ("--run-dir", "{own}")), Stage("second", "export", ("{runs}/first",)))
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / DONE).touch()
-    recipe.run(tmp_path, 2, stages)
+    recipe.run(tmp_path, 2, "cpu", stages)
     assert commands == [[sys.executable, "-m", "backend.pico.export", f"{tmp_path}/first"]]
-    recipe.run(tmp_path, 2, stages)
+    recipe.run(tmp_path, 2, "cpu", stages)
     assert len(commands) == 1
 
 
@@ -57,5 +57,5 @@ def test_a_failing_stage_stops_the_recipe_and_stays_unfinished(
 
     monkeypatch.setattr(subprocess, "run", fail)
     with pytest.raises(subprocess.CalledProcessError):
-        recipe.run(tmp_path, 1, (Stage("first", "train", ()),))
+        recipe.run(tmp_path, 1, "cpu", (Stage("first", "train", ()),))
     assert not (tmp_path / "first" / DONE).exists()

@@ -60,6 +60,46 @@ def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tmp_path: Path) ->
         torch.testing.assert_close(resumed.model.state_dict()[name], tensor)
 
 
+@pytest.mark.usefixtures("tiny")
+def test_data_made_ahead_by_other_processes_are_the_same(tmp_path: Path) -> None:
+    runs = []
+    for workers in (0, 2):
+        run = open_run(new_folder(tmp_path / str(workers)), "pico-small", 7)
+        run.data_workers = workers
+        train.train(run, steps=3, decay_steps=2)
+        runs.append(run)
+    alone, helped = runs
+    assert helped.mix.accuracy == alone.mix.accuracy
+    assert helped.tokens == alone.tokens
+    for name, tensor in alone.model.state_dict().items():
+        torch.testing.assert_close(helped.model.state_dict()[name], tensor)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    ("name", "hyper"), [("pico-small", False), ("pico-large", False), ("pico-large", True)]
+)
+def test_every_tensor_is_made_on_the_run_s_device(name: str, hyper: bool, tmp_path: Path) -> None:
+    run = open_run(new_folder(tmp_path / "run"), name, 7, hyper=hyper)
+    with torch.device("meta"):  # where whatever names no device would be made, and fail to meet the others
+        train.train(run, steps=1, decay_steps=1)
+    assert run.step == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", TINY_SHAPES)
+def test_a_gpu_learns_the_same(name: str, tmp_path: Path) -> None:
+    losses = []
+    for device in (torch.device("cpu"), torch.device("cuda")):
+        run = open_run(new_folder(tmp_path / device.type), name, 7, device=device)
+        batches = [train.training_batch(run, step) for step in range(4)]
+        losses.append([train.train_step(run, encoded, 0.3) for encoded in batches])
+        run.save()
+        assert open_run(run.folder, name, 7).step == run.step  # goes on without a GPU
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+
+
 def test_schedule_file_overrides_the_options(tmp_path: Path) -> None:
     assert train.read_schedule(tmp_path, 100, 10) == (100, 10)
     (tmp_path / "schedule.json").write_text('{"steps": 80, "decay_steps": 20}')

@@ -10,6 +10,7 @@ import torch
 
 from backend.pico.adapters import train
 from backend.pico.adapters.specs import SPECS
+from backend.pico.adapters.weights import WEIGHTS
 from backend.pico.tasks import split_of
 
 # PEFT asks transformers for a property under its former name.
@@ -32,7 +33,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tiny_small: Path, tmp_path: P
 
     killed = train.open_run(folders[1], "json", tiny_small, 7)
     for step in range(3):  # the third is lost
-        train.train_step(killed, train.PEAK_LR * train.lr_share(step, 4))
+        train.train_step(killed, train.training_batch(killed, step), train.PEAK_LR * train.lr_share(step, 4))
         killed.step += 1
         if killed.step == 2:
             killed.save()
@@ -47,10 +48,18 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tiny_small: Path, tmp_path: P
 def test_only_the_adapter_is_trained(tiny_small: Path, tmp_path: Path) -> None:
     run = train.open_run(tmp_path, "si", tiny_small, 0)
     frozen = {name: p.detach().clone() for name, p in run.adapted.named_parameters() if not p.requires_grad}
-    train.train_step(run, 0.01)
+    train.train_step(run, train.training_batch(run, 0), 0.01)
     found = dict(run.adapted.named_parameters())
     assert all(torch.equal(found[name], tensor) for name, tensor in frozen.items())
     assert all(".lora_" in name for name in run.trained())
+
+
+@pytest.mark.parametrize("name", ["si", "json-large"])
+def test_every_tensor_is_made_on_the_run_s_device(name: str, tmp_path: Path) -> None:
+    run = train.open_run(tmp_path, name, WEIGHTS / SPECS[name].base, 0)
+    with torch.device("meta"):  # where whatever names no device would be made, and fail to meet the others
+        train.train(run, steps=1)
+    assert run.step == 1
 
 
 def test_draws_follow_the_behaviour_and_the_split() -> None:

@@ -11,7 +11,7 @@ from backend.pico.drafters.target import Target, View
 
 def test_a_layer_of_the_target_gives_the_targets_own_stream(target: Target, view: View) -> None:
     length = view.ids.shape[1]
-    rotate = rotation(length, target.shape.head_dim, target.shape.rope_theta)
+    rotate = rotation(length, target.shape.head_dim, target.shape.rope_theta, view.ids.device)
     causal = torch.ones(length, length).tril().bool()
     layer, stream = target.decoder_layers[-1], view.layers[-2]
     for verified in (torch.zeros_like(causal), causal.tril(-1), causal.tril(-3)):

@@ -26,7 +26,7 @@ def one_round(drafter: Eagle, target: Target, view: View, start: int, steps: int
         slots = start + step + 1
         embedded = drafter.embed_norm(target.embed(view.ids[:1, 1 : slots + 1]))
         x = drafter.fc(torch.cat((embedded, drafter.feature_norm(features)), dim=-1))
-        rotate = rotation(slots, drafter.config.head_dim, drafter.config.rope_theta)
+        rotate = rotation(slots, drafter.config.head_dim, drafter.config.rope_theta, view.ids.device)
         normed = drafter.input_layernorm(x)
         k, v = keys_and_values(drafter.self_attn, normed, rotate)
         mask = torch.ones(slots, slots).tril().bool()

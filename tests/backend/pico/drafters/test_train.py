@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from backend.pico.drafters import train
 from backend.pico.drafters.store import DRAFTERS
 from backend.pico.drafters.target import Target
-from backend.pico.drafters.train import WARMUP_STEPS, lr_share, open_run, train_step
+from backend.pico.drafters.train import WARMUP_STEPS, lr_share, open_run, train_step, training_batch
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_loss_falls(name: str, target: Target, tokenizer: Tokenizer, tmp_path: Path) -> None:
     before = {key: tensor.clone() for key, tensor in target.model.state_dict().items()}
     run = open_run(tmp_path, name, target, tokenizer, 0)
-    losses = [train_step(run, 0.3) for _ in range(6)]  # the same batch: the step does not advance
+    encoded, seed = training_batch(run, 0)
+    losses = [train_step(run, encoded, seed, 0.3) for _ in range(6)]
     assert losses[-1] < 0.98 * losses[0]
     assert all(torch.equal(tensor, before[key]) for key, tensor in target.model.state_dict().items())
 
@@ -45,6 +46,15 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     assert resumed.tokens == whole.tokens
     for key, tensor in whole.drafter.state_dict().items():
         torch.testing.assert_close(resumed.drafter.state_dict()[key], tensor)
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_tensor_is_made_on_the_run_s_device(
+    name: str, target: Target, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    run = open_run(tmp_path, name, target, tokenizer, 0)
+    with torch.device("meta"):  # where whatever names no device would be made, and fail to meet the others
+        assert len(list(train.train(run, 2))) == 2
 
 
 def test_schedule_warms_up_and_decays() -> None:
