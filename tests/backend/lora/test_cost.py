@@ -45,8 +45,12 @@ def test_a_step_without_adapters_hardly_knows_that_there_are_some(name: str, tmp
     config = EngineConfig(model=name, checkpoint=str(WEIGHTS / name), device="cpu")
     model = load_model(config)
     store = AdapterStore(model.sites, AdapterLimits(num_slots=2), model.dtype, model.device)
-    store.load_now("a", write_adapter(tmp_path / "a", model, Recipe(rank=4, ends=("q_proj", "down_proj"))))
+    recipe = Recipe(rank=4, ends=("q_proj", "down_proj"))
+    adapter = store.load_now("a", write_adapter(tmp_path / "a", model, recipe)).digest
     plain = calls_per_step(new_engine(config, model, None, 2))
-    served = calls_per_step(new_engine(config, model, store, 2))
+    engine = new_engine(config, model, store, 2)
+    engine.add(new_request(9, adapter, 2))  # from now on it lies in a slot of every layer
+    step_until(engine, lambda: not engine.has_work)
+    served = calls_per_step(engine)
     assert plain > 100
     assert served - plain <= MOST_CALLS
