@@ -16,7 +16,12 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from backend.speculative.acceptance import Acceptance, sizes, survivals
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.speculative.acceptance import Acceptance, Floats, running_sums, sizes, survivals
+
+Ints = NDArray[np.int64]
 
 _REST = 0.002
 """Share of bad experience that each step without drafts makes forget, where drafts double a step's time: they
@@ -28,7 +33,7 @@ _LEAST_TRIAL_COST = 0.2
 _DOUBT = 0.001
 """The same for the measured cost of steps with drafts: one hiccup must not end all drafting for ever."""
 
-_THRESHOLDS = (0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.15, 0.1, 0.06, 0.03)
+_THRESHOLDS = np.array((0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.15, 0.1, 0.06, 0.03))[:, None, None]
 """A draft token is worth it when it survives with at least such a probability: the candidates."""
 
 _START_GAIN = 1.1
@@ -233,10 +238,10 @@ class LengthPolicy:
             return []
         num_sequences = max(num_running, len(limits))
         likely = survivals(acceptances, limits)
-        promise = 1.0 + sum(map(sum, likely)) / num_sequences
+        promise = 1.0 + float(likely.sum()) / num_sequences
         ks = [0] * len(limits)
         if promise >= self._least_gain(num_sequences) and not self._must_be_plain(num_sequences):
-            ks = self._best(likely, sizes(acceptances, limits), num_sequences)
+            ks = self._best(likely, sizes(acceptances, max(limits)), num_sequences)
         else:
             self._is_drafting = False
         if not all(ks):
@@ -269,40 +274,34 @@ class LengthPolicy:
         balance = self._balances.get(_size(num_sequences))
         return self.costs.wants_plain(num_sequences) or (balance is not None and balance.is_resting)
 
-    def _best(
-        self, likely: list[list[float]], num_tokens: list[list[float]], num_sequences: int
-    ) -> list[int]:
+    def _best(self, likely: Floats, num_tokens: Floats, num_sequences: int) -> list[int]:
+        """`likely` [n, places] falls along each row, so that a threshold leaves the first places of it."""
+        num_asked = len(likely)
+        lengths = (likely >= _THRESHOLDS).sum(axis=2)  # [thresholds, n]
+        tokens = _at(num_tokens, lengths)
+        share = self.costs.longest(num_sequences) // num_asked
+        too_many = tokens > share * num_asked
+        if too_many.any():
+            # More than can be foreseen: all sequences get the same share, but one level, however wide.
+            shares = np.maximum(1, (num_tokens[:, 1:] <= share).sum(axis=1))
+            lengths[too_many] = np.minimum(lengths[too_many], shares)
+            tokens = _at(num_tokens, lengths)
         curve = self.costs.curve(num_sequences)
-        share = self.costs.longest(num_sequences) // len(likely)
-        gains = [list(itertools.accumulate(own, initial=0.0)) for own in likely]
-        lengths = best = [0] * len(likely)
-        best_speedup = 0.0
-        for threshold in _THRESHOLDS:
-            lengths = [_reaching(own, length, threshold) for own, length in zip(likely, lengths, strict=True)]
-            chosen, tokens = lengths, _total(num_tokens, lengths)
-            if tokens > share * len(likely):
-                # More than can be foreseen: all sequences get the same share, but one level, however wide.
-                chosen = [
-                    min(length, max(1, bisect.bisect(own, share, lo=1) - 1))
-                    for own, length in zip(num_tokens, lengths, strict=True)
-                ]
-                tokens = _total(num_tokens, chosen)
-            speedup = (1.0 + _total(gains, chosen) / num_sequences) / curve.at(tokens)
-            if speedup > best_speedup:
-                best, best_speedup = chosen, speedup
-        self._is_drafting = best_speedup >= self._least_gain(num_sequences)
-        return best if self._is_drafting else [0] * len(likely)
+        gains = _at(running_sums(likely), lengths).tolist()
+        speedups = [
+            (1.0 + gain / num_sequences) / curve.at(count)
+            for gain, count in zip(gains, tokens.tolist(), strict=True)
+        ]
+        best = max(range(len(speedups)), key=speedups.__getitem__)
+        self._is_drafting = speedups[best] >= self._least_gain(num_sequences)
+        chosen: list[int] = lengths[best].tolist()
+        return chosen if self._is_drafting else [0] * num_asked
 
 
-def _reaching(likely: list[float], length: int, threshold: float) -> int:
-    """So many places, from `length` on, are at least that likely to be reached; they are ever less so."""
-    while length < len(likely) and likely[length] >= threshold:
-        length += 1
-    return length
-
-
-def _total(by_length: list[list[float]], lengths: list[int]) -> float:
-    return sum(own[length] for own, length in zip(by_length, lengths, strict=True))
+def _at(sums: Floats, lengths: Ints) -> Floats:
+    """Each row of `sums` [n or 1, places + 1] at its lengths [thresholds, n], added up: [thresholds]."""
+    found: Floats = sums[np.arange(len(sums)), lengths].sum(axis=1)
+    return found
 
 
 def _size(count: int) -> int:
