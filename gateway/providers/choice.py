@@ -79,9 +79,9 @@ class Choice:
         if matched:
             delta.finish_reason = self._reason()
         elif output.finish_reason is not None:
-            matched = self._end(delta)
-            is_cut = output.finish_reason == "length" and not matched
-            delta.finish_reason = "length" if is_cut else self._reason()
+            is_cut = output.finish_reason == "length"
+            matched = self._end(delta, is_cut=is_cut)
+            delta.finish_reason = "length" if is_cut and not matched else self._reason()
         self.is_finished = delta.finish_reason is not None
         self._shown += len(delta.text)
         delta.tokens = self._release(is_cut=matched)
@@ -127,22 +127,17 @@ class Choice:
         delta.text += self._stops.flush() if self._stops is not None else ""
         return True
 
-    def _without_calls(
-        self, parser: ToolCallParser, made: str, delta: Delta, *, is_last: bool = False
-    ) -> str:
-        """The text beside the calls, whose pieces go into `delta`."""
+    def _without_calls(self, parser: ToolCallParser, made: str | None, delta: Delta) -> str:
+        """The text beside the calls, whose pieces go into `delta`; None: no more is made."""
         given = parser.num_given
-        parts = [parser.push(made)]
-        if is_last:
-            parts.append(parser.flush())
-        text = "".join(part.text for part in parts)
-        for call in (call for part in parts for call in part.calls):
+        part = parser.flush() if made is None else parser.push(made)
+        for call in part.calls:
             if delta.calls and delta.calls[-1].index == call.index:
                 delta.calls[-1].arguments += call.arguments
             else:
                 delta.calls.append(call)
-        self._shown += parser.num_given - given - len(text)
-        return text
+        self._shown += parser.num_given - given - len(part.text)
+        return part.text
 
     def _part(self, token_id: int, delta: Delta) -> str:
         """What one token adds to the answer; what it adds to the thought goes into `delta`."""
@@ -167,18 +162,25 @@ class Choice:
         text, stop = self._stops.push(made)
         return text, stop is not None
 
-    def _end(self, delta: Delta) -> bool:
-        """Put what is still held anywhere into `delta`; True when a stop string was found in it."""
+    def _end(self, delta: Delta, *, is_cut: bool) -> bool:
+        """Put what is still held anywhere into `delta`; True when a stop string was found in it.
+
+        A call that is cut for want of tokens becomes text, but has no stop strings: it would have had none.
+        """
         made = self._detokenizer.flush()
         if self._splitter is not None:
             made = self._end_thought(self._splitter, made, delta)
         self._made += len(made)
+        unfinished = ""
         if self._parser is not None:
-            made = self._without_calls(self._parser, made, delta, is_last=True)
+            made = self._without_calls(self._parser, made, delta)
+            is_inside_call = self._parser.is_inside_call
+            rest = self._without_calls(self._parser, None, delta)
+            made, unfinished = (made, rest) if is_cut and is_inside_call else (made + rest, "")
         text, matched = self._checked(made)
         delta.text += text
-        if self._stops is not None and not matched:
-            delta.text += self._stops.flush()
+        if not matched:
+            delta.text += (self._stops.flush() if self._stops is not None else "") + unfinished
         return matched
 
     def _end_thought(self, splitter: ThoughtSplitter, made: str, delta: Delta) -> str:

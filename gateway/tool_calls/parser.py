@@ -68,6 +68,12 @@ class ToolCallParser:
         self._is_begun = False  # inside a call whose name is known
         self._is_shown = False  # in part at least
 
+    @property
+    def is_inside_call(self) -> bool:
+        """What was read last belongs to a call: one was marked as such, or named."""
+        is_marked = "".join(self._raw).startswith(self._syntax.marks)
+        return self._reader is not None and (self._is_begun or is_marked)
+
     def push(self, text: str) -> Parsed:
         """What the next piece adds."""
         self._out = Parsed()

@@ -253,6 +253,32 @@ def test_cuts_change_nothing_of_calls(
         assert text.startswith(tokens) and bool(tokens) == logprobs
 
 
+@settings(deadline=None, max_examples=40)
+@given(cuts=CUTS, at=st.integers(1, 200), stop=st.sampled_from(["say", "\n", "again", '"', "e t"]))
+def test_a_call_that_is_cut_has_no_stop_strings(
+    caller: Tokenizer, cuts: list[int], at: int, stop: str
+) -> None:
+    parser = ToolCallParser(HERMES, ["say"])
+    choice = Choice(0, caller, caller.detokenizer(shown=CALL_TAGS), [stop], parser=parser)
+    begin, whole = (len(caller.encode(text)) for text in ("Well <tool_call>", f"Well {CALL}"))
+    ids = caller.encode(f"Well {CALL}")[: min(begin + at, whole - 1)]
+    deltas = run(choice, outputs(ids, cuts, "length", logprobs=False))
+    assert deltas[-1].finish_reason == "length"
+    if not parser.num_calls:
+        shown = caller.detokenizer(shown=CALL_TAGS)
+        assert "".join(delta.text for delta in deltas) == shown.push(ids) + shown.flush()
+
+
+def test_text_behind_a_call_that_is_none_has_stop_strings(caller: Tokenizer) -> None:
+    ids = caller.encode('Well <tool_call>\n{"name": "sing"} then stop')
+    choice = Choice(
+        0, caller, caller.detokenizer(shown=CALL_TAGS), ["then"], parser=ToolCallParser(HERMES, ["say"])
+    )
+    deltas = run(choice, outputs(ids, [], "length", logprobs=False))
+    assert "".join(delta.text for delta in deltas) == 'Well <tool_call>\n{"name": "sing"} '
+    assert deltas[-1].finish_reason == "stop"
+
+
 def test_enough_calls_end_a_choice_with_all_that_was_said(caller: Tokenizer) -> None:
     parser = ToolCallParser(HERMES, ["say"], max_calls=1)
     choice = Choice(0, caller, caller.detokenizer(shown=CALL_TAGS), ["I see what"], parser=parser)
