@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
+from backend.pico.curriculum import EMPHASIS
 from backend.pico.model import CONTEXT_TOKENS, SHAPES
-from backend.pico.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, TEMPLATE_PATH, TURN_END, special_id
+from backend.pico.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, TURN_END, chat_template, special_id
 from backend.pico.train import WEIGHTS, Run, open_run
 
 LOG = logging.getLogger("backend.pico.export")
@@ -38,7 +39,7 @@ def write_model(run: Run, folder: Path) -> None:
 def write_tokenizer(run: Run, folder: Path) -> None:
     """tokenizer.json, tokenizer_config.json and the chat template, both where readers look for it."""
     run.tokenizer.save(str(folder / "tokenizer.json"))
-    template = TEMPLATE_PATH.read_text(encoding="utf-8")
+    template = chat_template(thinks=any(thinking for _, thinking in EMPHASIS[run.name]))
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -128,7 +128,9 @@ def size_table(weights: Path) -> str:
         parameters = sum(int(torch.Size(shape).numel()) for shape in shapes)
         name = path.parent.relative_to(weights).as_posix()
         rows.append([f"`{name}`", f"{parameters:,}", f"{path.stat().st_size:,}"])
-    rows.append(["every file of `weights/`", "", f"**{describe(weights)['total_bytes']:,}**"])
+    rows.append(
+        ["every file of `weights/` but its manifest", "", f"**{describe(weights)['total_bytes']:,}**"]
+    )
     return markdown(["", "parameters", "bytes"], rows)
 
 

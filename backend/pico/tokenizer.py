@@ -6,6 +6,7 @@ Digits are single tokens, so that a number looks the same wherever it stands.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -32,6 +33,7 @@ SPECIAL_TOKENS = (
 THOUGHT_START, THOUGHT_END = "<think>\n", "</think>"
 _ROLES = ("user", "assistant", "tool")  # any other becomes "system"
 TEMPLATE_PATH = Path(__file__).with_name("chat_template.jinja")
+_THOUGHT_IN_TEMPLATE = re.compile(r"\{#- thought -#\}.*?\{#- end of thought -#\}\n", re.DOTALL)
 VOCAB_SIZE = 1536
 _PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
@@ -70,6 +72,12 @@ def train_tokenizer(seed: int, conversations: int = 40_000) -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def chat_template(*, thinks: bool) -> str:
+    """The Jinja source. Members that were not taught to think get one without thoughts and their switch."""
+    source = TEMPLATE_PATH.read_text(encoding="utf-8")
+    return source if thinks else _THOUGHT_IN_TEMPLATE.sub("", source)
 
 
 def special_id(tokenizer: Tokenizer, token: str) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Message = dict[str, Any]
-WEIGHTS = TEMPLATE_PATH.with_name("weights") / "pico-small"
+WEIGHTS = TEMPLATE_PATH.with_name("weights") / "pico-large"
 
 MESSAGES: list[Message] = [
     {"role": "system", "content": "You are a helpful assistant."},

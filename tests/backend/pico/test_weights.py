@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from backend.pico import export
 from backend.pico.decoder import Decoder
-from backend.pico.tokenizer import TEMPLATE_PATH, render
+from backend.pico.tokenizer import chat_template, render
 
 ARCHITECTURES = {
     "pico-small": "Qwen3ForCausalLM",
@@ -90,7 +90,16 @@ def test_template_equals_render_and_accepts_parts(member: Path) -> None:
     shown = reader.apply_chat_template(parts, tools=tools, tokenize=False)
     assert shown == "<|im_start|>system\nab\n\nTools:\nf(): Do it.<|im_end|>\n"
     stored = json.loads((member / "tokenizer_config.json").read_text())["chat_template"]
-    assert stored == (member / "chat_template.jinja").read_text() == TEMPLATE_PATH.read_text()
+    assert stored == (member / "chat_template.jinja").read_text()
+    assert stored == chat_template(thinks=member != SMALL)
+
+
+def test_only_who_was_taught_to_think_has_a_switch_for_it(member: Path) -> None:
+    from backend.tokenizer import Tokenizer as EngineTokenizer
+
+    thinking = EngineTokenizer.from_checkpoint(member).thinking
+    assert thinking.can_think == (member != SMALL)
+    assert not thinking.is_default
 
 
 def test_transformers_reads_the_same_token_ids() -> None:
