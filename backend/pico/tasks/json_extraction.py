@@ -8,6 +8,7 @@ from random import Random
 
 from backend.pico.tasks.base import Draw, Family, Instance, join_words
 from backend.pico.tasks.steps import compare_steps, insertion_steps, sum_steps
+from backend.pico.tasks.tool_calls import NO_JSON
 from backend.pico.tasks.words import CATEGORIES, CITIES, FIRST_NAMES, JOBS, with_article
 
 Value = str | int | None
@@ -207,10 +208,10 @@ def _tier5(rng: Random) -> Draw:
 def grade(instance: Instance, text: str) -> bool:
     """True when the text is JSON that equals the answer; key order and spacing are free, types are not."""
     try:
-        found = json.loads(text.strip().removesuffix("."))
-    except ValueError:
+        found = json.dumps(json.loads(text.strip().removesuffix(".")), sort_keys=True)
+    except NO_JSON:
         return False
-    return json.dumps(found, sort_keys=True) == json.dumps(json.loads(instance.answer), sort_keys=True)
+    return found == json.dumps(json.loads(instance.answer), sort_keys=True)
 
 
 FAMILY = Family("json_extraction", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5}, grader=grade)

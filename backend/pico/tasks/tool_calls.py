@@ -7,6 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+NO_JSON = (ValueError, RecursionError)
+"""What `json` raises for text that is no JSON, numbers of thousands of digits and deep nesting included."""
+
 _CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 
 
@@ -22,6 +25,6 @@ def parse_calls(text: str) -> list[dict[str, Any]] | None:
         return None
     try:
         calls = [json.loads(found) for found in _CALL.findall(text)]
-    except json.JSONDecodeError:
+    except NO_JSON:
         return None
     return calls or None

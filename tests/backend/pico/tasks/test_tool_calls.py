@@ -16,6 +16,16 @@ def test_calls_read_back_in_order() -> None:
     assert parse_calls(f" {text}\n") == calls
 
 
-@pytest.mark.parametrize("text", ["", "42", "<tool_call>\n{]\n</tool_call>", f"So: {call_text('f', {})}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "42",
+        "<tool_call>\n{]\n</tool_call>",
+        f"<tool_call>\n{'[' * 5000}\n</tool_call>",
+        f"<tool_call>\n{'1' * 5000}\n</tool_call>",
+        f"So: {call_text('f', {})}",
+    ],
+)
 def test_other_text_is_no_call(text: str) -> None:
     assert parse_calls(text) is None
