@@ -1,7 +1,8 @@
-"""Requests that the model was not taught, or must refuse: the right answer says so in one sentence."""
+"""Requests that the model was not taught or must refuse: the answer says so, and may offer other help."""
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 from backend.pico.tasks import refusals
@@ -97,6 +98,12 @@ _LANGUAGES = (
     "Russian",
     "Polish",
 )
+_END = re.compile(r"[.!?:;\n]")
+_OFFERS = (
+    "i can do ", "i can help with other ", "i can help you with other ", "i am happy to help with other ",
+    "ask me ", "please ask ", "you can ask ", "feel free to ask ", "let me know ", "can i help ",
+    "how can i help ", "is there anything else ", "is there something else ",
+)  # fmt: skip
 _CODE = ("Python", "Java", "JavaScript", "C", "Rust", "Go", "SQL", "bash", "HTML")
 
 
@@ -181,10 +188,19 @@ def _tier5(rng: Random) -> Draw:
     return _draw(rng.choice(_LURES).format(**values))
 
 
+def _sentences(text: str) -> list[str]:
+    """Normalised; what a colon or a new line parts counts as two."""
+    return [found for part in _END.split(text) if (found := normalise(part))]
+
+
 def grade(instance: Instance, text: str) -> bool:
-    """True when the text opens with the admission or the refusal; the rest is free."""
-    opening = normalise(instance.answer.split(".")[0])
-    return normalise(text).startswith(opening)
+    """True for the admission or the refusal, alone or with one more sentence, which offers other help.
+
+    Whoever goes on in any other way may have answered after all.
+    """
+    opening, *rest = _sentences(text) or [""]
+    is_offer = len(rest) == 1 and rest[0].startswith(_OFFERS)
+    return opening == _sentences(instance.answer)[0] and (not rest or is_offer)
 
 
 FAMILY = Family("out_of_scope", {1: _tier1, 2: _tier2, 3: _tier3, 4: _tier4, 5: _tier5}, grader=grade)
