@@ -114,6 +114,8 @@ class Engine:
     def close(self) -> None:
         """End what was started beside the loop."""
         self._grammars.close()
+        if self.adapters is not None:
+            self.adapters.close()
 
     def add(self, request: Request) -> None:
         """Admit a request to the queue. Raises RequestError, PromptTooLong or QueueFull."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from backend.errors import AdapterError
 from backend.lora.experts import PARAMETERS
+from backend.lora.reading import read_regular_file
 
 CONFIG_FILE = "adapter_config.json"
 _MAX_CONFIG_BYTES = 1 << 20
@@ -132,8 +133,7 @@ def _check_parameters(path: Path, raw: Mapping[str, Any]) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_CONFIG_BYTES + 1)
+        content = read_regular_file(path, _MAX_CONFIG_BYTES + 1)
         raw = json.loads(content) if len(content) <= _MAX_CONFIG_BYTES else None
     except FileNotFoundError:
         raise AdapterError(

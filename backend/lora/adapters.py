@@ -21,6 +21,7 @@ from backend.kernels.lora import Factors
 from backend.layers.linear import LinearPart
 from backend.lora.adapter_config import AdapterConfig, read_config
 from backend.lora.experts import Pair, StackedExperts
+from backend.lora.reading import read_regular_file
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -68,8 +69,7 @@ def _load(path: Path, sites: Sites, max_rank: int) -> dict[str, Tensor]:
     limit = sum((s.in_features + s.columns) * max_rank * 4 for s in sites.values()) + _HEADER_BYTES
     limit += max(s.in_features * s.columns * 4 for s in sites.values())  # the head's own weights
     try:
-        with path.open("rb") as file:
-            content = file.read(limit + 1)
+        content = read_regular_file(path, limit + 1)
     except FileNotFoundError:
         others = sorted(p.name for p in path.parent.glob("adapter_model.*"))
         found = f" ({', '.join(others)} is not read)" if others else ""

@@ -1,6 +1,6 @@
 """Every adapter that an engine knows: names, host memory, and the copies on the device.
 
-Files are read and checked by one thread of its own; everything else happens on the engine's thread. Host
+Files are read and checked one at a time beside it; everything else happens on the engine's thread. Host
 memory keeps the most recently used up to a limit; what waiting requests need is read again before their turn.
 """
 
@@ -10,7 +10,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from backend.kernels.lora import Factors, SlotWeights, warm_up
 from backend.layers.linear import Linear
 from backend.lora.adapters import Adapter, Sites, read_adapter
 from backend.lora.info import AdapterInfo
+from backend.lora.reading import READ_LIMIT_S, Reader
 from backend.lora.slots import AdapterSlots
 from backend.types import Plan
 
@@ -36,6 +37,7 @@ class AdapterLimits:
     num_slots: int = 8  # adapters in one batch
     max_rank: int = 64
     host_bytes: int = 1 << 30
+    read_limit_s: float = READ_LIMIT_S
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class AdapterStore:
         self._host: OrderedDict[str, Adapter] = OrderedDict()
         self._host_bytes = 0
         self._placed: dict[int, set[Linear]] = {}  # layers in which a slot holds something
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="adapters")
+        self._reader: Reader[Adapter] = Reader(limits.read_limit_s, clock)
         self._loading: list[tuple[Future[Adapter], str, Path, OnLoaded, bool]] = []
         self._reading: dict[str, Future[Adapter]] = {}
         self._wanted: OrderedDict[str, None] = OrderedDict()  # to be read when there is room
@@ -114,16 +116,18 @@ class AdapterStore:
 
         Without `replaces` a name that an adapter has by then gives AdapterExists.
         """
-        self._loading.append((self._executor.submit(self._read, folder), name, folder, on_loaded, replaces))
+        future = self._reader.submit(lambda: self._read(folder), str(folder))
+        self._loading.append((future, name, folder, on_loaded, replaces))
 
     def load_now(self, name: str, folder: Path) -> AdapterInfo:
         """The same, waited for. Raises AdapterError."""
-        return self._register(name, folder, self._read(folder))
+        return self._register(name, folder, self._reader.call(lambda: self._read(folder), str(folder)))
 
     def restore(self, name: str, folder: Path, digest: str) -> None:
         """Read an adapter that was served before a restart. Where that is gone, the name is `lost`."""
         try:
-            self._register(name, folder, self._read_again(digest, [folder]))
+            adapter = self._reader.call(lambda: self._read_again(digest, [folder]), str(folder))
+            self._register(name, folder, adapter)
         except AdapterError as error:
             logger.error("adapter %r cannot be restored: %s", name, error)
             self._lost.add(name)
@@ -162,6 +166,7 @@ class AdapterStore:
     def poll(self) -> dict[str, str]:
         """Take what was read. Returns adapters that cannot be read again, with a sentence for their users."""
         failed: dict[str, str] = {}
+        self._reader.advance()
         for call in [call for call in self._loading if call[0].done()]:
             self._loading.remove(call)
             self._finish_load(*call)
@@ -194,8 +199,8 @@ class AdapterStore:
             self.slots.filled(slot)
 
     def close(self) -> None:
-        """End the reading thread."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Read no more files."""
+        self._reader.close()
 
     def _read(self, folder: Path) -> Adapter:
         return read_adapter(folder, self._sites, self._limits.max_rank, self._dtype)
@@ -332,7 +337,10 @@ class AdapterStore:
             known = self._known.get(digest)
             if known is not None and known.num_users:
                 self.reads_total += 1
-                self._reading[digest] = self._executor.submit(self._read_again, digest, known.sources)
+                self._reading[digest] = self._submit_again(digest, known.sources)
+
+    def _submit_again(self, digest: str, folders: list[Path]) -> Future[Adapter]:
+        return self._reader.submit(lambda: self._read_again(digest, folders), " or ".join(map(str, folders)))
 
     def _place(self, slot: int, adapter: Adapter) -> None:
         by_layer: dict[Linear, dict[int, Factors]] = {}

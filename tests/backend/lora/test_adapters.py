@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from backend.errors import AdapterError
 from backend.lora.adapters import Adapter, read_adapter
+from backend.lora.reading import Reader
 from backend.models import LoadedModel, load_model
 from tests.backend.lora.making import Recipe, checkpoint, write_adapter
 
@@ -174,3 +176,16 @@ def test_files_that_are_refused(tmp_path: Path, model: LoadedModel) -> None:
             read(folder, model)
     with pytest.raises(AdapterError, match="does not exist; give the folder of an adapter in PEFT's format"):
         read(tmp_path / "none", model)
+
+
+@pytest.mark.parametrize("name", [CONFIG, WEIGHTS])
+def test_what_is_no_regular_file_is_not_waited_for(name: str, tmp_path: Path, model: LoadedModel) -> None:
+    folder = write_adapter(tmp_path, model, Recipe())
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(AdapterError, match=f"{name} is no regular file; put a copy"):
+        Reader[Adapter](limit_s=20).call(lambda: read(folder, model), "the pipe")  # else it waits for ever
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(AdapterError, match=f"{name} is no regular file; put a copy"):
+        read(folder, model)

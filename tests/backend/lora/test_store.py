@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from numba import typeof
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import AdapterError, AdapterExists, RequestError
 from backend.kernels.lora import loop
+from backend.lora.adapters import Adapter, read_adapter
 from backend.lora.info import AdapterInfo
-from backend.lora.store import AdapterLimits
+from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import LoadedModel, load_model
 from tests.backend.engine.driving import run, texts
 from tests.backend.lora.making import (
+    CPU,
     Recipe,
     ask,
     checkpoint,
@@ -254,6 +257,33 @@ def test_loads_in_the_background(qwen3: Subject, tmp_path: Path) -> None:
     info, error = told
     assert isinstance(info, AdapterInfo) and info.name == "all" and info.rank == 4
     assert isinstance(error, AdapterError) and "does not exist" in str(error)
+
+
+def test_a_load_that_hangs_fails_by_itself(qwen3: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, may_end = [0.0], threading.Event()
+    limits = AdapterLimits(read_limit_s=30)
+    store = AdapterStore(qwen3.model.sites, limits, qwen3.model.dtype, CPU, lambda: now_s[0])
+    dead = Path("/dead/adapter")
+
+    def hang(folder: Path, *rest: Any) -> Adapter:  # noqa: ANN401
+        if folder == dead:
+            may_end.wait(20)
+        return read_adapter(folder, *rest)
+
+    monkeypatch.setattr("backend.lora.store.read_adapter", hang)
+    told: list[AdapterInfo | AdapterError] = []
+    store.load("dead", dead, told.append)
+    store.load("good", qwen3.adapters["all"], told.append)
+    store.poll()
+    assert not told and store.is_busy
+    now_s[0] = 30.0
+    while store.is_busy:
+        store.poll()
+        store.wait(5)
+    may_end.set()
+    error, info = told
+    assert isinstance(error, AdapterError) and "/dead/adapter was not read within 30 s" in str(error)
+    assert isinstance(info, AdapterInfo) and store.infos == [info]
 
 
 def test_of_those_who_do_not_replace_the_first_gets_the_name(qwen3: Subject) -> None:
