@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from backend.pico.tasks.tool_calls import call_text
+from backend.pico.tasks.tool_calls import NO_JSON, call_text
 from gateway.evaluation.price import TokenPrice
 from gateway.providers.http_client import ConnectFailed, ConnectTimedOut, HttpClient, Reply, encode_headers
 from gateway.providers.http_connection import ConnectionBroken, ReplyTimedOut
@@ -36,6 +36,10 @@ class RequestFailed(Exception):
 
 class NobodyThere(RequestFailed):
     """No connection: nothing listens at the address."""
+
+
+class ConnectionLost(RequestFailed):
+    """The connection ended before the response was complete."""
 
 
 class _Pricing(msgspec.Struct, frozen=True):
@@ -72,7 +76,7 @@ class _Listing(msgspec.Struct):
 
 class _Function(msgspec.Struct):
     name: str = ""
-    arguments: str = ""
+    arguments: Any = None  # a string by OpenAI's reference; some servers send the object itself, or null
 
 
 class _ToolCall(msgspec.Struct):
@@ -94,22 +98,14 @@ class _Details(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int
+    completion_tokens: int
     completion_tokens_details: _Details | None = None
 
 
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
-    usage: _Usage | None = None
-
-
-class _Error(msgspec.Struct):
-    message: str
-
-
-class _ErrorBody(msgspec.Struct):
-    error: _Error | str
+    usage: Any = None  # of any shape: an answer counts even where its tokens were not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +148,7 @@ class ApiClient:
         except (ConnectFailed, ConnectTimedOut) as error:
             raise NobodyThere(f"nothing answers at {self.base_url} ({error})") from None
         except (ConnectionBroken, ReplyTimedOut) as error:
-            raise RequestFailed(self._broken(error)) from None
+            raise self._broken(error) from None
         return _decode(await self._body(reply, LIST_TIMEOUT_S), _Listing, "list of models").data
 
     async def ask(self, request: Mapping[str, Any]) -> Answer:
@@ -165,7 +161,7 @@ class ApiClient:
         except (ConnectFailed, ConnectTimedOut) as error:
             raise NobodyThere(f"no connection to {self.base_url} ({error})") from None
         except (ConnectionBroken, ReplyTimedOut) as error:
-            raise RequestFailed(self._broken(error)) from None
+            raise self._broken(error) from None
         found = _decode(await self._body(reply, self._timeout_s), _Completion, "chat completion")
         if not found.choices:
             raise RequestFailed("the answer holds no choice")
@@ -181,33 +177,53 @@ class ApiClient:
         try:
             body = await reply.read_all(timeout_s, MAX_ANSWER_BYTES)
         except (ConnectionBroken, ReplyTimedOut) as error:
-            raise RequestFailed(self._broken(error)) from None
+            raise self._broken(error) from None
         if reply.status != 200:
-            raise RequestFailed(_explained(reply.status, body), reply.status, _retry_after_s(reply.headers))
+            said = _server_message(body)
+            message = f"{reply.status}: {said}" if said else f"the server answered {reply.status}"
+            raise RequestFailed(message, reply.status, _retry_after_s(reply.headers))
         return body
 
-    def _broken(self, error: Exception) -> str:
+    def _broken(self, error: Exception) -> RequestFailed:
         if isinstance(error, ReplyTimedOut):
-            return f"{self.base_url} sent nothing within the time limit; --timeout sets it"
-        return str(error)
+            return RequestFailed(f"{self.base_url} sent nothing within the time limit; --timeout sets it")
+        return ConnectionLost(str(error))
 
 
 def _decode(body: bytes, kind: type[_T], what: str) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NO_JSON as error:
+        if said := _server_message(body):  # an error in spite of status 200
+            code = _error_code(body)
+            raise RequestFailed(f"{code or 'the answer is an error'}: {said}", code) from None
         raise RequestFailed(
             f"the answer is no {what} ({error}); is the URL an OpenAI-compatible API's?"
         ) from None
 
 
-def _explained(status: int, body: bytes) -> str:
+def _fields(body: bytes) -> dict[str, Any]:
     try:
-        error = msgspec.json.decode(body, type=_ErrorBody).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return f"the server answered {status}"
-    message = error if isinstance(error, str) else error.message
-    return f"{status}: {message[:MAX_MESSAGE_CHARACTERS]}"
+        found = msgspec.json.decode(body)
+    except NO_JSON:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _server_message(body: bytes) -> str:
+    """What an error's body says, in OpenAI's form or a flat one; "" when it is neither."""
+    fields = _fields(body)
+    error = fields.get("error")
+    nested = error.get("message") if isinstance(error, dict) else error
+    said = (each for each in (nested, fields.get("message"), fields.get("detail")) if isinstance(each, str))
+    return next(said, "")[:MAX_MESSAGE_CHARACTERS]
+
+
+def _error_code(body: bytes) -> int:
+    """The status that an error's body holds, as OpenRouter's does; 0 when it holds none."""
+    error = _fields(body).get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and 400 <= code <= 599 else 0
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -228,16 +244,18 @@ def _text(message: _Message) -> str:
 
 
 def _call_text(function: _Function) -> str:
+    given = "{}" if function.arguments in (None, "") else function.arguments
     try:
-        arguments = json.loads(function.arguments or "{}")
-    except json.JSONDecodeError:
-        arguments = function.arguments  # wrong, and graded as such
-    return call_text(function.name, arguments)
+        return call_text(function.name, json.loads(given) if isinstance(given, str) else given)
+    except NO_JSON:  # wrong, and graded as such
+        return call_text(function.name, given if isinstance(given, str) else "")
 
 
-def _tokens(usage: _Usage | None) -> Tokens | None:
-    if usage is None:
+def _tokens(usage: object) -> Tokens | None:
+    try:
+        counted = msgspec.convert(usage, _Usage)
+    except msgspec.ValidationError:  # none, or without numbers
         return None
-    details = usage.completion_tokens_details
+    details = counted.completion_tokens_details
     reasoning = (details.reasoning_tokens or 0) if details is not None else 0
-    return Tokens(usage.prompt_tokens, usage.completion_tokens, reasoning)
+    return Tokens(counted.prompt_tokens, counted.completion_tokens, reasoning)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 NO_JSON = (ValueError, RecursionError)
@@ -13,8 +12,8 @@ NO_JSON = (ValueError, RecursionError)
 _CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 
 
-def call_text(name: str, arguments: Mapping[str, object]) -> str:
-    """One call, as JSON with the usual spaces."""
+def call_text(name: str, arguments: object) -> str:
+    """One call, as JSON with the usual spaces. Arguments that are no object, a mistake, are written too."""
     call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>\n{call}\n</tool_call>"
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway.evaluation.client import Answer, ApiClient, NobodyThere, RequestFailed, Tokens
+from gateway.evaluation.client import Answer, ApiClient, ConnectionLost, NobodyThere, RequestFailed, Tokens
 from gateway.evaluation.price import TokenPrice
 from tests.gateway.providers.scripted_server import ScriptedServer, always, response, serving
 
@@ -93,7 +93,23 @@ async def test_answer_with_counts() -> None:
             {"tool_calls": [{"function": {"name": "f", "arguments": "{x"}}]},
             '<tool_call>\n{"name": "f", "arguments": "{x"}\n</tool_call>',
         ),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
+            '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>',
+        ),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": None}}]},
+            '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>',
+        ),
+        *(
+            (
+                {"tool_calls": [{"function": {"name": "f", "arguments": odd}}]},
+                f'<tool_call>\n{{"name": "f", "arguments": "{odd}"}}\n</tool_call>',
+            )
+            for odd in ("[" * 5000, "1" * 5000)
+        ),
     ],
+    ids=lambda value: str(value)[:60],
 )
 async def test_text_for_the_graders(message: dict[str, Any], text: str) -> None:
     answer = await with_client(completion(message, choice={"finish_reason": "length"}), ask)
@@ -106,6 +122,11 @@ async def test_text_for_the_graders(message: dict[str, Any], text: str) -> None:
         (429, b'{"error": {"message": "slow down", "code": null}}', "429: slow down"),
         (400, b'{"error": "no such field"}', "400: no such field"),
         (502, b"<html>", "the server answered 502"),
+        (400, b'{"error": {"message": null}}', "the server answered 400"),
+        (400, b'{"object": "error", "message": "too long"}', "400: too long"),
+        (422, b'{"detail": "no such field"}', "422: no such field"),
+        (200, b'{"error": {"message": "quota"}}', "^the answer is an error: quota$"),
+        (200, b'{"x": ' + b"[" * 100_000, "no chat completion"),
         (200, b"<html>", "no chat completion .*OpenAI-compatible"),
         (200, b'{"choices": []}', "holds no choice"),
         (200, b'{"choices": [{"text": "completion"}]}', "no chat completion"),
@@ -118,10 +139,24 @@ async def test_failures(status: int, body: bytes, message: str) -> None:
     assert caught.value.retry_after_s == (1.5 if status != 200 else None)
 
 
+async def test_an_error_with_status_200_may_say_its_status() -> None:
+    with pytest.raises(RequestFailed, match="^429: quota$") as caught:
+        await with_client(b'{"error": {"message": "quota", "code": 429}}', ask)
+    assert caught.value.status == 429
+
+
+@pytest.mark.parametrize(
+    "usage", [{}, None, {"prompt_tokens": None, "completion_tokens": 5}, {"prompt_tokens": 5}, "many"]
+)
+async def test_tokens_that_were_not_counted(usage: object) -> None:
+    answer = await with_client(completion({"content": "42"}, usage=usage), ask)
+    assert (answer.text, answer.tokens) == ("42", None)
+
+
 async def test_cut_connection() -> None:
     cut = response(b'{"choices": []}')[:-3]
     async with serving(always(cut, close=True)) as server:
-        with pytest.raises(RequestFailed, match="closed the connection"):
+        with pytest.raises(ConnectionLost, match="closed the connection"):
             await with_server(server, ask)
 
 
