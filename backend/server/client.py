@@ -132,14 +132,19 @@ class EngineClient:
         self.hello: Hello | None = None
         self.stats = EngineStats()
         self.adapters: dict[str, AdapterInfo] = {}  # what can be asked for, by name
-        self._absent_adapters: frozenset[str] = frozenset()  # names of those that were there
+        self._adapters_told: frozenset[str] | None = None  # their names, kept while the engine is away
+        self._lost_adapters: frozenset[str] = frozenset()
         self.on_adapters: Callable[[Adapters], None] | None = None  # called when they change
         self._adapter_calls: dict[str, asyncio.Future[AdapterInfo]] = {}
 
     @property
     def adapter_names(self) -> AbstractSet[str]:
         """Of all adapters that it has, had when it was last heard of, or lost when it started again."""
-        return self.adapters.keys() | self._absent_adapters
+        return self.adapters.keys() | (self._adapters_told or frozenset()) | self._lost_adapters
+
+    def has_adapter(self, name: str) -> bool:
+        """Whether it can be asked for, as far as the engine has said; True before its first word."""
+        return self._adapters_told is None or name in self._adapters_told
 
     @property
     def heartbeat_age_s(self) -> float:
@@ -266,7 +271,6 @@ class EngineClient:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream._fail(self._unavailable("closed the connection"))
-        self._absent_adapters |= self.adapters.keys()
         self.adapters = {}
         for answer in self._adapter_calls.values():
             if not answer.done():
@@ -299,7 +303,8 @@ class EngineClient:
 
     def _learn(self, message: Adapters) -> None:
         self.adapters = {info.name: info for info in message.adapters}
-        self._absent_adapters = frozenset(message.lost)
+        self._adapters_told = frozenset(self.adapters)
+        self._lost_adapters = frozenset(message.lost)
         if self.on_adapters is not None:
             self.on_adapters(message)
 

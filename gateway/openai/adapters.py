@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import msgspec
@@ -58,6 +59,7 @@ class AdaptersEndpoint:
         self._loading = loading
         self._max_body_bytes = max_body_bytes
         self._total_timeout_s = total_timeout_s
+        self._claims: list[tuple[str, str]] = []  # name and base of each load under way
 
     async def load(self, call: Call) -> None:
         """Answer with the new model's entry."""
@@ -65,10 +67,9 @@ class AdaptersEndpoint:
         request = typed(decode_body(await call.read_json_bytes(self._max_body_bytes)), LoadRequest)
         base, engine = self._base(request.base_model)
         folder = loadable_folder(request.lora_path, check_may_load(principal, self._loading.get(base.name)))
-        self._check_name(request.lora_name, base)
         try:
-            replaces = request.load_inplace is not False
-            await self._in_time(engine.client.load_adapter(request.lora_name, str(folder), replaces=replaces))
+            with self._claimed(request.lora_name, base):
+                await self._load(request, base, engine, str(folder))
         except AdapterExists:
             raise InvalidRequest(
                 f"{request.lora_name!r} is loaded already, and 'load_inplace' is false. "
@@ -83,6 +84,25 @@ class AdaptersEndpoint:
         found = self._models.resolve(f"{base.name}:{request.lora_name}")
         is_unique = len(self._models.bases_of(request.lora_name)) == 1
         await call.respond(encode(model_entry(request.lora_name if is_unique else found.name, found)))
+
+    async def _load(
+        self, request: LoadRequest, base: ServedModel, engine: EngineProvider, folder: str
+    ) -> None:
+        """Load it, and take it away again where the name has become another base's meanwhile."""
+        name, replaces = request.lora_name, request.load_inplace is not False
+        had_name = bool(self._models.bases_of(name))  # checked: then it is this base's
+        await self._in_time(engine.client.load_adapter(name, folder, replaces=replaces))
+        others = [model.name for model in self._models.bases_of(name) if model.name != base.name]
+        if had_name or not others:
+            return
+        # Another gateway worker did that, which cannot know of our claim.
+        with suppress(AdapterError):
+            await self._in_time(engine.client.unload_adapter(name))
+        raise InvalidRequest(
+            f"{name!r} was loaded on {others[0]!r} at the same time, and is not served on {base.name!r}. "
+            "Choose another name. If it was refused there as well, as GET /v1/models shows, send this again.",
+            param="lora_name",
+        )
 
     async def unload(self, call: Call) -> None:
         """Answer as OpenAI does when a model is deleted."""
@@ -115,12 +135,28 @@ class AdaptersEndpoint:
             raise InvalidRequest(
                 f"{name!r} is the name of a model or route. Choose another.", param="lora_name"
             )
-        bases = [model.name for model in self._models.bases_of(name)]
-        if bases and base.name not in bases:
+        bases = {model.name: model for model in self._models.bases_of(name)}
+        if base.name in bases:
+            return
+        claims = [other for claimed, other in self._claims if claimed == name and other != base.name]
+        if claims:
             raise InvalidRequest(
-                f"{name!r} is an adapter of {bases[0]!r}, asked for by this name. Choose another.",
+                f"{name!r} is being loaded on {claims[0]!r} at this moment. Choose another.",
                 param="lora_name",
             )
+        if bases:
+            raise InvalidRequest(_whose(name, next(iter(bases.values()))), param="lora_name")
+
+    @contextmanager
+    def _claimed(self, name: str, base: ServedModel) -> Iterator[None]:
+        """Keep others from loading the name on another base meanwhile. Raises InvalidRequest, as they do."""
+        self._check_name(name, base)
+        claim = (name, base.name)
+        self._claims.append(claim)
+        try:
+            yield
+        finally:
+            self._claims.remove(claim)
 
     def _authorize(self, call: Call) -> Principal:
         """Who may load into no engine is sent away before a byte of the body is read."""
@@ -138,3 +174,13 @@ class AdaptersEndpoint:
                 param="base_model",
             )
         return model, model.engine
+
+
+def _whose(name: str, base: ServedModel) -> str:
+    """Why the name can be no other base's."""
+    if base.engine is not None and name in base.engine.client.adapter_names:
+        return f"{name!r} is an adapter of {base.name!r}, asked for by this name. Choose another."
+    return (
+        f"The policies give the name {name!r} to {base.name!r}. Load it there, take it out of the policies "
+        "or choose another."
+    )

@@ -62,9 +62,8 @@ def _adapters_of(model: ServedModel) -> AbstractSet[str]:
 
 
 def _has_now(model: ServedModel, adapter: str) -> bool:
-    """Whether the adapter is loaded, as far as the engine can be asked."""
-    client = None if model.engine is None else model.engine.client
-    return client is None or not client.ready or adapter in client.adapters
+    """Whether the adapter is loaded, as far as the engine has said."""
+    return model.engine is None or model.engine.client.has_adapter(adapter)
 
 
 def _with_adapter(base: ServedModel, adapter: str, name: str) -> ServedModel:
@@ -111,7 +110,11 @@ class ModelTable:
         ]
 
     def bases_of(self, adapter: str) -> list[ServedModel]:
-        """The models that have an adapter of this name."""
+        """The models that have an adapter of this name, or are given one by the policies.
+
+        Those of the policies count when they are unloaded, too: the name belongs to its base, whatever
+        starts again.
+        """
         return [model for model in self.models.values() if adapter in _adapters_of(model)]
 
     def _adapted(self, name: str) -> ServedModel | None:

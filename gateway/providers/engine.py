@@ -112,8 +112,8 @@ class EngineProvider:
 
     @property
     def is_loaded(self) -> bool:
-        """False when the engine is there and the adapter is not."""
-        return not self._adapter or not self.client.ready or self._adapter in self.client.adapters
+        """False when the engine has said what it serves, and the adapter is not of it."""
+        return not self._adapter or self.client.has_adapter(self._adapter)
 
     def check_loaded(self) -> None:
         """Raise NotFound unless `is_loaded`."""

@@ -42,7 +42,8 @@ class ScriptedEngine:
         self.adapters: dict[str, AdapterInfo] = {}
         self.lost: list[str] = []  # names of adapters that a restart has cost
         self.adapter_error = ""  # for every adapter, while it is set
-        self.is_stuck = False  # True: it says nothing to whoever loads or unloads
+        self.is_stuck = False  # True: it says nothing to whoever loads or unloads, until `release`
+        self.held: asyncio.Queue[tuple[LoadAdapter | UnloadAdapter, asyncio.StreamWriter]] = asyncio.Queue()
         self.cancelled: list[str] = []
         self.cancellation = asyncio.Event()
         self._hello = Hello(
@@ -65,6 +66,11 @@ class ScriptedEngine:
             self._server.close()
             await self._server.wait_closed()
             self._server = None
+
+    def release(self, held: tuple[LoadAdapter | UnloadAdapter, asyncio.StreamWriter]) -> None:
+        """Do what was held, and at once whatever comes after it."""
+        self.is_stuck = False
+        self._adapter(*held)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
@@ -97,6 +103,7 @@ class ScriptedEngine:
     def _adapter(self, message: LoadAdapter | UnloadAdapter, writer: asyncio.StreamWriter) -> None:
         """Adapters exist by name alone here; a name's digest grows with each loading."""
         if self.is_stuck:
+            self.held.put_nowait((message, writer))
             return
         if self.adapter_error or (isinstance(message, UnloadAdapter) and message.name not in self.adapters):
             _write(writer, AdapterResult(message.call_id, error=self.adapter_error or "no such adapter"))

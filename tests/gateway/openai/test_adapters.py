@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from backend.server.client import EngineClient
 from backend.server.messages import Rejected
+from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
 from gateway.app import build_app
 from gateway.providers.engine import EngineProvider
@@ -248,6 +250,111 @@ async def test_who_may_load_into_one_base_may_not_touch_another(
     for answer in (loaded, unloaded):
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "adapter_loading_forbidden")
     assert set(engine.adapters) == {"german"}
+
+
+@pytest.fixture
+async def second(
+    tmp_path: Path, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> AsyncIterator[ScriptedEngine]:
+    """Another engine, beside `engine`."""
+    found = ScriptedEngine(tmp_path / "second.sock", engine.script, vocab_size=tokenizer.vocab_size)
+    await found.start()
+    yield found
+    await found.die()
+
+
+@pytest.fixture
+async def two_bases(
+    provider: EngineProvider, second: ScriptedEngine, folder: Path
+) -> AsyncIterator[httpx.AsyncClient]:
+    """The bases `ours`, of `engine`, and `other`, of `second`, which the policies give `fixed`."""
+    loading = AdapterLoading(principals=["default"], folders=[str(folder)])
+    fixed = {"fixed": AdapterEntry(path="/f")}
+    entries = {
+        "ours": EngineModel(checkpoint="/none", adapter_loading=loading),
+        "other": EngineModel(checkpoint="/none", adapter_loading=loading, adapters=fixed),
+    }
+    policies = Policies(models={name: ModelEntry(engine=entry) for name, entry in entries.items()})
+    other = EngineProvider("other", EngineClient(second.path), provider.tokenizer)
+    await other.client.start()
+    await other.client.wait_ready(5)
+    async with http_client(build_app(Settings(), policies, {"ours": provider, "other": other})) as http:
+        yield http
+    await other.client.close()
+
+
+async def test_a_name_is_loaded_on_one_base_at_a_time(
+    two_bases: httpx.AsyncClient, engine: ScriptedEngine, second: ScriptedEngine, folder: Path
+) -> None:
+    engine.is_stuck = True
+    first = asyncio.create_task(load(two_bases, "twin", folder / "one", base_model="ours"))
+    held = await engine.held.get()
+    meanwhile = await load(two_bases, "twin", folder / "one", base_model="other")
+    error = meanwhile.json()["error"]
+    assert (meanwhile.status_code, error["param"]) == (400, "lora_name") and "'ours'" in error["message"]
+    engine.release(held)
+    assert (await first).status_code == 200 and not second.adapters
+    assert (await ask(two_bases, "twin")).status_code == 200
+    body = {"lora_name": "twin", "base_model": "ours"}
+    assert (await two_bases.post("/v1/unload_lora_adapter", json=body)).status_code == 200
+    assert (await load(two_bases, "twin", folder / "one", base_model="other")).status_code == 200
+
+
+async def test_a_name_that_another_worker_gives_away_meanwhile(
+    two_bases: httpx.AsyncClient, engine: ScriptedEngine, second: ScriptedEngine, folder: Path
+) -> None:
+    engine.is_stuck = True
+    first = asyncio.create_task(load(two_bases, "twin", folder / "one", base_model="ours"))
+    held = await engine.held.get()
+    worker = EngineClient(second.path)
+    await worker.start()
+    await worker.wait_ready(5)
+    await worker.load_adapter("twin", str(folder / "one"))
+    await worker.close()
+    engine.release(held)
+    error = (await first).json()["error"]
+    assert (error["param"], error["type"]) == ("lora_name", "invalid_request_error")
+    assert "'other' at the same time" in error["message"] and not engine.adapters
+    assert (await ask(two_bases, "twin")).json()["system_fingerprint"] == "fp_<twin>"
+    assert (await two_bases.get("/v1/models/twin")).json()["parent"] == "other"
+
+
+async def test_a_name_of_the_policies_stays_with_its_base(
+    two_bases: httpx.AsyncClient, second: ScriptedEngine, folder: Path
+) -> None:
+    refused = await load(two_bases, "fixed", folder / "one", base_model="ours")
+    message = refused.json()["error"]["message"]
+    assert refused.status_code == 400 and message.startswith("The policies give the name 'fixed' to 'other'.")
+    assert (await load(two_bases, "fixed", folder / "one", base_model="other")).status_code == 200
+    refused = await load(two_bases, "fixed", folder / "one", base_model="ours")
+    assert "'fixed' is an adapter of 'other'" in refused.json()["error"]["message"]
+
+
+async def test_an_unloaded_adapter_is_not_listed_while_its_engine_starts_again(
+    http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
+) -> None:
+    for name in ("german", "fixed"):
+        await load(http, name, folder / "one")
+    await http.post("/v1/unload_lora_adapter", json={"lora_name": "fixed"})
+    served = {"ours", "auto", "german"}
+    assert await listed(http) == served
+    await engine.die()
+    assert (await ask(http, "german")).status_code == 503, "it is away"
+    assert await listed(http) == served
+    for name in ("fixed", "ours:fixed", "kind"):
+        answer = await http.get(f"/v1/models/{name}")
+        assert answer.status_code == 404 and "not loaded" in answer.json()["error"]["message"]
+
+
+async def test_before_an_engines_first_word_it_has_what_the_policies_say(
+    provider: EngineProvider,
+) -> None:
+    engine = EngineModel(checkpoint="/none", adapters={"fixed": AdapterEntry(path="/f")})
+    policies = Policies(models={"ours": ModelEntry(engine=engine)}, routes={"kind": Route(model="fixed")})
+    away = EngineProvider("ours", EngineClient("/none"), provider.tokenizer)
+    async with http_client(build_app(Settings(), policies, {"ours": away})) as http:
+        assert await listed(http) == {"ours", "kind", "fixed"}
+        assert (await ask(http, "fixed")).status_code == 503
 
 
 async def test_without_a_policy_nobody_may_load(engine_http: httpx.AsyncClient, folder: Path) -> None:
