@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,10 +46,28 @@ def _plain_call(call: object, where: str) -> dict[str, Any]:
 def _arguments(given: str) -> dict[str, Any]:
     """What templates can print of any text: a call may have been cut, and is shown to the model again."""
     try:
-        found = json.loads(given or "{}")
+        found = json.loads(
+            given or "{}", parse_float=_finite, parse_constant=_finite, object_pairs_hook=_without_twins
+        )
     except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {INVALID_ARGUMENTS: given}
+
+
+def _finite(text: str) -> float:
+    """JSON has no others: a template would print one as a word. Raises ValueError."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two values of one name neither is lost: that is no object to be printed. Raises ValueError."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice")
+    return found
 
 
 def check_results(messages: Sequence[dict[str, Any]]) -> None:

@@ -102,7 +102,19 @@ def test_arguments_keep_their_order() -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    ['{"a": ', "[1]", "null", "417 + 256", '{"a": 1}}', " ", "[" * 100_000, '{"a": ' + "9" * 5_000 + "}"],
+    [
+        *(
+            '{"a": ',
+            "[1]",
+            "null",
+            "417 + 256",
+            '{"a": 1}}',
+            " ",
+            "[" * 100_000,
+            '{"a": ' + "9" * 5_000 + "}",
+        ),
+        *('{"a": NaN}', '{"a": [-Infinity]}', '{"a": 1e999}', '{"b": {"a": 1, "a": 2}}'),
+    ],
 )
 def test_broken_arguments_come_back_as_text(broken: str) -> None:
     plain = plain_messages([ASKED, calls(call(arguments=broken)), result(content="Send JSON.")])
