@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 from typing import Any, TextIO
@@ -10,6 +11,8 @@ from gateway.chat_terminal import error_message
 from gateway.settings import SettingsError, gateway_url
 
 _TIMEOUT_S = 120.0
+_ARGUMENTS = {"base_model": "--base", "lora_name": "NAME", "lora_path": "PATH"}
+"""What the command line calls the API's fields."""
 
 
 class AdapterCommand:
@@ -63,6 +66,15 @@ class AdapterCommand:
         finally:
             self._connection.close()
         if response.status != 200:
-            raise SettingsError(error_message(answer, response.status))
+            raise SettingsError(_message(answer, response.status))
         found: dict[str, Any] = json.loads(answer)
         return found
+
+
+def _message(answer: bytes, status: int) -> str:
+    """The gateway's message, in the command line's words where it names the field that is at fault."""
+    message = error_message(answer, status)
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        param = json.loads(answer)["error"]["param"]
+        return message.replace(f"'{param}'", _ARGUMENTS[param], 1)
+    return message

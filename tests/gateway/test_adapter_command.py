@@ -73,6 +73,22 @@ def test_the_command_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["adapters", "list", "--url", "ftp://x"]) == 2
 
 
+def test_a_field_at_fault_is_named_as_on_the_command_line(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for param, message, shown in (
+        ("base_model", "'base_model' must name: a, b.", "--base must name: a, b."),
+        ("lora_name", "Invalid value for 'lora_name': x.", "Invalid value for NAME: x."),
+        ("lora_path", "'lora_path' must not be ''.", "PATH must not be ''."),
+        ("lora_name", "'base_model' is the name of a model.", "'base_model' is the name of a model."),
+        (None, "'base_model' is odd.", "'base_model' is odd."),
+    ):
+        error = {"message": message, "param": param}
+        monkeypatch.setitem(ANSWERS, "/v1/load_lora_adapter", (400, {"error": error}))
+        assert main(["adapters", "load", "german", "/a/b", "--url", url]) == 2
+        assert capsys.readouterr().err == f"penstock: {shown}\n"
+
+
 def test_nobody_there() -> None:
     with pytest.raises(SettingsError, match="did not answer"):
         AdapterCommand("http://127.0.0.1:9", "", io.StringIO()).list()
