@@ -95,12 +95,12 @@ class Speculator:
             if options.drafter not in (None, NONE) and options.drafter not in self._drafters:
                 known = ", ".join([NONE, *sorted(self._drafters)])
                 raise RequestError(
-                    f"drafter {options.drafter!r} is not there; choose one of {known}", "speculative"
+                    f"drafter {options.drafter!r} is not there; choose one of {known}", "speculative.drafter"
                 )
             if options.max_tokens is not None and options.max_tokens < 0:
                 raise RequestError(
-                    f"max_tokens of speculative is {options.max_tokens!r}; it must be 0 or more",
-                    "speculative",
+                    f"speculative.max_tokens is {options.max_tokens!r}; it must be 0 or more",
+                    "speculative.max_tokens",
                 )
         predicted = request.prediction_token_ids
         if predicted and not 0 <= min(predicted) <= max(predicted) < vocab_size:

@@ -88,7 +88,7 @@ def test_a_prediction_changes_nothing_but_the_speed(client: openai.OpenAI) -> No
         client.chat.completions.create(
             model=MODEL, messages=question, extra_body={"speculative": {"drafter": "oracle"}}
         )
-    assert caught.value.param == "speculative"
+    assert caught.value.param == "speculative.drafter"
 
 
 def test_no_usage_chunk_unless_asked_for(client: openai.OpenAI) -> None:

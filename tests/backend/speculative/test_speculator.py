@@ -72,8 +72,8 @@ def test_only_sequences_that_decode_are_asked() -> None:
 def test_unknown_drafters_and_tokens_are_refused() -> None:
     speculator = new_speculator()
     for fields, param in (
-        ({"draft": DraftOptions(drafter="oracle")}, "speculative"),
-        ({"draft": DraftOptions(max_tokens=-1)}, "speculative"),
+        ({"draft": DraftOptions(drafter="oracle")}, "speculative.drafter"),
+        ({"draft": DraftOptions(max_tokens=-1)}, "speculative.max_tokens"),
         ({"prediction_token_ids": [1, 100]}, "prediction"),
     ):
         with pytest.raises(RequestError) as caught:
