@@ -42,6 +42,8 @@ def test_bytes_either_decode_or_are_refused(raw: bytes) -> None:
     [
         ({"temperature": 3}, "temperature", "invalid_value"),
         ({"temperature": "hot"}, "temperature", "invalid_type"),
+        ({"repetition_penalty": 1e-30}, "repetition_penalty", "invalid_value"),
+        ({"repetition_penalty": 1001}, "repetition_penalty", "invalid_value"),
         ({"n": True}, "n", "invalid_type"),
         ({"n": 1.5}, "n", "invalid_type"),
         ({"n": 129}, "n", "invalid_value"),
@@ -62,6 +64,11 @@ def test_the_field_at_fault_is_named(change: dict[str, Any], param: str, code: s
     with pytest.raises(InvalidRequest) as refused:
         typed(GOOD | change, ChatRequest)
     assert (refused.value.param, refused.value.code) == (param, code)
+
+
+@pytest.mark.parametrize("value", [0.001, 1000])
+def test_a_repetition_penalty_may_be_what_the_engine_takes(value: float) -> None:
+    assert typed(GOOD | {"repetition_penalty": value}, ChatRequest).repetition_penalty == value
 
 
 def test_a_missing_field_is_named() -> None:
