@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
@@ -30,9 +31,12 @@ def count_cells(outcomes: Iterable[Outcome]) -> Cells:
 
 
 def accuracy(verdicts: Counter[Verdict]) -> float | None:
-    """Share of right answers among those that came; None when none came."""
-    answered = verdicts["right"] + verdicts["wrong"]
-    return verdicts["right"] / answered if answered else None
+    """Share of right answers among the questions that were asked; None when none was.
+
+    A request that failed counts: else a model would gain by failing at what is hard. Skipped ones do not.
+    """
+    asked = verdicts["right"] + verdicts["wrong"] + verdicts["failed"]
+    return verdicts["right"] / asked if asked else None
 
 
 def verdicts_of(outcomes: Iterable[Outcome]) -> Counter[Verdict]:
@@ -84,10 +88,12 @@ def accuracy_table(run: Run) -> Table:
 
 
 def _percent(verdicts: Counter[Verdict]) -> str:
+    if not (verdicts["right"] or verdicts["wrong"]) and verdicts["failed"]:
+        return "failed"  # 0 % too, but not the model's work
     found = accuracy(verdicts)
     if found is not None:
         return f"{100 * found:.1f}"
-    return "skipped" if verdicts["skipped"] else "failed" if verdicts["failed"] else ""
+    return "skipped" if verdicts["skipped"] else ""
 
 
 def summary_table(runs: Sequence[Run]) -> Table:
@@ -107,15 +113,16 @@ def _summary(run: Run) -> Iterator[tuple[str, str]]:
     seconds = [answer.seconds for answer in answers]
     yield "right", f"{_percent(run.verdicts) or '-'} %" if answers else "-"
     yield "answered", f"{len(answers)} of {run.num_questions}"
-    yield "prompt tokens", f"{tokens.prompt:,}"
-    yield "completion tokens", f"{tokens.completion:,}"
-    yield "  for reasoning", f"{tokens.reasoning:,}"
+    yield "prompt tokens", f"{tokens.prompt:,}" if run.has_counts else "not counted"
+    yield "completion tokens", f"{tokens.completion:,}" if run.has_counts else "not counted"
+    yield "  for reasoning", f"{tokens.reasoning:,}" if run.has_counts else "not counted"
     yield "seconds", f"{run.wall_s:.1f}"
     yield "s per request, p50", f"{percentile(seconds, 50):.2f}" if seconds else "-"
     yield "s per request, p95", f"{percentile(seconds, 95):.2f}" if seconds else "-"
     cost, many = run.cost_usd(), cost_of_many(run)
-    yield "USD", f"{float(cost):.3g}" if cost is not None else "no price"
-    yield f"USD per {MANY_QUESTIONS:,}", f"{many:.3g}" if many is not None else "no price"
+    unknown = "no price" if run.has_all_counts else "not counted"
+    yield "USD", f"{float(cost):.3g}" if cost is not None else unknown
+    yield f"USD per {MANY_QUESTIONS:,}", f"{many:.3g}" if many is not None else unknown
 
 
 def problem_lines(run: Run) -> Iterator[str]:
@@ -125,7 +132,7 @@ def problem_lines(run: Run) -> Iterator[str]:
         first, times = next(iter(run.problems.items()))
         others = len(run.problems) - 1
         more = f"; {others} other messages" if others else ""
-        yield f"{label}: {failed} requests failed, {times} of them with: {first}{more}"
+        yield f"{label}: {failed} requests failed and count as not right, {times} of them with: {first}{more}"
     if skipped := run.verdicts["skipped"]:
         yield (
             f"{label}: skipped {skipped} questions that offer tools, because the server refuses them: "
@@ -136,6 +143,8 @@ def problem_lines(run: Run) -> Iterator[str]:
         yield f"{label}: {missing} questions were not asked: {why}"
     if cut := sum(answer.is_cut for answer in run.answers):
         yield f"{label}: {cut} answers were cut at the limit of tokens; --max-tokens sets it"
+    if ungraded := sum(bool(o.problem) for o in run.outcomes if o.answer is not None):
+        yield f"{label}: {ungraded} answers could not be graded and count as wrong; --json keeps them"
     if not run.has_all_counts:
         yield f"{label}: the server did not count the tokens of every answer, so there is no cost"
 
@@ -152,9 +161,10 @@ def _run_document(run: Run) -> dict[str, Any]:
         "model": run.subject.model,
         "reasoning_effort": run.subject.effort or None,
         "questions": run.num_questions,
+        "is_complete": run.is_complete,
         **_counts(run.verdicts),
         "cells": [{"family": f, "tier": tier, **_counts(found)} for (f, tier), found in cells.items()],
-        "tokens": {"prompt": tokens.prompt, "completion": tokens.completion, "reasoning": tokens.reasoning},
+        "tokens": asdict(tokens) if run.has_counts else None,
         "seconds": {
             "wall": run.wall_s,
             "median": percentile(seconds, 50) if seconds else None,
@@ -185,9 +195,9 @@ def _outcome_document(outcome: Outcome) -> dict[str, Any]:
     }
     if answer is not None:
         document |= {"answer": answer.text, "seconds": answer.seconds, "is_cut": answer.is_cut}
-        document["completion_tokens"] = outcome.tokens.completion
-        document["reasoning_tokens"] = outcome.tokens.reasoning
-    elif outcome.problem:
+        document["completion_tokens"] = answer.tokens and answer.tokens.completion
+        document["reasoning_tokens"] = answer.tokens and answer.tokens.reasoning
+    if outcome.problem:
         document["problem"] = outcome.problem
     return document
 

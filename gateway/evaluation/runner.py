@@ -11,16 +11,21 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from backend.pico.tasks import FAMILIES, Instance
-from gateway.evaluation.client import Answer, ApiClient, NobodyThere, RequestFailed, Tokens
+from gateway.evaluation.client import Answer, ApiClient, ConnectionLost, NobodyThere, RequestFailed, Tokens
 from gateway.evaluation.price import TokenPrice
 from gateway.evaluation.questions import request_fields
 
 MAX_TRIES = 5
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-BUSY_STATUSES = {429, 503}
+PASSING_STATUSES = {429, 500, 502, 503, 504}
+"""Busy, starting or broken for now: the next try may go well."""
 HOPELESS_STATUSES = {401, 403, 404}
 """Wrong key or wrong name: every further request would end the same way."""
+REFUSING_STATUSES = {400, 404, 422, 501}
+"""With these servers refuse a feature by its nature; any other status may hold its name by chance."""
+FEW_REFUSALS = 5
+"""So many equal refusals, and nothing else, are what a model says that is not for chats."""
 
 Verdict = Literal["right", "wrong", "failed", "skipped"]
 
@@ -41,7 +46,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one question; `problem` says why there is no answer."""
+    """What came of one question; `problem` says why there is no answer, or none that a grader can read."""
 
     question: Instance
     verdict: Verdict
@@ -72,6 +77,12 @@ class Run:
         self.verdicts[outcome.verdict] += 1
 
     @property
+    def is_complete(self) -> bool:
+        """True when every question was answered, or skipped because of what the server is unable to do."""
+        done = len(self.outcomes) - self.verdicts["failed"]
+        return done == self.num_questions and not self.gave_up_because
+
+    @property
     def answers(self) -> list[Answer]:
         """Answers that came."""
         return [outcome.answer for outcome in self.outcomes if outcome.answer is not None]
@@ -85,6 +96,11 @@ class Run:
     def has_all_counts(self) -> bool:
         """True when the server counted the tokens of every answer: else there is no cost."""
         return all(answer.tokens is not None for answer in self.answers)
+
+    @property
+    def has_counts(self) -> bool:
+        """False when there are answers and the server counted the tokens of none of them."""
+        return not self.answers or any(answer.tokens is not None for answer in self.answers)
 
     def cost_usd(self, outcomes: Sequence[Outcome] | None = None) -> Decimal | None:
         """What these outcomes cost, by default all; None when the price or the tokens are unknown."""
@@ -135,11 +151,10 @@ class Runner:
             if has_tools and _refuses(error, "tool"):
                 run.refusal_of_tools = str(error)
                 return Outcome(question, "skipped")
-            if _is_hopeless(error, run.subject):
+            if _is_hopeless(error, run.subject) or _is_all_that_came(error, run):
                 run.gave_up_because = str(error)
             return Outcome(question, "failed", problem=str(error))
-        is_right = FAMILIES[question.family].grade(question, answer.text)
-        return Outcome(question, "right" if is_right else "wrong", answer)
+        return _graded(question, answer)
 
     def _request(self, subject: Subject, question: Instance) -> dict[str, Any]:
         body = {"model": subject.model, "temperature": 0, **request_fields(question)}
@@ -155,7 +170,7 @@ class Runner:
             try:
                 return await self._client.ask(request)
             except RequestFailed as error:
-                if not isinstance(error, NobodyThere) and error.status not in BUSY_STATUSES:
+                if not _may_pass(error):
                     raise
                 wanted_s = pause_s if error.retry_after_s is None else error.retry_after_s
             await asyncio.sleep(min(wanted_s, LONGEST_PAUSE_S))
@@ -163,8 +178,30 @@ class Runner:
         return await self._client.ask(request)
 
 
+def _graded(question: Instance, answer: Answer) -> Outcome:
+    try:
+        is_right = FAMILIES[question.family].grade(question, answer.text)
+    except Exception as error:  # noqa: BLE001 - what breaks a grader is no answer, and the others count
+        return Outcome(question, "wrong", answer, f"cannot be graded: {type(error).__name__}: {error}")
+    return Outcome(question, "right" if is_right else "wrong", answer)
+
+
+def _may_pass(error: RequestFailed) -> bool:
+    return isinstance(error, (NobodyThere, ConnectionLost)) or error.status in PASSING_STATUSES
+
+
 def _refuses(error: RequestFailed, feature: str) -> bool:
-    return 400 <= error.status <= 501 and feature in str(error).lower()
+    return error.status in REFUSING_STATUSES and feature in str(error).lower()
+
+
+def _is_all_that_came(error: RequestFailed, run: Run) -> bool:
+    """True for a refusal when the first requests of the run all ended with it."""
+    return (
+        400 <= error.status < 500
+        and error.status not in PASSING_STATUSES
+        and not run.answers
+        and run.problems[str(error)] == run.verdicts["failed"] >= FEW_REFUSALS - 1
+    )
 
 
 def _is_hopeless(error: RequestFailed, subject: Subject) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.evaluation.plot import PlotError, Point, place_names, save_plot
+from gateway.evaluation.plot import PlotError, Point, _point, place_names, save_plot
 from gateway.evaluation.price import TokenPrice
 from gateway.evaluation.runner import Run, Subject
 from tests.gateway.evaluation.scripted import PRICE, outcome, run_of
@@ -51,6 +51,12 @@ def test_png_of_a_single_tier(tmp_path: Path) -> None:
 def test_nothing_to_plot(tmp_path: Path) -> None:
     with pytest.raises(PlotError, match="nothing to plot"):
         save_plot([run_of(outcome("failed"))], tmp_path / "a.svg")
+
+
+def test_failed_questions_are_not_right_in_the_plot() -> None:
+    run = run_of(outcome("right"), outcome("right", tier=2), outcome("failed"), outcome("skipped"))
+    points = [_point(run, tier) for tier in (None, 1, 2)]
+    assert [point and round(point.percent, 1) for point in points] == [66.7, 50.0, 100.0]
 
 
 def test_names_do_not_hit_each_other() -> None:

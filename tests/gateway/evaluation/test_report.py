@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from gateway.evaluation.price import TokenPrice
 from gateway.evaluation.report import as_document, cost_of_many, percentile, problem_lines, show
 from gateway.evaluation.runner import Outcome, Run, Subject
 from tests.gateway.evaluation.scripted import PRICE, answer, outcome, question, run_of
@@ -45,7 +46,11 @@ def test_tables() -> None:
     assert lines["arithmetic"] == ["66.7", "66.7"]
     assert lines["tools"] == ["skipped", "100.0", "100.0"]
     assert lines["units"] == ["failed", "failed"]
-    assert lines["all"] == ["66.7", "100.0", "75.0"]
+    assert lines["all"] == [
+        "66.7",
+        "50.0",
+        "60.0",
+    ]  # what failed is not right, what was skipped does not count
     text = " ".join(shown(mixed()).split())
     assert "answered 4 of 6" in text and "prompt tokens 40" in text and "completion tokens 20" in text
     assert "for reasoning 8" in text and "USD 0.00012" in text and "USD per 1,000 0.03" in text
@@ -66,12 +71,30 @@ def test_problem_lines() -> None:
     run.gave_up_because = "404"
     run.add(Outcome(question(), "failed", problem="other"))
     assert list(problem_lines(run)) == [
-        "m: 2 requests failed, 1 of them with: 500: it broke; 1 other messages",
+        "m: 2 requests failed and count as not right, 1 of them with: 500: it broke; 1 other messages",
         "m: skipped 1 questions that offer tools, because the server refuses them: 400: no [tools]",
         "m: 5 questions were not asked: the next ones would fail as well",
         "m: the server did not count the tokens of every answer, so there is no cost",
     ]
     assert "no [tools]" in shown(run)  # brackets are not taken for markup
+
+
+@pytest.mark.parametrize("price", [PRICE, None])
+def test_tokens_that_nobody_counted_are_not_0(price: TokenPrice | None) -> None:
+    run = run_of(Outcome(question(), "right", answer(tokens=None)), subject=Subject("m", price=price))
+    rows = dict(line.strip().rsplit("  ", 1) for line in shown(run).splitlines() if "not counted" in line)
+    assert {name.strip() for name in rows} == {
+        *("prompt tokens", "completion tokens", "for reasoning", "USD", "USD per 1,000")
+    }
+    (model,) = as_document([run], {})["models"]
+    assert (model["tokens"], model["usd"], model["outcomes"][0]["completion_tokens"]) == (None, None, None)
+
+
+def test_an_answer_that_broke_its_grader_is_told() -> None:
+    run = run_of(Outcome(question(), "wrong", answer(), "cannot be graded: ValueError: no"), outcome("right"))
+    assert "m: 1 answers could not be graded and count as wrong; --json keeps them" in shown(run)
+    outcomes = as_document([run], {})["models"][0]["outcomes"]
+    assert [each.get("problem") for each in outcomes] == ["cannot be graded: ValueError: no", None]
 
 
 def test_cost_is_per_answered_question() -> None:
@@ -85,7 +108,8 @@ def test_document() -> None:
     assert document["seed"] == 3
     (model,) = document["models"]
     assert (model["right"], model["wrong"], model["failed"], model["skipped"]) == (3, 1, 1, 1)
-    assert model["accuracy"] == 0.75
+    assert model["accuracy"] == 0.6
+    assert model["is_complete"] is False
     assert model["cells"][0] == {
         "family": "arithmetic",
         "tier": 1,

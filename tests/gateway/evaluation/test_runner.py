@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.pico.tasks import Instance
+from backend.pico.tasks import Family, Instance
 from backend.pico.tasks.base import Context, Tool
 from gateway.evaluation import runner
-from gateway.evaluation.client import Answer, NobodyThere, RequestFailed, Tokens
+from gateway.evaluation.client import Answer, ConnectionLost, NobodyThere, RequestFailed, Tokens
 from gateway.evaluation.report import count_cells
-from gateway.evaluation.runner import Run, Subject
+from gateway.evaluation.runner import Run, Subject, Verdict
 from tests.gateway.evaluation.scripted import ScriptedClient, answer, outcome, play, question, run_of
 
 TOOLS = Context(tools=(Tool("calculator", "Computes.", (("expression", "string"),)),))
@@ -61,8 +61,11 @@ def test_no_cost_when_tokens_were_not_counted() -> None:
     assert silent.tokens == Tokens()
 
 
-async def test_busy_servers_are_asked_again() -> None:
-    tries = iter([RequestFailed("busy", 429, 0.0), RequestFailed("starting", 503), NobodyThere("gone")])
+@pytest.mark.parametrize(
+    "first", [ConnectionLost("cut"), *(RequestFailed(str(status), status) for status in (500, 502, 503, 504))]
+)
+async def test_busy_and_broken_servers_are_asked_again(first: RequestFailed) -> None:
+    tries = iter([RequestFailed("busy", 429, 0.0), first, NobodyThere("gone")])
 
     async def script(request: Mapping[str, Any]) -> Answer:
         for error in tries:
@@ -83,6 +86,15 @@ async def test_not_for_ever() -> None:
     assert len(client.bodies) == 2 * runner.MAX_TRIES
 
 
+@pytest.mark.parametrize("status", [0, 400, 501])
+async def test_other_errors_are_final(status: int) -> None:
+    async def script(request: Mapping[str, Any]) -> Answer:
+        raise RequestFailed("no", status)
+
+    run, client = await play(script, numbered(2))
+    assert (run.problems, len(client.bodies)) == ({"no": 2}, 2)
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -98,6 +110,49 @@ async def test_hopeless_runs_end_early(error: RequestFailed) -> None:
     run, _ = await play(script, numbered(9), subject=Subject("m", "low"), concurrency=2)
     assert len(run.outcomes) <= 2
     assert run.gave_up_because == str(error)
+
+
+async def test_a_model_that_refuses_everything_is_given_up() -> None:
+    async def script(request: Mapping[str, Any]) -> Answer:
+        raise RequestFailed("400: 'm' makes vectors", 400)
+
+    run, _ = await play(script, numbered(40), concurrency=1)
+    assert len(run.outcomes) == runner.FEW_REFUSALS
+    assert run.gave_up_because == "400: 'm' makes vectors"
+    assert not run.is_complete
+
+
+@pytest.mark.parametrize("fate", ["an answer", "other words", "500"])
+async def test_equal_refusals_of_some_questions_do_not(fate: str) -> None:
+    async def script(request: Mapping[str, Any]) -> Answer:
+        if fate == "500":
+            raise RequestFailed("500: it broke", 500)
+        if number_of(request) == 1 and fate == "an answer":
+            return answer()
+        raise RequestFailed("400: other words" if number_of(request) == 1 else "400: too long", 400)
+
+    run, _ = await play(script, numbered(9), concurrency=1)
+    assert (len(run.outcomes), run.gave_up_because) == (9, "")
+
+
+async def test_an_answer_that_breaks_its_grader_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def grade(_: Instance, text: str) -> bool:
+        return bool(int(text))
+
+    monkeypatch.setitem(runner.FAMILIES, "fragile", Family("fragile", {}, grade))
+
+    async def script(request: Mapping[str, Any]) -> Answer:
+        return answer("1" * 5000 if number_of(request) else "1")
+
+    questions = [Instance("fragile", 1, str(n), "1", str(n)) for n in range(3)]
+    run, _ = await play(script, questions)
+    assert dict(run.verdicts) == {"right": 1, "wrong": 2}
+    assert run.is_complete
+    assert {outcome.problem[:40] for outcome in run.outcomes} == {
+        "",
+        "cannot be graded: ValueError: Exceeds th",
+    }
+    assert not run.problems
 
 
 async def test_other_failures_do_not() -> None:
@@ -121,6 +176,29 @@ async def test_refused_tools_are_skipped_and_not_offered_again() -> None:
     assert dict(run.verdicts) == {"skipped": 5, "right": 2}
     assert sum("tools" in body for body in client.bodies) == 1
     assert run.refusal_of_tools == str(NO_TOOLS)
+
+
+async def test_a_broken_server_that_names_tools_does_not_refuse_them() -> None:
+    async def script(request: Mapping[str, Any]) -> Answer:
+        raise RequestFailed("500: internal error in tool parser", 500)
+
+    run, _ = await play(script, numbered(3, TOOLS))
+    assert (run.refusal_of_tools, dict(run.verdicts)) == ("", {"failed": 3})
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "num_questions", "is_complete"),
+    [
+        (("right", "wrong", "skipped"), 3, True),
+        (("right", "wrong", "failed"), 3, False),
+        (("right", "wrong"), 3, False),
+        ((), 3, False),
+    ],
+)
+def test_complete_is_what_was_answered_or_skipped(
+    verdicts: tuple[Verdict, ...], num_questions: int, is_complete: bool
+) -> None:
+    assert run_of(*map(outcome, verdicts), num_questions=num_questions).is_complete is is_complete
 
 
 async def test_interrupted_run_keeps_what_is_done() -> None:
