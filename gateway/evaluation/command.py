@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from backend.pico.tasks import Instance
 from gateway.evaluation.client import ApiClient, ListedModel, NobodyThere, RequestFailed
+from gateway.evaluation.files import write_file
 from gateway.evaluation.flags import Plan
 from gateway.evaluation.plot import PlotError, check_plot, save_plot
 from gateway.evaluation.questions import draw_questions
@@ -42,14 +45,15 @@ def evaluate_models(plan: Plan) -> int:
     is_interrupted = False
     try:
         asyncio.run(_evaluate(plan, questions, runs))
-    except KeyboardInterrupt:  # what is done so far is shown
+    except (KeyboardInterrupt, asyncio.CancelledError):  # what is done so far is shown
         is_interrupted = True
     except RequestFailed as error:
         sys.stderr.write(f"penstock: {_with_remedy(error)}\n")
         return EXIT_FAILED
+    is_complete = not is_interrupted and all(run.is_complete for run in runs)
+    state = {"began": began.isoformat(timespec="seconds"), "is_complete": is_complete}
+    is_written = _write_json(plan, runs, state)  # first: whatever becomes of the rest
     show(Console(), runs)
-    state = {"began": began.isoformat(timespec="seconds"), "is_complete": not is_interrupted}
-    is_written = _write_json(plan, runs, state)
     is_drawn = plan.plot_path is None or _plot(plan.plot_path, runs)
     if is_interrupted:
         return EXIT_INTERRUPTED
@@ -65,6 +69,7 @@ def _with_remedy(error: RequestFailed) -> str:
 
 
 async def _evaluate(plan: Plan, questions: Sequence[Instance], runs: list[Run]) -> None:
+    _stop_at_sigterm()
     client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s)
     try:
         subjects = choose_subjects(plan, await _listing(client, plan))
@@ -75,6 +80,14 @@ async def _evaluate(plan: Plan, questions: Sequence[Instance], runs: list[Run]) 
                 await runner.run(runs[-1], questions, _advance(progress, runs[-1]))
     finally:
         await client.close()
+
+
+def _stop_at_sigterm() -> None:
+    """Let SIGTERM, which job schedulers send, cancel this task like Ctrl-C."""
+    task = asyncio.current_task()
+    assert task is not None
+    if threading.current_thread() is threading.main_thread():  # signals reach no other
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 async def _listing(client: ApiClient, plan: Plan) -> list[ListedModel]:
@@ -130,7 +143,8 @@ def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
     }
     text = json.dumps(as_document(runs, conditions), indent=1, ensure_ascii=False)
     try:
-        plan.json_path.write_text(text + "\n", encoding="utf-8")
+        # A lone surrogate, which UTF-8 cannot hold, becomes the escape that JSON has for it.
+        write_file(plan.json_path, f"{text}\n".encode(errors="backslashreplace"))
     except OSError as error:
         sys.stderr.write(f"penstock: --json {str(plan.json_path)!r} cannot be written: {error.strerror}\n")
         return False

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import BytesIO
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.evaluation.files import write_file
 from gateway.evaluation.report import MANY_QUESTIONS, accuracy, cost_of_many, verdicts_of
 from gateway.evaluation.runner import Run
 
@@ -70,8 +72,10 @@ def save_plot(runs: Sequence[Run], path: Path) -> list[str]:
         raise PlotError("nothing to plot: no model has both answers and a price above 0; --price sets one")
     # Text stays text, and the same numbers give the same file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "penstock", "font.size": 9}):
-        figure = _figure(everything, panels)
-        figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
+        figure, drawn = _figure(everything, panels), BytesIO()
+        kind = path.suffix.removeprefix(".")
+        figure.savefig(drawn, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
+    write_file(path, drawn.getvalue())
     return [run.subject.label for run, point in zip(runs, everything, strict=True) if point is None]
 
 

@@ -28,6 +28,7 @@ from gateway.providers.base import Delta
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
 from policies.document import EngineModel, ModelEntry, Policies, Price
+from tests.gateway.providers.scripted_server import Seen, response, serving, write_all
 
 FAMILIES = ("arithmetic", "sorting", "tools")
 FLAGS = ("--families", ",".join(FAMILIES), "--tiers", "1,2", "--limit", "3", "--concurrency", "2")
@@ -121,16 +122,38 @@ async def test_refused_tools_are_noted_and_no_failure(capsys: pytest.CaptureFixt
     assert re.search(r"tools +skipped +skipped +skipped", out)
 
 
-async def test_failed_requests_are_counted_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_failed_requests_are_counted_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.json"
+
     def say(question: Instance) -> str:
         if question.family == "sorting":
             raise InvalidRequest("I cannot sort.")
         return question.answer
 
     async with gateway(say) as (url, _):
-        assert await evaluate(url, "--model", "ours") == 1
+        assert await evaluate(url, "--model", "ours", "--json", str(path)) == 1
+    assert json.loads(path.read_text())["is_complete"] is False
     out = " ".join(capsys.readouterr().out.split())
     assert "ours: 6 requests failed and count as not right, 6 of them with: 400: I cannot sort." in out
+
+
+async def test_odd_answers_lose_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.json"
+    odd = {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": '"\\ud800 \\\\"'}}]}
+    listing = response(b'{"data": [{"id": "m"}]}')
+
+    async def script(writer: asyncio.StreamWriter, seen: Seen) -> None:
+        chat = response(json.dumps({"choices": [{"message": odd}]}).encode())
+        await write_all(writer, [listing if seen.head.startswith("GET") else chat])
+
+    async with serving(script) as server:
+        assert await evaluate(server.base_url, "--json", str(path)) == 0
+    (model,) = json.loads(path.read_text(encoding="utf-8"))["models"]
+    assert model["wrong"] == len(QUESTIONS)
+    assert "\ud800 \\" in json.loads(model["outcomes"][0]["answer"].split("\n")[1])["arguments"]
+    assert "0.0" in capsys.readouterr().out
 
 
 async def test_wrong_key_and_wrong_name(
@@ -160,7 +183,7 @@ async def test_files_that_cannot_be_written_cost_no_answers(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(command, "write_file", full)
     monkeypatch.setattr(command, "save_plot", full)
     async with gateway(lambda question: question.answer) as (url, _):
         flags = ["--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.svg")]
@@ -170,7 +193,8 @@ async def test_files_that_cannot_be_written_cost_no_answers(
     assert error.count("cannot be written: No space left on device") == 2
 
 
-async def test_interrupt_shows_what_is_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_interrupt_shows_what_is_done(tmp_path: Path, number: signal.Signals) -> None:
     path = tmp_path / "a.json"
     stalled = asyncio.Semaphore(0)
     async with gateway(lambda question: question.answer, 5, stalled) as (url, _):
@@ -184,7 +208,7 @@ async def test_interrupt_shows_what_is_done(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             await stalled.acquire()
             await stalled.acquire()  # both are under way, so the five before are answered
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             out, error = await process.communicate()
     assert (process.returncode, error) == (130, b"")
     assert re.search(rb"answered +5 of 18", out)

@@ -48,6 +48,18 @@ def test_png_of_a_single_tier(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_full_disk_leaves_the_old_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "a.svg"
+    path.write_text("old")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        save_plot([run_of(outcome("right"))], path)
+    assert path.read_text() == "old"
+
+
 def test_nothing_to_plot(tmp_path: Path) -> None:
     with pytest.raises(PlotError, match="nothing to plot"):
         save_plot([run_of(outcome("failed"))], tmp_path / "a.svg")
