@@ -76,6 +76,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     params: SamplingParams
     tenant_salt: str = ""  # part of every page's identity: tenants never share KV
     adapter: str = ""  # content hash of the LoRA weights; "" is the base model
+    adapter_name: str = ""  # what it was asked for as; only counted
     traceparent: str = ""  # W3C; "" when the request is not traced
     grammar: GrammarSpec | None = None
     draft: DraftOptions | None = None  # None: as the model is configured

@@ -133,7 +133,7 @@ class Engine:
             self._grammars.follow(sequence, grammar)
         self.speculator.add(sequence)
         if self.adapters is not None and request.adapter:
-            self.adapters.hold(request.adapter)
+            self.adapters.hold(request.adapter, request.adapter_name)
         stops = frozenset(params.stop_token_ids)
         active = _Active(sequence, stops if params.ignore_eos else stops | self._eos_token_ids)
         if request.traceparent:

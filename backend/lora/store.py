@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
@@ -48,7 +48,6 @@ class _Known:
     folder: Path  # of the name that was taken away last
     folders: dict[str, Path] = field(default_factory=dict)  # by name: copies may lie in several
     num_users: int = 0  # unfinished requests
-    num_requests: int = 0  # ever
 
     @property
     def sources(self) -> list[Path]:
@@ -75,6 +74,7 @@ class AdapterStore:
         warm_up(dtype, device)
         self._names: dict[str, str] = {}
         self._lost: set[str] = set()
+        self._num_requests: Counter[str] = Counter()  # by name, also of those that were taken away
         self._known: dict[str, _Known] = {}
         self._host: OrderedDict[str, Adapter] = OrderedDict()
         self._host_bytes = 0
@@ -144,11 +144,11 @@ class AdapterStore:
         self._drop_name(name)
         return info
 
-    def hold(self, digest: str) -> None:
-        """A request for this adapter was queued: it will soon be needed."""
+    def hold(self, digest: str, name: str = "") -> None:
+        """A request for this adapter, by this name, was queued: it will soon be needed."""
         known = self._known[digest]
         known.num_users += 1
-        known.num_requests += 1
+        self._num_requests[name] += 1
         if digest in self._host or not self.slots.has(digest):
             self._is_ready(digest)
 
@@ -160,8 +160,8 @@ class AdapterStore:
             self._forget(digest)
 
     def requests(self) -> dict[str, int]:
-        """How many requests each named adapter has had."""
-        return {name: self._known[digest].num_requests for name, digest in self._names.items()}
+        """How often each name that can be asked for was, whatever weights it meant at the time."""
+        return {name: self._num_requests[name] for name in self._names}
 
     def poll(self) -> dict[str, str]:
         """Take what was read. Returns adapters that cannot be read again, with a sentence for their users."""

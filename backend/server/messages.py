@@ -104,7 +104,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     requests_total: dict[str, int] = {}  # by finish reason
     adapters_on_device: int = 0
     adapter_loads_total: int = 0  # copied to the device
-    adapter_requests_total: dict[str, int] = {}  # by name, of those loaded now
+    adapter_requests_total: dict[str, int] = {}  # by the name asked for, of those loaded now
     forced_tokens_total: int = 0
     # Histograms as cumulative bucket counts; bounds are in backend.server.stats.
     step_time_s: list[int] = []

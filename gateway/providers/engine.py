@@ -373,7 +373,8 @@ class EngineProvider:
     async def _run(self, jobs: list[Job], usage: Usage) -> AsyncGenerator[Delta, None]:
         """Deltas of all jobs as they come. Ending early, in whatever way, cancels what still runs."""
         adapter = self._adapter_digest
-        requests = [msgspec.structs.replace(job.request, adapter=adapter) for job in jobs]
+        name = self._adapter
+        requests = [msgspec.structs.replace(job.request, adapter=adapter, adapter_name=name) for job in jobs]
         streams: list[RequestStream] = []
         try:
             streams = self.client.submit(requests)

@@ -163,7 +163,9 @@ def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
             finished.add_metric([model, reason], value)
     yield finished
     adapted = CounterMetricFamily(
-        "penstock_engine_adapter_requests", "Sequences by adapter.", labels=["model", "adapter"]
+        "penstock_engine_adapter_requests",
+        "Sequences by the adapter's name that was asked for; of adapters that are loaded.",
+        labels=["model", "adapter"],
     )
     for model, snapshot in stats.items():
         for adapter, value in snapshot.adapter_requests_total.items():

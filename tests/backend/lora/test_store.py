@@ -172,6 +172,28 @@ def test_a_reload_under_the_same_name_never_meets_old_keys(qwen3: Subject, tmp_p
         engine.add(ask("3", PROMPT, first.digest))
 
 
+def test_requests_are_counted_by_the_name_asked_for(qwen3: Subject) -> None:
+    store = make_store(qwen3.model)
+    engine = make_engine(qwen3.config, qwen3.model, store)
+
+    def count(name: str, digest: str) -> None:
+        engine.add(msgspec.structs.replace(ask("r", PROMPT, digest), adapter_name=name))
+        engine.abort("r")
+
+    digest = store.load_now("a", qwen3.adapters["all"]).digest
+    assert store.load_now("alias", qwen3.adapters["all"]).digest == digest
+    for _ in range(2):
+        count("a", digest)
+    assert store.requests() == {"a": 2, "alias": 0}
+    digest = store.load_now("a", qwen3.adapters["mixed"]).digest
+    assert store.requests() == {"a": 2, "alias": 0}, "other weights, the same name"
+    store.unload("a")
+    assert store.requests() == {"alias": 0}
+    store.load_now("a", qwen3.adapters["mixed"])
+    count("a", digest)
+    assert store.requests() == {"a": 3, "alias": 0}
+
+
 def test_what_cannot_be_restored_is_lost_until_it_is_loaded_anew(qwen3: Subject, tmp_path: Path) -> None:
     kept, changed = tmp_path / "kept", tmp_path / "changed"
     infos = [

@@ -83,6 +83,7 @@ async def test_loaded_asked_replaced_and_unloaded(
     await ask(http, "german")
     await ask(http, "ours")
     assert [r.adapter for r in engine.requests] == ["<german>", "<german>", "<german><german>", ""]
+    assert [r.adapter_name for r in engine.requests] == ["german"] * 3 + [""], "which the engine counts"
     gone = await http.post("/v1/unload_lora_adapter", json={"lora_name": "german"})
     assert gone.json() == {"id": "german", "object": "model", "deleted": True}
     missing = await ask(http, "german")
