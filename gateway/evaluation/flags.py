@@ -18,6 +18,13 @@ from gateway.settings import SettingsError
 
 EFFORTS = ("none", "low", "medium", "high")
 PER_MILLION = 1_000_000
+DESCRIPTION = """
+Asks the held-out test questions of the pico family and grades the answers. Graders are exact about form, in
+which pico was trained: "The answer is 91." is wrong where "91" is right, and so are a missing unit, a list
+in brackets, JSON in a code fence and words before a tool call. Other models therefore score by their form
+too, below what they know; --json keeps their answers. A question whose request fails counts as not right;
+questions that offer tools are skipped where the server refuses tools.
+"""
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
@@ -42,7 +49,8 @@ class Plan:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
+    """Declare the flags, and say what the command does."""
+    parser.description = DESCRIPTION
     add = parser.add_argument
     add(
         "--model",

@@ -18,6 +18,8 @@ from gateway.evaluation.runner import Outcome, Run, Verdict, sum_tokens
 
 MANY_QUESTIONS = 1000  # costs are told per so many
 
+FORM_COUNTS = 'Form counts: "The answer is 91." is wrong where "91" is right (see --help).'
+
 Cells = dict[tuple[str, int], Counter[Verdict]]
 
 
@@ -62,6 +64,7 @@ def show(console: Console, runs: Sequence[Run]) -> None:
         if run.outcomes:
             console.print(accuracy_table(run))
     if any(run.answers for run in runs):
+        console.print(Text(FORM_COUNTS))
         console.print(summary_table(runs))
     for run in runs:
         for line in problem_lines(run):

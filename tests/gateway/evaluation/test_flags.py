@@ -30,6 +30,13 @@ def test_defaults() -> None:
     assert set(found.families) == set(FAMILIES)
 
 
+def test_help_says_that_form_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["eval", "models", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Graders are exact about form" in said and "fails counts as not right" in said
+
+
 def test_everything_given() -> None:
     flags = (
         "--model a@none --model b@c --model a --model a --reasoning low --tiers 5,1-3 --families dates,units"

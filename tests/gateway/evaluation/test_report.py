@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from backend.pico.tasks import FAMILIES, Instance
 from gateway.evaluation.price import TokenPrice
-from gateway.evaluation.report import as_document, cost_of_many, percentile, problem_lines, show
+from gateway.evaluation.report import FORM_COUNTS, as_document, cost_of_many, percentile, problem_lines, show
 from gateway.evaluation.runner import Outcome, Run, Subject
 from tests.gateway.evaluation.scripted import PRICE, answer, outcome, question, run_of
 
@@ -62,6 +63,16 @@ def test_runs_without_any_answer_have_no_table() -> None:
     text = shown(run_of(outcome("failed"), num_questions=3))
     assert "what it took" not in text
     assert "m: 1 requests failed" in text and "2 questions were not asked: interrupted" in text
+
+
+def test_one_line_says_that_form_counts() -> None:
+    assert shown(mixed(), mixed()).splitlines().count(FORM_COUNTS) == 1
+    assert "Form counts" not in shown(run_of(outcome("failed")))
+    asked = Instance("arithmetic", 1, "(2 + 11) * 7 =", "91", "k")
+    assert [FAMILIES["arithmetic"].grade(asked, text) for text in ("The answer is 91.", "91")] == [
+        False,
+        True,
+    ]
 
 
 def test_problem_lines() -> None:
