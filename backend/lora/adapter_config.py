@@ -58,18 +58,25 @@ class AdapterConfig:
 
     def rank_of(self, module: str) -> int:
         """The rank that the config implies for a module."""
-        return int(self._pattern("rank_pattern", module, self.rank))
+        _, rank = self._pattern("rank_pattern", module, ("r", self.rank))
+        return int(rank)
 
     def scale_of(self, module: str, rank: int) -> float:
         """What up · down is multiplied by."""
-        alpha = float(self._pattern("alpha_pattern", module, self.alpha))
+        _, alpha = self.alpha_of(module)
         return alpha / (math.sqrt(rank) if self.is_rank_stabilised else rank)
 
-    def _pattern(self, key: str, module: str, default: float) -> float:
+    def alpha_of(self, module: str) -> tuple[str, float]:
+        """The setting that gives a module's alpha, and that."""
+        key, alpha = self._pattern("alpha_pattern", module, ("lora_alpha", self.alpha))
+        return key, float(alpha)
+
+    def _pattern(self, key: str, module: str, default: tuple[str, float]) -> tuple[str, float]:
         """PEFT's rule: the first key that matches the end of the module's name as a regular expression."""
         for pattern, value in (self.raw.get(key) or {}).items():
             if _matches(pattern, module):
-                return _number(self.path, f"{key}[{pattern!r}]", value)
+                name = f"{key}[{pattern!r}]"
+                return name, _number(self.path, name, value)
         return default
 
 

@@ -157,13 +157,26 @@ def _factors(
         _check_shape(path, f"{module}.lora_{side}.weight", tensor, shape, config.base)
     scaled = (up.float() * config.scale_of(pair.key, rank)).T.to(dtype).contiguous()
     kept = down.to(dtype).contiguous()
-    for side, tensor in (("A", kept), ("B", scaled)):
-        if not bool(tensor.isfinite().all()):
-            raise AdapterError(
-                f"{path}: '{module}.lora_{side}.weight' holds a number that is not finite in {dtype}; "
-                "train it again"
-            )
+    _check_finite(path, f"{module}.lora_A.weight", kept)
+    if not _is_finite(scaled):
+        _check_finite(path, f"{module}.lora_B.weight", up.to(dtype))
+        key, alpha = config.alpha_of(pair.key)
+        raise AdapterError(
+            f"{config.path}: {key!r} is {alpha!r}, with which '{module}.lora_B.weight' holds a number that "
+            f"is not finite in {dtype}; write the alpha that it was trained with"
+        )
     return kept, scaled
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
+
+
+def _check_finite(path: Path, name: str, tensor: Tensor) -> None:
+    if not _is_finite(tensor):
+        raise AdapterError(
+            f"{path}: {name!r} holds a number that is not finite in {tensor.dtype}; train it again"
+        )
 
 
 def _check_shape(path: Path, name: str, tensor: Tensor, shape: tuple[int, int], base: str) -> None:

@@ -95,6 +95,8 @@ def test_the_digest_follows_config_and_tensors_only(tmp_path: Path, model: Loade
         ({"r": 0}, "'r' is 0; it must be a positive whole number"),
         ({"r": "8"}, "'r' is '8'; it must be a number"),
         ({"lora_alpha": None}, "'lora_alpha' is None"),
+        ({"lora_alpha": 1e300}, "'lora_alpha' is 1e.300, with which '.*lora_B.weight' holds .* not finite"),
+        ({"alpha_pattern": {"q_proj": -1e300}}, r"alpha_pattern\['q_proj'\].* is -1e.300, with which"),
         ({"rank_pattern": {"q_proj": "x"}}, "rank_pattern"),
         ({"alpha_pattern": {"q_proj(": 4.0}}, "no regular expression"),
         ({"alpha_pattern": {r"(\w|\w\w|\.)+!": 4.0}}, "may take long"),
@@ -117,6 +119,10 @@ def _nan(tensors: dict[str, torch.Tensor]) -> None:
     tensors[TENSOR][0, 0] = torch.nan
 
 
+def _nan_behind_the_scale(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[TENSOR.replace("_A", "_B")][0, 0] = torch.nan
+
+
 def _too_narrow(tensors: dict[str, torch.Tensor]) -> None:
     tensors[TENSOR] = tensors[TENSOR][:, :-1].contiguous()
 
@@ -137,6 +143,10 @@ def _more_layers(tensors: dict[str, torch.Tensor]) -> None:
     ("change", "message"),
     [
         (_nan, f"'{QUERY}.lora_A.weight' holds a number that is not finite"),
+        (
+            _nan_behind_the_scale,
+            f"'{QUERY}.lora_B.weight' holds a number that is not finite .*train it again",
+        ),
         (_too_narrow, r"has shape \[4, 63\]"),
         (_integers, "is torch.int8; save it in float32, bfloat16 or float16"),
         (_strange, "no place for the tensor 'base_model.model.model.embed_tokens.lora_embedding_A'"),
