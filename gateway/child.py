@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -14,6 +13,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from backend.lifeline import die_with
+
 logger = logging.getLogger(__name__)
 
 EXIT_CANNOT_SERVE = 2
@@ -22,9 +23,6 @@ FIRST_BACKOFF_S = 0.2
 LAST_BACKOFF_S = 5.0
 STABLE_AFTER_S = 30.0
 """A process that ran this long begins again with the first back-off."""
-
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class CannotServe(Exception):
@@ -122,7 +120,7 @@ class Child:
             env=dict(command.environment),
             pass_fds=tuple(command.pass_fds),
             start_new_session=True,  # Ctrl-C in the terminal reaches us, and we drain
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=die_with(os.getpid()),
         )
         self.process = process
         if self._stop.is_set():
@@ -153,15 +151,3 @@ class Child:
 
 def _ending(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
-
-
-def _die_with(parent_pid: int) -> Callable[[], None]:
-    """Return what a new process does first: have the kernel kill it when its parent dies, however it dies."""
-
-    def before_exec() -> None:
-        if _LIBC is not None:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent_pid:  # it died before the kernel knew
-                os._exit(1)
-
-    return before_exec

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from torch.utils.data import DataLoader, Dataset
+
+from backend.lifeline import die_with
 
 T = TypeVar("T")
 
@@ -30,16 +34,20 @@ def made_ahead(make: Callable[[int], T], indices: Sequence[int], workers: int) -
     """
     if workers == 0:
         return map(make, indices)
-    loader: DataLoader[T] = DataLoader(
-        _Made(make),
-        sampler=indices,
-        batch_size=None,
-        collate_fn=_as_it_is,
-        num_workers=workers,
-        prefetch_factor=_AHEAD,
-        multiprocessing_context="fork",
-    )
-    return iter(loader)
+    begin = die_with(os.getpid())  # left alone, a process waits for ever to be rid of its results
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create")  # more processes than cores
+        loader: DataLoader[T] = DataLoader(
+            _Made(make),
+            sampler=indices,
+            batch_size=None,
+            collate_fn=_as_it_is,
+            num_workers=workers,
+            prefetch_factor=_AHEAD,
+            multiprocessing_context="fork",
+            worker_init_fn=lambda _: begin(),
+        )
+        return iter(loader)
 
 
 def _as_it_is(made: T) -> T:

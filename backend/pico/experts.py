@@ -79,7 +79,7 @@ class ExpertBlock(nn.Module):
         weights, chosen = probabilities.topk(self.gate.top_k, dim=-1)
         weights = weights / weights.sum(dim=-1, keepdim=True)
         self.routing = Routing(probabilities, chosen)
-        run = run_experts_at_once if x.is_cuda else run_experts
+        run = run_experts if x.device.type == "cpu" else run_experts_at_once
         output = run(self.experts.gate_up_proj, self.experts.down_proj, x, chosen, weights)
         for hyper in self._hyper:
             output = output + hyper(self.layer, x, chosen)
@@ -104,10 +104,12 @@ def balance_loss(model: nn.Module, real: Tensor) -> Tensor:
 
     From Switch Transformers (Fedus et al., 2021), eq. 4 to 6. `real` (tokens,) leaves padding out.
     """
+    # Weighed, not picked: that would have a GPU wait until the CPU knows how many there are.
+    weights = (real / real.sum()).unsqueeze(1)
     losses = []
     for routing in routings(model):
-        probabilities, chosen = routing.probabilities[real], routing.chosen[real]
-        experts = probabilities.shape[1]
-        share = torch.bincount(chosen.flatten(), minlength=experts) / chosen.numel()
-        losses.append(experts * (share * probabilities.mean(0)).sum())
+        probabilities, chosen = routing.probabilities, routing.chosen
+        is_chosen = torch.zeros_like(probabilities).scatter(1, chosen, 1.0)
+        share = (is_chosen * weights).sum(0) / chosen.shape[1]
+        losses.append(probabilities.shape[1] * (share * (probabilities * weights).sum(0)).sum())
     return torch.stack(losses).mean() if losses else torch.zeros((), device=real.device)

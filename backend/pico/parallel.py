@@ -19,7 +19,7 @@ def join(rank: int, workers: int, folder: Path) -> None:
     torch.set_num_threads(1 if workers > 1 else torch.get_num_threads())
     if workers > 1:
         dist.init_process_group(
-            "gloo", init_method=f"file://{folder / 'rendezvous'}", rank=rank, world_size=workers
+            "gloo", init_method=f"file://{folder.resolve() / 'rendezvous'}", rank=rank, world_size=workers
         )
 
 

@@ -6,7 +6,7 @@ import argparse
 
 import torch
 
-FOR_A_GPU = "with a GPU, so many make its data"  # what `--workers` is there
+FOR_A_GPU = "with a GPU, so many make its data, and 8 are not too many"  # what `--workers` is there
 
 
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +17,13 @@ def add_device_argument(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="auto (default: a GPU if there is one), cpu or cuda",
     )
+
+
+def positive(text: str) -> int:
+    """A number of processes. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; give 1 or more")
+    return int(text)
 
 
 def device_named(name: str) -> torch.device:

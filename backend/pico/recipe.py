@@ -7,11 +7,14 @@ finished stages are skipped, and the one that was under way resumes from its che
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from backend.lifeline import die_with
 
 LOG = logging.getLogger("backend.pico.recipe")
 DONE = "done"  # the file that marks a finished stage
@@ -85,5 +88,6 @@ def run(folder: Path, workers: int, device: str, stages: Sequence[Stage] = STAGE
         if not stage.module.endswith("export"):
             arguments += ["--workers", str(workers), "--device", device]
         LOG.info("%s: python -m backend.pico.%s %s", stage.name, stage.module, " ".join(arguments))
-        subprocess.run([sys.executable, "-m", f"backend.pico.{stage.module}", *arguments], check=True)
+        command = [sys.executable, "-m", f"backend.pico.{stage.module}", *arguments]
+        subprocess.run(command, check=True, preexec_fn=die_with(os.getpid()))  # noqa: PLW1509 - no threads here
         (own / DONE).touch()

@@ -33,7 +33,7 @@ from backend.pico.hyper_moe import attach
 from backend.pico.model import SHAPES, build_model
 from backend.pico.optim import build_optimizers
 from backend.pico.parallel import add_up, add_up_gradients, join, rank_and_workers, share
-from backend.pico.placement import FOR_A_GPU, add_device_argument
+from backend.pico.placement import FOR_A_GPU, add_device_argument, positive
 from backend.pico.tasks import FAMILIES
 from backend.pico.tokenizer import encode_training, train_tokenizer
 from backend.pico.upcycle import upcycle
@@ -168,14 +168,14 @@ def train_step(run: Run, encoded: list[Encoded], lr_factor: float) -> float:
     """One update; returns the mean loss per learnt token."""
     learnt_tokens = sum(sum(learnt) for _, learnt in encoded)
     groups = list(group_by_length(encoded, Limits.on(run.device)))
-    total = torch.zeros(1, device=CPU)
+    total = torch.zeros((), device=run.device)
     for mine in share([len(group) * len(encoded[group[-1]][0]) for group in groups]):
         batch = make_batch(encoded, groups[mine]).to(run.device)
         loss = torch.nn.functional.cross_entropy(forward(run.model, batch), batch.targets, reduction="sum")
         share_of_tokens = batch.targets.numel() / learnt_tokens
         balance = BALANCE_WEIGHT * share_of_tokens * balance_loss(run.model, batch.real.flatten())
         (loss / learnt_tokens + balance).backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
+        total += loss.detach()
     add_up_gradients(run.model)
     for optimizer, full_lr in zip(run.optimizers, (MATRIX_LR, OTHER_LR), strict=True):
         for group in optimizer.param_groups:
@@ -299,7 +299,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--decay-steps", type=int)
-    parser.add_argument("--workers", type=int, default=1, help=f"processes of one thread each; {FOR_A_GPU}")
+    parser.add_argument(
+        "--workers", type=positive, default=1, help=f"processes of one thread each; {FOR_A_GPU}"
+    )
     add_device_argument(parser)
     parser.add_argument(
         "--compile", action="store_true", help="a quarter faster after some minutes of compilation"

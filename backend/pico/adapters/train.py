@@ -25,7 +25,7 @@ from backend.pico.adapters.weights import WEIGHTS, adapt, load_base
 from backend.pico.ahead import made_ahead
 from backend.pico.batches import CPU, Encoded, Limits, forward, group_by_length, make_batch
 from backend.pico.curriculum import EXTRA_TURN_SHARE, conversation
-from backend.pico.placement import FOR_A_GPU, add_device_argument
+from backend.pico.placement import FOR_A_GPU, add_device_argument, positive
 from backend.pico.tasks import FAMILIES, Instance, Split
 from backend.pico.tokenizer import encode_training
 
@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--run-dir", type=Path, required=True, help="outside the repository")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1, help=f"of no use on a CPU; {FOR_A_GPU}")
+    parser.add_argument("--workers", type=positive, default=1, help=f"of no use on a CPU; {FOR_A_GPU}")
     add_device_argument(parser)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

@@ -27,7 +27,7 @@ from backend.pico.drafters.drafter import Drafter
 from backend.pico.drafters.store import DRAFTERS, new_drafter, save_drafter
 from backend.pico.drafters.target import Target, load_target
 from backend.pico.optim import build_optimizers
-from backend.pico.placement import FOR_A_GPU, add_device_argument
+from backend.pico.placement import FOR_A_GPU, add_device_argument, positive
 from backend.pico.tokenizer import encode_training
 
 LOG = logging.getLogger("backend.pico.drafters.train")
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="default: TARGET/heads/NAME, for draft TARGET/../pico-draft")
-    parser.add_argument("--workers", type=int, default=1, help=f"of no use on a CPU; {FOR_A_GPU}")
+    parser.add_argument("--workers", type=positive, default=1, help=f"of no use on a CPU; {FOR_A_GPU}")
     add_device_argument(parser)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

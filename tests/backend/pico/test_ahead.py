@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
 from backend.pico.ahead import made_ahead
+from tests.backend.pico.processes import wait_until_gone
+
+LEFT_ALONE = """
+import multiprocessing, os, signal
+from backend.pico.ahead import made_ahead
+made = made_ahead(lambda _: bytes(1 << 20), range(1000), 2)
+next(made)  # the others wait in pipes that hold less than one of them
+print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
@@ -30,3 +42,11 @@ def test_a_fault_is_raised_where_its_result_is_asked_for(workers: int) -> None:
     assert [next(made) for _ in range(3)] == [4, 6, 12]
     with pytest.raises(ZeroDivisionError):
         next(made)
+
+
+def test_nobody_is_left_of_a_process_that_was_killed() -> None:
+    killed = subprocess.run([sys.executable, "-c", LEFT_ALONE], capture_output=True, text=True, check=False)
+    children = [int(pid) for pid in killed.stdout.split()]
+    assert len(children) == 2
+    for child in children:
+        wait_until_gone(child)

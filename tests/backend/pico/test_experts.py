@@ -59,6 +59,16 @@ def test_every_expert_over_every_token_gives_the_same_sums_and_gradients() -> No
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
+def test_padding_has_no_part_in_the_balance(sparse: Model) -> None:
+    replace_blocks(sparse)
+    padded = torch.cat((IDS, torch.zeros(2, IDS.shape[1], dtype=torch.long)))
+    real = torch.arange(len(padded)).repeat_interleave(IDS.shape[1]) < len(IDS)
+    sparse(padded)
+    found = balance_loss(sparse, real)
+    sparse(IDS)
+    torch.testing.assert_close(found, balance_loss(sparse, torch.ones(IDS.numel(), dtype=torch.bool)))
+
+
 def test_balance_is_one_when_even_and_grows_when_not(sparse: Model) -> None:
     replace_blocks(sparse)
     real = torch.ones(IDS.numel(), dtype=torch.bool)

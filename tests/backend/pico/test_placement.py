@@ -7,7 +7,7 @@ import argparse
 import pytest
 import torch
 
-from backend.pico.placement import add_device_argument
+from backend.pico.placement import add_device_argument, positive
 
 
 @pytest.fixture
@@ -26,6 +26,13 @@ def test_auto_is_the_cpu_where_there_is_nothing_else(
     monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda _: None)
     assert parser.parse_args([]).device == torch.device("cuda")
     assert parser.parse_args(["--device", "cpu"]).device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", ""])
+def test_a_number_of_processes_is_positive(text: str) -> None:
+    assert positive("12") == 12
+    with pytest.raises(argparse.ArgumentTypeError, match="1 or more"):
+        positive(text)
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("cuda", "auto or cpu"), ("tpu", "auto, cpu or cuda")])

@@ -13,12 +13,13 @@ from backend.pico import recipe
 from backend.pico.adapters.specs import SPECS
 from backend.pico.drafters.train import DRAFTERS
 from backend.pico.recipe import DONE, STAGES, Stage
+from tests.backend.pico.processes import wait_until_gone
 
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     found: list[list[str]] = []
-    monkeypatch.setattr(subprocess, "run", lambda command, check: found.append(command))
+    monkeypatch.setattr(subprocess, "run", lambda command, **_options: found.append(command))
     return found
 
 
@@ -49,10 +50,37 @@ def test_finished_stages_are_skipped(tmp_path: Path, commands: list[list[str]]) 
     assert len(commands) == 1
 
 
+def test_whoever_trains_is_told_where_and_with_how_many_processes(
+    tmp_path: Path, commands: list[list[str]]
+) -> None:
+    modules = ("train", "export", "drafters.train", "adapters.train", "adapters.export")
+    recipe.run(tmp_path, 8, "cuda", [Stage(name, name, ()) for name in modules])
+    told = ["--workers", "8", "--device", "cuda"]
+    assert [command[3:] for command in commands] == [told, [], told, told, []]
+
+
+def test_a_stage_ends_with_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
+    script = (
+        "import sys; from pathlib import Path; from backend.pico import recipe\n"
+        "recipe.sys.executable = sys.argv[1]\n"
+        "recipe.run(Path(sys.argv[2]), 1, 'cpu', [recipe.Stage('slow', 'train', ())])\n"
+    )
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/slow.py\n")
+    interpreter.chmod(0o755)
+    command = [sys.executable, "-c", script, str(interpreter), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        stage = int(killed.stdout.readline())
+        killed.kill()
+    wait_until_gone(stage)
+
+
 def test_a_failing_stage_stops_the_recipe_and_stays_unfinished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(command: list[str], check: bool) -> None:
+    def fail(command: list[str], **_options: object) -> None:
         raise subprocess.CalledProcessError(1, command)
 
     monkeypatch.setattr(subprocess, "run", fail)

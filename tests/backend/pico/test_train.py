@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from backend.pico import parallel, train
+from backend.pico.curriculum import Cell
 from backend.pico.export import WEIGHTS
 from backend.pico.model import SHAPES
 from backend.pico.optim import orthogonalise
@@ -61,12 +65,22 @@ def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("tiny")
-def test_data_made_ahead_by_other_processes_are_the_same(tmp_path: Path) -> None:
+def test_data_made_ahead_by_other_processes_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def validate(run: train.Run) -> dict[Cell, float]:
+        """Other cells are mastered each time: the mix changes."""
+        return {cell: float(hash_of(cell) % 2 == run.step // 2 % 2) for cell in run.mix.cells()}
+
+    def hash_of(cell: Cell) -> int:
+        return len(cell.family) + cell.tier
+
+    monkeypatch.setattr(train, "validate", validate)
     runs = []
     for workers in (0, 2):
         run = open_run(new_folder(tmp_path / str(workers)), "pico-small", 7)
         run.data_workers = workers
-        train.train(run, steps=3, decay_steps=2)
+        train.train(run, steps=5, decay_steps=2)
         runs.append(run)
     alone, helped = runs
     assert helped.mix.accuracy == alone.mix.accuracy
@@ -84,6 +98,24 @@ def test_every_tensor_is_made_on_the_run_s_device(name: str, hyper: bool, tmp_pa
     with torch.device("meta"):  # where whatever names no device would be made, and fail to meet the others
         train.train(run, steps=1, decay_steps=1)
     assert run.step == 1
+
+
+def one_without_numbers(original: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    return lambda tensor: True if tensor.is_meta else original(tensor)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", TINY_SHAPES)
+def test_a_step_happens_on_the_run_s_device(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for asked in ("item", "__bool__"):  # what nobody knows of a tensor without numbers
+        monkeypatch.setattr(torch.Tensor, asked, one_without_numbers(getattr(torch.Tensor, asked)))
+    run = open_run(new_folder(tmp_path / "run"), name, 7, device=torch.device("meta"))
+    assert train.train_step(run, train.training_batch(run, 0), 0.3) > 0  # without a number, but every shape
+    assert all(parameter.is_meta for parameter in run.model.parameters())
+    moments = [state["momentum"] for state in run.optimizers[0].state.values()]
+    assert moments and all(moment.is_meta for moment in moments)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
