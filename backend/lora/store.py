@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import torch
 
@@ -65,12 +65,15 @@ class AdapterStore:
         dtype: torch.dtype,
         device: torch.device,
         clock: Callable[[], float] = time.monotonic,
+        bases: tuple[str, ...] = (),
     ) -> None:
+        """`bases`: what the base model is called, its folder perhaps; adapters of others are warned of."""
         self.reads_total = 0
         self.num_changes = 0  # grows whenever `infos` or `lost` may have become others
         self._sites = sites
         self._limits = limits
         self._dtype, self._device = dtype, device
+        self._bases = bases
         warm_up(dtype, device)
         self._names: dict[str, str] = {}
         self._lost: set[str] = set()
@@ -261,6 +264,15 @@ class AdapterStore:
     def _register(self, name: str, folder: Path, adapter: Adapter) -> AdapterInfo:
         digest = adapter.digest
         known = self._known.get(digest)
+        if not _is_for(adapter.base, self._bases):
+            logger.warning(
+                "adapter %r in %s names %r as its base model, and this engine serves %s: unless they are the "
+                "same, its answers are worth nothing",
+                name,
+                folder,
+                adapter.base,
+                " in ".join(self._bases),
+            )
         if known is None:
             info = AdapterInfo(name, digest, adapter.base, adapter.rank, adapter.num_bytes, str(folder))
             known = self._known[digest] = _Known(info, folder)
@@ -371,3 +383,9 @@ class AdapterStore:
             weights = weights.grown(rank)
         linear.adapters = weights
         return weights
+
+
+def _is_for(base: str, names: tuple[str, ...]) -> bool:
+    """Whether one of the names could be the base's. Folders of caches and of variants only contain it."""
+    wanted = PurePath(base).name.casefold()
+    return not names or any(wanted in name.casefold() for name in names)

@@ -127,7 +127,8 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
 def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:
     """The adapters that the configuration names, read and checked. Raises CheckpointError."""
     limits = AdapterLimits(config.adapter_slots, config.max_adapter_rank, config.adapter_host_bytes)
-    store = AdapterStore(model.sites, limits, model.dtype, model.device)
+    bases = (config.model, config.checkpoint)
+    store = AdapterStore(model.sites, limits, model.dtype, model.device, bases=bases)
     for name, folder in config.adapters.items():
         try:
             store.load_now(name, Path(folder))

@@ -308,6 +308,21 @@ def test_a_load_that_hangs_fails_by_itself(qwen3: Subject, monkeypatch: pytest.M
     assert isinstance(info, AdapterInfo) and store.infos == [info]
 
 
+@pytest.mark.parametrize(
+    ("base", "is_warned_of"),
+    [("Maker/Tiny-8B", False), ("/data/tiny-8b/", False), ("", False), ("Maker/Tiny-70B", True)],
+)
+def test_another_base_is_warned_of(
+    base: str, is_warned_of: bool, qwen3: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, bases = qwen3.model, ("small", "/cache/models--Maker--Tiny-8B/snapshots/0a1b")
+    store = AdapterStore(model.sites, AdapterLimits(), model.dtype, CPU, bases=bases)
+    folder = write_adapter(tmp_path / "a", model, RECIPES["all"], base_model_name_or_path=base)
+    assert store.load_now("a", folder).base == base
+    warning = f"names {base!r} as its base model, and this engine serves small in"
+    assert (warning in caplog.text) == is_warned_of
+
+
 def test_of_those_who_do_not_replace_the_first_gets_the_name(qwen3: Subject) -> None:
     store = make_store(qwen3.model)
     told: list[AdapterInfo | AdapterError] = []
