@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -152,6 +153,17 @@ def test_orthogonalise_brings_singular_values_near_one(shape: tuple[int, int, in
     values = torch.linalg.svdvals(orthogonalise(matrices, iterations=8))
     assert values.min() > 0.5
     assert values.max() < 1.4
+
+
+def test_processes_meet_in_the_run_s_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda _backend, init_method, **_: asked.append(init_method)
+    )
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    parallel.join(0, 2, Path("../run"))
+    assert asked == [f"file://{tmp_path.parent}/run/rendezvous"]
 
 
 def test_work_is_shared_alone_and_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
