@@ -73,7 +73,11 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
         {"prediction": {"type": "content", "content": [{"type": "text", "text": canary, "x": 1}]}},
         {"speculative": {"max_tokens": canary}},
         {"reasoning_effort": canary},
-        {"reasoning_effort": "high", "include_reasoning": False},
+        {"reasoning_effort": "high"},
+        *(
+            {"model": "pico-large", "reasoning_effort": "high", "include_reasoning": shown, "max_tokens": 60}
+            for shown in (True, False)
+        ),
         {"chat_template_kwargs": {"enable_thinking": canary}},
     ]
 
