@@ -284,12 +284,19 @@ async def two_bases(
     await other.client.close()
 
 
+async def begin_load(
+    http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
+) -> tuple[asyncio.Task[httpx.Response], Any]:
+    """A load of `twin` on `ours`, and what the engine is to be given to answer it."""
+    engine.is_stuck = True
+    answer = asyncio.create_task(load(http, "twin", folder, base_model="ours"))
+    return answer, await engine.held.get()
+
+
 async def test_a_name_is_loaded_on_one_base_at_a_time(
     two_bases: httpx.AsyncClient, engine: ScriptedEngine, second: ScriptedEngine, folder: Path
 ) -> None:
-    engine.is_stuck = True
-    first = asyncio.create_task(load(two_bases, "twin", folder / "one", base_model="ours"))
-    held = await engine.held.get()
+    first, held = await begin_load(two_bases, engine, folder / "one")
     meanwhile = await load(two_bases, "twin", folder / "one", base_model="other")
     error = meanwhile.json()["error"]
     assert (meanwhile.status_code, error["param"]) == (400, "lora_name") and "'ours'" in error["message"]
@@ -304,9 +311,7 @@ async def test_a_name_is_loaded_on_one_base_at_a_time(
 async def test_a_name_that_another_worker_gives_away_meanwhile(
     two_bases: httpx.AsyncClient, engine: ScriptedEngine, second: ScriptedEngine, folder: Path
 ) -> None:
-    engine.is_stuck = True
-    first = asyncio.create_task(load(two_bases, "twin", folder / "one", base_model="ours"))
-    held = await engine.held.get()
+    first, held = await begin_load(two_bases, engine, folder / "one")
     worker = EngineClient(second.path)
     await worker.start()
     await worker.wait_ready(5)
