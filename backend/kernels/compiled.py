@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from numba import njit
+from numba.extending import intrinsic as numba_intrinsic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -25,3 +26,8 @@ def compiled(function: _Function) -> _Function:
 def inner(function: _Function) -> _Function:
     """For what only compiled functions call: it is kept as a part of them."""
     return cast("_Function", njit(fastmath=True, nogil=True, error_model="numpy")(function))
+
+
+def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For what compiled functions call and LLVM's instructions say better; see Numba's documentation."""
+    return cast("Callable[..., Any]", numba_intrinsic(function))

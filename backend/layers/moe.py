@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from backend.config import MoEConfig
-from backend.kernels.experts import JoinedExperts, run_experts
+from backend.kernels.experts import SmallExperts, run_experts
 from backend.kernels.lora import AdapterRows
 from backend.layers.hyper_moe import HyperExperts
 from backend.layers.linear import Linear
@@ -15,7 +15,7 @@ from backend.layers.linear import Linear
 class MoE:
     """A router picks the k most likely of E experts for each token; the sum is weighted by probability."""
 
-    __slots__ = ("config", "down", "gate_up", "hyper", "joined", "router")
+    __slots__ = ("config", "down", "gate_up", "hyper", "small", "router")
 
     def __init__(
         self,
@@ -24,15 +24,15 @@ class MoE:
         gate_up: list[Linear],
         down: list[Linear],
         hyper: HyperExperts | None = None,
-        joined: JoinedExperts | None = None,
+        small: SmallExperts | None = None,
     ) -> None:
-        """`joined`: the same experts once more, for few tokens."""
+        """`small`: the same experts once more, for few tokens."""
         self.config = config
         self.hyper = hyper
         self.router = router
         self.gate_up = gate_up
         self.down = down
-        self.joined = joined
+        self.small = small
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, D] → [T, D]."""
@@ -42,8 +42,8 @@ class MoE:
             weights /= weights.sum(dim=-1, keepdim=True)
         if rows is not None and all(expert.adapters is None for expert in (*self.gate_up, *self.down)):
             rows = None
-        if self.joined is not None and rows is None and self.joined.serves(x.shape[0]):
-            output = self.joined(x, chosen, weights)
+        if self.small is not None and rows is None and self.small.serves(x.shape[0]):
+            output = self.small(x, chosen, weights)
         else:
             output = run_experts(x, chosen, weights, self.gate_up, self.down, rows)
         if self.hyper is not None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from backend.config import HyperMoEConfig, ModelConfig, MoEConfig
 from backend.errors import CheckpointError
-from backend.kernels.experts import MAX_JOINED_ELEMENTS, JoinedExperts
+from backend.kernels.experts import SmallExperts
 from backend.kernels.linear import WeightLayout
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.embedding import Embedding
@@ -121,12 +121,13 @@ class DecoderBuilder:
         hyper = None
         if self._hyper_network is not None:
             hyper = HyperExperts(self._hyper_network, layer, moe, self.precision.compute)
-        return MoE(moe, router, gate_up, down, hyper, self._joined_experts(prefix, moe, names))
+        return MoE(moe, router, gate_up, down, hyper, self._small_experts(prefix, moe, names))
 
-    def _joined_experts(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> JoinedExperts | None:
-        """All experts in one, where they are small and such an expert is computed fast."""
+    def _small_experts(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> SmallExperts | None:
+        """All experts once more, where they are small and computed on a CPU in float32."""
         wide, narrow = moe.intermediate_size, self.config.hidden_size
-        if self.precision.weights != "half" or 3 * moe.num_experts * wide * narrow > MAX_JOINED_ELEMENTS:
+        on_cpu = self.precision.device.type == "cpu" and self.precision.compute is torch.float32
+        if not on_cpu or not SmallExperts.holds(moe.num_experts, wide, narrow):
             return None
 
         def read(name: str, shape: tuple[int, int]) -> list[Tensor]:
@@ -134,11 +135,7 @@ class DecoderBuilder:
             return [self.reader.get(key, shape) for key in keys]
 
         gates, ups = read(names.gate, (wide, narrow)), read(names.up, (wide, narrow))
-        down = read(names.down, (narrow, wide))
-        if any(weight.dtype == torch.float32 for weight in (*gates, *ups, *down)):
-            return None  # stored more finely than half can hold
-        gates, ups, down = ([self._place(weight) for weight in part] for part in (gates, ups, down))
-        return JoinedExperts(gates, ups, down, "half")
+        return SmallExperts(gates, ups, read(names.down, (narrow, wide)), moe.experts_per_token)
 
     def _read_hyper_network(self, moe: MoEConfig, hyper: HyperMoEConfig) -> HyperNetwork:
         config, names = self.config, self.names.hyper

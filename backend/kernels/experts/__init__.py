@@ -1,8 +1,8 @@
 """Mixture of experts: y[t] = Σ_k weight[t, k] · expert[chosen[t, k]](x[t]), SwiGLU experts.
 
 x [T, D]; chosen [T, k] int64; weights [T, k] → [T, D] in x.dtype. Each active expert reads its weights once.
-Bound: memory until tokens outnumber experts several times. Reference: reference.py; joined.py for few
-tokens of a small model on a CPU.
+Bound: memory until tokens outnumber experts several times. Reference: reference.py; small.py and kernel.py
+for few tokens of a small model on a CPU.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Protocol
 from torch import Tensor
 
 from backend.kernels.experts import reference
-from backend.kernels.experts.joined import MAX_JOINED_ELEMENTS, JoinedExperts
+from backend.kernels.experts.small import SmallExperts
 from backend.kernels.lora import AdapterRows, SlotWeights
 
-__all__ = ["MAX_JOINED_ELEMENTS", "ExpertWeight", "JoinedExperts", "run_experts"]
+__all__ = ["ExpertWeight", "SmallExperts", "run_experts"]
 
 
 class ExpertWeight(Protocol):
