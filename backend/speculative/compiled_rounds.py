@@ -11,6 +11,7 @@ from torch import Tensor
 
 from backend.config import ModelConfig
 from backend.kernels.greedy_chain import ChainRows, ChainWeights, Floats, greedy_chain
+from backend.kernels.tiles import TiledWeights, in_tiles, padded
 from backend.kv.storage import KVLayout
 from backend.layers.rope import Rope
 from backend.speculative.dense_weights import DenseReader, Projection
@@ -47,6 +48,7 @@ class CompiledRounds:
         self._weights = model.weights
         # As in KVStorage: written at once, so that it does not come in only while requests run.
         self._memory: Floats = torch.zeros(layout.num_layers, *shape).numpy()
+        self._warm_up()
 
     @property
     def max_position_tokens(self) -> int:
@@ -70,30 +72,43 @@ class CompiledRounds:
         )
         return greedy_chain(self._weights, self._memory, rows, num_tokens, least_reached)
 
+    def _warm_up(self) -> None:
+        """Compile now, or read what was compiled before: seconds that no request is to wait for."""
+        first = ChainRows(
+            np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
+        )
+        greedy_chain(self._weights, self._memory, first, 1, 0.0)
+        self._memory[:, 0] = 0.0
+
 
 def compile_model(weights: DenseReader, max_model_tokens: int) -> CompiledModel:
     """Lay the weights out for the loop, for sequences of at most so many tokens."""
     model = weights.model
     positions = torch.arange(min(model.max_position_tokens, max_model_tokens))
     cos, signed_sin = Rope(model.rope, model.head_dim, torch.float32, CPU)(positions, len(positions))
-    layers = weights.layers()
-    gains = [_head_gains(model, layer.head_gains) for layer in layers]
-    head, head_bias = _stacked([weights.head()])
-    qkv, qkv_bias = _stacked([layer.qkv for layer in layers])
-    out, out_bias = _stacked([layer.out for layer in layers])
-    gate_up, gate_up_bias = _stacked([layer.gate_up for layer in layers])
-    down, down_bias = _stacked([layer.down for layer in layers])
+    layers, head = weights.layers(), weights.head()
+    projections = [p for layer in layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+    dtype = _common_type([*projections, head])
+    qkv, qkv_bias = _stacked([layer.qkv for layer in layers], dtype)
+    out, out_bias = _stacked([layer.out for layer in layers], dtype)
+    gate_up, gate_up_bias = _stacked([layer.gate_up for layer in layers], dtype)
+    down, down_bias = _stacked([layer.down for layer in layers], dtype)
+    head_tiles, head_bias = _stacked([head], dtype)
+    head_bias[:, model.vocab_size :] = np.finfo(np.float32).min
     chain = ChainWeights(
         embedding=_array(weights.embedding()),
-        head=head[0],
-        head_bias=head_bias[0],
+        final_norm=_array(_gains(head)),
+        head=head_tiles,
+        head_bias=head_bias,
         cos=_array(cos[:, 0]),
         signed_sin=_array(signed_sin[:, 0]),
+        attention_norm=_array(torch.stack([_gains(layer.qkv) for layer in layers])),
         qkv=qkv,
         qkv_bias=qkv_bias,
-        gains=_array(torch.stack(gains)),
+        gains=_array(torch.stack([_head_gains(model, layer.head_gains) for layer in layers])),
         out=out,
         out_bias=out_bias,
+        mlp_norm=_array(torch.stack([_gains(layer.gate_up) for layer in layers])),
         gate_up=gate_up,
         gate_up_bias=gate_up_bias,
         down=down,
@@ -105,6 +120,18 @@ def compile_model(weights: DenseReader, max_model_tokens: int) -> CompiledModel:
     return CompiledModel(chain, layout)
 
 
+def _common_type(projections: list[Projection]) -> torch.dtype:
+    """What holds all matrices as they are stored: the loop is compiled for one type."""
+    found = {weight.dtype for projection in projections for weight in projection.weights}
+    return torch.bfloat16 if found == {torch.bfloat16} else torch.float32
+
+
+def _gains(projection: Projection) -> Tensor:
+    """Of the norm before it."""
+    assert projection.gains is not None
+    return projection.gains
+
+
 def _head_gains(model: ModelConfig, gains: Tensor | None) -> Tensor:
     """What queries and keys are multiplied by, the scale of their products included."""
     found = torch.ones(model.num_heads + model.num_kv_heads, model.head_dim)
@@ -114,18 +141,15 @@ def _head_gains(model: ModelConfig, gains: Tensor | None) -> Tensor:
     return found
 
 
-def _stacked(layers: list[Projection]) -> tuple[Floats, Floats]:
-    """Matrices [L, N, K], with the norms' weights before them, and biases [L, N]."""
-    matrices = [torch.cat(layer.weights).float() for layer in layers]
-    scaled = [
-        matrix if layer.gains is None else matrix * layer.gains.float()
-        for matrix, layer in zip(matrices, layers, strict=True)
-    ]
-    biases = [
-        torch.zeros(len(matrix)) if layer.biases is None else torch.cat(layer.biases)
-        for matrix, layer in zip(matrices, layers, strict=True)
-    ]
-    return _array(torch.stack(scaled)), _array(torch.stack(biases))
+def _stacked(layers: list[Projection], dtype: torch.dtype) -> tuple[TiledWeights, Floats]:
+    """Matrices in tiles, and their biases [L, columns of the tiles]."""
+    matrices = [torch.cat(layer.weights).to(dtype) for layer in layers]
+    tiles = in_tiles(matrices)
+    biases: Floats = np.zeros((len(layers), padded(len(matrices[0]))), np.float32)
+    for own, layer in zip(biases, layers, strict=True):
+        if layer.biases is not None:
+            own[: len(matrices[0])] = torch.cat(layer.biases).float().numpy()
+    return tiles, biases
 
 
 def _array(values: Tensor) -> Floats:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.experts import kernel
-from backend.kernels.tiles import TILE_COLUMNS, tiled
+from backend.kernels.tiles import TILE_COLUMNS, in_tiles
 
 MAX_SMALL_ELEMENTS = 1 << 21
 """Of a layer's experts: they are held a second time."""
@@ -28,8 +28,8 @@ class SmallExperts:
 
     def __init__(self, gates: list[Tensor], ups: list[Tensor], down: list[Tensor], top_k: int) -> None:
         """`gates` and `ups` [E] of [I, D]; `down` [E] of [D, I]. Bfloat16 is kept so, the rest as float32."""
-        self._gate_up = tiled([torch.cat(pair) for pair in zip(gates, ups, strict=True)])
-        self._down = tiled(down)
+        self._gate_up = in_tiles([torch.cat(pair) for pair in zip(gates, ups, strict=True)])
+        self._down = in_tiles(down)
         self._most_tokens = _MOST_TOKENS_PER_EXPERT * len(down) // (top_k * torch.get_num_threads())
         nothing = torch.empty(0, top_k)
         self(torch.empty(0, len(down[0])), nothing.long(), nothing)  # compiles, or reads what was compiled

@@ -3,7 +3,7 @@
 A draft model computes a token at a time. With a few hundred thousand weights that is 0.1 ms of arithmetic,
 and several times as much for calling sixty operations one by one: here nothing is called between the tokens.
 kernel.py is Numba, for CPUs, in float32; backend/speculative/draft_network.py computes the same with torch.
-Bound: weights are read once per four rows; those of a model this small stay in the processor's cache.
+Bound: weights are read once for all rows; those of a model this small stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.kernels.greedy_chain import kernel
+from backend.kernels.tiles import TiledWeights
 
 _greedy_chain = cast("Callable[..., None]", kernel.greedy_chain)
 Floats = NDArray[np.float32]
@@ -22,22 +23,28 @@ Ints = NDArray[np.int64]
 
 
 class ChainWeights(NamedTuple):
-    """A decoder of L layers: float32, contiguous; the norms' weights lie in the matrices behind them."""
+    """A decoder of L layers: contiguous, matrices in tiles of one type, all else in float32.
+
+    Biases are as long as the matrices' tiles have columns, the head's so low there that no token is chosen.
+    """
 
     embedding: Floats  # [vocabulary, D]
-    head: Floats  # [vocabulary, D]
-    head_bias: Floats  # [vocabulary]
+    final_norm: Floats  # [D]
+    head: TiledWeights  # one of [vocabulary, D]
+    head_bias: Floats  # [1, columns]
     cos: Floats  # [positions, head_dim]
     signed_sin: Floats  # as cos
-    qkv: Floats  # [L, (heads + 2 * kv_heads) * head_dim, D]
-    qkv_bias: Floats  # [L, rows of qkv]
+    attention_norm: Floats  # [L, D]
+    qkv: TiledWeights  # L of [(heads + 2 * kv_heads) * head_dim, D]
+    qkv_bias: Floats  # [L, columns]
     gains: Floats  # [L, heads + kv_heads, head_dim], of queries (with the scale of scores) and keys
-    out: Floats  # [L, D, heads * head_dim]
-    out_bias: Floats  # [L, D]
-    gate_up: Floats  # [L, 2 * M, D]
-    gate_up_bias: Floats  # [L, 2 * M]
-    down: Floats  # [L, D, M]
-    down_bias: Floats  # [L, D]
+    out: TiledWeights  # L of [D, heads * head_dim]
+    out_bias: Floats
+    mlp_norm: Floats  # [L, D]
+    gate_up: TiledWeights  # L of [2 * M, D]
+    gate_up_bias: Floats
+    down: TiledWeights  # L of [D, M]
+    down_bias: Floats
     eps: np.float32
     norms_heads: bool  # whether queries and keys are normed
 

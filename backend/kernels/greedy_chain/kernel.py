@@ -5,51 +5,24 @@ import math
 import numpy as np
 
 from backend.kernels.compiled import compiled, inner
+from backend.kernels.exponential import exponential
+from backend.kernels.tiles import multiply
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LOWEST = np.finfo(np.float32).min
-_NEGLIGIBLE = np.float32(-16)  # logits so far below the largest add nothing to the sum: 1e-7 each
+_U = np.uint64
 
 
 @inner
-def _multiply(weight, bias, x, y):
-    """y [R, N] = x [R, K] weightᵀ + bias, four dot products at a time: of rows, or else of columns."""
-    num_rows, num_columns = x.shape[0], weight.shape[0]
-    in_fours = num_rows - num_rows % 4
-    for row in range(0, in_fours, 4):
+def _multiply(matrices, biases, layer, x, y):
+    """y [R, N] = x [R, K] · one of the matrices, in tiles, + its bias."""
+    num_rows, num_columns = y.shape
+    for row in range(num_rows):
         for column in range(num_columns):
-            w, b = weight[column], bias[column]
-            s0, s1, s2, s3 = _four(w, x[row], x[row + 1], x[row + 2], x[row + 3])
-            y[row, column], y[row + 1, column] = s0 + b, s1 + b
-            y[row + 2, column], y[row + 3, column] = s2 + b, s3 + b
-    for row in range(in_fours, num_rows):
-        _multiply_row(weight, bias, x[row], y[row])
-
-
-@inner
-def _multiply_row(weight, bias, x, y):
-    num_columns = weight.shape[0]
-    in_fours = num_columns - num_columns % 4
-    for column in range(0, in_fours, 4):
-        w = weight[column : column + 4]
-        y[column], y[column + 1], y[column + 2], y[column + 3] = _four(x, w[0], w[1], w[2], w[3])
-    for column in range(in_fours, num_columns):
-        y[column] = _dot(x, weight[column])
-    for column in range(num_columns):
-        y[column] += bias[column]
-
-
-@inner
-def _four(x, a, b, c, d):
-    """Dot products of x with four others: it is read once."""
-    s0, s1, s2, s3 = _ZERO, _ZERO, _ZERO, _ZERO
-    for k in range(x.shape[0]):
-        value = x[k]
-        s0 += value * a[k]
-        s1 += value * b[k]
-        s2 += value * c[k]
-        s3 += value * d[k]
-    return s0, s1, s2, s3
+            y[row, column] = biases[layer, column]
+    shape = (x.shape[1], num_columns)
+    begin = layer * shape[0] * shape[1]
+    multiply(matrices.reshape(-1), begin, shape, x.reshape(-1), y.reshape(-1), np.uint64(num_rows))
 
 
 @inner
@@ -61,13 +34,13 @@ def _dot(x, y):
 
 
 @inner
-def _norm(x, eps, y):
-    """Rows of x over the root of their mean square."""
+def _norm(x, gains, eps, y):
+    """Rows of x over the root of their mean square, times the gains."""
     for row in range(x.shape[0]):
         source, target = x[row], y[row]
         factor = _ONE / math.sqrt(_dot(source, source) / np.float32(source.shape[0]) + eps)
         for k in range(source.shape[0]):
-            target[k] = source[k] * factor
+            target[k] = source[k] * factor * gains[k]
 
 
 @inner
@@ -97,21 +70,34 @@ def _store(heads, num_queries, target):
 @inner
 def _attend(query, memory, head, pages, num_seen, scores, mixed):
     """One head's query over the first tokens of a sequence; `memory` [pages, 16, 2, kv_heads, head_dim]."""
+    size = _U(query.shape[0])
+    step = _U(memory.shape[3]) * size  # from keys to values, and half of what a token takes
+    flat = memory.reshape(-1)
+    first = _U(head) * size
     top = _LOWEST
-    for place in range(num_seen):
-        score = _dot(query, memory[pages[place // 16], place % 16, 0, head])
+    for place in range(_U(num_seen)):
+        key = _token(pages, place) * _U(2) * step + first
+        score = _ZERO
+        for k in range(size):
+            score += query[k] * flat[key + k]
         scores[place] = score
         top = max(top, score)
     total = _ZERO
-    mixed[:] = _ZERO
     for place in range(num_seen):
-        weight = math.exp(scores[place] - top)
-        total += weight
-        value = memory[pages[place // 16], place % 16, 1, head]
-        for k in range(mixed.shape[0]):
-            mixed[k] += weight * value[k]
-    for k in range(mixed.shape[0]):
-        mixed[k] /= total
+        scores[place] = exponential(scores[place] - top)
+        total += scores[place]
+    mixed[:] = _ZERO
+    for place in range(_U(num_seen)):
+        value = _token(pages, place) * _U(2) * step + step + first
+        weight = scores[place] / total
+        for k in range(size):
+            mixed[k] += weight * flat[value + k]
+
+
+@inner
+def _token(pages, place):
+    """Where a token of the sequence lies in memory."""
+    return _U(pages[place // _U(16)]) * _U(16) + place % _U(16)
 
 
 @inner
@@ -121,7 +107,7 @@ def _gate(gate_up, gated):
     for row in range(gated.shape[0]):
         source, target = gate_up[row], gated[row]
         for k in range(size):
-            target[k] = source[k] / (_ONE + math.exp(-source[k])) * source[k + size]
+            target[k] = source[k] / (_ONE + exponential(-source[k])) * source[k + size]
 
 
 @inner
@@ -147,26 +133,37 @@ def _attention(weights, layer, memory, pages, sequences, positions, heads, mixed
 def _forward(weights, memory, pages, sequences, positions, x):
     """Add all layers to x [R, D]: tokens at `positions` of their sequences, of which no row misses one."""
     num_rows, head_dim = x.shape[0], weights.cos.shape[1]
-    num_heads = weights.qkv.shape[1] // head_dim
     width = weights.out.shape[2]
-    normed, added = np.empty_like(x), np.empty_like(x)
-    heads = np.empty((num_rows, num_heads * head_dim), dtype=np.float32)
+    num_heads = 2 * weights.gains.shape[1] - width // head_dim  # keys' heads count twice: values have as many
+    normed = np.empty_like(x)
+    added = np.empty((num_rows, weights.out_bias.shape[1]), dtype=np.float32)
+    projected = np.empty((num_rows, weights.qkv_bias.shape[1]), dtype=np.float32)
+    heads = np.empty((num_rows, num_heads, head_dim), dtype=np.float32)
     mixed = np.empty((num_rows, width), dtype=np.float32)
-    gate_up = np.empty((num_rows, weights.gate_up.shape[1]), dtype=np.float32)
+    gate_up = np.empty((num_rows, weights.gate_up_bias.shape[1]), dtype=np.float32)
     gated = np.empty((num_rows, weights.down.shape[2]), dtype=np.float32)
-    by_head = heads.reshape(num_rows, num_heads, head_dim)
     mixed_by_head = mixed.reshape(num_rows, width // head_dim, head_dim)
     for layer in range(weights.qkv.shape[0]):
-        _norm(x, weights.eps, normed)
-        _multiply(weights.qkv[layer], weights.qkv_bias[layer], normed, heads)
-        _attention(weights, layer, memory[layer], pages, sequences, positions, by_head, mixed_by_head)
-        _multiply(weights.out[layer], weights.out_bias[layer], mixed, added)
+        _norm(x, weights.attention_norm[layer], weights.eps, normed)
+        _multiply(weights.qkv, weights.qkv_bias, layer, normed, projected)
+        _by_head(projected, heads)
+        _attention(weights, layer, memory[layer], pages, sequences, positions, heads, mixed_by_head)
+        _multiply(weights.out, weights.out_bias, layer, mixed, added)
         _add(added, x)
-        _norm(x, weights.eps, normed)
-        _multiply(weights.gate_up[layer], weights.gate_up_bias[layer], normed, gate_up)
+        _norm(x, weights.mlp_norm[layer], weights.eps, normed)
+        _multiply(weights.gate_up, weights.gate_up_bias, layer, normed, gate_up)
         _gate(gate_up, gated)
-        _multiply(weights.down[layer], weights.down_bias[layer], gated, added)
+        _multiply(weights.down, weights.down_bias, layer, gated, added)
         _add(added, x)
+
+
+@inner
+def _by_head(projected, heads):
+    """Without the columns that fill the last tile."""
+    for row in range(heads.shape[0]):
+        for head in range(heads.shape[1]):
+            for k in range(heads.shape[2]):
+                heads[row, head, k] = projected[row, head * heads.shape[2] + k]
 
 
 @inner
@@ -194,9 +191,7 @@ def _choose(logits):
             best = token
     total = _ZERO
     for token in range(logits.shape[0]):
-        below = logits[token] - logits[best]
-        if below > _NEGLIGIBLE:
-            total += math.exp(below)
+        total += exponential(logits[token] - logits[best])
     return best, _ONE / total
 
 
@@ -222,9 +217,9 @@ def _append(weights, x, number, least_reached, chains, going, positions):
     """Append to the chains in `going` what follows x; those that go on come to its front: how many do."""
     tokens, lengths, reached = chains
     normed = np.empty_like(x)
-    logits = np.empty((x.shape[0], weights.head.shape[0]), dtype=np.float32)
-    _norm(x, weights.eps, normed)
-    _multiply(weights.head, weights.head_bias, normed, logits)
+    logits = np.empty((x.shape[0], weights.head_bias.shape[1]), dtype=np.float32)
+    _norm(x, weights.final_norm, weights.eps, normed)
+    _multiply(weights.head, weights.head_bias, 0, normed, logits)
     num_going = 0
     for row in range(x.shape[0]):
         sequence = going[row]

@@ -1,33 +1,42 @@
-"""Products of one or two rows with a tile of a matrix: what loops over small matrices on a CPU are made of.
+"""Matrices in tiles: what loops over small models on a CPU are made of.
 
 A tile is TILE_COLUMNS columns of a matrix [K, N], row after row, so that it is read in one run. Each sum is
 added up in the order of the rows, and rounded once a product where the processor can: it is the same however
-many rows are taken at once, and whether the tile was widened before. kernel.py is called by what Numba
-compiles, and written in LLVM's vectors, so that sums stay in registers. Bound: memory for few rows; with
-many, half of what the processor's multiply-adds could.
+many rows of x are multiplied at once. kernel.py is called by what Numba compiles, and written in LLVM's
+vectors, so that sums stay in registers. Bound: memory for few rows; with many, half of what the processor's
+multiply-adds could.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.kernels.tiles.kernel import TILE_COLUMNS, add_one, add_two, widen
+from backend.kernels.tiles.kernel import TILE_COLUMNS, multiply
 
-__all__ = ["TILE_COLUMNS", "TiledWeights", "add_one", "add_two", "tiled", "widen"]
+__all__ = ["TILE_COLUMNS", "TiledWeights", "in_tiles", "multiply", "padded"]
 
 TiledWeights = NDArray[np.uint16] | NDArray[np.float32]
 """[matrices, N / TILE_COLUMNS, K, TILE_COLUMNS]: bfloat16 as its bits, or float32."""
 
 
-def tiled(matrices: list[Tensor]) -> TiledWeights:
-    """Weights [N, K] of equal shapes; N is a multiple of TILE_COLUMNS. What is not bfloat16 is widened."""
+def in_tiles(matrices: list[Tensor]) -> TiledWeights:
+    """Weights [N, K] of equal shapes. N is padded with 0; bfloat16 is kept, and the rest in float32."""
     stacked = torch.stack(matrices)
+    missing = padded(stacked.shape[1]) - stacked.shape[1]
+    if missing:
+        stacked = F.pad(stacked, (0, 0, 0, missing))
     tiles = stacked.view(len(matrices), -1, TILE_COLUMNS, stacked.shape[2]).transpose(2, 3).contiguous()
     if tiles.dtype is torch.bfloat16:
         bits: NDArray[np.uint16] = tiles.view(torch.uint16).numpy()
         return bits
     floats: NDArray[np.float32] = tiles.float().numpy()
     return floats
+
+
+def padded(num_columns: int) -> int:
+    """Those of whole tiles."""
+    return -(-num_columns // TILE_COLUMNS) * TILE_COLUMNS

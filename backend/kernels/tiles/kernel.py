@@ -1,53 +1,64 @@
-"""The products, in LLVM's vectors. All arrays are flat and contiguous; indices are uint64."""
+"""The products, in LLVM's vectors. All arrays are flat and contiguous."""
 
-from llvmlite import ir
+import numpy as np
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
-from backend.kernels.compiled import intrinsic
+from backend.kernels.compiled import inner, intrinsic
 
 TILE_COLUMNS = 32  # four registers of AVX2, two of AVX-512
+
+_HAS_MANY_REGISTERS = bool(binding.get_host_cpu_features().get("avx512vl"))  # 32: four rows' sums fit
+_U = np.uint64
+_TWO, _FOUR = _U(2), _U(4)
 
 _FLOATS = ir.VectorType(ir.FloatType(), TILE_COLUMNS)
 _BITS = ir.VectorType(ir.IntType(32), TILE_COLUMNS)
 _NARROW_BITS = ir.VectorType(ir.IntType(16), TILE_COLUMNS)
 
 
-@intrinsic
-def add_one(typing, weights, begin, rows, x, source, y, target):
-    """y[target:] += Σ x[source + r] · tile[r], for the tile of so many rows from weights[begin] on."""
-
-    def generate(context, builder, signature, arguments):
-        weights, begin, rows, x, source, y, target = _opened(context, builder, signature, arguments)
-        _add_products(builder, (weights, begin, rows), x, [source], y, [target])
-        return context.get_dummy_value()
-
-    return types.void(weights, begin, rows, x, source, y, target), generate
-
-
-@intrinsic
-def add_two(typing, weights, begin, rows, x, source, other_source, y, target, other_target):
-    """The same for two rows of x at once, whose targets differ."""
-
-    def generate(context, builder, signature, arguments):
-        opened = _opened(context, builder, signature, arguments)
-        weights, begin, rows, x, source, other_source, y, target, other_target = opened
-        _add_products(builder, (weights, begin, rows), x, [source, other_source], y, [target, other_target])
-        return context.get_dummy_value()
-
-    return types.void(weights, begin, rows, x, source, other_source, y, target, other_target), generate
+@inner
+def multiply(matrix, begin, shape, x, y, count):
+    """y [count, columns] += x [count, rows] · the matrix of this shape, in tiles from matrix[begin] on."""
+    rows, columns, count = _U(shape[0]), _U(shape[1]), _U(count)
+    in_fours = count - count % _FOUR if _HAS_MANY_REGISTERS else _U(0)
+    in_pairs = count - count % _TWO
+    for column in range(_U(0), columns, _U(TILE_COLUMNS)):
+        tile = _U(begin) + column * rows
+        for i in range(_U(0), in_fours, _FOUR):
+            _add_four(matrix, tile, rows, x, i * rows, y, i * columns + column, columns)
+        for i in range(in_fours, in_pairs, _TWO):
+            _add_two(matrix, tile, rows, x, i * rows, y, i * columns + column, columns)
+        for i in range(in_pairs, count):
+            _add_one(matrix, tile, rows, x, i * rows, y, i * columns + column, columns)
 
 
-@intrinsic
-def widen(typing, weights, begin, block, target):
-    """block[target:] = weights[begin:], TILE_COLUMNS of them in float32."""
+def _adder(count):
+    """For so many rows of x, from x[source] on: y[target:] += Σ x[source + r] · tile[r], r < rows.
 
-    def generate(context, builder, signature, arguments):
-        weights, begin, block, target = _opened(context, builder, signature, arguments)
-        _store(builder, _load(builder, weights, begin), block, target)
-        return context.get_dummy_value()
+    Rows of y are `columns` apart.
+    """
 
-    return types.void(weights, begin, block, target), generate
+    @intrinsic
+    def add(typing, matrix, tile, rows, x, source, y, target, columns):
+        def generate(context, builder, signature, arguments):
+            matrix, tile, rows, x, source, y, target, columns = _opened(
+                context, builder, signature, arguments
+            )
+            sources, targets = [source], [target]
+            for _ in range(count - 1):
+                sources.append(builder.add(sources[-1], rows))
+                targets.append(builder.add(targets[-1], columns))
+            _add_products(builder, (matrix, tile, rows), x, sources, y, targets)
+            return context.get_dummy_value()
+
+        return types.void(matrix, tile, rows, x, source, y, target, columns), generate
+
+    return add
+
+
+_add_one, _add_two, _add_four = _adder(1), _adder(2), _adder(4)
 
 
 def _opened(context, builder, signature, arguments):

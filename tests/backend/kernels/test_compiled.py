@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,3 +32,25 @@ def test_without_a_place_for_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "njit", njit)
     assert module.compiled(total)(np.arange(5.0)) == 10.0
     assert [bool(options.get("cache")) for options in asked] == [True, False]
+
+
+def test_what_was_compiled_is_known_by_all_kernels_sources() -> None:
+    """Numba compiles anew when a function's own file changes, not when what it calls does."""
+
+    def answer() -> int:
+        return 42
+
+    function: Any = module.compiled(answer)
+    assert function() == 42
+    assert module._sources_digest() in function.__qualname__
+    assert module._sources_digest() in Path(function._cache._cache_file._index_path).name
+
+
+def test_every_source_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one").mkdir()
+    found = set()
+    for name, text in (("compiled.py", "a"), ("one/kernel.py", "b"), ("one/kernel.py", "c")):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setattr(module, "__file__", str(tmp_path / "compiled.py"))
+        found.add(module._sources_digest())
+    assert len(found) == 3

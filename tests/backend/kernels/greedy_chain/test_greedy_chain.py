@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import typeof
 
 from backend.config import EngineConfig
+from backend.kernels import greedy_chain
 from backend.speculative import draft_loading
 from backend.speculative.compiled_rounds import CompiledRounds
 from backend.speculative.draft_rounds import TorchRounds
@@ -114,3 +116,21 @@ def test_what_has_no_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(compiled.compute([sequence], [6], 3, 0.0)[0]) == 3
     with pytest.raises(ValueError, match="9 tokens .* room for 8"):
         compiled.compute([sequence], [6], 4, 0.0)
+
+
+def test_no_request_waits_for_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading has called the loop with the types that requests call it with."""
+    called: list[list[object]] = []
+    original = greedy_chain._greedy_chain
+
+    def record(*arguments: object) -> None:
+        flat = [part for each in arguments for part in (each if isinstance(each, tuple) else [each])]
+        called.append([typeof(part) for part in flat])
+        original(*arguments)
+
+    monkeypatch.setattr(greedy_chain, "_greedy_chain", record)
+    compiled, _ = load(tmp_path, "qwen3", monkeypatch)
+    assert len(called) == 1 and not compiled._memory.any()
+    asked = sequences(random.Random(1), 3)
+    compiled.compute(asked, [len(sequence.tokens) for sequence in asked], 4, 0.1)
+    assert len(called) == 2 and called[1] == called[0]
