@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LEAST_REACHED = 0.3
 """Chains of a network go on while it thinks the last token this likely to be accepted: a draft model's each
-by itself, an EAGLE head's as long as any of them does."""
+by itself, a head's as long as any of them does."""
 
 
 class Drafter(Protocol):

@@ -87,13 +87,11 @@ def compile_model(weights: DenseReader, max_model_tokens: int) -> CompiledModel:
     positions = torch.arange(min(model.max_position_tokens, max_model_tokens))
     cos, signed_sin = Rope(model.rope, model.head_dim, torch.float32, CPU)(positions, len(positions))
     layers, head = weights.layers(), weights.head()
-    projections = [p for layer in layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-    dtype = _common_type([*projections, head])
-    qkv, qkv_bias = _stacked([layer.qkv for layer in layers], dtype)
-    out, out_bias = _stacked([layer.out for layer in layers], dtype)
-    gate_up, gate_up_bias = _stacked([layer.gate_up for layer in layers], dtype)
-    down, down_bias = _stacked([layer.down for layer in layers], dtype)
-    head_tiles, head_bias = _stacked([head], dtype)
+    qkv, qkv_bias = _stacked([layer.attention.qkv for layer in layers])
+    out, out_bias = _stacked([layer.attention.out for layer in layers])
+    gate_up, gate_up_bias = _stacked([layer.gate_up for layer in layers])
+    down, down_bias = _stacked([layer.down for layer in layers])
+    head_tiles, head_bias = _stacked([head])
     head_bias[:, model.vocab_size :] = np.finfo(np.float32).min
     chain = ChainWeights(
         embedding=_array(weights.embedding()),
@@ -102,10 +100,10 @@ def compile_model(weights: DenseReader, max_model_tokens: int) -> CompiledModel:
         head_bias=head_bias,
         cos=_array(cos[:, 0]),
         signed_sin=_array(signed_sin[:, 0]),
-        attention_norm=_array(torch.stack([_gains(layer.qkv) for layer in layers])),
+        attention_norm=_array(torch.stack([_gains(layer.attention.qkv) for layer in layers])),
         qkv=qkv,
         qkv_bias=qkv_bias,
-        gains=_array(torch.stack([_head_gains(model, layer.head_gains) for layer in layers])),
+        gains=_array(torch.stack([_head_gains(model, layer.attention.head_gains) for layer in layers])),
         out=out,
         out_bias=out_bias,
         mlp_norm=_array(torch.stack([_gains(layer.gate_up) for layer in layers])),
@@ -118,12 +116,6 @@ def compile_model(weights: DenseReader, max_model_tokens: int) -> CompiledModel:
     )
     layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, torch.float32, CPU)
     return CompiledModel(chain, layout)
-
-
-def _common_type(projections: list[Projection]) -> torch.dtype:
-    """What holds all matrices as they are stored: the loop is compiled for one type."""
-    found = {weight.dtype for projection in projections for weight in projection.weights}
-    return torch.bfloat16 if found == {torch.bfloat16} else torch.float32
 
 
 def _gains(projection: Projection) -> Tensor:
@@ -141,9 +133,9 @@ def _head_gains(model: ModelConfig, gains: Tensor | None) -> Tensor:
     return found
 
 
-def _stacked(layers: list[Projection], dtype: torch.dtype) -> tuple[TiledWeights, Floats]:
+def _stacked(layers: list[Projection]) -> tuple[TiledWeights, Floats]:
     """Matrices in tiles, and their biases [L, columns of the tiles]."""
-    matrices = [torch.cat(layer.weights).to(dtype) for layer in layers]
+    matrices = [torch.cat(layer.weights) for layer in layers]
     tiles = in_tiles(matrices)
     biases: Floats = np.zeros((len(layers), padded(len(matrices[0]))), np.float32)
     for own, layer in zip(biases, layers, strict=True):

@@ -22,14 +22,21 @@ class Projection:
 
 
 @dataclass(frozen=True, slots=True)
-class DenseLayer:
-    """One decoder layer."""
+class AttentionPart:
+    """One layer's attention."""
 
     qkv: Projection
     out: Projection
+    head_gains: Tensor | None  # [heads + kv_heads, head_dim], where queries and keys are normed
+
+
+@dataclass(frozen=True, slots=True)
+class DenseLayer:
+    """One decoder layer."""
+
+    attention: AttentionPart
     gate_up: Projection
     down: Projection
-    head_gains: Tensor | None  # [heads + kv_heads, head_dim], where queries and keys are normed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +60,30 @@ class DenseReader:
 
     def layers(self) -> list[DenseLayer]:
         """From the first to the last."""
-        return [self._layer(self.names.layer.format(layer=layer)) for layer in range(self.model.num_layers)]
+        return [self._layer(layer) for layer in range(self.model.num_layers)]
 
-    def _layer(self, prefix: str) -> DenseLayer:
+    def attention(self, layer: int) -> AttentionPart:
+        """Of one layer, whatever feeds forward there."""
         model, names = self.model, self.names
-        width, wide, dim = model.hidden_size, model.intermediate_size, model.head_dim
-        queries, keys = model.num_heads * dim, model.num_kv_heads * dim
-        qkv = {names.query: queries, names.key: keys, names.value: keys}
-        norm, mlp_norm = prefix + names.attention_norm, prefix + names.mlp_norm
-        return DenseLayer(
+        prefix = names.layer.format(layer=layer)
+        queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+        qkv, width = {names.query: queries, names.key: keys, names.value: keys}, model.hidden_size
+        norm = prefix + names.attention_norm
+        return AttentionPart(
             qkv=self._projection(prefix, qkv, width, norm, has_bias=model.qkv_bias),
             out=self._projection(prefix, {names.out: width}, queries, has_bias=model.o_bias),
-            gate_up=self._projection(
-                prefix, {names.gate: wide, names.up: wide}, width, mlp_norm, has_bias=model.mlp_bias
-            ),
-            down=self._projection(prefix, {names.down: width}, wide, has_bias=model.mlp_bias),
             head_gains=self._head_gains(prefix) if model.qk_norm else None,
+        )
+
+    def _layer(self, layer: int) -> DenseLayer:
+        model, names = self.model, self.names
+        prefix = names.layer.format(layer=layer)
+        width, wide, norm = model.hidden_size, model.intermediate_size, prefix + names.mlp_norm
+        gate_up = {names.gate: wide, names.up: wide}
+        return DenseLayer(
+            attention=self.attention(layer),
+            gate_up=self._projection(prefix, gate_up, width, norm, has_bias=model.mlp_bias),
+            down=self._projection(prefix, {names.down: width}, wide, has_bias=model.mlp_bias),
         )
 
     def _projection(

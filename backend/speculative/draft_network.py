@@ -80,14 +80,14 @@ def build_network(weights: DenseReader, placement: Placement, kv_dtype: torch.dt
 
 def _layer(model: ModelConfig, layer: DenseLayer, place: Placement) -> tuple[RoundAttention, RoundMLP]:
     norm = place.norm(model.hidden_size, model.rms_norm_eps)
-    head_norm = None
-    if layer.head_gains is not None:
-        head_norm = HeadNorm(place.norm(model.head_dim, model.rms_norm_eps), place.tensor(layer.head_gains))
+    part, head_norm = layer.attention, None
+    if part.head_gains is not None:
+        head_norm = HeadNorm(place.norm(model.head_dim, model.rms_norm_eps), place.tensor(part.head_gains))
     attention = RoundAttention(
         Heads(model.num_heads, model.num_kv_heads, model.head_dim),
         norm,
-        _linear(layer.qkv, place, norm),
-        _linear(layer.out, place),
+        _linear(part.qkv, place, norm),
+        _linear(part.out, place),
         head_norm,
     )
     return attention, RoundMLP(norm, _linear(layer.gate_up, place, norm), _linear(layer.down, place))

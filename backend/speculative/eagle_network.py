@@ -14,8 +14,10 @@ from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
 from backend.models import LoadedModel
 from backend.models.weights import WeightReader
+from backend.speculative.compiled_layer import Norm
 from backend.speculative.heads import HeadReader, LayerShape, read_shape
-from backend.speculative.round_layer import Angles, RoundAttention, RoundMLP, UnitNorm
+from backend.speculative.round_layer import Angles, Few, RoundAttention
+from backend.speculative.target_parts import Guess, target_guess
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +25,26 @@ class EagleNetwork:
     """Weights and arithmetic; holds no state of any sequence."""
 
     fused: Tensor  # [vocabulary, D]: what an embedding adds to the layer's input
-    feature_norm: UnitNorm
-    fuse: Linear
+    fuse: Few  # what a state adds to it
     attention: RoundAttention
-    mlp: RoundMLP
-    norm: UnitNorm
-    gains: Tensor  # [D]: of `norm`
+    closing: Few
     rope: Rope
     target_norm: RMSNorm
     head: Linear  # the target's
+    guess: Guess  # by the target's head
     kv_layout: KVLayout
 
     def inputs(self, token_ids: Tensor, features: Tensor) -> Tensor:
         """What enters the layer: token p + 1 and state p, after the final norm → [n, D]."""
-        return F.embedding(token_ids, self.fused).add_(self.fuse(self.feature_norm(features)))
+        return F.embedding(token_ids, self.fused).add_(self.fuse(features))
 
     def predicted(self, x: Tensor) -> Tensor:
         """What leaves the attention → the next state, after the final norm."""
-        return self.norm(x + self.mlp(x)).mul_(self.gains)
+        return self.closing(x)
 
     def best(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """The likeliest token by each predicted state [B, D], and how likely it is; [B] both."""
-        likely, tokens = self.head(features).softmax(dim=-1, dtype=torch.float32).max(dim=-1)
-        return tokens, likely
+        return self.guess(features)
 
     def angles(self, positions: list[int]) -> Angles:
         """Of slots at these positions."""
@@ -63,22 +62,18 @@ def load_eagle(folder: str, model: LoadedModel) -> EagleNetwork:
         head = HeadReader(reader, model)
         place = head.place
         fc = head.tensor("fc.weight", width, 2 * width)
-        embedding, feature = place.norm(width, eps), place.norm(width, eps)
+        embedding = place.norm(width, eps)
         # All embeddings go through their norm and half of `fc` once and for all.
         by_embedding = place.behind(embedding, head.tensor("embed_norm.weight", width), [fc[:, :width]])
         table = decoder.embedding.weight.to(precision.compute)
         return EagleNetwork(
             fused=F.linear(embedding(table), place.tensor(by_embedding[0])),
-            feature_norm=feature,
-            fuse=place.linear(
-                place.behind(feature, head.tensor("feature_norm.weight", width), [fc[:, width:]])
-            ),
+            fuse=head.projection(Norm(head.tensor("feature_norm.weight", width), eps), fc[:, width:]),
             attention=head.attention(shape, "self_attn", "input_layernorm"),
-            mlp=head.mlp(shape, "post_attention_layernorm"),
-            norm=(norm := place.norm(width, eps)),
-            gains=place.tensor(head.tensor("norm.weight", width) * norm.gain),
+            closing=head.closing(shape, "post_attention_layernorm", "norm"),
             rope=head.rope(shape),
             target_norm=decoder.final_norm,
             head=decoder.head,
+            guess=target_guess(model, place, is_normed=True),
             kv_layout=KVLayout(1, shape.num_key_value_heads, shape.head_dim, precision.kv, precision.device),
         )

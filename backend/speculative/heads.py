@@ -15,7 +15,14 @@ from backend.errors import CheckpointError
 from backend.layers.rope import Rope
 from backend.models import LoadedModel
 from backend.models.weights import WeightReader
-from backend.speculative.round_layer import HeadNorm, Heads, Placement, RoundAttention, RoundMLP
+from backend.speculative.compiled_layer import (
+    CompiledAttention,
+    CompiledFeedForward,
+    CompiledProjection,
+    Norm,
+    compiles,
+)
+from backend.speculative.round_layer import Few, HeadNorm, Heads, Placement, RoundAttention, RoundMLP
 
 Shape = TypeVar("Shape", bound="HeadShape")
 
@@ -78,40 +85,55 @@ class HeadReader:
 
     def attention(self, shape: LayerShape, name: str, norm: str) -> RoundAttention:
         """The self-attention `name` behind the norm called `norm`."""
-        width, heads = shape.hidden_size, shape.heads
+        width, heads, eps = shape.hidden_size, shape.heads, shape.rms_norm_eps
         queries, keys = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
-        unit = self.place.norm(width, shape.rms_norm_eps)
+        unit, gains = self.place.norm(width, eps), self.tensor(f"{norm}.weight", width)
         qkv = [
             self.tensor(f"{name}.{part}_proj.weight", rows, width)
             for part, rows in (("q", queries), ("k", keys), ("v", keys))
         ]
+        out = self.tensor(f"{name}.o_proj.weight", width, queries)
+        parts = [(f"{name}.q_norm.weight", heads.num_heads), (f"{name}.k_norm.weight", heads.num_kv_heads)]
         return RoundAttention(
             heads,
             unit,
-            self.place.linear(self.place.behind(unit, self.tensor(f"{norm}.weight", width), qkv)),
-            self.place.linear([self.tensor(f"{name}.o_proj.weight", width, queries)]),
-            self.head_norm(
-                shape.rms_norm_eps,
-                [
-                    (f"{name}.q_norm.weight", heads.num_heads),
-                    (f"{name}.k_norm.weight", heads.num_kv_heads),
-                ],
-                heads.head_dim,
-            ),
+            self.place.linear(self.place.behind(unit, gains, qkv)),
+            self.place.linear([out]),
+            self.head_norm(eps, parts, heads.head_dim),
+            self.one_token(heads, Norm(gains, eps), torch.cat(qkv), out),
         )
+
+    def one_token(self, heads: Heads, norm: Norm, matrix: Tensor, out: Tensor) -> CompiledAttention | None:
+        """Attention for one token of each sequence, heads normed as well; None: by torch."""
+        if not self._compiles(matrix, out):
+            return None
+        return CompiledAttention(heads, norm, matrix, out, norm.eps)
+
+    def projection(self, norm: Norm, matrix: Tensor) -> Few:
+        """`matrix` [N, K] behind a norm."""
+        unit = self.place.norm(matrix.shape[1], norm.eps)
+        linear = self.place.linear(self.place.behind(unit, norm.gains, [matrix]))
+        compiled = CompiledProjection(norm, matrix) if self._compiles(matrix) else None
+        return Few(lambda x: linear(unit(x)), compiled)
+
+    def closing(self, shape: LayerShape, norm: str, last: str) -> Few:
+        """What follows attention, x → last norm of (x + feed-forward of x), by the norms' names."""
+        narrow, wide, eps, place = shape.hidden_size, shape.intermediate_size, shape.rms_norm_eps, self.place
+        unit, last_unit = place.norm(narrow, eps), place.norm(narrow, eps)
+        first, final = (Norm(self.tensor(f"{name}.weight", narrow), eps) for name in (norm, last))
+        gate_up = [self.tensor(f"mlp.{part}_proj.weight", wide, narrow) for part in ("gate", "up")]
+        down = self.tensor("mlp.down_proj.weight", narrow, wide)
+        mlp = RoundMLP(unit, place.linear(place.behind(unit, first.gains, gate_up)), place.linear([down]))
+        gains = place.tensor(final.gains * last_unit.gain)
+        compiled = None
+        if self._compiles(*gate_up, down):
+            compiled = CompiledFeedForward(first, torch.cat(gate_up), down, final)
+        return Few(lambda x: last_unit(x + mlp(x)).mul_(gains), compiled)
+
+    def _compiles(self, *matrices: Tensor) -> bool:
+        return compiles(self.place.device, self.place.dtype, *matrices)
 
     def head_norm(self, eps: float, parts: Sequence[tuple[str, int]], head_dim: int) -> HeadNorm:
         """One for all heads of `parts`: (name of the weight, heads)."""
         gains = torch.cat([self.tensor(name, head_dim).expand(count, -1) for name, count in parts])
         return HeadNorm(self.place.norm(head_dim, eps), self.place.tensor(gains))
-
-    def mlp(self, shape: LayerShape, norm: str) -> RoundMLP:
-        """The feed-forward part behind the norm called `norm`."""
-        narrow, wide = shape.hidden_size, shape.intermediate_size
-        unit = self.place.norm(narrow, shape.rms_norm_eps)
-        gate_up = [self.tensor(f"mlp.{part}_proj.weight", wide, narrow) for part in ("gate", "up")]
-        return RoundMLP(
-            unit,
-            self.place.linear(self.place.behind(unit, self.tensor(f"{norm}.weight", narrow), gate_up)),
-            self.place.linear([self.tensor("mlp.down_proj.weight", narrow, wide)]),
-        )

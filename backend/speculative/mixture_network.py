@@ -11,15 +11,16 @@ from torch import Tensor
 from backend.errors import CheckpointError
 from backend.kernels.rotary import rotate
 from backend.kv.storage import KVLayout
-from backend.layers.attention import Attention
 from backend.layers.linear import Linear
 from backend.layers.rope import Rope
 from backend.models import LoadedModel
-from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.decoder import Decoder
 from backend.models.weights import WeightReader
+from backend.speculative.compiled_layer import CompiledAttention, Norm
 from backend.speculative.heads import HeadReader, LayerShape, read_shape
 from backend.speculative.round_kv import RoundKV
-from backend.speculative.round_layer import Angles, HeadNorm, RoundAttention, RoundMLP, UnitNorm, attend
+from backend.speculative.round_layer import Angles, Few, HeadNorm, RoundAttention, UnitNorm, attend
+from backend.speculative.target_parts import Guess, TargetLayer, target_guess
 
 SELF, CROSS = 0, 1
 """Layers of its own KV memory: self-attention, and memory of what the target thought."""
@@ -71,6 +72,7 @@ class CrossAttention:
     queries: Linear
     query_norm: HeadNorm
     out: Linear
+    one_token: CompiledAttention | None
 
     def remember(self, memory: Tensor, angles: Angles) -> Tensor:
         """Memory [T, D] → keys and values [T, 2 * kv_heads, head_dim]."""
@@ -82,6 +84,8 @@ class CrossAttention:
 
     def __call__(self, x: Tensor, kv: RoundKV, num_known: int, angles: Angles, mask: Tensor | None) -> Tensor:
         """X [B, D] → what is to be added to it."""
+        if self.one_token is not None:
+            return self.one_token.attend(x, kv.data, num_known, self.query_norm.angles(angles), mask)
         queries = self.queries(self.norm(x)).view(len(x), *self.query_norm.gains.shape)
         turn(self.query_norm, queries, angles, out=queries)
         return self.out(attend(queries, kv, num_known, mask))
@@ -95,12 +99,11 @@ class MixtureNetwork:
     self_attention: RoundAttention
     layer_attention: LayerAttention
     cross: CrossAttention
-    mlp: RoundMLP
-    norm: UnitNorm
-    gains: Tensor  # [D]: of `norm`
+    closing: Few
     rope: Rope
     target: Decoder
-    target_layers: list[DecoderLayer]
+    target_layers: list[TargetLayer]
+    guess: Guess  # by the target's head
     kv_layout: KVLayout
 
     def own_angles(self, positions: Tensor, longest: int) -> Angles:
@@ -135,17 +138,15 @@ class MixtureNetwork:
         attention = self.self_attention
         x += attention(x, kv[SELF], column, _with_gains(attention, angles), mask)
         x += self.cross(x, kv[CROSS], num_known, angles, None if mask is None else mask[..., :num_known])
-        x += self.mlp(x)
-        return self.norm(x).mul_(self.gains)
+        return self.closing(x)
 
     def finish(
         self, x: Tensor, kv: list[RoundKV], column: int, angles: Angles, mask: Tensor | None
-    ) -> Tensor:
-        """Run the target's last layers over the stream [B, D]; the likeliest tokens [B]."""
+    ) -> tuple[Tensor, Tensor]:
+        """Run the target's last layers over the stream [B, D]; the likeliest tokens, and how likely."""
         for layer, own in zip(self.target_layers, kv, strict=True):
-            x += _target_attention(layer.attention, layer.attention_norm(x), own, column, angles, mask)
-            x += layer.feed_forward(layer.mlp_norm(x))
-        return self.target.head(self.target.final_norm(x)).argmax(dim=-1)
+            x = layer(x, own, column, angles, mask)
+        return self.guess(x)
 
 
 def turn(norm: HeadNorm, heads: Tensor, angles: Angles, out: Tensor) -> None:
@@ -158,41 +159,28 @@ def _with_gains(attention: RoundAttention, angles: Angles) -> Angles:
     return attention.head_norm.angles(angles)
 
 
-def _target_attention(
-    attention: Attention, x: Tensor, kv: RoundKV, column: int, angles: Angles, mask: Tensor | None
-) -> Tensor:
-    """One of the target's attentions, with keys and values of drafted tokens in the round's."""
-    shape = attention.shape
-    heads = attention.qkv(x).view(len(x), -1, shape.head_dim)
-    rotated = heads[:, : shape.num_heads + shape.num_kv_heads]
-    normed = rotated if attention.qk_norm is None else attention.qk_norm(rotated)
-    rotate(normed, angles.cos, angles.signed_sin, out=rotated)
-    queries, keys_values = heads.split_with_sizes((shape.num_heads, 2 * shape.num_kv_heads), dim=1)
-    return attention.out(attend(queries, kv, kv.put(column, keys_values), mask))
-
-
 def load_mixture(folder: str, model: LoadedModel, max_model_tokens: int) -> MixtureNetwork:
     """The head in `folder` on this target. Raises CheckpointError."""
     shape = read_shape(folder, MixtureShape, model)
     _check(folder, shape, model, max_model_tokens)
     width, eps = shape.hidden_size, shape.rms_norm_eps
-    decoder, precision = model.decoder, model.precision
+    decoder, precision, num_layers = model.decoder, model.precision, model.config.num_layers
+    last_layers = range(num_layers - shape.target_layers, num_layers)
     with torch.inference_mode(), WeightReader(folder) as reader:
         head = HeadReader(reader, model)
         place = head.place
-        embed_norm, norm = place.norm(width, eps), place.norm(width, eps)
+        embed_norm = place.norm(width, eps)
         gains = place.tensor(head.tensor("embed_norm.weight", width) * embed_norm.gain)
         return MixtureNetwork(
             embedded=embed_norm(decoder.embedding.weight.to(precision.compute)) * gains,
             self_attention=head.attention(shape, "self_attn", "input_layernorm"),
             layer_attention=_layer_attention(head, shape),
             cross=_cross_attention(head, shape),
-            mlp=head.mlp(shape, "post_attention_layernorm"),
-            norm=norm,
-            gains=place.tensor(head.tensor("output_norm.weight", width) * norm.gain),
+            closing=head.closing(shape, "post_attention_layernorm", "output_norm"),
             rope=head.rope(shape),
             target=decoder,
-            target_layers=decoder.layers[len(decoder.layers) - shape.target_layers :],
+            target_layers=[TargetLayer(model, number, place) for number in last_layers],
+            guess=target_guess(model, place, is_normed=False),
             kv_layout=KVLayout(2, shape.num_key_value_heads, shape.head_dim, precision.kv, precision.device),
         )
 
@@ -237,6 +225,7 @@ def _cross_attention(head: HeadReader, shape: MixtureShape) -> CrossAttention:
     memory_norm, norm = place.norm(width, eps), place.norm(width, eps)
     kv = [head.tensor(f"cross_attn.{part}_proj.weight", keys, width) for part in "kv"]
     q = head.tensor("cross_attn.q_proj.weight", queries, width)
+    out = head.tensor("cross_attn.o_proj.weight", width, queries)
     by_memory = head.tensor("layer_attention.output_norm.weight", width)
     by_token = head.tensor("cross_attn_layernorm.weight", width)
     return CrossAttention(
@@ -246,5 +235,6 @@ def _cross_attention(head: HeadReader, shape: MixtureShape) -> CrossAttention:
         norm=norm,
         queries=place.linear(place.behind(norm, by_token, [q])),
         query_norm=head.head_norm(eps, [("cross_attn.q_norm.weight", heads.num_heads)], heads.head_dim),
-        out=place.linear([head.tensor("cross_attn.o_proj.weight", width, queries)]),
+        out=place.linear([out]),
+        one_token=head.one_token(heads, Norm(by_token, eps), q, out),
     )

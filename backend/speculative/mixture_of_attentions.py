@@ -17,6 +17,7 @@ from torch import Tensor
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
 from backend.layers.step_input import StepInput
+from backend.speculative.base import LEAST_REACHED
 from backend.speculative.following import Following
 from backend.speculative.mixture_network import CROSS, SELF, MixtureNetwork
 from backend.speculative.round_kv import Ints, RoundKV, RoundShape, gather, page_table
@@ -118,10 +119,14 @@ class MixtureDrafter:
         _, mask = shape.masks(network.embedded.dtype, device)
         own_mask = self._without_gaps(table, shape, mask)
         drafts: list[Tensor] = []
+        reached = torch.ones(len(sequences), device=device)
         for column, (ours, theirs) in enumerate(self._angles(shape), start=shape.longest):
+            if drafts and reached.max().item() < LEAST_REACHED:
+                break
             x = network.enter(tokens, own, shape.longest, column, ours, _up_to(own_mask, column))
-            tokens = network.finish(x, target, column, theirs, _up_to(mask, column))
+            tokens, likely = network.finish(x, target, column, theirs, _up_to(mask, column))
             drafts.append(tokens)
+            reached *= likely
         found: list[list[int]] = torch.stack(drafts, dim=1).tolist()
         return [draft[:k] for draft, k in zip(found, ks, strict=True)]
 

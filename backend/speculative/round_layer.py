@@ -6,7 +6,9 @@ Norms only scale; their weights lie in the matrices behind them, those of querie
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,9 @@ from torch import Tensor
 from backend.kernels.linear import WeightLayout
 from backend.layers.linear import Linear
 from backend.speculative.round_kv import RoundKV
+
+FEW_ROWS = 64
+"""Of so many sequences a drafter computes one token each: more are prompts, and worth torch's threads."""
 
 
 class UnitNorm:
@@ -110,18 +115,35 @@ class HeadNorm:
         return Angles(angles.cos * self.gains, angles.signed_sin * self.swapped)
 
 
+class OneTokenAttention(Protocol):
+    """Computes what RoundAttention does for one token of each sequence, only faster."""
+
+    def attend(self, x: Tensor, memory: Tensor, end: int, angles: Angles, mask: Tensor | None) -> Tensor:
+        """x [B, D] over the first `end` columns of a RoundKV's data, the last of them its own."""
+        ...
+
+
 class RoundAttention:
     """Self-attention of B sequences with n tokens each, behind its norm."""
 
-    __slots__ = ("head_norm", "heads", "norm", "out", "qkv")
+    __slots__ = ("_one_token", "head_norm", "heads", "norm", "out", "qkv")
 
     def __init__(
-        self, heads: Heads, norm: UnitNorm, qkv: Linear, out: Linear, head_norm: HeadNorm | None
+        self,
+        heads: Heads,
+        norm: UnitNorm,
+        qkv: Linear,
+        out: Linear,
+        head_norm: HeadNorm | None,
+        one_token: OneTokenAttention | None = None,
     ) -> None:
         self.heads, self.norm, self.qkv, self.out, self.head_norm = heads, norm, qkv, out, head_norm
+        self._one_token = one_token
 
     def __call__(self, x: Tensor, kv: RoundKV, start: int, angles: Angles, mask: Tensor | None) -> Tensor:
         """x [B * n, D] at the columns from `start` on → what is to be added to it."""
+        if self._one_token is not None and len(x) == len(kv.data):
+            return self._one_token.attend(x, kv.data, start + 1, angles, mask)
         return self.mix(self.project(x, angles), kv, start, mask)
 
     def project(self, x: Tensor, angles: Angles) -> Tensor:
@@ -169,3 +191,20 @@ class RoundMLP:
         """[T, D] → what is to be added to it."""
         gate, up = self.gate_up(self.norm(x)).chunk(2, dim=-1)
         return self.down(F.silu(gate).mul_(up))
+
+
+class Few:
+    """A function of rows [B, D], with a faster one for few of them."""
+
+    __slots__ = ("_any", "_few")
+
+    def __init__(
+        self, any_rows: Callable[[Tensor], Tensor], few_rows: Callable[[Tensor], Tensor] | None
+    ) -> None:
+        self._any, self._few = any_rows, few_rows
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[B, K] → [B, N]."""
+        if self._few is not None and len(x) <= FEW_ROWS:
+            return self._few(x)
+        return self._any(x)

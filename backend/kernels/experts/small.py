@@ -27,7 +27,7 @@ class SmallExperts:
     __slots__ = ("_down", "_gate_up", "_most_tokens")
 
     def __init__(self, gates: list[Tensor], ups: list[Tensor], down: list[Tensor], top_k: int) -> None:
-        """`gates` and `ups` [E] of [I, D]; `down` [E] of [D, I]. Bfloat16 is kept so, the rest as float32."""
+        """`gates` and `ups` [E] of [I, D]; `down` [E] of [D, I]."""
         self._gate_up = in_tiles([torch.cat(pair) for pair in zip(gates, ups, strict=True)])
         self._down = in_tiles(down)
         self._most_tokens = _MOST_TOKENS_PER_EXPERT * len(down) // (top_k * torch.get_num_threads())

@@ -24,16 +24,17 @@ TiledWeights = NDArray[np.uint16] | NDArray[np.float32]
 
 
 def in_tiles(matrices: list[Tensor]) -> TiledWeights:
-    """Weights [N, K] of equal shapes. N is padded with 0; bfloat16 is kept, and the rest in float32."""
-    stacked = torch.stack(matrices)
+    """Weights [N, K] of equal shapes; N is padded with 0. In bfloat16 where that holds them exactly."""
+    stacked = torch.stack(matrices).float()
     missing = padded(stacked.shape[1]) - stacked.shape[1]
     if missing:
         stacked = F.pad(stacked, (0, 0, 0, missing))
     tiles = stacked.view(len(matrices), -1, TILE_COLUMNS, stacked.shape[2]).transpose(2, 3).contiguous()
-    if tiles.dtype is torch.bfloat16:
-        bits: NDArray[np.uint16] = tiles.view(torch.uint16).numpy()
+    narrow = tiles.bfloat16()
+    if torch.equal(narrow.float(), tiles):
+        bits: NDArray[np.uint16] = narrow.view(torch.uint16).numpy()
         return bits
-    floats: NDArray[np.float32] = tiles.float().numpy()
+    floats: NDArray[np.float32] = tiles.numpy()
     return floats
 
 

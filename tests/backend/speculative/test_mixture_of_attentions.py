@@ -24,7 +24,17 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return make_pair(tmp_path_factory.mktemp("target"), "mixture_of_attentions")
 
 
-def test_says_what_the_reference_says(pair: Pair) -> None:
+@pytest.fixture(autouse=True)
+def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head that was not trained is never sure."""
+    monkeypatch.setattr("backend.speculative.mixture_of_attentions.LEAST_REACHED", 0.0)
+
+
+@pytest.mark.parametrize("way", ["compiled", "torch"])
+def test_says_what_the_reference_says(pair: Pair, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "torch":
+        monkeypatch.setattr("backend.speculative.heads.compiles", lambda *_: False)
+        monkeypatch.setattr("backend.speculative.target_parts.compiles", lambda *_: False)
     say_what_the_reference_says(pair)
 
 
@@ -112,3 +122,12 @@ def test_after_a_rest_between_two_steps_drafts_come_back_with_the_next_page(pair
         assert pages[0] < pages[-1]
         assert [bool(said.draft) for said in own] == [page > pages[0] for page in pages]
     pair.check([said for said in recording.said if said.request_id in ("2", "3")], 10)
+
+
+def test_a_chain_ends_where_the_head_is_not_sure(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.speculative.mixture_of_attentions.LEAST_REACHED", 1.1)
+    engine, recording = new_engine(pair.model, pair.name, pair.folder)
+    assert recording is not None
+    assert texts(engine, requests()) == texts(new_engine(pair.model)[0], requests())
+    drafts = [each.draft for each in recording.said if each.k > 1 and each.draft]
+    assert len(drafts) > 10 and {len(draft) for draft in drafts} == {1}

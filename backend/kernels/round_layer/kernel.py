@@ -1,0 +1,162 @@
+"""The parts. Numba types NamedTuples field by field, so that they are passed as they are."""
+
+import math
+
+import numpy as np
+
+from backend.kernels.compiled import compiled, inner
+from backend.kernels.exponential import exponential
+from backend.kernels.tiles import multiply
+
+_U = np.uint64
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_LOWEST = np.finfo(np.float32).min
+
+
+@inner
+def _norm(x, gains, eps, y):
+    """y = x / sqrt(mean(x²) + eps) · gains, row by row; x itself where there are no gains."""
+    for row in range(x.shape[0]):
+        factor = _ONE
+        if gains.shape[0] > 0:
+            total = _ZERO
+            for k in range(x.shape[1]):
+                total += x[row, k] * x[row, k]
+            factor = _ONE / math.sqrt(total / np.float32(x.shape[1]) + eps)
+        for k in range(x.shape[1]):
+            y[row, k] = x[row, k] * factor * (gains[k] if gains.shape[0] > 0 else _ONE)
+
+
+@inner
+def _product(matrix, x, num_columns):
+    """x [B, K] · a matrix of so many columns, whose tiles may have more: [B, columns of the tiles]."""
+    columns = matrix.shape[1] * matrix.shape[3]
+    y = np.zeros((x.shape[0], columns), np.float32)
+    multiply(matrix.reshape(-1), 0, (x.shape[1], columns), x.reshape(-1), y.reshape(-1), x.shape[0])
+    return y[:, :num_columns]
+
+
+@compiled
+def project(weights, x, y):
+    """y [B, N] = norm(x) [B, K] · the matrix."""
+    normed = np.empty_like(x)
+    _norm(x, weights.norm, weights.eps, normed)
+    y[:] = _product(weights.matrix, normed, y.shape[1])
+
+
+@inner
+def _rotate(head, cos, signed_sin, floor):
+    """Turn one query or key in place; with a floor >= 0 it is divided by sqrt(x² + floor) before."""
+    size = head.shape[0]
+    factor = _ONE
+    if floor >= _ZERO:
+        total = floor
+        for k in range(size):
+            total += head[k] * head[k]
+        factor = _ONE / math.sqrt(total)
+    half = size // 2
+    for k in range(half):
+        low, high = head[k] * factor, head[k + half] * factor
+        head[k] = low * cos[k] + high * signed_sin[k]
+        head[k + half] = high * cos[k + half] + low * signed_sin[k + half]
+
+
+@inner
+def _attend(query, keys_values, head, hidden, scale, scores, mixed):
+    """One query over columns [end, 2 * kv_heads, head_dim]; `hidden` is added to their scores."""
+    size, end = _U(query.shape[0]), _U(scores.shape[0])
+    step = _U(keys_values.shape[1]) * size
+    flat = keys_values.reshape(-1)
+    key, value = _U(head) * size, _U(head) * size + step // _U(2)
+    top = _LOWEST
+    for place in range(end):
+        score = _ZERO
+        for k in range(size):
+            score += query[k] * flat[key + k]
+        key += step
+        score *= scale
+        if hidden.shape[0] > 0:
+            score += hidden[place]
+        scores[place] = score
+        top = max(top, score)
+    total = _ZERO
+    for place in range(end):
+        scores[place] = exponential(scores[place] - top)
+        total += scores[place]
+    mixed[:] = _ZERO
+    for place in range(end):
+        weight = scores[place] / total
+        for k in range(size):
+            mixed[k] += weight * flat[value + k]
+        value += step
+
+
+@compiled
+def attend(weights, x, cos, signed_sin, memory, end, hidden, y):
+    """y [B, D] = attention of norm(x) over the first `end` columns of memory [B, C, 2 * kv_heads, head_dim].
+
+    Where the matrix gives keys and values as well, they are written to the last of these columns before.
+    cos and signed_sin [B, 1 or heads that turn, head_dim]; hidden [0 or 1 or B, end] is added to scores.
+    """
+    count, num_kv, size = x.shape[0], memory.shape[2] // 2, memory.shape[3]
+    num_queries = weights.num_queries
+    stores = weights.num_heads > num_queries
+    num_turned = num_queries + num_kv if stores else num_queries
+    normed = np.empty_like(x)
+    _norm(x, weights.norm, weights.eps, normed)
+    heads = np.ascontiguousarray(_product(weights.matrix, normed, weights.num_heads * size))
+    by_head = heads.reshape(count, weights.num_heads, size)
+    mixed = np.empty((count, num_queries * size), np.float32)
+    scores = np.empty(end, np.float32)
+    scale = _ONE / np.float32(math.sqrt(size))
+    for row in range(count):
+        for head in range(num_turned):
+            turn = head if cos.shape[1] > 1 else 0
+            _rotate(by_head[row, head], cos[row, turn], signed_sin[row, turn], weights.floor)
+        if stores:
+            memory[row, end - 1] = by_head[row, num_queries:]
+        own = hidden[row if hidden.shape[0] > 1 else 0] if hidden.shape[0] > 0 else hidden.reshape(-1)
+        for head in range(num_queries):
+            shared = head // (num_queries // num_kv)
+            target = mixed[row, head * size : (head + 1) * size]
+            _attend(by_head[row, head], memory[row], shared, own, scale, scores, target)
+    y[:] = _product(weights.out, mixed, y.shape[1])
+
+
+@compiled
+def feed_forward(weights, x, y):
+    """y [B, D] = down(silu(gate) · up) of norm(x); with a last norm, that of x + it."""
+    width = weights.down.shape[2]
+    normed = np.empty_like(x)
+    _norm(x, weights.norm, weights.eps, normed)
+    wide = _product(weights.gate_up, normed, 2 * width)
+    gated = np.empty((x.shape[0], width), np.float32)
+    for row in range(x.shape[0]):
+        for k in range(width):
+            gate = wide[row, k]
+            gated[row, k] = gate / (_ONE + exponential(-gate)) * wide[row, width + k]
+    added = _product(weights.down, gated, y.shape[1])
+    if weights.last_norm.shape[0] == 0:
+        y[:] = added
+        return
+    for row in range(x.shape[0]):
+        for k in range(x.shape[1]):
+            normed[row, k] = x[row, k] + added[row, k]
+    _norm(normed, weights.last_norm, weights.eps, y)
+
+
+@compiled
+def likeliest(weights, x, vocab_size, tokens, likely):
+    """The likeliest token by each row [B, D], and how likely it is."""
+    normed = np.empty_like(x)
+    _norm(x, weights.norm, weights.eps, normed)
+    logits = _product(weights.matrix, normed, vocab_size)
+    for row in range(x.shape[0]):
+        best = 0
+        for token in range(1, vocab_size):
+            if logits[row, token] > logits[row, best]:
+                best = token
+        total = _ZERO
+        for token in range(vocab_size):
+            total += exponential(logits[row, token] - logits[row, best])
+        tokens[row], likely[row] = best, _ONE / total
