@@ -17,6 +17,7 @@ from backend.models import LoadedModel
 from backend.models.weights import WeightReader
 from backend.speculative.heads import HeadReader, HeadShape, read_shape
 from backend.speculative.hidden_states import HiddenStates, slots_in
+from backend.speculative.target_parts import Guess, target_guess
 from backend.speculative.tree_building import BRANCHES, TreeBudget, product_tree
 from backend.types import Draft, Sequence
 
@@ -38,20 +39,20 @@ class MedusaNetwork:
     output: Tensor  # [heads, D, D] as well
     target_norm: RMSNorm
     head: Linear  # the target's
+    guess: Guess  # by the target's head
 
     @property
     def num_heads(self) -> int:
         """Tokens that can be proposed."""
         return self.output.shape[0]
 
-    def logits(self, states: Tensor, num_heads: int) -> Tensor:
-        """Residual streams [B, D] → [num_heads, B, vocabulary]."""
+    def predicted(self, states: Tensor, num_heads: int) -> Tensor:
+        """Residual streams [B, D] → what each head makes of them, [num_heads, B, D]."""
         hidden = self.target_norm(states)
         x = hidden.expand(num_heads, *hidden.shape)
         for weight, bias in self.blocks:
             x = x + F.silu(torch.baddbmm(bias[:num_heads], x, weight[:num_heads]))
-        x = torch.bmm(x, self.output[:num_heads])
-        return self.head(x.flatten(0, 1)).view(num_heads, len(states), -1)
+        return torch.bmm(x, self.output[:num_heads])
 
 
 def load_medusa(folder: str, model: LoadedModel) -> MedusaNetwork:
@@ -75,6 +76,7 @@ def load_medusa(folder: str, model: LoadedModel) -> MedusaNetwork:
             output=matrices("output"),
             target_norm=model.decoder.final_norm,
             head=model.decoder.head,
+            guess=target_guess(model, head.place, is_normed=True),
         )
 
 
@@ -98,10 +100,13 @@ class MedusaDrafter:
         """See Drafter."""
         slots = [slots_in(sequence, [sequence.num_computed_tokens - 1])[0] for sequence in sequences]
         num_heads = min(max(ks), self._network.num_heads)
-        logits = self._network.logits(self._states.at(slots), num_heads)
+        predicted = self._network.predicted(self._states.at(slots), num_heads)
+        rows = predicted.flatten(0, 1)
         if self._trees is not None:
+            logits = self._network.head(rows).view(num_heads, len(sequences), -1)
             return _trees(logits, ks, self._trees)
-        drafts: list[list[int]] = logits.argmax(dim=-1).mT.tolist()
+        tokens, _ = self._network.guess(rows)
+        drafts: list[list[int]] = tokens.view(num_heads, -1).mT.tolist()
         return [draft[:k] for draft, k in zip(drafts, ks, strict=True)]
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
