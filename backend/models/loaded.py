@@ -33,7 +33,6 @@ class LoadedModel:
     precision: Precision
     decoder: Decoder
     sites: Mapping[str, LinearPart] = field(default_factory=dict)  # what adapters can change, by module name
-    checkpoint: str = ""  # the folder that it was read from
 
     @property
     def device(self) -> torch.device:
@@ -93,7 +92,7 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
         decoder = builder.build()
     if on_progress is not None:
         on_progress(1.0)
-    return LoadedModel(model_config, precision, decoder, builder.sites, config.checkpoint)
+    return LoadedModel(model_config, precision, decoder, builder.sites)
 
 
 def _widest_feed_forward(config: ModelConfig) -> int:

@@ -27,14 +27,22 @@ from backend.speculative.round_layer import Angles, Heads
 MAX_ELEMENTS = 1 << 20
 """Of a matrix: larger ones are worth torch's threads."""
 
+_MOST_ROWS, _MOST_COLUMNS = 16, 2048
+"""Tokens that are computed here at once, and keys that these see in all, over torch's threads. With more
+torch is faster."""
+
 _NO_NORM = np.empty(0, np.float32)
 _UNNORMED = -1.0
 
 
-def compiles(device: torch.device, dtype: torch.dtype, *matrices: Tensor) -> bool:
-    """Whether such matrices are multiplied faster here."""
-    is_fit = device.type == "cpu" and dtype is torch.float32
-    return is_fit and all(matrix.numel() <= MAX_ELEMENTS for matrix in matrices)
+def compiles(device: torch.device, dtype: torch.dtype, *num_elements: int) -> bool:
+    """Whether a few rows are multiplied faster here by matrices with so many elements."""
+    return device.type == "cpu" and dtype is torch.float32 and max(num_elements) <= MAX_ELEMENTS
+
+
+def most_rows() -> int:
+    """Of those that are faster here, all of projections, heads and feed-forward parts."""
+    return max(1, _MOST_ROWS // torch.get_num_threads())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +95,14 @@ class CompiledAttention:
             num_queries=heads.num_heads,
             floor=np.float32(_UNNORMED if head_eps is None else size * head_eps),
         )
+        self._most_columns = _MOST_COLUMNS // torch.get_num_threads()
         angles = Angles(torch.ones(1, 1, size), torch.ones(1, 1, size))
         memory = torch.zeros(1, 1, 2 * heads.num_kv_heads, size)
         self.attend(torch.zeros(1, matrix.shape[1]), memory, 1, angles, None)
+
+    def serves(self, num_rows: int, end: int) -> bool:
+        """Whether so many rows over so many columns are faster here."""
+        return num_rows * end <= self._most_columns
 
     def attend(self, x: Tensor, memory: Tensor, end: int, angles: Angles, mask: Tensor | None) -> Tensor:
         """x [B, D] over `end` columns of memory [B, C, 2 * kv_heads, head_dim] → what is to be added to x.

@@ -92,7 +92,6 @@ def compile_model(weights: DenseReader, max_model_tokens: int) -> CompiledModel:
     gate_up, gate_up_bias = _stacked([layer.gate_up for layer in layers])
     down, down_bias = _stacked([layer.down for layer in layers])
     head_tiles, head_bias = _stacked([head])
-    head_bias[:, model.vocab_size :] = np.finfo(np.float32).min
     chain = ChainWeights(
         embedding=_array(weights.embedding()),
         final_norm=_array(_gains(head)),

@@ -11,6 +11,7 @@ from backend.errors import CheckpointError
 from backend.models.precision import choose_precision
 from backend.models.registry import FAMILIES
 from backend.models.weights import WeightReader
+from backend.speculative.compiled_rounds import compile_model
 from backend.speculative.dense_weights import DenseReader
 from backend.speculative.draft_network import build_network
 from backend.speculative.draft_rounds import DraftRounds, TorchModel
@@ -51,9 +52,6 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
         precision = choose_precision(config, model, reader.dtype(names.embedding))
         weights = DenseReader(model, names, reader)
         if precision.device.type == "cpu" and _num_elements(model) <= COMPILED_SIZE:
-            # Here, not above: only who drafts with such a model waits for the compiler to be loaded.
-            from backend.speculative.compiled_rounds import compile_model  # noqa: PLC0415
-
             return compile_model(weights, max_model_tokens)
         layout = precision.weights
         if layout == "half" and _num_elements(model) <= _SMALL_MODEL:

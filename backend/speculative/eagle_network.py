@@ -25,9 +25,9 @@ class EagleNetwork:
     """Weights and arithmetic; holds no state of any sequence."""
 
     fused: Tensor  # [vocabulary, D]: what an embedding adds to the layer's input
-    fuse: Few  # what a state adds to it
+    fuse: Few[Tensor]  # what a state adds to it
     attention: RoundAttention
-    closing: Few
+    closing: Few[Tensor]
     rope: Rope
     target_norm: RMSNorm
     head: Linear  # the target's

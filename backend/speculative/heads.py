@@ -21,6 +21,7 @@ from backend.speculative.compiled_layer import (
     CompiledProjection,
     Norm,
     compiles,
+    most_rows,
 )
 from backend.speculative.round_layer import Few, HeadNorm, Heads, Placement, RoundAttention, RoundMLP
 
@@ -109,14 +110,14 @@ class HeadReader:
             return None
         return CompiledAttention(heads, norm, matrix, out, norm.eps)
 
-    def projection(self, norm: Norm, matrix: Tensor) -> Few:
+    def projection(self, norm: Norm, matrix: Tensor) -> Few[Tensor]:
         """`matrix` [N, K] behind a norm."""
         unit = self.place.norm(matrix.shape[1], norm.eps)
         linear = self.place.linear(self.place.behind(unit, norm.gains, [matrix]))
         compiled = CompiledProjection(norm, matrix) if self._compiles(matrix) else None
-        return Few(lambda x: linear(unit(x)), compiled)
+        return Few(lambda x: linear(unit(x)), compiled, most_rows())
 
-    def closing(self, shape: LayerShape, norm: str, last: str) -> Few:
+    def closing(self, shape: LayerShape, norm: str, last: str) -> Few[Tensor]:
         """What follows attention, x → last norm of (x + feed-forward of x), by the norms' names."""
         narrow, wide, eps, place = shape.hidden_size, shape.intermediate_size, shape.rms_norm_eps, self.place
         unit, last_unit = place.norm(narrow, eps), place.norm(narrow, eps)
@@ -128,10 +129,10 @@ class HeadReader:
         compiled = None
         if self._compiles(*gate_up, down):
             compiled = CompiledFeedForward(first, torch.cat(gate_up), down, final)
-        return Few(lambda x: last_unit(x + mlp(x)).mul_(gains), compiled)
+        return Few(lambda x: last_unit(x + mlp(x)).mul_(gains), compiled, most_rows())
 
     def _compiles(self, *matrices: Tensor) -> bool:
-        return compiles(self.place.device, self.place.dtype, *matrices)
+        return compiles(self.place.device, self.place.dtype, *(matrix.numel() for matrix in matrices))
 
     def head_norm(self, eps: float, parts: Sequence[tuple[str, int]], head_dim: int) -> HeadNorm:
         """One for all heads of `parts`: (name of the weight, heads)."""

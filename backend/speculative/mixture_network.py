@@ -84,7 +84,7 @@ class CrossAttention:
 
     def __call__(self, x: Tensor, kv: RoundKV, num_known: int, angles: Angles, mask: Tensor | None) -> Tensor:
         """X [B, D] → what is to be added to it."""
-        if self.one_token is not None:
+        if self.one_token is not None and self.one_token.serves(len(x), num_known):
             return self.one_token.attend(x, kv.data, num_known, self.query_norm.angles(angles), mask)
         queries = self.queries(self.norm(x)).view(len(x), *self.query_norm.gains.shape)
         turn(self.query_norm, queries, angles, out=queries)
@@ -99,7 +99,7 @@ class MixtureNetwork:
     self_attention: RoundAttention
     layer_attention: LayerAttention
     cross: CrossAttention
-    closing: Few
+    closing: Few[Tensor]
     rope: Rope
     target: Decoder
     target_layers: list[TargetLayer]

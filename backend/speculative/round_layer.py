@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +18,7 @@ from backend.kernels.linear import WeightLayout
 from backend.layers.linear import Linear
 from backend.speculative.round_kv import RoundKV
 
-FEW_ROWS = 64
-"""Of so many sequences a drafter computes one token each: more are prompts, and worth torch's threads."""
+Result = TypeVar("Result")
 
 
 class UnitNorm:
@@ -118,6 +117,10 @@ class HeadNorm:
 class OneTokenAttention(Protocol):
     """Computes what RoundAttention does for one token of each sequence, only faster."""
 
+    def serves(self, num_rows: int, end: int) -> bool:
+        """Whether it is faster for so many rows over so many columns."""
+        ...
+
     def attend(self, x: Tensor, memory: Tensor, end: int, angles: Angles, mask: Tensor | None) -> Tensor:
         """x [B, D] over the first `end` columns of a RoundKV's data, the last of them its own."""
         ...
@@ -142,8 +145,9 @@ class RoundAttention:
 
     def __call__(self, x: Tensor, kv: RoundKV, start: int, angles: Angles, mask: Tensor | None) -> Tensor:
         """x [B * n, D] at the columns from `start` on → what is to be added to it."""
-        if self._one_token is not None and len(x) == len(kv.data):
-            return self._one_token.attend(x, kv.data, start + 1, angles, mask)
+        one_token = self._one_token
+        if one_token is not None and len(x) == len(kv.data) and one_token.serves(len(x), start + 1):
+            return one_token.attend(x, kv.data, start + 1, angles, mask)
         return self.mix(self.project(x, angles), kv, start, mask)
 
     def project(self, x: Tensor, angles: Angles) -> Tensor:
@@ -193,18 +197,22 @@ class RoundMLP:
         return self.down(F.silu(gate).mul_(up))
 
 
-class Few:
+class Few(Generic[Result]):
     """A function of rows [B, D], with a faster one for few of them."""
 
-    __slots__ = ("_any", "_few")
+    __slots__ = ("_any", "_few", "_most_rows")
 
     def __init__(
-        self, any_rows: Callable[[Tensor], Tensor], few_rows: Callable[[Tensor], Tensor] | None
+        self,
+        any_rows: Callable[[Tensor], Result],
+        few_rows: Callable[[Tensor], Result] | None,
+        most_rows: int = 0,
     ) -> None:
-        self._any, self._few = any_rows, few_rows
+        """`few_rows`: for at most so many."""
+        self._any, self._few, self._most_rows = any_rows, few_rows, most_rows
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """[B, K] → [B, N]."""
-        if self._few is not None and len(x) <= FEW_ROWS:
+    def __call__(self, x: Tensor) -> Result:
+        """[B, K] → what the function says."""
+        if self._few is not None and len(x) <= self._most_rows:
             return self._few(x)
         return self._any(x)

@@ -16,10 +16,10 @@ from backend.models import LoadedModel
 from backend.models.decoder import DecoderLayer
 from backend.models.registry import FAMILIES
 from backend.models.weights import WeightReader
-from backend.speculative.compiled_layer import CompiledAttention, CompiledHead, Norm, compiles
+from backend.speculative.compiled_layer import CompiledAttention, CompiledHead, Norm, compiles, most_rows
 from backend.speculative.dense_weights import AttentionPart, DenseReader
 from backend.speculative.round_kv import RoundKV
-from backend.speculative.round_layer import Angles, HeadNorm, Heads, Placement, attend
+from backend.speculative.round_layer import Angles, Few, HeadNorm, Heads, Placement, attend
 
 Guess = Callable[[Tensor], tuple[Tensor, Tensor]]
 """States [B, D] → the likeliest token by each, and how likely it is; [B] both."""
@@ -38,7 +38,7 @@ class TargetLayer:
     def __call__(self, x: Tensor, kv: RoundKV, column: int, angles: Angles, mask: Tensor | None) -> Tensor:
         """x [B, D] at `column` → what leaves the layer; `x` changes."""
         layer = self._layer
-        if self._one_token is not None:
+        if self._one_token is not None and self._one_token.serves(len(x), column + 1):
             own = angles if self._head_norm is None else self._head_norm.angles(angles)
             x += self._one_token.attend(x, kv.data, column + 1, own, mask)
         else:
@@ -50,19 +50,18 @@ class TargetLayer:
 def target_guess(model: LoadedModel, place: Placement, *, is_normed: bool) -> Guess:
     """The target's head, behind its last norm unless states were normed before."""
     decoder, config = model.decoder, model.config
-    elements = torch.empty(config.vocab_size, config.hidden_size, device="meta")
-    if compiles(place.device, place.dtype, elements):
-        with WeightReader(model.checkpoint) as reader:
-            head = DenseReader(config, FAMILIES[config.architecture], reader).head()
-            norm = None if is_normed else _norm(model, head.gains)
-            return CompiledHead(norm, head.weights[0])
 
     def by_torch(states: Tensor) -> tuple[Tensor, Tensor]:
         logits = decoder.head(states if is_normed else decoder.final_norm(states))
         likely, tokens = logits.softmax(dim=-1, dtype=torch.float32).max(dim=-1)
         return tokens, likely
 
-    return by_torch
+    if not compiles(place.device, place.dtype, config.vocab_size * config.hidden_size):
+        return by_torch
+    with WeightReader(config.checkpoint) as reader:
+        head = DenseReader(config, FAMILIES[config.architecture], reader).head()
+        norm = None if is_normed else _norm(model, head.gains)
+        return Few(by_torch, CompiledHead(norm, head.weights[0]), most_rows())
 
 
 def _one_token(
@@ -72,10 +71,10 @@ def _one_token(
     config = model.config
     heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim)
     rows = (heads.num_heads + 2 * heads.num_kv_heads) * heads.head_dim
-    elements = torch.empty(rows, config.hidden_size, device="meta")
-    if config.qkv_bias or config.o_bias or not compiles(place.device, place.dtype, elements):
+    is_small = compiles(place.device, place.dtype, rows * config.hidden_size)
+    if config.qkv_bias or config.o_bias or not is_small:
         return None, None
-    with WeightReader(model.checkpoint) as reader:
+    with WeightReader(config.checkpoint) as reader:
         part: AttentionPart = DenseReader(config, FAMILIES[config.architecture], reader).attention(number)
         head_norm, head_eps = None, None
         if part.head_gains is not None:

@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 class ChainWeights(NamedTuple):
     """A decoder of L layers: contiguous, matrices in tiles, all else in float32.
 
-    Biases are as long as the matrices' tiles have columns, the head's so low there that no token is chosen.
+    Biases are as long as the matrices' tiles have columns.
     """
 
     embedding: Floats  # [vocabulary, D]

@@ -88,10 +88,11 @@ def _attend(query, memory, head, pages, num_seen, scores, mixed):
         total += scores[place]
     mixed[:] = _ZERO
     for place in range(_U(num_seen)):
-        value = _token(pages, place) * _U(2) * step + step + first
-        weight = scores[place] / total
-        for k in range(size):
-            mixed[k] += weight * flat[value + k]
+        if scores[place] > _ZERO:
+            value = _token(pages, place) * _U(2) * step + step + first
+            weight = scores[place] / total
+            for k in range(size):
+                mixed[k] += weight * flat[value + k]
 
 
 @inner
@@ -223,7 +224,7 @@ def _append(weights, x, number, least_reached, chains, going, positions):
     num_going = 0
     for row in range(x.shape[0]):
         sequence = going[row]
-        best, likely = _choose(logits[row])
+        best, likely = _choose(logits[row, : weights.embedding.shape[0]])
         tokens[sequence, number], lengths[sequence] = best, number + 1
         reached[sequence] *= likely
         if reached[sequence] >= least_reached:

@@ -25,7 +25,7 @@ _attend, _feed_forward, _likeliest, _project = (
     for each in (kernel.attend, kernel.feed_forward, kernel.likeliest, kernel.project)
 )
 _NOTHING_HIDDEN = np.empty((0, 0), np.float32)
-_HIDDEN = np.float32(-1e30)
+_HIDDEN = np.float32(-1)
 
 
 class ProjectionWeights(NamedTuple):
@@ -77,12 +77,12 @@ def attend(
 
     `angles`: cosines and signed sines [B, 1 or heads that turn, head_dim], norms' weights in them. `memory`
     [B, C, 2 * kv_heads, head_dim]: its first `end` columns are seen; where x has keys and values, they
-    go to the last of these. `mask` [B or 1, 1, 1, end] is added to scores.
+    go to the last of these. `mask` [B or 1, 1, 1, end]: 0 or -inf.
     """
     y = torch.empty_like(x)
     hidden = _NOTHING_HIDDEN
     if mask is not None:
-        hidden = np.maximum(mask[:, 0, 0].numpy(), _HIDDEN)  # finite, and contiguous
+        hidden = np.maximum(mask[:, 0, 0].numpy(), _HIDDEN)  # finite: the compiler relies on that; contiguous
     cos, signed_sin = angles
     _attend(weights, x.numpy(), cos.numpy(), signed_sin.numpy(), memory.numpy(), end, hidden, y.numpy())
     return y

@@ -10,7 +10,7 @@ from backend.kernels.tiles import multiply
 
 _U = np.uint64
 _ZERO, _ONE = np.float32(0), np.float32(1)
-_LOWEST = np.finfo(np.float32).min
+_LOWEST = np.float32(-1e30)  # of scores: finite as well when another one is taken from it
 
 
 @inner
@@ -63,20 +63,22 @@ def _rotate(head, cos, signed_sin, floor):
 
 @inner
 def _attend(query, keys_values, head, hidden, scale, scores, mixed):
-    """One query over columns [end, 2 * kv_heads, head_dim]; `hidden` is added to their scores."""
+    """One query over columns [end, 2 * kv_heads, head_dim]; those with `hidden` < 0 are not seen."""
     size, end = _U(query.shape[0]), _U(scores.shape[0])
     step = _U(keys_values.shape[1]) * size
     flat = keys_values.reshape(-1)
     key, value = _U(head) * size, _U(head) * size + step // _U(2)
     top = _LOWEST
     for place in range(end):
+        if hidden.shape[0] > 0 and hidden[place] < _ZERO:
+            scores[place] = _LOWEST
+            key += step
+            continue
         score = _ZERO
         for k in range(size):
             score += query[k] * flat[key + k]
         key += step
         score *= scale
-        if hidden.shape[0] > 0:
-            score += hidden[place]
         scores[place] = score
         top = max(top, score)
     total = _ZERO
@@ -85,9 +87,10 @@ def _attend(query, keys_values, head, hidden, scale, scores, mixed):
         total += scores[place]
     mixed[:] = _ZERO
     for place in range(end):
-        weight = scores[place] / total
-        for k in range(size):
-            mixed[k] += weight * flat[value + k]
+        if scores[place] > _ZERO:
+            weight = scores[place] / total
+            for k in range(size):
+                mixed[k] += weight * flat[value + k]
         value += step
 
 
@@ -96,7 +99,7 @@ def attend(weights, x, cos, signed_sin, memory, end, hidden, y):
     """y [B, D] = attention of norm(x) over the first `end` columns of memory [B, C, 2 * kv_heads, head_dim].
 
     Where the matrix gives keys and values as well, they are written to the last of these columns before.
-    cos and signed_sin [B, 1 or heads that turn, head_dim]; hidden [0 or 1 or B, end] is added to scores.
+    cos and signed_sin [B, 1 or heads that turn, head_dim]; hidden [0 or 1 or B, end] < 0: not seen.
     """
     count, num_kv, size = x.shape[0], memory.shape[2] // 2, memory.shape[3]
     num_queries = weights.num_queries

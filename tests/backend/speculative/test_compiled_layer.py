@@ -17,6 +17,7 @@ from backend.speculative.compiled_layer import (
     CompiledProjection,
     Norm,
     compiles,
+    most_rows,
 )
 from backend.speculative.round_layer import Angles, Few, Heads
 
@@ -25,17 +26,26 @@ NORM = Norm(torch.ones(16), 1e-6)
 
 
 def test_compiles_small_matrices_of_a_cpu_in_float32() -> None:
-    small, large = torch.empty(4, 4), torch.empty(MAX_ELEMENTS + 1, 1, device="meta")
-    assert compiles(CPU, torch.float32, small, small)
-    assert not compiles(CPU, torch.float32, small, large)
-    assert not compiles(CPU, torch.bfloat16, small)
-    assert not compiles(torch.device("cuda"), torch.float32, small)
+    assert compiles(CPU, torch.float32, 16, MAX_ELEMENTS)
+    assert not compiles(CPU, torch.float32, 16, MAX_ELEMENTS + 1)
+    assert not compiles(CPU, torch.bfloat16, 16)
+    assert not compiles(torch.device("cuda"), torch.float32, 16)
 
 
 def test_many_rows_are_left_to_torch() -> None:
-    function = Few(lambda x: x + 1, lambda x: x + 2)
-    assert function(torch.zeros(64, 1)).eq(2).all() and function(torch.zeros(65, 1)).eq(1).all()
-    assert Few(lambda x: x + 1, None)(torch.zeros(1, 1)).eq(1).all()
+    function = Few(lambda x: x + 1, lambda x: x + 2, 3)
+    assert function(torch.zeros(3, 1)).eq(2).all() and function(torch.zeros(4, 1)).eq(1).all()
+    assert Few(lambda x: x + 1, None, 3)(torch.zeros(1, 1)).eq(1).all()
+
+
+@pytest.mark.parametrize(("num_threads", "rows", "columns"), [(1, 16, 2048), (4, 4, 512), (64, 1, 32)])
+def test_what_is_much_depends_on_torchs_threads(
+    num_threads: int, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    assert most_rows() == rows
+    part = CompiledAttention(HEADS, NORM, torch.ones(48, 16), torch.ones(16, 16), 1e-6)
+    assert part.serves(2, columns // 2) and not part.serves(2, columns // 2 + 1)
 
 
 def call_attention(part: CompiledAttention) -> None:

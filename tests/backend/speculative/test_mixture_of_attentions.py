@@ -4,6 +4,8 @@ import time
 
 import msgspec
 import pytest
+import torch
+from torch import Tensor
 
 from backend.speculative.following import Following
 from backend.speculative.mixture_of_attentions import MixtureDrafter
@@ -122,6 +124,27 @@ def test_after_a_rest_between_two_steps_drafts_come_back_with_the_next_page(pair
         assert pages[0] < pages[-1]
         assert [bool(said.draft) for said in own] == [page > pages[0] for page in pages]
     pair.check([said for said in recording.said if said.request_id in ("2", "3")], 10)
+
+
+def test_a_chain_goes_on_while_all_of_it_is_likely(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token's likelihood counts with those before it: chains end, and neither at once nor all alike."""
+    said: list[float] = []
+    monkeypatch.setattr("backend.speculative.mixture_of_attentions.LEAST_REACHED", 0.3)
+    engine, recording = new_engine(pair.model, pair.name, pair.folder)
+    assert recording is not None and isinstance(recording.inner, MixtureDrafter)
+    network = recording.inner._network
+
+    def half_sure(states: Tensor) -> tuple[Tensor, Tensor]:
+        tokens, likely = guess(states)
+        said.append(0.6)
+        return tokens, torch.full_like(likely, 0.6)
+
+    guess = network.guess
+    object.__setattr__(network, "guess", half_sure)
+    texts(engine, requests())
+    drafts = [each for each in recording.said if each.draft and each.k > 3]
+    assert said and len(drafts) > 5
+    assert {len(each.draft) for each in drafts} == {3}, "0.6 and 0.36 are enough, 0.216 is not"
 
 
 def test_a_chain_ends_where_the_head_is_not_sure(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,9 @@ def test_attend(count: int, has_own: bool, norms_heads: bool, mask_rows: str) ->
     matrix, out = weight(num_heads * SIZE, WIDTH), weight(WIDTH, QUERIES * SIZE)
     memory = torch.randn(count, columns, 2 * KV_HEADS, SIZE)
     memory[:, end:] = torch.nan  # not to be looked at
+    if mask_rows != "none":
+        memory[:, 2:5, :KV_HEADS] = 1e33  # what lies there is anybody's
+        memory[:, 2:5, KV_HEADS:] = 1e36
     mask = None
     if mask_rows != "none":
         mask = torch.zeros(count if mask_rows == "all" else 1, 1, 1, end)
