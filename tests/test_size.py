@@ -39,9 +39,7 @@ def nesting(node: ast.AST, depth: int = 0) -> int:
 
 
 def is_kernel(function: Function) -> bool:
-    """Numba and Triton take no bundles of arguments."""
-    names = [ast.unparse(decorator) for decorator in function.decorator_list]
-    return any("jit" in name or name == "intrinsic" for name in names)
+    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
 def function_faults(function: Function) -> Iterator[str]:

@@ -54,9 +54,9 @@ class Norm:
 
 
 class CompiledProjection:
-    """A matrix, maybe behind a norm."""
+    """A matrix behind a norm."""
 
-    def __init__(self, norm: Norm | None, matrix: Tensor) -> None:
+    def __init__(self, norm: Norm, matrix: Tensor) -> None:
         """`matrix` [N, K]."""
         self._weights = ProjectionWeights(*_norm(norm), in_tiles([matrix]))
         self._num_columns = len(matrix)
@@ -113,10 +113,10 @@ class CompiledAttention:
 
 
 class CompiledFeedForward:
-    """down(silu(gate(x)) · up(x)) behind a norm; with a last norm, that of x + it."""
+    """What follows attention: the last norm of x + down(silu(gate) · up) of normed x."""
 
-    def __init__(self, norm: Norm, gate_up: Tensor, down: Tensor, last: Norm | None = None) -> None:
-        assert last is None or last.eps == norm.eps
+    def __init__(self, norm: Norm, gate_up: Tensor, down: Tensor, last: Norm) -> None:
+        assert last.eps == norm.eps
         last_norm, _ = _norm(last)
         self._weights = FeedForwardWeights(*_norm(norm), in_tiles([gate_up]), in_tiles([down]), last_norm)
         self(torch.zeros(1, len(down)))

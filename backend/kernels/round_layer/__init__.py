@@ -55,7 +55,7 @@ class FeedForwardWeights(NamedTuple):
     eps: np.float32
     gate_up: TiledWeights  # [2 * M, D]
     down: TiledWeights  # [D, M]
-    last_norm: Floats  # [D], or [0]: of the sum of input and output, which then is the result
+    last_norm: Floats  # [D], of the sum with what came in
 
 
 def project(weights: ProjectionWeights, x: Tensor, num_columns: int) -> Tensor:
@@ -89,7 +89,7 @@ def attend(
 
 
 def feed_forward(weights: FeedForwardWeights, x: Tensor) -> Tensor:
-    """X [B, D] → what is to be added to it; with a last norm, the norm of the sum."""
+    """X [B, D] → the last norm of x and what is added to it."""
     y = torch.empty_like(x)
     _feed_forward(weights, x.numpy(), y.numpy())
     return y

@@ -22,30 +22,30 @@ _NARROW_BITS = ir.VectorType(ir.IntType(16), TILE_COLUMNS)
 def multiply(matrix, begin, shape, x, y, count):
     """y [count, columns] += x [count, rows] · the matrix of this shape, in tiles from matrix[begin] on."""
     rows, columns, count = _U(shape[0]), _U(shape[1]), _U(count)
+    sizes = (rows, columns)
     in_fours = count - count % _FOUR if _HAS_MANY_REGISTERS else _U(0)
     in_pairs = count - count % _TWO
     for column in range(_U(0), columns, _U(TILE_COLUMNS)):
         tile = _U(begin) + column * rows
         for i in range(_U(0), in_fours, _FOUR):
-            _add_four(matrix, tile, rows, x, i * rows, y, i * columns + column, columns)
+            _add_four(matrix, tile, sizes, x, i * rows, y, i * columns + column)
         for i in range(in_fours, in_pairs, _TWO):
-            _add_two(matrix, tile, rows, x, i * rows, y, i * columns + column, columns)
+            _add_two(matrix, tile, sizes, x, i * rows, y, i * columns + column)
         for i in range(in_pairs, count):
-            _add_one(matrix, tile, rows, x, i * rows, y, i * columns + column, columns)
+            _add_one(matrix, tile, sizes, x, i * rows, y, i * columns + column)
 
 
 def _adder(count):
     """For so many rows of x, from x[source] on: y[target:] += Σ x[source + r] · tile[r], r < rows.
 
-    Rows of y are `columns` apart.
+    `sizes`: rows and columns of the matrix, and so how far apart the rows of x and of y are.
     """
 
     @intrinsic
-    def add(typing, matrix, tile, rows, x, source, y, target, columns):
+    def add(typing, matrix, tile, sizes, x, source, y, target):
         def generate(context, builder, signature, arguments):
-            matrix, tile, rows, x, source, y, target, columns = _opened(
-                context, builder, signature, arguments
-            )
+            matrix, tile, sizes, x, source, y, target = _opened(context, builder, signature, arguments)
+            rows, columns = cgutils.unpack_tuple(builder, sizes, 2)
             sources, targets = [source], [target]
             for _ in range(count - 1):
                 sources.append(builder.add(sources[-1], rows))
@@ -53,7 +53,7 @@ def _adder(count):
             _add_products(builder, (matrix, tile, rows), x, sources, y, targets)
             return context.get_dummy_value()
 
-        return types.void(matrix, tile, rows, x, source, y, target, columns), generate
+        return types.void(matrix, tile, sizes, x, source, y, target), generate
 
     return add
 

@@ -20,10 +20,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return make_pair(tmp_path_factory.mktemp("target"), "medusa")
 
 
-@pytest.mark.parametrize("way", ["compiled", "torch"])
-def test_says_what_the_reference_says(pair: Pair, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if way == "torch":
-        monkeypatch.setattr("backend.speculative.target_parts.compiles", lambda *_: False)
+def test_says_what_the_reference_says(pair: Pair) -> None:
     say_what_the_reference_says(pair)
 
 

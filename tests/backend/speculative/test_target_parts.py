@@ -1,4 +1,7 @@
-"""Heads draft the same by compiled parts of any kind of target as by torch."""
+"""Heads draft the same by compiled parts of any kind of target as by torch.
+
+That the compiled ones are right is for the test of each head to say.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def drafted(pair: Pair) -> list[Said]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("drafter", ["eagle", "mixture_of_attentions"])
+@pytest.mark.parametrize("drafter", ["eagle", "medusa", "mixture_of_attentions"])
 def test_both_ways_draft_the_same(
     tmp_path: Path, drafter: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
