@@ -182,6 +182,8 @@ class Engine:
 
     def _propose(self) -> dict[Sequence, Draft]:
         scheduler = self.scheduler
+        if self.speculator.sleeps_through():
+            return {}
         return self.speculator.propose(scheduler.num_running, has_prompts=scheduler.has_prompts)
 
     def _step(self) -> list[StepOutput]:

@@ -12,6 +12,7 @@ A drafter may give less than it is asked for: what it is asked for is what is ju
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -130,11 +131,13 @@ class StepCosts:
         points = self._known(num_sequences)
         return max(2.0 * points[-1][0], num_sequences) if points else max(4.0, num_sequences)
 
-    def wants_plain(self, num_sequences: int) -> bool:
-        """True when the next step should have no drafts, to measure what that takes."""
+    def plain_steps_wanted(self, num_sequences: int) -> int:
+        """So many of the next steps should have no drafts, to measure what that takes."""
         size = _size(num_sequences)
-        is_known = self._num_plain.get(size, 0) >= _FIRST_PLAIN_STEPS
-        return not is_known or self._since_plain[size] >= _MEASURE_EVERY_STEPS
+        missing = _FIRST_PLAIN_STEPS - self._num_plain.get(size, 0)
+        if missing <= 0:
+            return int(self._since_plain[size] >= _MEASURE_EVERY_STEPS)
+        return missing
 
     def curve(self, num_sequences: int) -> CostCurve:
         """What is known of steps with so many sequences."""
@@ -176,9 +179,9 @@ class Balance:
         self._next_rest_steps = _SHORT_REST_STEPS
 
     @property
-    def is_resting(self) -> bool:
-        """Whether drafts have not paid of late."""
-        return self._rest_steps > 0
+    def rest_steps(self) -> int:
+        """So many steps are to be without drafts, for they have not paid of late."""
+        return self._rest_steps
 
     @property
     def is_on_trial(self) -> bool:
@@ -187,10 +190,14 @@ class Balance:
 
     def observe_plain(self, time_s: float) -> None:
         """A step without drafts."""
-        self._rest_steps = max(0, self._rest_steps - 1)
         old = self._plain_s
         self._plain_s = old + _RISE * (min(time_s, 1.5 * old) - old) if old else time_s
-        self._idle_steps += 1
+        self.pass_by(1)
+
+    def pass_by(self, num_steps: int) -> None:
+        """So many steps without drafts."""
+        self._rest_steps = max(0, self._rest_steps - num_steps)
+        self._idle_steps += num_steps
         if self._idle_steps >= self._next_rest_steps and not self.is_on_trial:
             self._begin_trial()
 
@@ -237,13 +244,11 @@ class LengthPolicy:
         if not acceptances:
             return []
         num_sequences = max(num_running, len(limits))
-        likely = survivals(acceptances, limits)
-        promise = 1.0 + float(likely.sum()) / num_sequences
-        ks = [0] * len(limits)
-        if promise >= self._least_gain(num_sequences) and not self._must_be_plain(num_sequences):
-            ks = self._best(likely, sizes(acceptances, max(limits)), num_sequences)
-        else:
+        if self.plain_steps(num_sequences):
             self._is_drafting = False
+            ks = [0] * len(limits)
+        else:
+            ks = self._worthwhile(acceptances, limits, num_sequences)
         if not all(ks):
             cost = self.costs.curve(num_sequences).at(num_sequences) - 1.0
             share = _REST / max(cost, _LEAST_TRIAL_COST)
@@ -251,6 +256,18 @@ class LengthPolicy:
                 if k == 0:
                     acceptance.rest(share)
         return ks
+
+    def plain_steps(self, num_sequences: int) -> int:
+        """So many steps are to be without drafts for sure: to be measured, or because drafts do not pay."""
+        balance = self._balances.get(_size(num_sequences))
+        resting = 0 if balance is None else balance.rest_steps
+        return max(self.costs.plain_steps_wanted(num_sequences), resting)
+
+    def pass_by(self, num_sequences: int, num_steps: int) -> None:
+        """So many steps without drafts went by that nobody measured."""
+        balance = self._balances.get(_size(num_sequences))
+        if balance is not None:
+            balance.pass_by(num_steps)
 
     def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> float:
         """A step that only decoded has taken so long, and kept so many of its draft tokens.
@@ -269,10 +286,12 @@ class LengthPolicy:
             return _TRIAL_GAIN
         return _STOP_GAIN if self._is_drafting else _START_GAIN
 
-    def _must_be_plain(self, num_sequences: int) -> bool:
-        """Drafts are being measured against steps without, or have not paid."""
-        balance = self._balances.get(_size(num_sequences))
-        return self.costs.wants_plain(num_sequences) or (balance is not None and balance.is_resting)
+    def _worthwhile(self, acceptances: list[Acceptance], limits: list[int], num_sequences: int) -> list[int]:
+        likely = survivals(acceptances, limits)
+        if 1.0 + float(likely.sum()) / num_sequences < self._least_gain(num_sequences):
+            self._is_drafting = False
+            return [0] * len(limits)
+        return self._best(likely, sizes(acceptances, max(limits)), num_sequences)
 
     def _best(self, likely: Floats, num_tokens: Floats, num_sequences: int) -> list[int]:
         """`likely` [n, places] falls along each row, so that a threshold leaves the first places of it."""
@@ -304,6 +323,7 @@ def _at(sums: Floats, lengths: Ints) -> Floats:
     return found
 
 
+@functools.cache
 def _size(count: int) -> int:
     """Which order of magnitude: half a power of two each."""
     return int(2 * math.log2(count) + 1e-9) if count > 0 else 0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 logger = logging.getLogger(__name__)
 
@@ -27,16 +26,39 @@ class Rests:
     @property
     def names(self) -> set[str]:
         """Those that failed not long ago."""
+        if not self._until:
+            return set()
         return {name for name, step in self._until.items() if self._step < step}
 
-    @contextmanager
-    def attempt(self, name: str) -> Iterator[None]:
+    def attempt(self, name: str) -> Attempt:
         """What `name` does inside may fail: that is logged, goes no further, and it rests from now on."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, the output does not need what was to come
-            steps = self._next_steps.get(name, FIRST_REST_STEPS)
-            self._until[name] = self._step + steps
-            self._next_steps[name] = min(2 * steps, LONGEST_REST_STEPS)
-            kind = type(error).__name__
-            logger.error("%s failed (%s): left alone for %d steps", name, kind, steps, exc_info=error)
+        return Attempt(self, name)
+
+    def add(self, name: str, error: Exception) -> None:
+        """It has just failed."""
+        steps = self._next_steps.get(name, FIRST_REST_STEPS)
+        self._until[name] = self._step + steps
+        self._next_steps[name] = min(2 * steps, LONGEST_REST_STEPS)
+        kind = type(error).__name__
+        logger.error("%s failed (%s): left alone for %d steps", name, kind, steps, exc_info=error)
+
+
+class Attempt:
+    """A context of Rests. Every step has some: a class of its own takes a third of a generator's time."""
+
+    __slots__ = ("_name", "_rests")
+
+    def __init__(self, rests: Rests, name: str) -> None:
+        self._rests, self._name = rests, name
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Whatever exception it was, the output does not need what was to come."""
+        if not isinstance(error, Exception):
+            return False
+        self._rests.add(self._name, error)
+        return True

@@ -22,6 +22,12 @@ PREDICTION_TOKENS = 24
 FIRST_PAUSE_STEPS, LONGEST_PAUSE_STEPS = 3, 7
 """After a step in which no guess was worth verifying, drafters rest for so many; the next time for longer."""
 
+LONGEST_SLEEP_STEPS = 31
+"""The same where the policy says that none will be: not for its whole time, others may come to run."""
+
+MEASURE_ASLEEP_EVERY_STEPS = 4
+"""Of steps in which nobody is asked one is measured: what they take is known, and looking costs time too."""
+
 PATIENCE_STEPS = 6
 MISS_EVERY_STEPS, MISS_AT_LEAST_EVERY_STEPS = 4, 16
 """A sequence for which nobody had a guess so often in a row is asked for at every fourth step only, and the
@@ -77,6 +83,8 @@ class Speculator:
         self._verified: set[str] = set()  # drafters whose drafts the present step held
         self._step = 0
         self._wake_step = 0  # nobody is asked before: asking costs time as well
+        self._wants_times = True  # every step until then is to be measured
+        self._unmeasured = 0  # steps in a row
         self._pause_steps = FIRST_PAUSE_STEPS
         self._is_vain = False  # in this step nobody's guess was worth verifying
         self._only_cheap = False  # in this step drafters that cost something are not asked
@@ -135,19 +143,19 @@ class Speculator:
             if follower.name in found:
                 follower.following.sequences.add(sequence)
 
+    def sleeps_through(self) -> bool:
+        """Whether nobody is to be asked for drafts in the step that begins, which is over with that."""
+        if self._constrained or self._step + 1 >= self._wake_step:
+            return False
+        self._begin_step()
+        return True
+
     def propose(self, num_running: int, *, has_prompts: bool = False) -> dict[Sequence, Draft]:
         """Drafts for the sequences that decode next, mostly fewer than these.
 
         Beside prompts nobody sees what drafts cost: drafters that are not cheap are not asked then.
         """
-        self._step += 1
-        self._rests.begin_step()
-        # Not when a step is measured: those with prompts never are.
-        self._accepted = 0
-        self._verified.clear()
-        if self._config.adaptive:
-            for follower in self._followers:
-                follower.following.begin_step()
+        self._begin_step()
         is_full = self._step >= self._wake_step
         if not (is_full or self._constrained):
             return {}
@@ -168,18 +176,33 @@ class Speculator:
             elif speculation.is_cheap or not self._only_cheap:
                 speculation.sleep(self._step)
         if is_full:
-            self._plan_next(bool(drafts))
+            self._plan_next(bool(drafts), num_running)
         return drafts
 
-    def _plan_next(self, has_drafts: bool) -> None:
+    def _begin_step(self) -> None:
+        self._step += 1
+        self._rests.begin_step()
+        # Not when a step is measured: those with prompts never are.
+        self._accepted = 0
+        self._verified.clear()
+        if self._config.adaptive:
+            for follower in self._followers:
+                follower.following.begin_step()
+
+    def _plan_next(self, has_drafts: bool, num_running: int) -> None:
         """After everybody was asked: when to ask again."""
         self._wake_step = 0
         if has_drafts:
             self._pause_steps = FIRST_PAUSE_STEPS
             return
         if self._is_vain:
-            self._wake_step = self._step + 1 + self._pause_steps
-            self._pause_steps = min(2 * self._pause_steps + 1, LONGEST_PAUSE_STEPS)
+            self._wants_times = self.policy.costs.plain_steps_wanted(num_running) > 0
+            sleep = min(self.policy.plain_steps(num_running), LONGEST_SLEEP_STEPS)
+            if sleep:
+                self._wake_step = self._step + sleep
+            else:
+                self._wake_step = self._step + 1 + self._pause_steps
+                self._pause_steps = min(2 * self._pause_steps + 1, LONGEST_PAUSE_STEPS)
         first_awake = min((s.wake_step for s in self._active.values()), default=0)
         self._wake_step = max(self._wake_step, first_awake)
 
@@ -235,6 +258,12 @@ class Speculator:
 
     def measure(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
         """A step that only decoded has taken so long."""
+        if self._step < self._wake_step and not (self._wants_times or num_drafts):
+            self._unmeasured += 1
+            if self._unmeasured < MEASURE_ASLEEP_EVERY_STEPS:
+                return
+            self.policy.pass_by(num_sequences, self._unmeasured - 1)
+        self._unmeasured = 0
         time_s -= sum(follower.following.step_s for follower in self._followers)
         self.policy.costs.observe(num_sequences, num_drafts, time_s)
         saved_s = self.policy.judge(num_sequences, num_drafts, self._accepted, time_s)

@@ -80,9 +80,9 @@ def test_costs_between_and_beyond_what_was_measured() -> None:
         costs.observe(2, 4, 0.2)
     assert list(map(costs.curve(2).at, [0, 2, 4, 8])) == pytest.approx([1.0, 1.75, 2.0, 2.8])
     for _ in range(94):
-        assert not costs.wants_plain(2)
+        assert not costs.plain_steps_wanted(2)
         costs.observe(2, 4, 0.2)
-    assert costs.wants_plain(2)
+    assert costs.plain_steps_wanted(2) == 1
 
 
 def test_what_few_drafts_once_took_does_not_make_more_of_them_dear() -> None:
@@ -149,7 +149,7 @@ def test_a_balance_forgets_a_hiccup() -> None:
         balance.observe_plain(PLAIN_S)
     for step in range(60):
         balance.observe(1.5, PLAIN_S * (40.0 if step % 20 == 7 else 1.2))
-        assert not balance.is_resting
+        assert not balance.rest_steps
 
 
 def of_trees(width: int, rate: float) -> Acceptance:

@@ -5,12 +5,13 @@ import pytest
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
 from backend.speculative.acceptance import Acceptance
-from backend.speculative.adaptive import LengthPolicy
+from backend.speculative.adaptive import Balance, LengthPolicy
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import (
     FIRST_PAUSE_STEPS,
     LONGEST_PAUSE_STEPS,
+    MEASURE_ASLEEP_EVERY_STEPS,
     MISS_AT_LEAST_EVERY_STEPS,
     MISS_EVERY_STEPS,
     PATIENCE_STEPS,
@@ -88,8 +89,7 @@ def test_drafters_rest_while_nothing_is_worth_it_and_wake_for_a_new_request() ->
     for _ in range(3):
         assert speculator.propose(1) == {}, "what a plain step takes is not known"
         speculator.measure(1, 0, 0.01)
-    answers = [bool(speculator.propose(1)) for _ in range(FIRST_PAUSE_STEPS)]
-    assert answers == [False, True, True]
+    assert [bool(speculator.propose(1)) for _ in range(3)] == [True, True, True]
     speculator._wake_step = 1000
     assert not speculator.propose(1)
     sequence.status = SequenceStatus.WAITING
@@ -114,6 +114,9 @@ class NothingIsWorthIt(LengthPolicy):
 
     def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
         return [0] * len(limits)
+
+    def plain_steps(self, num_sequences: int) -> int:
+        return 0
 
 
 def counted(policy: LengthPolicy | None = None) -> tuple[Speculator, list[int]]:
@@ -165,6 +168,43 @@ def test_pauses_grow_while_no_guess_is_worth_verifying() -> None:
         steps += [step] * (len(asked) - before)
     assert steps[1] - steps[0] == FIRST_PAUSE_STEPS + 1
     assert steps[-1] - steps[-2] == LONGEST_PAUSE_STEPS + 1
+
+
+def test_while_drafts_rest_hardly_anybody_is_asked_and_few_steps_are_measured() -> None:
+    measured: list[int] = []
+
+    class Measures(LengthPolicy):
+        def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> float:
+            measured.append(num_drafts)
+            return super().judge(num_sequences, num_drafts, num_accepted, time_s)
+
+    speculator, asked = counted(Measures())
+    sequence = running(LOOP, [1, 2])
+    speculator.add(sequence)
+
+    def steps(until_drafts: bool) -> int:
+        for count in range(200):
+            drafts = {} if speculator.sleeps_through() else speculator.propose(1)
+            num_drafts = len(drafts.get(sequence, []))
+            if num_drafts:
+                speculator.observe(sequence, num_drafts, 0)
+            speculator.measure(1, num_drafts, 0.03 if num_drafts else 0.01)
+            if bool(num_drafts) == until_drafts:
+                return count
+            sequence.tokens.append(LOOP[len(sequence.tokens) % 4])
+            sequence.num_computed_tokens += 1
+        raise AssertionError("no such step")
+
+    assert steps(until_drafts=True) == 3 == len(measured) - 1, "first what steps take without drafts"
+    speculator.policy._balances[0] = balance = Balance()
+    balance.observe_plain(0.01)
+    for _ in range(8):
+        balance.observe(1.0, 0.03)
+    assert balance.rest_steps == 48
+    asked.clear()
+    measured.clear()
+    assert 48 <= steps(until_drafts=True) <= 48 + MEASURE_ASLEEP_EVERY_STEPS
+    assert len(asked) <= 3 and len(measured) <= 48 / MEASURE_ASLEEP_EVERY_STEPS + 4
 
 
 def test_guesses_that_nobody_verifies_are_still_judged() -> None:
