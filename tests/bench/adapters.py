@@ -11,7 +11,10 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
@@ -36,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sequences", type=int, default=32)
     parser.add_argument("--adapters", type=int, default=8)
     parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument(
+        "--dtype",
+        default="bfloat16",
+        choices=["bfloat16", "float32"],
+        help="of adapters",
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=20, help="per round and case")
     parser.add_argument("--slots-only", action="store_true", help="only 200 adapters in 8 slots, once")
@@ -50,7 +59,8 @@ def run(arguments: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             if not arguments.slots_only:
                 rows = _compare(config, model, Path(scratch), arguments)
-                title = f"adapters · {name} · {arguments.sequences} sequences, rank {arguments.rank}"
+                what = f"rank {arguments.rank} in {arguments.dtype}"
+                title = f"adapters · {name} · {arguments.sequences} sequences, {what}"
                 report.show(f"{title}, medians of {arguments.rounds} rounds", rows, arguments.json)
             if name == "pico-small":
                 row = _many(config, model, Path(scratch))
@@ -61,7 +71,8 @@ def _compare(
     config: EngineConfig, model: LoadedModel, scratch: Path, arguments: argparse.Namespace
 ) -> list[report.Row]:
     store = AdapterStore(model.sites, AdapterLimits(num_slots=8), model.dtype, model.device)
-    digests = _load(store, model, scratch, arguments.adapters, arguments.rank)
+    shape = Recipe(rank=arguments.rank, dtype=getattr(torch, arguments.dtype))
+    digests = _load(store, model, scratch, arguments.adapters, shape)
     half = ["", *digests[: arguments.adapters // 2]]
     adapters: dict[str, Sequence[str]] = {
         "base, no adapters configured": [""],
@@ -101,7 +112,7 @@ def _compare(
 def _many(config: EngineConfig, model: LoadedModel, scratch: Path) -> report.Row:
     """200 adapters, two requests for each, all queued at once."""
     store = AdapterStore(model.sites, AdapterLimits(num_slots=8), model.dtype, model.device)
-    digests = _load(store, model, scratch / "many", 200, rank=4)
+    digests = _load(store, model, scratch / "many", 200, Recipe(rank=4))
     engine = new_engine(config, model, store, 32, max_queue=512)
     for i in range(400):
         engine.add(new_request(i, digests[i % 200], 16))
@@ -119,8 +130,8 @@ def _many(config: EngineConfig, model: LoadedModel, scratch: Path) -> report.Row
     }
 
 
-def _load(store: AdapterStore, model: LoadedModel, folder: Path, count: int, rank: int) -> list[str]:
-    recipes = [Recipe(rank=rank, ends=PROJECTIONS, seed=i, size=0.01) for i in range(count)]
+def _load(store: AdapterStore, model: LoadedModel, folder: Path, count: int, shape: Recipe) -> list[str]:
+    recipes = [replace(shape, ends=PROJECTIONS, seed=i, size=0.01) for i in range(count)]
     return [
         store.load_now(f"a{i}", write_adapter(folder / f"a{i}", model, recipe)).digest
         for i, recipe in enumerate(recipes)

@@ -1,7 +1,7 @@
 """Low-rank adapters on a linear layer: y[t] += up[slot[t]]ᵀ (down[slot[t]] x[t]), for rows with an adapter.
 
 x [T, K], y [T, N], slots of down [P·R, K] and up [P·R, N] for P stacked parts; in place. Bound: memory, each
-active slot is read once. Reference: reference.py, a CPU's path for many rows and for 16 bits; loop.py for a
+active slot is read once. Reference: reference.py, a CPU's path for many rows and for 16 bits; loop for a
 step's few in float32; kernel.py needs Triton and a GPU.
 """
 
@@ -26,12 +26,15 @@ def warm_up(dtype: torch.dtype, device: torch.device) -> None:
     if device.type == "cpu" and dtype is torch.float32:
         weights = SlotWeights(1, 1, [1], 1, torch.empty(0))
         rows = AdapterRows(np.zeros(1, dtype=np.int64), device)
-        add_adapters(torch.zeros(1, 1), torch.zeros(1, 1), weights, rows)
+        for value in (1.0, 0.1):  # one that bfloat16 holds, and one that it does not
+            weights.put(0, {0: (torch.full((1, 1), value), torch.ones(1, 1))})
+            add_adapters(torch.zeros(1, 1), torch.zeros(1, 1), weights, rows)
 
 
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
     """Add each row's adapter to `y`; rows without one are not touched."""
-    assert x.shape[0] == y.shape[0] == len(rows.slots)
+    assert x.shape == (len(rows.slots), weights.in_features)
+    assert y.shape == (len(rows.slots), weights.out_features)
     if x.is_cuda:
         # Here, because Triton comes with CUDA builds of torch only.
         from backend.kernels.lora.kernel import add_adapters as add_on_gpu
@@ -42,9 +45,10 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
     if (
         looped is not None
         and rows.num_adapted * looped.row_multiplications <= _MOST_LOOPED
+        and x.dtype is y.dtype is torch.float32
         and x.is_contiguous()
         and y.is_contiguous()
     ):
-        loop.add_rows(y.numpy(), x.numpy(), looped.down, looped.up, rows.slots, looped.ends)
+        loop.add_rows(y.data_ptr(), x.data_ptr(), looped.down, looped.up, rows.slots, looped.ends)
         return
     reference.add_adapters(y, x, weights, rows)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+
+from backend.kernels.lora.loop import LoopWeights
 
 RANK_STEP = 4
 """Room for ranks is made in multiples of this: as many are multiplied together on a CPU."""
@@ -26,17 +27,6 @@ class Part:
     up: Tensor  # [slots, ranks, columns], a view
     ranks: slice  # its low-rank numbers, of those of all parts
     columns: slice  # its outputs
-
-
-class LoopWeights:
-    """The same memory as the compiled loop reads it: float32 on a CPU."""
-
-    __slots__ = ("down", "ends", "row_multiplications", "up")
-
-    def __init__(self, down: NDArray[np.float32], up: NDArray[np.float32], ends: NDArray[np.int64]) -> None:
-        """`ends`: behind the last column of each part."""
-        self.down, self.up, self.ends = down, up, ends
-        self.row_multiplications = down[0].size + up[0].size
 
 
 class SlotWeights:
@@ -63,7 +53,7 @@ class SlotWeights:
             for part, (end, width) in enumerate(zip(ends.tolist(), columns, strict=True))
         ]
         is_looped = like.device.type == "cpu" and like.dtype is torch.float32
-        self.looped = LoopWeights(self.down.numpy(), self.up.numpy(), ends) if is_looped else None
+        self.looped = LoopWeights(num_slots, in_features, columns, self.rank) if is_looped else None
 
     def slots(self, first: int, count: int) -> tuple[Tensor, list[Tensor]]:
         """Of `count` slots: down [count, K, ranks], and up of each part. Views are dear: they are kept."""
@@ -83,11 +73,15 @@ class SlotWeights:
             part, rank = self.parts[number], len(down)
             self.down[slot, part.ranks][:rank] = down
             part.up[slot, :rank] = up
+        if self.looped is not None:
+            self.looped.put(slot, self.down[slot], self.up[slot])
 
     def clear(self, slot: int) -> None:
         """Make `slot` change nothing."""
         self.down[slot].zero_()
         self.up[slot].zero_()
+        if self.looped is not None:
+            self.looped.clear(slot)
 
     def grown(self, rank: int) -> SlotWeights:
         """The same adapters with room for a greater rank."""

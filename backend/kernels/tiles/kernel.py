@@ -13,52 +13,61 @@ _HAS_MANY_REGISTERS = bool(binding.get_host_cpu_features().get("avx512vl"))  # 3
 _U = np.uint64
 _TWO, _FOUR = _U(2), _U(4)
 
-_FLOATS = ir.VectorType(ir.FloatType(), TILE_COLUMNS)
-_BITS = ir.VectorType(ir.IntType(32), TILE_COLUMNS)
-_NARROW_BITS = ir.VectorType(ir.IntType(16), TILE_COLUMNS)
+
+def _adder(count, width):
+    """For so many rows: y[target] += Σ_r x[source + r] · matrix[begin + r · step], `width` columns at once.
+
+    `place`: begin and step; `origin` and `goal`: of x and y the first row, and how far apart rows are.
+    """
+
+    @intrinsic
+    def add(typing, matrix, place, rows, x, origin, y, goal):
+        def generate(context, builder, signature, arguments):
+            matrix, place, rows, x, origin, y, goal = _opened(context, builder, signature, arguments)
+            sources, targets = (_places(builder, each, count) for each in (origin, goal))
+            begin, step = cgutils.unpack_tuple(builder, place, 2)
+            _add_products(builder, (matrix, begin, step, rows, width), x, sources, y, targets)
+            return context.get_dummy_value()
+
+        return types.void(matrix, place, rows, x, origin, y, goal), generate
+
+    return add
+
+
+def adder(width):
+    """A function (matrix, place, rows, x, origin, y, goal, count) that adds products of `count` rows of x.
+
+    y[goal] += Σ_r x[origin + r] · matrix[begin + r · step], `width` columns at once. `place`: begin and step;
+    `origin` and `goal`: of x and y where the first row begins, and how far apart rows are; all unsigned.
+    """
+    add_one, add_two, add_four = (_adder(count, width) for count in (1, 2, 4))
+    fours_fit = _HAS_MANY_REGISTERS or width < TILE_COLUMNS
+
+    @inner
+    def add(matrix, place, rows, x, origin, y, goal, count):
+        (x0, x_step), (y0, y_step) = origin, goal
+        in_fours = count - count % _FOUR if fours_fit else _U(0)
+        in_pairs = count - count % _TWO
+        for i in range(_U(0), in_fours, _FOUR):
+            add_four(matrix, place, rows, x, (x0 + i * x_step, x_step), y, (y0 + i * y_step, y_step))
+        for i in range(in_fours, in_pairs, _TWO):
+            add_two(matrix, place, rows, x, (x0 + i * x_step, x_step), y, (y0 + i * y_step, y_step))
+        for i in range(in_pairs, count):
+            add_one(matrix, place, rows, x, (x0 + i * x_step, x_step), y, (y0 + i * y_step, y_step))
+
+    return add
+
+
+add_tile = adder(TILE_COLUMNS)
 
 
 @inner
 def multiply(matrix, begin, shape, x, y, count):
     """y [count, columns] += x [count, rows] · the matrix of this shape, in tiles from matrix[begin] on."""
     rows, columns, count = _U(shape[0]), _U(shape[1]), _U(count)
-    sizes = (rows, columns)
-    in_fours = count - count % _FOUR if _HAS_MANY_REGISTERS else _U(0)
-    in_pairs = count - count % _TWO
     for column in range(_U(0), columns, _U(TILE_COLUMNS)):
-        tile = _U(begin) + column * rows
-        for i in range(_U(0), in_fours, _FOUR):
-            _add_four(matrix, tile, sizes, x, i * rows, y, i * columns + column)
-        for i in range(in_fours, in_pairs, _TWO):
-            _add_two(matrix, tile, sizes, x, i * rows, y, i * columns + column)
-        for i in range(in_pairs, count):
-            _add_one(matrix, tile, sizes, x, i * rows, y, i * columns + column)
-
-
-def _adder(count):
-    """For so many rows of x, from x[source] on: y[target:] += Σ x[source + r] · tile[r], r < rows.
-
-    `sizes`: rows and columns of the matrix, and so how far apart the rows of x and of y are.
-    """
-
-    @intrinsic
-    def add(typing, matrix, tile, sizes, x, source, y, target):
-        def generate(context, builder, signature, arguments):
-            matrix, tile, sizes, x, source, y, target = _opened(context, builder, signature, arguments)
-            rows, columns = cgutils.unpack_tuple(builder, sizes, 2)
-            sources, targets = [source], [target]
-            for _ in range(count - 1):
-                sources.append(builder.add(sources[-1], rows))
-                targets.append(builder.add(targets[-1], columns))
-            _add_products(builder, (matrix, tile, rows), x, sources, y, targets)
-            return context.get_dummy_value()
-
-        return types.void(matrix, tile, sizes, x, source, y, target), generate
-
-    return add
-
-
-_add_one, _add_two, _add_four = _adder(1), _adder(2), _adder(4)
+        place = (_U(begin) + column * rows, _U(TILE_COLUMNS))
+        add_tile(matrix, place, rows, x, (_U(0), rows), y, (column, columns), count)
 
 
 def _opened(context, builder, signature, arguments):
@@ -69,42 +78,54 @@ def _opened(context, builder, signature, arguments):
     ]
 
 
-def _add_products(builder, tile, x, sources, y, targets):
-    weights, begin, rows = tile
-    sums = [cgutils.alloca_once_value(builder, _load(builder, y, target)) for target in targets]
+def _places(builder, first_and_step, count):
+    """Where `count` rows begin."""
+    first, step = cgutils.unpack_tuple(builder, first_and_step, 2)
+    places = [first]
+    for _ in range(count - 1):
+        places.append(builder.add(places[-1], step))
+    return places
+
+
+def _add_products(builder, weights, x, sources, y, targets):
+    matrix, begin, step, rows, width = weights
+    sums = [cgutils.alloca_once_value(builder, _load(builder, y, target, width)) for target in targets]
     with cgutils.for_range(builder, rows) as loop:
-        place = builder.add(begin, builder.mul(loop.index, loop.index.type(TILE_COLUMNS)))
-        row = _load(builder, weights, place)
+        row = _load(builder, matrix, builder.add(begin, builder.mul(loop.index, step)), width)
         for source, total in zip(sources, sums, strict=True):
-            factor = _repeated(builder, builder.load(builder.gep(x, [builder.add(source, loop.index)])))
+            value = builder.load(builder.gep(x, [builder.add(source, loop.index)]))
+            factor = _repeated(builder, value, width)
             builder.store(_multiply_add(builder, factor, row, builder.load(total)), total)
     for target, total in zip(targets, sums, strict=True):
         _store(builder, builder.load(total), y, target)
 
 
-def _load(builder, array, place):
-    """TILE_COLUMNS floats. Bfloat16's bits are the upper half of float32's."""
+def _load(builder, array, place, width):
+    """So many floats. Bfloat16's bits are the upper half of float32's."""
     pointer = builder.gep(array, [place])
+    floats, bits = ir.VectorType(ir.FloatType(), width), ir.VectorType(ir.IntType(32), width)
     if pointer.type.pointee == ir.FloatType():
-        return builder.load(builder.bitcast(pointer, _FLOATS.as_pointer()), align=4)
-    narrow = builder.load(builder.bitcast(pointer, _NARROW_BITS.as_pointer()), align=2)
-    upper_half = ir.Constant(_BITS, [16] * TILE_COLUMNS)
-    return builder.bitcast(builder.shl(builder.zext(narrow, _BITS), upper_half), _FLOATS)
+        return builder.load(builder.bitcast(pointer, floats.as_pointer()), align=4)
+    narrow_bits = ir.VectorType(ir.IntType(16), width)
+    narrow = builder.load(builder.bitcast(pointer, narrow_bits.as_pointer()), align=2)
+    upper_half = ir.Constant(bits, [16] * width)
+    return builder.bitcast(builder.shl(builder.zext(narrow, bits), upper_half), floats)
 
 
 def _store(builder, values, array, place):
-    pointer = builder.bitcast(builder.gep(array, [place]), _FLOATS.as_pointer())
+    pointer = builder.bitcast(builder.gep(array, [place]), values.type.as_pointer())
     builder.store(values, pointer, align=4)
 
 
-def _repeated(builder, value):
+def _repeated(builder, value, width):
     """The float in all places of a vector."""
-    first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, ir.IntType(32)(0))
-    return builder.shuffle_vector(first, first, ir.Constant(_BITS, None))
+    nothing = ir.Constant(ir.VectorType(ir.FloatType(), width), ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), width), None))
 
 
 def _multiply_add(builder, a, b, c):
     """a · b + c, in one instruction where there is one."""
-    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{TILE_COLUMNS}f32")
+    kind = ir.FunctionType(a.type, [a.type] * 3)
+    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{a.type.count}f32")
     return builder.call(function, [a, b, c])

@@ -120,10 +120,11 @@ def test_the_first_step_finds_the_loop_compiled(qwen3: Subject, monkeypatch: pyt
 
     monkeypatch.setattr(loop, "add_rows", add_rows)
     store = make_store(qwen3.model)
-    (warmed,) = asked
+    warmed = set(asked)
+    asked.clear()
     digest = store.load_now("all", qwen3.adapters["all"]).digest
     texts(make_engine(qwen3.config, qwen3.model, store), [ask(name, PROMPT, digest, 4) for name in "ab"])
-    assert len(asked) > 1 and set(asked) == {warmed}
+    assert len(asked) > 1 and set(asked) <= warmed
 
 
 def test_the_prefix_tree_keeps_adapters_apart(qwen3: Subject) -> None:

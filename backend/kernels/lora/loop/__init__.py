@@ -1,0 +1,69 @@
+"""Adapters on a CPU in one compiled loop (kernel.py): what counts for a step's few rows are calls and bytes.
+
+It has the weights a second time, in the order in which it reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backend.kernels.lora.loop import kernel
+from backend.kernels.tiles import TILE_COLUMNS, padded
+
+add_rows = cast("Callable[..., None]", kernel.add_rows)
+
+Floats = NDArray[np.float32]
+Weights = NDArray[np.uint16] | Floats
+
+
+class LoopWeights:
+    """All slots of a linear layer, in bfloat16: half of the bytes.
+
+    That holds while it is exact for every adapter that came; then all of them are float32.
+    """
+
+    __slots__ = ("_columns", "down", "ends", "row_multiplications", "up")
+
+    def __init__(self, num_slots: int, in_features: int, columns: Sequence[int], rank: int) -> None:
+        """`columns`: the outputs of each part."""
+        num_low = -(-len(columns) * rank // kernel.LOW_STEP) * kernel.LOW_STEP
+        num_tiles = sum(padded(width) for width in columns) // TILE_COLUMNS
+        self._columns = list(columns)
+        self.down: Weights = np.zeros((num_slots, in_features, num_low), np.uint16)
+        self.up: Weights = np.zeros((num_slots, num_tiles, rank, TILE_COLUMNS), np.uint16)
+        self.ends = np.cumsum(columns, dtype=np.int64)  # behind the last column of each part
+        self.row_multiplications = len(columns) * rank * in_features + rank * int(self.ends[-1])
+
+    def put(self, slot: int, down: Tensor, up: Tensor) -> None:
+        """Replace what `slot` holds by down [parts * ranks, K] and up [ranks, N], in float32."""
+        tiles = [
+            F.pad(part, (0, padded(part.shape[1]) - part.shape[1])).view(len(up), -1, TILE_COLUMNS)
+            for part in torch.split(up, self._columns, dim=1)
+        ]
+        down, up = down.T, torch.cat(tiles, dim=1).transpose(0, 1)
+        if self.down.dtype == np.uint16 and not (_is_narrow(down) and _is_narrow(up)):
+            self.down, self.up = _widened(self.down), _widened(self.up)
+        for weights, values in ((self.down, down), (self.up, up)):
+            own = torch.from_numpy(weights)[slot]
+            (own.view(torch.bfloat16) if weights.dtype == np.uint16 else own)[:, : values.shape[1]] = values
+
+    def clear(self, slot: int) -> None:
+        """Make `slot` change nothing."""
+        self.down[slot] = 0
+        self.up[slot] = 0
+
+
+def _is_narrow(values: Tensor) -> bool:
+    """Whether bfloat16 holds them exactly."""
+    return torch.equal(values.bfloat16().float(), values)
+
+
+def _widened(bits: Weights) -> Floats:
+    return torch.from_numpy(bits).view(torch.bfloat16).float().numpy()

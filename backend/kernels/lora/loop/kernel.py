@@ -1,0 +1,103 @@
+"""The loop, in Numba. Rows of one slot that lie side by side are multiplied together, so that its weights are
+read once. Each row's sums are added up in the same order whatever lies beside it.
+"""
+
+import numpy as np
+from numba import types
+from numba.np.numpy_support import carray
+
+from backend.kernels.compiled import compiled, inner, intrinsic
+from backend.kernels.tiles import TILE_COLUMNS, add_tile, adder
+
+LOW_STEP = 8
+"""Low-rank numbers of a slot are a multiple of this."""
+
+_U = np.uint64
+_ZERO, _ONE = _U(0), _U(1)
+_TILE, _HALF, _QUARTER = _U(TILE_COLUMNS), _U(TILE_COLUMNS // 2), _U(LOW_STEP)
+_MOST_ROWS = _U(16)  # that are multiplied together: as many have room for their low-rank numbers
+
+_add_half, _add_quarter = adder(TILE_COLUMNS // 2), adder(LOW_STEP)
+
+
+@intrinsic
+def _pointer(typing, address):
+    """To float32."""
+    kind = types.CPointer(types.float32)
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(kind))
+
+    return kind(address), generate
+
+
+@compiled
+def add_rows(y_address, x_address, down, up, slots, ends):
+    """y [T, N] += up[slot]ᵀ (down[slot] x), in place, where slots [T] >= 0.
+
+    y and x [T, K] are given by the addresses of contiguous float32 (a tensor's numpy() takes longer than the
+    rest of a call) and nobody checks them; down [slots, K, L], up [slots, tiles, ranks, TILE_COLUMNS].
+    Low-rank numbers from p * ranks on are part p's, whose columns of y end at ends[p] and have tiles of
+    their own.
+    """
+    y = carray(_pointer(y_address), (len(slots), ends[-1]))
+    x = carray(_pointer(x_address), (len(slots), down.shape[1]))
+    num_rows = _U(len(slots))
+    low = np.empty((_MOST_ROWS, _U(down.shape[2])), np.float32)
+    row = _ZERO
+    while row < num_rows:
+        slot, count = slots[row], _ONE
+        while count < _MOST_ROWS and row + count < num_rows and slots[row + count] == slot:
+            count += _ONE
+        if slot >= 0:
+            low[:] = 0
+            _shrink(low.reshape(-1), x, down, _U(slot), row, count)
+            _expand(y, low, up, _U(slot), (row, count), ends)
+        row += count
+
+
+@inner
+def _shrink(low, x, down, slot, row, count):
+    """Low [count, L] += x of these rows · down of the slot."""
+    features, num_low = _U(down.shape[1]), _U(down.shape[2])
+    downs, xs = down.reshape(-1), x.reshape(-1)
+    begin, origin = slot * features * num_low, (row * features, features)
+    column = _ZERO
+    while column + _TILE <= num_low:
+        add_tile(downs, (begin + column, num_low), features, xs, origin, low, (column, num_low), count)
+        column += _TILE
+    if column + _HALF <= num_low:
+        _add_half(downs, (begin + column, num_low), features, xs, origin, low, (column, num_low), count)
+        column += _HALF
+    if column < num_low:
+        _add_quarter(downs, (begin + column, num_low), features, xs, origin, low, (column, num_low), count)
+
+
+@inner
+def _expand(y, low, up, slot, rows, ends):
+    """`rows`: the first, and how many; y of these += low · up of the slot."""
+    (row, count), ranks, columns = rows, _U(up.shape[2]), _U(y.shape[1])
+    num_low = _U(low.shape[1])
+    ups, ys, lows = up.reshape(-1), y.reshape(-1), low.reshape(-1)
+    place, begin = slot * _U(up.shape[1]) * ranks * _TILE, _ZERO
+    for part in range(_U(len(ends))):
+        end, origin = _U(ends[part]), (part * ranks, num_low)
+        for column in range(begin, end, _TILE):
+            width = min(_TILE, end - column)
+            if width == _TILE:
+                goal = (row * columns + column, columns)
+                add_tile(ups, (place, _TILE), ranks, lows, origin, ys, goal, count)
+            else:
+                _add_edge(y[row : row + count, column:end], ups, place, ranks, lows, origin)
+            place += ranks * _TILE
+        begin = end
+
+
+@inner
+def _add_edge(y, ups, place, ranks, lows, origin):
+    """The same for a tile with fewer columns: what has no place in y is left out."""
+    whole = np.zeros((y.shape[0], TILE_COLUMNS), np.float32)
+    add_tile(ups, (place, _TILE), ranks, lows, origin, whole.reshape(-1), (_ZERO, _TILE), _U(y.shape[0]))
+    for row in range(y.shape[0]):
+        for column in range(y.shape[1]):
+            y[row, column] += whole[row, column]
