@@ -1,4 +1,7 @@
-"""Tokens per second with each way of drafting against none: one model, this process, interleaved rounds."""
+"""Tokens per second with each way of drafting against none: one model, this process, a few steps in turn.
+
+So other work on the machine hits all alike.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,13 @@ from backend.tokenizer import Tokenizer
 from backend.types import Request, SamplingParams
 from gateway.checkpoints import checkpoint_folder
 from tests.bench import report
-from tests.bench.stopwatch import Stopwatch, median_and_quartiles
+from tests.bench.stopwatch import Seconds, Stopwatch, median_and_quartiles
 
 PLAIN = "none"
 WITHOUT_WEIGHTS = (PLAIN, "ngram", "suffix", "prediction right", "prediction edited", "prediction wrong")
 WAYS = (*WITHOUT_WEIGHTS, *MODEL_DRAFTERS)
+
+_TURN_STEPS = 10
 
 
 @dataclass
@@ -86,10 +91,9 @@ def run(arguments: argparse.Namespace) -> None:
         for _ in range(arguments.engines):
             engines = {way: new_engine(model, folder, way, arguments, streams) for way in ways}
             for round_ in range(arguments.rounds + 1):
-                for way in ways if round_ % 2 else reversed(ways):
-                    # The first round only warms up: tries, measures and fills what a drafter remembers.
-                    tally = tallies[way] if round_ else Tally()
-                    measure(engines[way], asked[way], streams, tally)
+                # The first round only warms up: tries, measures and fills what a drafter remembers.
+                tallied = tallies if round_ else {way: Tally() for way in ways}
+                measure([Run(engines[way], asked[way], streams, tallied[way]) for way in ways])
         rows += _rows(streams, tallies)
     what = f"{arguments.checkpoint} · {len(requests)} requests, temperature {arguments.temperature:g}"
     rounds = f"median of {arguments.rounds} rounds of {arguments.engines} engines"
@@ -132,25 +136,47 @@ def _folders(way: str, checkpoint: str, arguments: argparse.Namespace) -> dict[s
     return {way: str(default_folder(way, Path(checkpoint)))}
 
 
-def measure(engine: Engine, requests: list[Request], streams: int, tally: Tally) -> None:
-    """All requests, `streams` at a time."""
-    waiting = list(reversed(requests))
-    num_tokens = 0
-    stopwatch = Stopwatch()
-    running = 0
-    while waiting or engine.has_work:
-        while waiting and running < streams:
-            engine.add(waiting.pop())
-            running += 1
-        for output in engine.step():
-            num_tokens += len(output.token_ids)
-            tally.drafts += output.num_drafted > 0
-            tally.drafted += output.num_drafted
-            tally.accepted += output.num_accepted
-            running -= output.finish_reason is not None
-    seconds = stopwatch.read()
-    tally.tokens_per_s.append(num_tokens / seconds.wall)
-    tally.tokens_per_processor_s.append(num_tokens / seconds.processor)
+class Run:
+    """All requests in one engine, `streams` at a time."""
+
+    def __init__(self, engine: Engine, requests: list[Request], streams: int, tally: Tally) -> None:
+        self._engine, self._streams, self._tally = engine, streams, tally
+        self._waiting = list(reversed(requests))
+        self._num_running = self._num_tokens = 0
+        self._spent = Seconds(0.0, 0.0)
+
+    def turn(self) -> bool:
+        """Some steps; whether there is more to do. At the end the tally is complete."""
+        stopwatch = Stopwatch()
+        for _ in range(_TURN_STEPS):
+            while self._waiting and self._num_running < self._streams:
+                self._engine.add(self._waiting.pop())
+                self._num_running += 1
+            if not self._engine.has_work:
+                break
+            self._step()
+        seconds = stopwatch.read()
+        self._spent = Seconds(self._spent.wall + seconds.wall, self._spent.processor + seconds.processor)
+        if self._waiting or self._engine.has_work:
+            return True
+        self._tally.tokens_per_s.append(self._num_tokens / self._spent.wall)
+        self._tally.tokens_per_processor_s.append(self._num_tokens / self._spent.processor)
+        return False
+
+    def _step(self) -> None:
+        for output in self._engine.step():
+            self._num_tokens += len(output.token_ids)
+            self._tally.drafts += output.num_drafted > 0
+            self._tally.drafted += output.num_drafted
+            self._tally.accepted += output.num_accepted
+            self._num_running -= output.finish_reason is not None
+
+
+def measure(runs: list[Run]) -> None:
+    """All of them, a few steps in turn, now this way round and now that."""
+    while runs:
+        runs = [run for run in runs if run.turn()]
+        runs.reverse()
 
 
 def _requests(tokenizer: Tokenizer, arguments: argparse.Namespace) -> Iterator[Request]:
