@@ -5,6 +5,7 @@ They take the place of those of round_layer.py on a CPU in float32, for one toke
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +16,12 @@ from backend.kernels.round_layer import (
     AttentionWeights,
     FeedForwardWeights,
     Floats,
+    LayerMixWeights,
     ProjectionWeights,
     attend,
     feed_forward,
     likeliest,
+    mix_layers,
     project,
 )
 from backend.kernels.tiles import in_tiles
@@ -30,6 +33,9 @@ MAX_ELEMENTS = 1 << 20
 _MOST_ROWS, _MOST_COLUMNS = 16, 2048
 """Tokens that are computed here at once, and keys that these see in all, over torch's threads. With more
 torch is faster."""
+
+_MOST_MIXED = 1024
+"""The same for positions whose layers are mixed: each of them is several rows."""
 
 _NO_NORM = np.empty(0, np.float32)
 _UNNORMED = -1.0
@@ -43,6 +49,11 @@ def compiles(device: torch.device, dtype: torch.dtype, *num_elements: int) -> bo
 def most_rows() -> int:
     """Of those that are faster here, all of projections, heads and feed-forward parts."""
     return max(1, _MOST_ROWS // torch.get_num_threads())
+
+
+def most_mixed() -> int:
+    """Of positions whose layers are mixed faster here."""
+    return max(1, _MOST_MIXED // torch.get_num_threads())
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +135,30 @@ class CompiledFeedForward:
     def __call__(self, x: Tensor) -> Tensor:
         """[B, D] → [B, D]."""
         return feed_forward(self._weights, x)
+
+
+class CompiledLayerMix:
+    """Attention between the streams behind the layers of a position, and their mean."""
+
+    def __init__(self, norm: Norm, embed: Tensor, matrix: Tensor, out: Tensor, head_norm: Norm) -> None:
+        """`embed` [L, D] is added to normed streams; `matrix`: of queries, keys and values.
+
+        `head_norm`: its gains [2, heads, head_dim] are those of queries and of keys.
+        """
+        size = head_norm.gains.shape[-1]
+        self._weights = LayerMixWeights(
+            *_norm(norm),
+            embed=embed.float().contiguous().numpy().copy(),
+            matrix=in_tiles([matrix]),
+            gains=(head_norm.gains.float() * math.sqrt(size)).contiguous().numpy(),
+            floor=np.float32(size * head_norm.eps),
+            out=in_tiles([out]),
+        )
+        self(torch.zeros(1, *embed.shape))
+
+    def __call__(self, streams: Tensor) -> Tensor:
+        """[T, L, D] → [T, D]."""
+        return mix_layers(self._weights, streams)
 
 
 def _norm(norm: Norm | None) -> tuple[Floats, np.float32]:

@@ -18,6 +18,7 @@ from backend.models.weights import WeightReader
 from backend.speculative.compiled_layer import (
     CompiledAttention,
     CompiledFeedForward,
+    CompiledLayerMix,
     CompiledProjection,
     Norm,
     compiles,
@@ -109,6 +110,14 @@ class HeadReader:
         if not self._compiles(matrix, out):
             return None
         return CompiledAttention(heads, norm, matrix, out, norm.eps)
+
+    def layer_mix(
+        self, norm: Norm, embed: Tensor, qkv: list[Tensor], out: Tensor, head_norm: Norm
+    ) -> CompiledLayerMix | None:
+        """Attention between layers of one position; None: by torch."""
+        if not self._compiles(*qkv, out):
+            return None
+        return CompiledLayerMix(norm, embed, torch.cat(qkv), out, head_norm)
 
     def projection(self, norm: Norm, matrix: Tensor) -> Few[Tensor]:
         """`matrix` [N, K] behind a norm."""

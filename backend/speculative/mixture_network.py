@@ -16,7 +16,7 @@ from backend.layers.rope import Rope
 from backend.models import LoadedModel
 from backend.models.decoder import Decoder
 from backend.models.weights import WeightReader
-from backend.speculative.compiled_layer import CompiledAttention, Norm
+from backend.speculative.compiled_layer import CompiledAttention, Norm, most_mixed
 from backend.speculative.heads import HeadReader, LayerShape, read_shape
 from backend.speculative.round_kv import RoundKV
 from backend.speculative.round_layer import Angles, Few, HeadNorm, RoundAttention, UnitNorm, attend
@@ -97,7 +97,7 @@ class MixtureNetwork:
 
     embedded: Tensor  # [vocabulary, D]: normed
     self_attention: RoundAttention
-    layer_attention: LayerAttention
+    layer_attention: Few[Tensor]  # streams [T, layers, D] → [T, D]
     cross: CrossAttention
     closing: Few[Tensor]
     rope: Rope
@@ -200,23 +200,28 @@ def _check(folder: str, shape: MixtureShape, model: LoadedModel, max_model_token
         )
 
 
-def _layer_attention(head: HeadReader, shape: MixtureShape) -> LayerAttention:
+def _layer_attention(head: HeadReader, shape: MixtureShape) -> Few[Tensor]:
     width, dim, count = shape.hidden_size, shape.head_dim, shape.layer_attention_heads
-    prefix, place = "layer_attention", head.place
-    stream_norm, qk_norm = place.norm(width, shape.rms_norm_eps), place.norm(dim, shape.rms_norm_eps)
+    prefix, place, eps = "layer_attention", head.place, shape.rms_norm_eps
+    stream_norm, qk_norm = place.norm(width, eps), place.norm(dim, eps)
+    gains = head.tensor(f"{prefix}.stream_norm.weight", width)
+    embed = head.tensor(f"{prefix}.layer_embed", shape.num_target_layers, width)
     qk = [head.tensor(f"{prefix}.attention.{part}_norm.weight", dim).expand(count, -1) for part in "qk"]
     qkv = [head.tensor(f"{prefix}.attention.{part}_proj.weight", count * dim, width) for part in "qkv"]
-    return LayerAttention(
+    out = head.tensor(f"{prefix}.attention.o_proj.weight", width, count * dim)
+    by_torch = LayerAttention(
         num_heads=count,
         head_dim=dim,
         stream_norm=stream_norm,
-        gains=place.tensor(head.tensor(f"{prefix}.stream_norm.weight", width) * stream_norm.gain),
-        layer_embed=place.tensor(head.tensor(f"{prefix}.layer_embed", shape.num_target_layers, width)),
+        gains=place.tensor(gains * stream_norm.gain),
+        layer_embed=place.tensor(embed),
         qkv=place.linear(qkv),
         qk_norm=qk_norm,
         qk_gains=place.tensor(torch.cat(qk) * qk_norm.gain),
-        out=place.linear([head.tensor(f"{prefix}.attention.o_proj.weight", width, count * dim)]),
+        out=place.linear([out]),
     )
+    compiled = head.layer_mix(Norm(gains, eps), embed, qkv, out, Norm(torch.stack(qk), eps))
+    return Few(by_torch, compiled, most_mixed())
 
 
 def _cross_attention(head: HeadReader, shape: MixtureShape) -> CrossAttention:

@@ -20,9 +20,9 @@ from backend.kernels.tiles import TiledWeights
 
 Floats = NDArray[np.float32]
 
-_attend, _feed_forward, _likeliest, _project = (
+_attend, _feed_forward, _likeliest, _mix_layers, _project = (
     cast("Callable[..., None]", each)
-    for each in (kernel.attend, kernel.feed_forward, kernel.likeliest, kernel.project)
+    for each in (kernel.attend, kernel.feed_forward, kernel.likeliest, kernel.mix_layers, kernel.project)
 )
 _NOTHING_HIDDEN = np.empty((0, 0), np.float32)
 _HIDDEN = np.float32(-1)
@@ -56,6 +56,18 @@ class FeedForwardWeights(NamedTuple):
     gate_up: TiledWeights  # [2 * M, D]
     down: TiledWeights  # [D, M]
     last_norm: Floats  # [D], of the sum with what came in
+
+
+class LayerMixWeights(NamedTuple):
+    """Attention between the streams behind the L layers of one position."""
+
+    norm: Floats  # [D], of streams
+    eps: np.float32
+    embed: Floats  # [L, D]
+    matrix: TiledWeights  # [3 * heads * head_dim, D]: queries, keys, values
+    gains: Floats  # [2, heads, head_dim]: of queries and keys, behind the division by sqrt(x² + floor)
+    floor: np.float32
+    out: TiledWeights  # [D, heads * head_dim]
 
 
 def project(weights: ProjectionWeights, x: Tensor, num_columns: int) -> Tensor:
@@ -92,6 +104,13 @@ def feed_forward(weights: FeedForwardWeights, x: Tensor) -> Tensor:
     """X [B, D] → the last norm of x and what is added to it."""
     y = torch.empty_like(x)
     _feed_forward(weights, x.numpy(), y.numpy())
+    return y
+
+
+def mix_layers(weights: LayerMixWeights, streams: Tensor) -> Tensor:
+    """Streams [T, L, D] → the mean of what their attention makes of them [T, D]."""
+    y = torch.empty(len(streams), streams.shape[2])
+    _mix_layers(weights, streams.numpy(), y.numpy())
     return y
 
 

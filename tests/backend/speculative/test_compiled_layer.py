@@ -14,9 +14,11 @@ from backend.speculative.compiled_layer import (
     CompiledAttention,
     CompiledFeedForward,
     CompiledHead,
+    CompiledLayerMix,
     CompiledProjection,
     Norm,
     compiles,
+    most_mixed,
     most_rows,
 )
 from backend.speculative.round_layer import Angles, Few, Heads
@@ -43,7 +45,7 @@ def test_what_is_much_depends_on_torchs_threads(
     num_threads: int, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
-    assert most_rows() == rows
+    assert most_rows() == rows and most_mixed() == 1024 // num_threads
     part = CompiledAttention(HEADS, NORM, torch.ones(48, 16), torch.ones(16, 16), 1e-6)
     assert part.serves(2, columns // 2) and not part.serves(2, columns // 2 + 1)
 
@@ -61,6 +63,13 @@ PARTS: dict[str, tuple[str, Callable[[], object], Callable[..., object]]] = {
         "_feed_forward",
         lambda: CompiledFeedForward(NORM, torch.ones(64, 16), torch.ones(16, 32), NORM),
         lambda p: p(rows()),
+    ),
+    "layer mix": (
+        "_mix_layers",
+        lambda: CompiledLayerMix(
+            NORM, torch.zeros(3, 16), torch.ones(24, 16), torch.ones(16, 8), Norm(torch.ones(2, 1, 8), 1e-6)
+        ),
+        lambda p: p(torch.zeros(5, 3, 16)),
     ),
     "attention": (
         "_attend",

@@ -15,10 +15,12 @@ from backend.kernels.rotary import rotate
 from backend.kernels.round_layer import (
     AttentionWeights,
     FeedForwardWeights,
+    LayerMixWeights,
     ProjectionWeights,
     attend,
     feed_forward,
     likeliest,
+    mix_layers,
     project,
 )
 from backend.kernels.tiles import in_tiles
@@ -74,6 +76,32 @@ def test_columns_that_fill_a_tile_are_no_tokens() -> None:
     weights = ProjectionWeights(NOTHING, np.float32(0), in_tiles([-torch.ones(33, WIDTH)]))
     tokens, likely = likeliest(weights, torch.ones(1, WIDTH), 33)
     assert tokens.tolist() == [0] and likely.item() == pytest.approx(1 / 33)
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_mix_layers(count: int) -> None:
+    layers, num_heads = 5, 3
+    streams, norm, embed = 3 * torch.randn(count, layers, WIDTH), gains(), torch.randn(layers, WIDTH)
+    matrix, out = weight(3 * num_heads * SIZE, WIDTH), weight(WIDTH, num_heads * SIZE)
+    head_gains = 3 * torch.rand(2, num_heads, SIZE)
+    weights = LayerMixWeights(
+        norm=norm.numpy(),
+        eps=np.float32(EPS),
+        embed=embed.numpy(),
+        matrix=in_tiles([matrix]),
+        gains=head_gains.numpy(),
+        floor=np.float32(SIZE * EPS),
+        out=in_tiles([out]),
+    )
+    x = rms_norm(streams, norm, EPS) + embed
+    heads = (x @ matrix.T).view(count, layers, 3, num_heads, SIZE)
+    lengths = (heads[:, :, :2].square().sum(dim=-1, keepdim=True) + SIZE * EPS).sqrt()
+    queries, keys = (heads[:, :, :2] / lengths * head_gains).permute(2, 0, 3, 1, 4)
+    mixed = F.scaled_dot_product_attention(queries, keys, heads[:, :, 2].transpose(1, 2))
+    expected = (x + mixed.transpose(1, 2).flatten(2) @ out.T).mean(dim=1)
+    found = mix_layers(weights, streams)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(found[0], mix_layers(weights, streams[:1])[0]), "whatever lies beside it"
 
 
 @COUNTS
