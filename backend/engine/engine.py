@@ -181,10 +181,9 @@ class Engine:
         return outputs
 
     def _propose(self) -> dict[Sequence, Draft]:
-        scheduler = self.scheduler
-        if self.speculator.sleeps_through():
-            return {}
-        return self.speculator.propose(scheduler.num_running, has_prompts=scheduler.has_prompts)
+        scheduler, speculator = self.scheduler, self.speculator
+        has_prompts = not speculator.is_asleep and scheduler.has_prompts
+        return speculator.propose(scheduler.num_running, has_prompts=has_prompts)
 
     def _step(self) -> list[StepOutput]:
         """Compute one step. Raises what the runner raised when no request at all could be computed."""

@@ -25,8 +25,8 @@ from backend.speculative.acceptance import Acceptance, Floats, running_sums, siz
 Ints = NDArray[np.int64]
 
 _REST = 0.002
-"""Share of bad experience that each step without drafts makes forget, where drafts double a step's time: they
-are tried again, seldom, and the more often the less a trial costs."""
+"""Share of bad experience that is forgotten each time that somebody asks and gets none, where drafts double a
+step's time: they are tried again, seldom, and the more often the less a trial costs."""
 
 _LEAST_TRIAL_COST = 0.2
 """In plain steps; what a trial is thought to cost at least."""

@@ -22,11 +22,11 @@ PREDICTION_TOKENS = 24
 FIRST_PAUSE_STEPS, LONGEST_PAUSE_STEPS = 3, 7
 """After a step in which no guess was worth verifying, drafters rest for so many; the next time for longer."""
 
-LONGEST_SLEEP_STEPS = 31
-"""The same where the policy says that none will be: not for its whole time, others may come to run."""
+LONGEST_SLEEP_STEPS = 15
+"""The same where the policy says that none will be: whenever drafters are asked, it forgets a little."""
 
 MEASURE_ASLEEP_EVERY_STEPS = 4
-"""Of steps in which nobody is asked one is measured: what they take is known, and looking costs time too."""
+"""Of steps in which nobody is asked every fourth is measured: looking costs time too."""
 
 PATIENCE_STEPS = 6
 MISS_EVERY_STEPS, MISS_AT_LEAST_EVERY_STEPS = 4, 16
@@ -83,8 +83,8 @@ class Speculator:
         self._verified: set[str] = set()  # drafters whose drafts the present step held
         self._step = 0
         self._wake_step = 0  # nobody is asked before: asking costs time as well
-        self._wants_times = True  # every step until then is to be measured
-        self._unmeasured = 0  # steps in a row
+        self._wants_times = True  # until then, every step is to be measured
+        self._unmeasured = 0  # steps, of which the policy is to be told
         self._pause_steps = FIRST_PAUSE_STEPS
         self._is_vain = False  # in this step nobody's guess was worth verifying
         self._only_cheap = False  # in this step drafters that cost something are not asked
@@ -143,22 +143,21 @@ class Speculator:
             if follower.name in found:
                 follower.following.sequences.add(sequence)
 
-    def sleeps_through(self) -> bool:
-        """Whether nobody is to be asked for drafts in the step that begins, which is over with that."""
-        if self._constrained or self._step + 1 >= self._wake_step:
-            return False
-        self._begin_step()
-        return True
+    @property
+    def is_asleep(self) -> bool:
+        """Whether nobody is to be asked for drafts in the next step."""
+        return self._step + 1 < self._wake_step and not self._constrained
 
     def propose(self, num_running: int, *, has_prompts: bool = False) -> dict[Sequence, Draft]:
         """Drafts for the sequences that decode next, mostly fewer than these.
 
         Beside prompts nobody sees what drafts cost: drafters that are not cheap are not asked then.
         """
+        is_asleep = self.is_asleep
         self._begin_step()
-        is_full = self._step >= self._wake_step
-        if not (is_full or self._constrained):
+        if is_asleep:
             return {}
+        is_full = self._step >= self._wake_step
         self._is_vain = False
         self._only_cheap = has_prompts and self._config.adaptive
         unread = {each.name for each in self._followers if each.following.is_resting}
@@ -251,6 +250,7 @@ class Speculator:
             with self._rests.attempt(drafter.name):
                 drafter.forget(sequence)
         if sequence.status is SequenceStatus.FINISHED:
+            self._wake_step = 0  # for fewer sequences drafts may pay
             del self._active[sequence]
             self._constrained.pop(sequence, None)
             for follower in self._followers:
@@ -259,11 +259,12 @@ class Speculator:
     def measure(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
         """A step that only decoded has taken so long."""
         if self._step < self._wake_step and not (self._wants_times or num_drafts):
-            self._unmeasured += 1
-            if self._unmeasured < MEASURE_ASLEEP_EVERY_STEPS:
+            if self._unmeasured + 1 < MEASURE_ASLEEP_EVERY_STEPS:
+                self._unmeasured += 1
                 return
-            self.policy.pass_by(num_sequences, self._unmeasured - 1)
-        self._unmeasured = 0
+        if self._unmeasured:
+            self.policy.pass_by(num_sequences, self._unmeasured)
+            self._unmeasured = 0
         time_s -= sum(follower.following.step_s for follower in self._followers)
         self.policy.costs.observe(num_sequences, num_drafts, time_s)
         saved_s = self.policy.judge(num_sequences, num_drafts, self._accepted, time_s)

@@ -33,8 +33,7 @@ def warm_up(dtype: torch.dtype, device: torch.device) -> None:
 
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
     """Add each row's adapter to `y`; rows without one are not touched."""
-    assert x.shape == (len(rows.slots), weights.in_features)
-    assert y.shape == (len(rows.slots), weights.out_features)
+    assert x.shape[0] == y.shape[0] == len(rows.slots)
     if x.is_cuda:
         # Here, because Triton comes with CUDA builds of torch only.
         from backend.kernels.lora.kernel import add_adapters as add_on_gpu
@@ -42,13 +41,18 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
         add_on_gpu(y, x, weights, rows)
         return
     looped = weights.looped
+    num_rows = len(rows.slots)
     if (
         looped is not None
         and rows.num_adapted * looped.row_multiplications <= _MOST_LOOPED
-        and x.dtype is y.dtype is torch.float32
-        and x.is_contiguous()
-        and y.is_contiguous()
+        and _is_flat(x, (num_rows, weights.in_features))
+        and _is_flat(y, (num_rows, weights.out_features))
     ):
         loop.add_rows(y.data_ptr(), x.data_ptr(), looped.down, looped.up, rows.slots, looped.ends)
         return
     reference.add_adapters(y, x, weights, rows)
+
+
+def _is_flat(matrix: Tensor, shape: tuple[int, int]) -> bool:
+    """Whether the loop, which sees nothing but an address, may take it for a matrix of this shape."""
+    return matrix.shape == shape and matrix.dtype is torch.float32 and matrix.is_contiguous()

@@ -110,7 +110,7 @@ def feed_forward(weights: FeedForwardWeights, x: Tensor) -> Tensor:
 def mix_layers(weights: LayerMixWeights, streams: Tensor) -> Tensor:
     """Streams [T, L, D] → the mean of what their attention makes of them [T, D]."""
     y = torch.empty(len(streams), streams.shape[2])
-    _mix_layers(weights, streams.numpy(), y.numpy())
+    _mix_layers(weights, streams.contiguous().numpy(), y.numpy())
     return y
 
 

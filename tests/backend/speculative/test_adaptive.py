@@ -143,6 +143,35 @@ def test_drafts_that_do_not_pay_rest_ever_longer_and_start_anew_when_they_do() -
     assert 48 <= rests[0] < rests[1] and rests[2] == 0
 
 
+def test_how_many_steps_are_plain_for_sure() -> None:
+    policy = LengthPolicy()
+    balance = policy._balances[0] = Balance()
+    balance.observe_plain(PLAIN_S)
+    for _ in range(8):
+        balance.observe(1.0, 3.0 * PLAIN_S)
+    assert policy.plain_steps(1) == 48 and policy.plain_steps(2) == 3
+    policy.pass_by(1, 47)
+    policy.pass_by(2, 47)  # of which nothing is known
+    assert policy.plain_steps(1) == 3, "first plain steps are to be measured"
+    for _ in range(3):
+        policy.costs.observe(1, 0, PLAIN_S)
+    assert policy.plain_steps(1) == 1
+    policy.pass_by(1, 4)
+    assert policy.plain_steps(1) == 0
+
+
+def test_steps_that_nobody_measured_count_towards_the_next_trial() -> None:
+    balance = Balance()
+    balance.observe_plain(PLAIN_S)
+    for _ in range(20):
+        balance.observe(2.0, PLAIN_S)
+    assert not balance.is_on_trial
+    balance.pass_by(47)
+    assert not balance.is_on_trial
+    balance.pass_by(1)
+    assert balance.is_on_trial
+
+
 def test_a_balance_forgets_a_hiccup() -> None:
     balance = Balance()
     for _ in range(5):

@@ -89,6 +89,13 @@ def test_one_that_failed_is_left_alone_and_asked_again(caplog: pytest.LogCapture
     assert any(found) and drafter.num_calls > 1
 
 
+def test_nobody_is_kept_from_stopping() -> None:
+    rests = Rests()
+    with pytest.raises(KeyboardInterrupt), rests.attempt("it"):
+        raise KeyboardInterrupt
+    assert not rests.names
+
+
 def test_each_rest_is_longer_up_to_a_limit() -> None:
     rests = Rests()
     lengths: list[int] = []

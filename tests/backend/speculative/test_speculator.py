@@ -11,13 +11,14 @@ from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import (
     FIRST_PAUSE_STEPS,
     LONGEST_PAUSE_STEPS,
+    LONGEST_SLEEP_STEPS,
     MEASURE_ASLEEP_EVERY_STEPS,
     MISS_AT_LEAST_EVERY_STEPS,
     MISS_EVERY_STEPS,
     PATIENCE_STEPS,
     Speculator,
 )
-from backend.types import Draft, DraftOptions, DraftTree, Sequence, SequenceStatus
+from backend.types import Draft, DraftOptions, DraftTree, GrammarSpec, Sequence, SequenceStatus
 from tests.backend.speculative.sequences import running
 
 LOOP = [1, 2, 3, 4] * 5
@@ -170,41 +171,132 @@ def test_pauses_grow_while_no_guess_is_worth_verifying() -> None:
     assert steps[-1] - steps[-2] == LONGEST_PAUSE_STEPS + 1
 
 
-def test_while_drafts_rest_hardly_anybody_is_asked_and_few_steps_are_measured() -> None:
-    measured: list[int] = []
+class Machine:
+    """A speculator whose drafts are all wrong and cost three steps, for sequences of a loop of tokens."""
 
-    class Measures(LengthPolicy):
-        def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> float:
-            measured.append(num_drafts)
-            return super().judge(num_sequences, num_drafts, num_accepted, time_s)
+    def __init__(self, num_sequences: int = 1) -> None:
+        self.measured: list[int] = []
+        measured = self.measured
 
-    speculator, asked = counted(Measures())
-    sequence = running(LOOP, [1, 2])
-    speculator.add(sequence)
+        class Measures(LengthPolicy):
+            def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> float:
+                measured.append(num_drafts)
+                return super().judge(num_sequences, num_drafts, num_accepted, time_s)
 
-    def steps(until_drafts: bool) -> int:
-        for count in range(200):
-            drafts = {} if speculator.sleeps_through() else speculator.propose(1)
-            num_drafts = len(drafts.get(sequence, []))
-            if num_drafts:
-                speculator.observe(sequence, num_drafts, 0)
-            speculator.measure(1, num_drafts, 0.03 if num_drafts else 0.01)
-            if bool(num_drafts) == until_drafts:
-                return count
+        self.speculator, self.asked = counted(Measures())
+        self.sequences = [running(LOOP, [1, 2]) for _ in range(num_sequences)]
+        for sequence in self.sequences:
+            self.speculator.add(sequence)
+
+    def step(self, num_forced: int = 0) -> int:
+        """One step of the engine, with so many drafts besides; the number of drafts of the drafter."""
+        drafts = self.speculator.propose(len(self.sequences))
+        for sequence in self.sequences:
+            if sequence in drafts:
+                self.speculator.observe(sequence, len(drafts[sequence]), 0)
             sequence.tokens.append(LOOP[len(sequence.tokens) % 4])
             sequence.num_computed_tokens += 1
-        raise AssertionError("no such step")
+        num_drafts = sum(map(len, drafts.values()))
+        time_s = 0.03 if num_drafts else 0.01
+        self.speculator.measure(len(self.sequences), num_drafts + num_forced, time_s)
+        return num_drafts
 
-    assert steps(until_drafts=True) == 3 == len(measured) - 1, "first what steps take without drafts"
-    speculator.policy._balances[0] = balance = Balance()
-    balance.observe_plain(0.01)
-    for _ in range(8):
-        balance.observe(1.0, 0.03)
-    assert balance.rest_steps == 48
-    asked.clear()
-    measured.clear()
-    assert 48 <= steps(until_drafts=True) <= 48 + MEASURE_ASLEEP_EVERY_STEPS
-    assert len(asked) <= 3 and len(measured) <= 48 / MEASURE_ASLEEP_EVERY_STEPS + 4
+    def steps_until_drafts(self) -> int:
+        return next(count for count in range(200) if self.step())
+
+    def rest(self) -> int:
+        """Let drafts rest for this many sequences; for so many steps."""
+        balance = Balance()
+        balance.observe_plain(0.01)
+        for _ in range(8):
+            balance.observe(1.0, 0.03)
+        size = {1: 0, 8: 6}[len(self.sequences)]
+        self.speculator.policy._balances[size] = balance
+        self.asked.clear()
+        self.measured.clear()
+        return balance.rest_steps
+
+
+def test_while_drafts_rest_hardly_anybody_is_asked_and_few_steps_are_measured() -> None:
+    machine = Machine()
+    assert machine.steps_until_drafts() == 3 == len(machine.measured) - 1, "first, what others take"
+    rest = machine.rest()
+    assert rest <= machine.steps_until_drafts() <= rest + MEASURE_ASLEEP_EVERY_STEPS
+    assert rest / LONGEST_SLEEP_STEPS <= len(machine.asked) <= rest / LONGEST_SLEEP_STEPS + 2
+    assert len(machine.measured) <= rest / MEASURE_ASLEEP_EVERY_STEPS + 5
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 5, 7])
+def test_a_rest_ends_however_many_steps_hold_drafts_that_a_grammar_forced(every: int) -> None:
+    machine = Machine()
+    machine.steps_until_drafts()
+    rest = machine.rest()
+    num_plain = 0
+    for step in range(1, 1000):
+        is_forced = step % every == 0
+        machine.measured.clear()
+        if machine.step(num_forced=int(is_forced)):
+            break
+        assert machine.measured == [1] or not is_forced, "what has drafts is always measured"
+        num_plain += not is_forced
+    assert rest <= num_plain <= rest + LONGEST_SLEEP_STEPS
+
+
+def test_when_sequences_end_the_others_are_asked_at_once() -> None:
+    machine = Machine(num_sequences=8)
+    machine.steps_until_drafts()
+    machine.rest()
+    assert not machine.step()
+    assert not machine.step() and len(machine.asked) == 1, "asleep"
+    for sequence in machine.sequences[1:]:
+        sequence.status = SequenceStatus.FINISHED
+        machine.speculator.forget(sequence)
+    del machine.sequences[1:]
+    machine.step()
+    assert len(machine.asked) == 2
+
+
+def test_who_has_a_grammar_gets_what_must_come_while_others_sleep() -> None:
+    class Forces:
+        def forced(self, sequence: Sequence) -> list[int]:
+            return [7]
+
+        def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
+            return len(draft)
+
+        def prune(self, sequence: Sequence, tree: DraftTree) -> DraftTree:
+            return tree
+
+    machine = Machine()
+    machine.rest()
+    machine.step()
+    assert machine.speculator.is_asleep
+    machine.speculator.constraint = Forces()
+    strict = running(LOOP, [1, 2], grammar=GrammarSpec(kind="regex", text="7*"))
+    machine.speculator.add(strict)
+    machine.speculator._wake_step = 1000
+    assert machine.speculator.propose(2) == {strict: [7]}
+
+
+def test_sleep_counts_for_drafters_that_failed_or_do_not_read() -> None:
+    machine = Machine()
+    machine.rest()
+    machine.step()
+    before = machine.speculator._rests._step
+    begun: list[int] = []
+
+    class Follows:
+        class following:  # noqa: N801 - as the protocol calls it
+            step_s = 0.0
+
+            @staticmethod
+            def begin_step() -> None:
+                begun.append(1)
+
+    machine.speculator._followers = [Follows]  # type: ignore[list-item]
+    assert machine.speculator.is_asleep
+    machine.speculator.propose(1)
+    assert machine.speculator._rests._step == before + 1 and begun == [1]
 
 
 def test_guesses_that_nobody_verifies_are_still_judged() -> None:

@@ -111,6 +111,16 @@ def test_many_rows_and_what_the_loop_cannot_read_are_left_to_torch(monkeypatch: 
     assert not loops(torch.zeros(5, width), torch.randn(5, FEATURES), [0, 1, 2, 3, 3])
     assert not loops(torch.zeros(2, width), torch.randn(FEATURES, 2).T, [0, 1]), "not contiguous"
     assert not loops(torch.zeros(width, 2).T, torch.randn(2, FEATURES), [0, 1]), "not contiguous"
+    narrow, wide, double = torch.zeros(2, FEATURES - 1), torch.zeros(2, width + 1), torch.float64
+    for x, y in (
+        (narrow, torch.zeros(2, width)),
+        (torch.zeros(2, FEATURES), wide),
+        (torch.zeros(2, FEATURES, dtype=double), torch.zeros(2, width)),
+        (torch.zeros(2, FEATURES), torch.zeros(2, width, dtype=double)),
+    ):
+        with pytest.raises(RuntimeError):  # torch's: the loop would read or write beyond
+            add_adapters(y, x, weights, AdapterRows(np.array([0, 1]), CPU))
+    assert len(taken) == 2
     half = SlotWeights(8, FEATURES, NARROW, 5, torch.empty(0, dtype=torch.bfloat16))
     inputs = torch.zeros(2, width, dtype=torch.bfloat16), torch.zeros(2, FEATURES, dtype=torch.bfloat16)
     assert not loops(*inputs, [0, 1], half)

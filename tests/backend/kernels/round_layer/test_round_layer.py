@@ -79,11 +79,13 @@ def test_columns_that_fill_a_tile_are_no_tokens() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_mix_layers(count: int) -> None:
+@pytest.mark.parametrize(("size", "sharpness"), [(3.0, 3.0), (0.0, 3.0), (3.0, 40.0)])
+def test_mix_layers(count: int, size: float, sharpness: float) -> None:
     layers, num_heads = 5, 3
-    streams, norm, embed = 3 * torch.randn(count, layers, WIDTH), gains(), torch.randn(layers, WIDTH)
+    streams, norm, embed = size * torch.randn(count, layers, WIDTH), gains(), torch.randn(layers, WIDTH)
+    embed *= size  # with 0, queries and keys are 0 as well
     matrix, out = weight(3 * num_heads * SIZE, WIDTH), weight(WIDTH, num_heads * SIZE)
-    head_gains = 3 * torch.rand(2, num_heads, SIZE)
+    head_gains = sharpness * torch.rand(2, num_heads, SIZE)
     weights = LayerMixWeights(
         norm=norm.numpy(),
         eps=np.float32(EPS),
