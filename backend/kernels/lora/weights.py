@@ -12,7 +12,7 @@ from torch import Tensor
 from backend.kernels.lora.loop import LoopWeights
 
 RANK_STEP = 4
-"""Room for ranks is made in multiples of this: as many are multiplied together on a CPU."""
+"""Room for ranks is made in multiples of this: one that is a little greater needs no other slots."""
 
 _MAX_VIEWS = 64
 

@@ -24,9 +24,9 @@ Weights = NDArray[np.uint16] | Floats
 
 
 class LoopWeights:
-    """All slots of a linear layer, in bfloat16: half of the bytes.
+    """All slots of a linear layer: in bfloat16, half of the bytes, until an adapter comes that needs float32.
 
-    That holds while it is exact for every adapter that came; then all of them are float32.
+    From then on all of them are float32.
     """
 
     __slots__ = ("_columns", "down", "ends", "row_multiplications", "up")

@@ -104,6 +104,8 @@ def test_mix_layers(count: int, size: float, sharpness: float) -> None:
     found = mix_layers(weights, streams)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert torch.equal(found[0], mix_layers(weights, streams[:1])[0]), "whatever lies beside it"
+    strided = streams.transpose(0, 1).contiguous().transpose(0, 1)
+    assert torch.equal(found, mix_layers(weights, strided))
 
 
 @COUNTS
