@@ -20,6 +20,10 @@ _MEMORY = 0.5
 _SHORT_REST_STEPS, _LONG_REST_STEPS = 256, 8192
 """Not to read for so many steps at first, and twice as many every other time."""
 
+_FEW, _EVERY = 4, 4
+"""Until reading has paid, so many sequences are read, and besides one in so many that come: all their prompts
+would be much to pay for a trial."""
+
 _GOOD = 2.0
 """Reading is trusted anew when drafts saved so many times what it took."""
 
@@ -36,6 +40,17 @@ class Following:
         self._num_read = 0
         self._rest_steps = 0
         self._next_rest_steps = _SHORT_REST_STEPS
+        self._has_paid = False  # when it was judged last
+        self._turned_away = 0  # since the last that was not
+
+    def admit(self, sequence: Sequence) -> bool:
+        """Whether to read this new one: all, once it has paid."""
+        self._turned_away += 1
+        if not self._has_paid and len(self.sequences) >= _FEW and self._turned_away < _EVERY:
+            return False
+        self._turned_away = 0
+        self.sequences.add(sequence)
+        return True
 
     @property
     def is_resting(self) -> bool:
@@ -66,7 +81,8 @@ class Following:
 
     def _judge(self) -> None:
         self._num_read = 0
-        if self._saved_s < self._spent_s:
+        self._has_paid = self._saved_s >= self._spent_s
+        if not self._has_paid:
             self._rest_steps = self._next_rest_steps
             self._next_rest_steps = min(2 * self._next_rest_steps, _LONG_REST_STEPS)
             self._spent_s = self._saved_s = 0.0

@@ -70,24 +70,35 @@ class MixtureDrafter:
         """See StepObserver."""
         wanted = set() if self.following.is_resting else self.following.sequences
         followed = [chunk.sequence in wanted for chunk in plan.chunks]
-        for chunk, is_followed in zip(plan.chunks, followed, strict=True):
-            self._mark(chunk, is_read=is_followed)
+        self._mark(plan.chunks, followed)
         if any(followed):
             with self.following.reading():
-                self._keep(step, torch.stack([*layers, hidden], dim=1), followed)
+                self._keep(step, [*layers, hidden], followed)
 
-    def _mark(self, chunk: ScheduledChunk, *, is_read: bool) -> None:
-        """Note what becomes of the pages of its tokens."""
-        pages = chunk.sequence.pages[chunk.start // PAGE_TOKENS : pages_for(chunk.end)]
-        if is_read and chunk.start % PAGE_TOKENS and not self._is_read[pages[0]]:
-            pages = pages[1:]  # its first tokens were not
-        self._is_read[pages] = is_read
+    def _mark(self, chunks: list[ScheduledChunk], followed: list[bool]) -> None:
+        """Note what becomes of the pages of their tokens."""
+        unread: list[int] = []
+        for chunk, is_read in zip(chunks, followed, strict=True):
+            pages = chunk.sequence.pages[chunk.start // PAGE_TOKENS : pages_for(chunk.end)]
+            if not is_read:
+                unread += pages
+                continue
+            if chunk.start % PAGE_TOKENS and not self._is_read[pages[0]]:
+                pages = pages[1:]  # its first tokens were not
+            self._is_read[pages] = True
+        if unread:
+            self._is_read[unread] = False
 
-    def _keep(self, step: StepInput, streams: Tensor, followed: list[bool]) -> None:
-        waiting = _Waiting(step.token_ids, step.positions, step.slots, streams, max(step.context_lens))
-        if not all(followed):
-            rows = np.flatnonzero(np.repeat(followed, step.query_lens))
-            waiting = waiting.select(torch.from_numpy(rows).to(streams.device))
+    def _keep(self, step: StepInput, layers: list[Tensor], followed: list[bool]) -> None:
+        longest = max(step.context_lens)
+        if all(followed):
+            streams = torch.stack(layers, dim=1)
+            waiting = _Waiting(step.token_ids, step.positions, step.slots, streams, longest)
+        else:
+            numbers = np.flatnonzero(np.repeat(followed, step.query_lens))
+            rows = torch.from_numpy(numbers).to(step.slots.device)
+            streams = torch.stack([layer[rows] for layer in layers], dim=1)
+            waiting = _Waiting(step.token_ids[rows], step.positions[rows], step.slots[rows], streams, longest)
         self._waiting.append(waiting)
         self._num_waiting += len(waiting.slots)
         if self._num_waiting >= MOST_WAITING:

@@ -19,7 +19,7 @@ NONE, PREDICTION = "none", "prediction"
 PREDICTION_TOKENS = 24
 """Drafted per step from a prediction, unless the request says: a right one is right for long."""
 
-FIRST_PAUSE_STEPS, LONGEST_PAUSE_STEPS = 3, 7
+FIRST_PAUSE_STEPS, LONGEST_PAUSE_STEPS = 3, 15
 """After a step in which no guess was worth verifying, drafters rest for so many; the next time for longer."""
 
 LONGEST_SLEEP_STEPS = 15
@@ -128,6 +128,9 @@ class Speculator:
         if name != NONE:
             names[name] = self._config.max_tokens if asked is None else min(asked, self._config.max_tokens)
         found = {name: limit for name, limit in names.items() if name in self._drafters and limit > 0}
+        for follower in self._followers:
+            if follower.name in found and not self._is_followed(follower, sequence):
+                del found[follower.name]
         if not found and (self.constraint is None or request.grammar is None):
             return
         self._wake_step, self._pause_steps = 0, FIRST_PAUSE_STEPS
@@ -139,9 +142,12 @@ class Speculator:
         )
         if request.grammar is not None:
             self._constrained[sequence] = self._active[sequence]
-        for follower in self._followers:
-            if follower.name in found:
-                follower.following.sequences.add(sequence)
+
+    def _is_followed(self, follower: Follower, sequence: Sequence) -> bool:
+        if self._config.adaptive:
+            return follower.following.admit(sequence)
+        follower.following.sequences.add(sequence)
+        return True
 
     @property
     def is_asleep(self) -> bool:
@@ -157,8 +163,8 @@ class Speculator:
         self._begin_step()
         if is_asleep:
             return {}
+        self._pass_by(num_running)
         is_full = self._step >= self._wake_step
-        self._is_vain = False
         self._only_cheap = has_prompts and self._config.adaptive
         unread = {each.name for each in self._followers if each.following.is_resting}
         self._resting = unread | self._rests.names
@@ -166,6 +172,9 @@ class Speculator:
         drafts: dict[Sequence, Draft] = {}
         if self.constraint is not None:
             asking = self._force(self.constraint, asking, drafts)
+        if self._resting and asking:
+            asking = [s for s in asking if any(d.name not in self._resting for d in s.drafters)]
+            self._is_vain = not asking
         for rank in range(max((len(s.drafters) for s in asking), default=0)):
             ranked = [s for s in asking if rank < len(s.drafters)]
             asking = self._ask(rank, ranked, num_running, drafts)
@@ -184,6 +193,7 @@ class Speculator:
         # Not when a step is measured: those with prompts never are.
         self._accepted = 0
         self._verified.clear()
+        self._is_vain = False
         if self._config.adaptive:
             for follower in self._followers:
                 follower.following.begin_step()
@@ -195,8 +205,10 @@ class Speculator:
             self._pause_steps = FIRST_PAUSE_STEPS
             return
         if self._is_vain:
-            self._wants_times = self.policy.costs.plain_steps_wanted(num_running) > 0
+            wanted = self.policy.costs.plain_steps_wanted(num_running)
+            self._wants_times = wanted > 0
             sleep = min(self.policy.plain_steps(num_running), LONGEST_SLEEP_STEPS)
+            sleep += bool(sleep and wanted)  # the present one is not measured
             if sleep:
                 self._wake_step = self._step + sleep
             else:
@@ -258,19 +270,25 @@ class Speculator:
 
     def measure(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
         """A step that only decoded has taken so long."""
-        if self._step < self._wake_step and not (self._wants_times or num_drafts):
-            if self._unmeasured + 1 < MEASURE_ASLEEP_EVERY_STEPS:
-                self._unmeasured += 1
-                return
-        if self._unmeasured:
-            self.policy.pass_by(num_sequences, self._unmeasured)
-            self._unmeasured = 0
+        is_counted = self._step >= self._wake_step or self._wants_times
+        is_counted |= self._unmeasured + 1 >= MEASURE_ASLEEP_EVERY_STEPS
+        if not num_drafts and (self._is_vain or not is_counted):
+            self._unmeasured += 1  # asking in vain is no part of what a plain step takes
+            return
+        self._pass_by(num_sequences)
         time_s -= sum(follower.following.step_s for follower in self._followers)
         self.policy.costs.observe(num_sequences, num_drafts, time_s)
+        if num_drafts and not self._verified:
+            return  # a grammar forced them: nobody chose to try
         saved_s = self.policy.judge(num_sequences, num_drafts, self._accepted, time_s)
         for follower in self._followers:
             if follower.name in self._verified:
                 follower.following.save(saved_s)
+
+    def _pass_by(self, num_sequences: int) -> None:
+        if self._unmeasured:
+            self.policy.pass_by(num_sequences, self._unmeasured)
+            self._unmeasured = 0
 
     def _learn(self, speculation: _Speculation, rank: int, num_drafted: int, num_accepted: int) -> None:
         acceptance = speculation.acceptances[rank]
@@ -339,6 +357,9 @@ class Speculator:
                 usual_rate = self._prior(speculation.drafters[rank].name).rate
                 speculation.acceptances[rank].drift(usual_rate, num_tokens)
         ks = self.policy.choose([s.acceptances[rank] for s in candidates], limits, num_running)
+        if not any(ks):  # nor is worse to be thought of those to come than of these
+            for name in {s.drafters[rank].name for s in candidates if not s.drafters[rank].is_cheap}:
+                self._prior(name).rest(self.policy.forgotten)
         for speculation, k in zip(candidates, ks, strict=False):
             speculation.skipped_at = 0 if k else len(speculation.sequence.tokens)
         return ks

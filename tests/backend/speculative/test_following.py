@@ -156,6 +156,49 @@ def test_only_those_are_followed_who_may_ask() -> None:
     assert not reader.following.sequences
 
 
+def admitted(following: Following, count: int) -> int:
+    """How many of so many new sequences are read."""
+    return sum(following.admit(running([1], [2])) for _ in range(count))
+
+
+def test_until_reading_has_paid_few_of_many_sequences_are_read() -> None:
+    reader = Reader()
+    assert admitted(reader.following, 4) == 4
+    assert admitted(reader.following, 16) == 4, "one in four"
+    steps_until_rest(reader, 2 * READ_S, most=60)
+    assert admitted(reader.following, 16) == 16
+    steps_until_rest(reader, 0.0)
+    assert reader.following.is_resting and admitted(reader.following, 16) == 4
+    reader.following.sequences.clear()
+    assert admitted(reader.following, 3) == 3, "so many at least"
+
+
+def test_who_is_not_read_goes_without_drafts() -> None:
+    reader = Reader()
+    speculator, _ = speculating(reader)
+    others = [running([1], [2]) for _ in range(5)]
+    for sequence in others:
+        speculator.add(sequence)
+    assert len(speculator.propose(6)) == 4
+    assert reader.following.sequences.isdisjoint(others[-2:])
+    for sequence in others:
+        sequence.status = SequenceStatus.FINISHED
+        speculator.forget(sequence)
+    reader, everybody = Reader(), [running([1], [2]) for _ in range(9)]
+    speculator, first = speculating(reader, adaptive=False)
+    for sequence in everybody:
+        speculator.add(sequence)
+    assert reader.following.sequences == {first, *everybody}, "lengths are fixed"
+
+
+def test_while_reading_rests_hardly_anybody_is_looked_at() -> None:
+    reader = Reader()
+    speculator, _ = speculating(reader)
+    steps_until_rest(reader, 0.0)
+    speculator.propose(1)
+    assert speculator.is_asleep
+
+
 def test_what_others_save_is_not_a_readers() -> None:
     reader = Reader()
     speculator, sequence = speculating(reader)

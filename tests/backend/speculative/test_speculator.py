@@ -5,7 +5,8 @@ import pytest
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
 from backend.speculative.acceptance import Acceptance
-from backend.speculative.adaptive import Balance, LengthPolicy
+from backend.speculative.adaptive import LengthPolicy
+from backend.speculative.balance import Balance
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import (
@@ -18,6 +19,7 @@ from backend.speculative.speculator import (
     PATIENCE_STEPS,
     Speculator,
 )
+from backend.speculative.step_costs import StepCosts
 from backend.types import Draft, DraftOptions, DraftTree, GrammarSpec, Sequence, SequenceStatus
 from tests.backend.speculative.sequences import running
 
@@ -87,7 +89,7 @@ def test_unknown_drafters_and_tokens_are_refused() -> None:
 def test_drafters_rest_while_nothing_is_worth_it_and_wake_for_a_new_request() -> None:
     speculator, sequence = new_speculator(adaptive=True), running(LOOP, [1, 2])
     speculator.add(sequence)
-    for _ in range(3):
+    for _ in range(4):
         assert speculator.propose(1) == {}, "what a plain step takes is not known"
         speculator.measure(1, 0, 0.01)
     assert [bool(speculator.propose(1)) for _ in range(3)] == [True, True, True]
@@ -178,12 +180,14 @@ class Machine:
         self.measured: list[int] = []
         measured = self.measured
 
-        class Measures(LengthPolicy):
-            def judge(self, num_sequences: int, num_drafts: int, num_accepted: int, time_s: float) -> float:
+        class Measures(StepCosts):
+            def observe(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
                 measured.append(num_drafts)
-                return super().judge(num_sequences, num_drafts, num_accepted, time_s)
+                super().observe(num_sequences, num_drafts, time_s)
 
-        self.speculator, self.asked = counted(Measures())
+        policy = LengthPolicy()
+        policy.costs = Measures()
+        self.speculator, self.asked = counted(policy)
         self.sequences = [running(LOOP, [1, 2]) for _ in range(num_sequences)]
         for sequence in self.sequences:
             self.speculator.add(sequence)
@@ -219,7 +223,9 @@ class Machine:
 
 def test_while_drafts_rest_hardly_anybody_is_asked_and_few_steps_are_measured() -> None:
     machine = Machine()
-    assert machine.steps_until_drafts() == 3 == len(machine.measured) - 1, "first, what others take"
+    assert machine.steps_until_drafts() == 4 == len(machine.measured), (
+        "first, what others take, but the first"
+    )
     rest = machine.rest()
     assert rest <= machine.steps_until_drafts() <= rest + MEASURE_ASLEEP_EVERY_STEPS
     assert rest / LONGEST_SLEEP_STEPS <= len(machine.asked) <= rest / LONGEST_SLEEP_STEPS + 2
@@ -240,6 +246,59 @@ def test_a_rest_ends_however_many_steps_hold_drafts_that_a_grammar_forced(every:
         assert machine.measured == [1] or not is_forced, "what has drafts is always measured"
         num_plain += not is_forced
     assert rest <= num_plain <= rest + LONGEST_SLEEP_STEPS
+
+
+def test_asking_in_vain_is_no_part_of_what_a_plain_step_takes() -> None:
+    """It takes a tenth of a short one: drafts would seem to save what only looking for them costs."""
+    speculator, _ = counted(NothingIsWorthIt())
+    sequence = running(LOOP, [1, 2])
+    speculator.add(sequence)
+    for _ in range(60):
+        asked = not speculator.is_asleep
+        speculator.propose(1)
+        sequence.tokens.append(LOOP[len(sequence.tokens) % 4])
+        sequence.num_computed_tokens += 1
+        speculator.measure(1, 0, 0.011 if asked else 0.010)
+    balance = speculator.policy._balances[0]
+    assert balance._plain_s == 0.010
+
+
+def test_forced_drafts_are_not_judged() -> None:
+    machine = Machine()
+    machine.steps_until_drafts()
+    balance = machine.speculator.policy._balances[0]
+    before = balance._num_steps, balance._lost
+    machine.speculator._wake_step = 10**6
+    for _ in range(20):
+        assert not machine.step(num_forced=3)
+    assert (balance._num_steps, balance._lost) == before
+    assert machine.measured[-1] == 3, "but what they take is measured"
+
+
+class Sage:
+    """Costs something, and is never worth it."""
+
+    name = "sage"
+    is_cheap = False
+
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
+        return [[] for _ in sequences]
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        pass
+
+    def forget(self, sequence: Sequence) -> None:
+        pass
+
+
+def test_bad_experience_is_forgotten_for_sequences_to_come_as_well() -> None:
+    speculator = Speculator(SpeculativeConfig(drafter="sage", max_tokens=4), [Sage()])
+    prior = speculator._prior("sage")
+    prior.observe(4, 0)
+    before = prior.rate
+    speculator.add(running(LOOP, [1, 2]))
+    speculator.propose(1)  # what a plain step takes is not known
+    assert prior.rate > before
 
 
 def test_when_sequences_end_the_others_are_asked_at_once() -> None:
