@@ -135,19 +135,55 @@ def test_the_first_level_of_trees_counts_with_all_its_nodes_where_few_are_tried(
     for _ in range(3):
         policy.costs.observe(64, 0, PLAIN_S)
     assert sum(policy.choose([of_trees(4, 0.9) for _ in range(64)], [8] * 64, 64)) == 2
+    for num_drafts, ratio in ((8, 1.1), (16, 1.148)):
+        for _ in range(2):
+            policy.costs.observe(64, num_drafts, ratio * PLAIN_S)
+    assert sum(policy.choose([of_trees(1, 0.9) for _ in range(64)], [8] * 64, 64)) == 32
+    assert sum(policy.choose([of_trees(4, 0.9) for _ in range(64)], [8] * 64, 64)) == 0, "256 for all"
+
+
+def test_only_drafts_for_few_are_told_to_be_such() -> None:
+    policy = LengthPolicy()
+    policy.judge(64, 0, 0, PLAIN_S)
+    for _ in range(3):
+        policy.costs.observe(64, 0, PLAIN_S)
+
+    def step(num_asked: int) -> bool:
+        """One with drafts for some of as many as ask; whether it counted towards the end of the trial."""
+        balance = policy._balances[12]
+        before = balance._num_steps
+        ks = policy.choose([prior_acceptance() for _ in range(num_asked)], [8] * num_asked, 64)
+        policy.judge(64, sum(ks), sum(ks), PLAIN_S)
+        return balance._num_steps > before
+
+    assert [step(64), step(4), step(64)] == [False, True, False]
 
 
 def test_steps_that_nobody_measured_are_forgotten_like_others() -> None:
-    def forgotten(passed: int) -> float:
+    def forgotten(passed: int, *, is_measured: bool) -> float:
         policy = LengthPolicy()
         for _ in range(passed):
-            policy.pass_by(1, 1)
+            if is_measured:
+                policy.judge(1, 0, 0, PLAIN_S)
+            else:
+                policy.pass_by(1, 1)
         policy.choose([Acceptance()], [4], 1)  # what a plain step takes is not known
         return policy.forgotten
 
-    assert forgotten(1) == forgotten(0) > 0
-    assert forgotten(12) == pytest.approx(12 * forgotten(1))
-    assert forgotten(10_000) == 1.0
+    assert forgotten(0, is_measured=False) > 0
+    for is_measured in (False, True):
+        one = forgotten(1, is_measured=is_measured)
+        assert one == forgotten(0, is_measured=False)
+        assert forgotten(12, is_measured=is_measured) == pytest.approx(12 * one)
+        assert forgotten(10_000, is_measured=is_measured) == 1.0
+
+
+def test_steps_that_nobody_measured_make_old_costs_doubtful() -> None:
+    policy = LengthPolicy()
+    for num_drafts in (0, 0, 4, 4):
+        policy.costs.observe(1, num_drafts, PLAIN_S * (2 if num_drafts else 1))
+    policy.pass_by(1, 100)
+    assert policy.costs.curve(1).at(4) < 1.95
 
 
 def test_cheap_right_drafts_are_long_and_dear_ones_short() -> None:

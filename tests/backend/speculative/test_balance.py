@@ -48,7 +48,7 @@ def steps_of_trial(gain: float, spent: float, *, is_partial: bool = False, most:
 def test_a_trial_ends_when_it_has_lost_three_steps() -> None:
     assert steps_of_trial(1.0, 1.9) == 4
     assert steps_of_trial(1.0, 40.0) == 4, "a single step counts for one"
-    assert steps_of_trial(5.0, 5.9) == 4, "and as much where much was gained"
+    assert steps_of_trial(5.0, 40.0) == 4, "and for no more where much was gained"
     assert steps_of_trial(1.0, 1.3) == 8, "otherwise it is judged at its end"
     assert steps_of_trial(1.0, 1.04) == 50
 
