@@ -7,8 +7,8 @@ promise most tokens per second, and 0 unless that is clearly more than without. 
 the time. Of trees, lengths are depths, p is that of a level, and each level costs as many drafts as the
 trees before had nodes for it.
 A drafter may give less than it is asked for: what it is asked for is what is judged and what is chosen.
-Where many sequences decode, drafts for all of them would be dear to try: few get some at first, then twice as
-many, as long as what these take lets hope that a token for everybody pays.
+Where many sequences decode, drafts for all of them would be dear to try: few get a level at first, then twice
+as many, as long as what these take lets hope that a level for everybody pays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from backend.speculative.acceptance import Acceptance, Floats, running_sums, sizes, survivals
 from backend.speculative.balance import Balance
-from backend.speculative.step_costs import StepCosts, size_of
+from backend.speculative.step_costs import FIRST_DRAFTED_STEPS, StepCosts, size_of
 
 Ints = NDArray[np.int64]
 
@@ -47,10 +47,21 @@ class LengthPolicy:
         self.costs = StepCosts()
         self._balances: dict[int, Balance] = {}  # by size of the batch
         self.forgotten = 0.0  # share of what was known of those who got no drafts last
-        self._passed_steps = 0  # without drafts, since somebody asked
+        self._passed_steps = (
+            0  # without drafts, since the step before the present one in which somebody asked
+        )
+        self._forgetting_steps = 0  # of the present step; 0: nobody has asked yet
+        self._tried: dict[
+            int, tuple[int, int]
+        ] = {}  # by size: sequences that had some last, for so many steps
         self._is_adaptive = is_adaptive
         self._is_drafting = False
         self._is_partial = False  # few of those who may have drafts got some last
+
+    def begin_step(self) -> None:
+        """Somebody will ask, perhaps several times: each time for other drafters."""
+        self._is_partial = False
+        self._forgetting_steps = 0
 
     def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
         """Places of each of these sequences' drafts, out of `num_running` that decode."""
@@ -59,7 +70,8 @@ class LengthPolicy:
         if not acceptances:
             return []
         num_sequences = max(num_running, len(limits))
-        self._is_partial = False
+        if not self._forgetting_steps:
+            self._forgetting_steps, self._passed_steps = max(1, self._passed_steps), 0
         if self.plain_steps(num_sequences):
             self._is_drafting = False
             ks = [0] * len(limits)
@@ -67,11 +79,10 @@ class LengthPolicy:
             ks = self._worthwhile(acceptances, limits, num_sequences)
         if not all(ks):
             cost = self.costs.curve(num_sequences).at(num_sequences) - 1.0
-            self.forgotten = min(1.0, max(1, self._passed_steps) * _REST / max(cost, _LEAST_TRIAL_COST))
+            self.forgotten = min(1.0, self._forgetting_steps * _REST / max(cost, _LEAST_TRIAL_COST))
             for acceptance, k in zip(acceptances, ks, strict=True):
                 if k == 0:
                     acceptance.rest(self.forgotten)
-        self._passed_steps = 0
         return ks
 
     def plain_steps(self, num_sequences: int) -> int:
@@ -96,6 +107,10 @@ class LengthPolicy:
         balance = self._balances.setdefault(size_of(num_sequences), Balance())
         if num_drafts:
             gain = 1.0 + num_accepted / num_sequences
+            size = size_of(num_sequences)
+            if self._is_partial and size in self._tried:
+                chosen, steps = self._tried[size]
+                self._tried[size] = (chosen, steps + 1)
             return balance.observe(gain, time_s, is_partial=self._is_partial)
         balance.observe_plain(time_s)
         self._passed_steps += 1
@@ -120,8 +135,11 @@ class LengthPolicy:
         lengths = (likely >= _THRESHOLDS).sum(axis=2)  # [thresholds, n]
         tokens = _at(num_tokens, lengths)
         longest = self.costs.longest(num_sequences)
-        if longest < num_asked:
-            return self._feel(likely[:, 0], num_tokens, num_sequences, longest)
+        width = float(np.broadcast_to(num_tokens[:, 1], num_asked).mean())  # of one level
+        if longest < width * num_asked:
+            num_chosen = self._num_to_try(int(longest / width), num_asked, num_sequences)
+            if num_chosen < num_asked:
+                return self._try(num_chosen, likely[:, 0], width, num_sequences)
         share = longest // num_asked
         too_many = tokens > share * num_asked
         if too_many.any():
@@ -140,17 +158,23 @@ class LengthPolicy:
         chosen: list[int] = lengths[best].tolist()
         return chosen if self._is_drafting else [0] * num_asked
 
-    def _feel(self, likely: Floats, num_tokens: Floats, num_sequences: int, longest: float) -> list[int]:
-        """A token for each of the newest, if one for everybody may pay."""
+    def _num_to_try(self, foreseen: int, num_asked: int, num_sequences: int) -> int:
+        """How many sequences get a level: twice as many when what so many take was measured."""
+        size = size_of(num_sequences)
+        chosen, steps = self._tried.get(size, (max(1, foreseen), 0))
+        if steps >= FIRST_DRAFTED_STEPS:
+            chosen, steps = 2 * chosen, 0
+        self._tried[size] = (min(chosen, num_asked), steps)
+        return chosen
+
+    def _try(self, num_chosen: int, likely: Floats, width: float, num_sequences: int) -> list[int]:
+        """A level for each of the newest, if one for everybody, accepted with `likely` [n], may pay."""
         num_asked = len(likely)
-        width = float(np.broadcast_to(num_tokens[:, 1], num_asked).mean())
         cost = self.costs.curve(num_sequences, is_hopeful=True).at(width * num_asked)
         promise = (1.0 + float(likely.sum()) / num_sequences) / cost
-        self._is_drafting = self._is_partial = promise >= self._least_gain(num_sequences)
-        if not self._is_drafting:
-            return [0] * num_asked
-        num_chosen = max(1, int(longest / max(1.0, width)))
-        return [0] * (num_asked - num_chosen) + [1] * num_chosen
+        self._is_drafting = promise >= self._least_gain(num_sequences)
+        self._is_partial |= self._is_drafting
+        return [0] * (num_asked - num_chosen) + [int(self._is_drafting)] * num_chosen
 
 
 def _at(sums: Floats, lengths: Ints) -> Floats:

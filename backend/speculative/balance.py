@@ -40,7 +40,7 @@ class Balance:
     def __init__(self) -> None:
         self._plain_s = 0.0
         self._gained = self._spent = 0.0
-        self._lost = 0.0  # since the trial began; less, if negative
+        self._lost = 0.0  # since the trial began, or since it had lost nothing
         self._num_steps = 0  # with drafts for all who may have some, since then
         self._rest_steps = 0
         self._idle_steps = 0  # without drafts, since nobody wanted any
@@ -82,7 +82,7 @@ class Balance:
             return (gain - spent) * self._plain_s  # nobody chose to try
         self._idle_steps = 0
         if self.is_on_trial:
-            self._lost += spent - gain
+            self._lost = max(0.0, self._lost + spent - gain)
         if not is_partial:
             self._gained = _JUDGE_MEMORY * self._gained + gain
             self._spent = _JUDGE_MEMORY * self._spent + spent

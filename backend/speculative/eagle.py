@@ -21,7 +21,7 @@ from backend.speculative.round_kv import RoundShape, gather, page_table
 from backend.speculative.tree_building import BRANCHES, TreeBudget
 from backend.types import PAGE_TOKENS, Draft, Sequence
 
-CATCH_UP_TOKENS = 512
+CATCH_UP_TOKENS = 2048
 """Slots made good per step; who has more to make good waits."""
 
 

@@ -24,6 +24,9 @@ _FEW, _EVERY = 4, 4
 """Until reading has paid, so many sequences are read, and besides one in so many that come: all their prompts
 would be much to pay for a trial."""
 
+_BROAD_EVERY = 3
+"""Of trials in a row every so manyth reads all: what one draft takes as well as many pays only with many."""
+
 _GOOD = 2.0
 """Reading is trusted anew when drafts saved so many times what it took."""
 
@@ -40,13 +43,14 @@ class Following:
         self._num_read = 0
         self._rest_steps = 0
         self._next_rest_steps = _SHORT_REST_STEPS
-        self._has_paid = False  # when it was judged last
+        self._num_failed = 0  # trials, since it paid
+        self._reads_all = False
         self._turned_away = 0  # since the last that was not
 
     def admit(self, sequence: Sequence) -> bool:
-        """Whether to read this new one: all, once it has paid."""
+        """Whether to read this new one: all, once it has paid, or to see whether it would then."""
         self._turned_away += 1
-        if not self._has_paid and len(self.sequences) >= _FEW and self._turned_away < _EVERY:
+        if not self._reads_all and len(self.sequences) >= _FEW and self._turned_away < _EVERY:
             return False
         self._turned_away = 0
         self.sequences.add(sequence)
@@ -81,8 +85,10 @@ class Following:
 
     def _judge(self) -> None:
         self._num_read = 0
-        self._has_paid = self._saved_s >= self._spent_s
-        if not self._has_paid:
+        has_paid = self._saved_s >= self._spent_s
+        self._num_failed = 0 if has_paid else self._num_failed + 1
+        self._reads_all = has_paid or self._num_failed % _BROAD_EVERY == _BROAD_EVERY - 1
+        if not has_paid:
             self._rest_steps = self._next_rest_steps
             self._next_rest_steps = min(2 * self._next_rest_steps, _LONG_REST_STEPS)
             self._spent_s = self._saved_s = 0.0

@@ -86,7 +86,8 @@ class Speculator:
         self._wants_times = True  # until then, every step is to be measured
         self._unmeasured = 0  # steps, of which the policy is to be told
         self._pause_steps = FIRST_PAUSE_STEPS
-        self._is_vain = False  # in this step nobody's guess was worth verifying
+        self._is_vain = False  # in this step nobody's guess was worth verifying, or all drafters rest
+        self._has_worked = False  # in this step a drafter that is not cheap was asked
         self._only_cheap = False  # in this step drafters that cost something are not asked
         self._rests = Rests()  # of drafters that failed
         self._resting: set[str] = set()  # these, and who has not read along and so cannot draft
@@ -163,29 +164,34 @@ class Speculator:
         self._begin_step()
         if is_asleep:
             return {}
-        self._pass_by(num_running)
         is_full = self._step >= self._wake_step
-        self._only_cheap = has_prompts and self._config.adaptive
-        unread = {each.name for each in self._followers if each.following.is_resting}
-        self._resting = unread | self._rests.names
         waiting = asking = self._ready(self._active if is_full else self._constrained)
         drafts: dict[Sequence, Draft] = {}
         if self.constraint is not None:
             asking = self._force(self.constraint, asking, drafts)
+        if is_full:
+            self._pass_by(num_running)
+            self._only_cheap = has_prompts and self._config.adaptive
+            self._ask_all(asking, num_running, drafts)
+            for speculation in waiting:
+                if speculation.sequence in drafts:
+                    speculation.misses = speculation.wake_step = 0
+                elif speculation.is_cheap or not self._only_cheap:
+                    speculation.sleep(self._step)
+            self._plan_next(bool(drafts), num_running)
+        return drafts
+
+    def _ask_all(self, asking: list[_Speculation], num_running: int, drafts: dict[Sequence, Draft]) -> None:
+        """Ask each one's drafters in turn until one has a guess that is worth verifying."""
+        unread = {each.name for each in self._followers if each.following.is_resting}
+        self._resting = unread | self._rests.names
         if self._resting and asking:
             asking = [s for s in asking if any(d.name not in self._resting for d in s.drafters)]
             self._is_vain = not asking
+        self.policy.begin_step()
         for rank in range(max((len(s.drafters) for s in asking), default=0)):
             ranked = [s for s in asking if rank < len(s.drafters)]
             asking = self._ask(rank, ranked, num_running, drafts)
-        for speculation in waiting:
-            if speculation.sequence in drafts:
-                speculation.misses = speculation.wake_step = 0
-            elif speculation.is_cheap or not self._only_cheap:
-                speculation.sleep(self._step)
-        if is_full:
-            self._plan_next(bool(drafts), num_running)
-        return drafts
 
     def _begin_step(self) -> None:
         self._step += 1
@@ -193,7 +199,7 @@ class Speculator:
         # Not when a step is measured: those with prompts never are.
         self._accepted = 0
         self._verified.clear()
-        self._is_vain = False
+        self._is_vain = self._has_worked = False
         if self._config.adaptive:
             for follower in self._followers:
                 follower.following.begin_step()
@@ -272,7 +278,7 @@ class Speculator:
         """A step that only decoded has taken so long."""
         is_counted = self._step >= self._wake_step or self._wants_times
         is_counted |= self._unmeasured + 1 >= MEASURE_ASLEEP_EVERY_STEPS
-        if not num_drafts and (self._is_vain or not is_counted):
+        if not num_drafts and (self._is_vain or self._has_worked or not is_counted):
             self._unmeasured += 1  # asking in vain is no part of what a plain step takes
             return
         self._pass_by(num_sequences)
@@ -333,6 +339,7 @@ class Speculator:
                 speculation.shadow[rank] = first_tokens(guess)
                 speculation.seen = len(speculation.sequence.tokens)
         wanted = [(s, k) for s, k in zip(dear, ks[len(found) :], strict=True) if k > 0]
+        self._has_worked |= bool(wanted)
         guesses = self._guesses(rank, [s for s, _ in wanted], [k for _, k in wanted])
         found = [(s, shorten(guess, k)) for (s, guess), k in zip(found, ks, strict=False)]
         for (speculation, k), guess in zip(wanted, guesses, strict=True):

@@ -18,7 +18,7 @@ _RISE, _FALL = 0.1, 0.5
 _FIRST_PLAIN_STEPS = 3
 """Steps without drafts at every new size of the batch, before the first with."""
 
-_FIRST_DRAFTED_STEPS = 2
+FIRST_DRAFTED_STEPS = 2
 """Steps with about as many drafts before it is believed what they take: the very first may only warm up."""
 
 _MEASURE_EVERY_STEPS = 96
@@ -82,7 +82,7 @@ class StepCosts:
             mean, ratio, count = by_drafts.get(size_of(num_drafts), (float(num_drafts), math.inf, 0))
             mean += _RISE * (num_drafts - mean)
             new = time_s / plain_s
-            ratio = min(ratio, new) if count < _FIRST_DRAFTED_STEPS else blend(ratio, new)
+            ratio = min(ratio, new) if count < FIRST_DRAFTED_STEPS else blend(ratio, new)
             by_drafts[size_of(num_drafts)] = (mean, ratio, count + 1)
 
     def pass_by(self, num_sequences: int, num_steps: int) -> None:
@@ -128,7 +128,7 @@ class StepCosts:
     def _known(self, num_sequences: int) -> list[tuple[float, float]]:
         """(Drafts, times a plain step) that are believed, fewest drafts first."""
         found = self._drafted.get(size_of(num_sequences), {}).values()
-        return sorted((mean, ratio) for mean, ratio, count in found if count >= _FIRST_DRAFTED_STEPS)
+        return sorted((mean, ratio) for mean, ratio, count in found if count >= FIRST_DRAFTED_STEPS)
 
 
 @functools.cache

@@ -46,6 +46,7 @@ class Simulation:
         """(Tokens per second compared with no drafts, drafts per step of the last hundred)."""
         tokens, time_s, drafted = 0, 0.0, 0.0
         for step in range(steps):
+            self._policy.begin_step()
             ks = self._policy.choose([s.acceptance for s in self._decoding], [8] * self.num_sequences, 0)
             step_s = PLAIN_S * self._cost(ks) * self._rng.uniform(0.9, 1.1)
             accepted = [self._verify(s, k) for s, k in zip(self._decoding, ks, strict=True)]
@@ -107,19 +108,51 @@ def test_what_most_costs_little_once_it_is_there_is_found_to_pay(num_sequences: 
     assert wide.run(300)[0] > 2.5
 
 
+class Trial:
+    """The first drafts of 64 sequences, of so many nodes a level."""
+
+    def __init__(self, width: int = 1) -> None:
+        self.policy = LengthPolicy()
+        self._width = width
+        self.policy.judge(64, 0, 0, PLAIN_S)
+        for _ in range(3):
+            self.policy.costs.observe(64, 0, PLAIN_S)
+
+    def choose(self) -> list[int]:
+        self.policy.begin_step()
+        return self.policy.choose([of_trees(self._width, 0.9) for _ in range(64)], [8] * 64, 64)
+
+    def step(self, ratio: float, share_given: float = 1.0) -> int:
+        """How many sequences got drafts, which took so many times a plain step."""
+        num_chosen = sum(self.choose())
+        num_given = int(self._width * num_chosen * share_given)
+        self.policy.costs.observe(64, num_given, ratio * PLAIN_S)
+        self.policy.judge(64, num_given, num_given // self._width, ratio * PLAIN_S)
+        return num_chosen
+
+
 def test_the_newest_of_many_sequences_are_the_first_to_try() -> None:
-    policy = LengthPolicy()
-    for _ in range(3):
-        policy.costs.observe(64, 0, PLAIN_S)
+    trial = Trial()
+    assert trial.choose() == [0] * 56 + [1] * 8
+    assert [trial.step(1.2) for _ in range(7)] == [8, 8, 16, 16, 32, 32, 64]
+    trial.step(1.2)
+    assert min(trial.choose()) == 2, "then all get more"
 
-    def chosen() -> list[int]:
-        return policy.choose([prior_acceptance() for _ in range(64)], [8] * 64, 64)
 
-    for num_drafts in (8, 16, 32, 64):
-        assert chosen() == [0] * (64 - num_drafts) + [1] * num_drafts
-        for _ in range(2):
-            policy.costs.observe(64, num_drafts, 1.2 * PLAIN_S)
-    assert min(chosen()) == 2, "then all get more"
+def test_a_drafter_that_often_has_no_guess_is_tried_by_whom_it_was_asked_for() -> None:
+    trial = Trial()
+    assert [trial.step(1.1, 0.4) for _ in range(7)] == [8, 8, 16, 16, 32, 32, 64]
+
+
+def test_the_first_level_of_trees_counts_with_all_its_nodes_where_few_are_tried() -> None:
+    trial = Trial(width=4)
+    assert [trial.step(1.2) for _ in range(11)] == [2, 2, 4, 4, 8, 8, 16, 16, 32, 32, 64]
+    for width in (1, 4):
+        trial = Trial(width)
+        for num_drafts, ratio in ((8, 1.1), (16, 1.148)):
+            for _ in range(2):
+                trial.policy.costs.observe(64, num_drafts, ratio * PLAIN_S)
+        assert any(trial.choose()) == (width == 1), "256 for all are not worth it"
 
 
 def test_few_drafts_that_took_much_are_not_followed_by_more() -> None:
@@ -128,18 +161,6 @@ def test_few_drafts_that_took_much_are_not_followed_by_more() -> None:
         for _ in range(3):
             policy.costs.observe(64, num_drafts, ratio * PLAIN_S)
     assert policy.choose([prior_acceptance() for _ in range(64)], [8] * 64, 64) == [0] * 64
-
-
-def test_the_first_level_of_trees_counts_with_all_its_nodes_where_few_are_tried() -> None:
-    policy = LengthPolicy()
-    for _ in range(3):
-        policy.costs.observe(64, 0, PLAIN_S)
-    assert sum(policy.choose([of_trees(4, 0.9) for _ in range(64)], [8] * 64, 64)) == 2
-    for num_drafts, ratio in ((8, 1.1), (16, 1.148)):
-        for _ in range(2):
-            policy.costs.observe(64, num_drafts, ratio * PLAIN_S)
-    assert sum(policy.choose([of_trees(1, 0.9) for _ in range(64)], [8] * 64, 64)) == 32
-    assert sum(policy.choose([of_trees(4, 0.9) for _ in range(64)], [8] * 64, 64)) == 0, "256 for all"
 
 
 def test_only_drafts_for_few_are_told_to_be_such() -> None:
@@ -152,11 +173,18 @@ def test_only_drafts_for_few_are_told_to_be_such() -> None:
         """One with drafts for some of as many as ask; whether it counted towards the end of the trial."""
         balance = policy._balances[12]
         before = balance._num_steps
+        policy.begin_step()
         ks = policy.choose([prior_acceptance() for _ in range(num_asked)], [8] * num_asked, 64)
         policy.judge(64, sum(ks), sum(ks), PLAIN_S)
         return balance._num_steps > before
 
     assert [step(64), step(4), step(64)] == [False, True, False]
+    policy.begin_step()
+    for num_asked in (64, 4):  # of two drafters
+        policy.choose([prior_acceptance() for _ in range(num_asked)], [8] * num_asked, 64)
+    before = policy._balances[12]._num_steps
+    policy.judge(64, 8, 8, PLAIN_S)
+    assert policy._balances[12]._num_steps == before
 
 
 def test_steps_that_nobody_measured_are_forgotten_like_others() -> None:

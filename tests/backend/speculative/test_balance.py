@@ -62,6 +62,17 @@ def test_drafts_for_few_only_need_not_pay_but_cost_no_more_than_others() -> None
     assert balance.is_on_trial, "drafts for all are still to come"
 
 
+def test_what_a_trial_has_gained_is_no_leave_to_lose() -> None:
+    balance = begun()
+    for _ in range(100):
+        balance.observe(2.0, PLAIN_S, is_partial=True)
+    for _ in range(3):
+        balance.observe(1.0, 2.0 * PLAIN_S, is_partial=True)
+        assert not balance.rest_steps
+    balance.observe(1.0, 2.0 * PLAIN_S, is_partial=True)
+    assert balance.rest_steps
+
+
 def test_what_a_trial_has_lost_is_forgotten_when_nobody_goes_on_with_it() -> None:
     balance = begun()
     for _ in range(3):

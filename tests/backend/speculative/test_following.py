@@ -173,6 +173,18 @@ def test_until_reading_has_paid_few_of_many_sequences_are_read() -> None:
     assert admitted(reader.following, 3) == 3, "so many at least"
 
 
+def test_every_third_trial_reads_all() -> None:
+    """What few drafts take may be what many do: then only many pay."""
+    reader = Reader()
+    admitted(reader.following, 4)
+    found = []
+    for _ in range(6):
+        found.append(admitted(reader.following, 16))
+        steps_until_rest(reader, 0.0)
+        steps_of_rest(reader)
+    assert found == [4, 4, 16, 4, 4, 16]
+
+
 def test_who_is_not_read_goes_without_drafts() -> None:
     reader = Reader()
     speculator, _ = speculating(reader)

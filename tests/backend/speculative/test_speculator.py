@@ -20,6 +20,7 @@ from backend.speculative.speculator import (
     Speculator,
 )
 from backend.speculative.step_costs import StepCosts
+from backend.speculative.tree import depth_of
 from backend.types import Draft, DraftOptions, DraftTree, GrammarSpec, Sequence, SequenceStatus
 from tests.backend.speculative.sequences import running
 
@@ -275,8 +276,75 @@ def test_forced_drafts_are_not_judged() -> None:
     assert machine.measured[-1] == 3, "but what they take is measured"
 
 
+class ForcesNothing:
+    """A grammar that leaves every choice."""
+
+    def forced(self, sequence: Sequence) -> list[int]:
+        return []
+
+    def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
+        return len(draft)
+
+    def prune(self, sequence: Sequence, tree: DraftTree) -> DraftTree:
+        return tree
+
+
+def test_a_grammar_that_forces_nothing_stops_nobody() -> None:
+    speculator, sequence = new_speculator(adaptive=True), running(LOOP, [1, 2])
+    speculator.constraint = ForcesNothing()
+    strict = running(LOOP, [1, 2], grammar=GrammarSpec(kind="regex", text=".*"))
+    for each in (sequence, strict):
+        speculator.add(each)
+    with_drafts = []
+    for step in range(300):
+        drafts = speculator.propose(2)
+        for each in (sequence, strict):
+            if draft := drafts.get(each):
+                speculator.observe(each, len(draft), len(draft))
+            each.tokens.append(LOOP[len(each.tokens) % 4])
+            each.num_computed_tokens += 1
+        num_drafts = sum(map(depth_of, drafts.values()))
+        speculator.measure(2, num_drafts, 0.011 if num_drafts else 0.010)
+        with_drafts += [step] * bool(drafts)
+    assert with_drafts[0] < 6 and len(with_drafts) > 280, (
+        "neither at first nor when a plain step is wanted again"
+    )
+
+
+def test_while_one_drafter_rests_a_grammar_does_not_stop_another() -> None:
+    speculator, sequence = new_speculator(adaptive=True), running(LOOP, [1, 2])
+    speculator.constraint = ForcesNothing()
+    speculator._rests.add("sage", ValueError())
+    speculator.add(sequence)
+    alone = running(
+        LOOP, [1, 2], grammar=GrammarSpec(kind="regex", text=".*"), draft=DraftOptions(drafter="none")
+    )
+    speculator.add(alone)
+    for _ in range(5):
+        drafts = speculator.propose(2)
+        speculator.measure(2, sum(map(depth_of, drafts.values())), 0.010)
+    assert drafts[sequence]
+
+
+def test_steps_in_which_a_drafter_worked_in_vain_are_not_plain() -> None:
+    class All(LengthPolicy):
+        def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
+            return limits
+
+    policy = All()
+    speculator = Speculator(SpeculativeConfig(drafter="sage", max_tokens=4), [Sage()], policy)
+    speculator.add(running(LOOP, [1, 2]))
+    assert not speculator.propose(1)
+    speculator.measure(1, 0, 0.020)
+    assert not policy._balances
+    speculator._wake_step = 10
+    assert not speculator.propose(1)
+    speculator.measure(1, 0, 0.010)
+    assert policy._balances[0]._plain_s == 0.010
+
+
 class Sage:
-    """Costs something, and is never worth it."""
+    """Costs something, and has no guess."""
 
     name = "sage"
     is_cheap = False
