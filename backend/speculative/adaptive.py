@@ -47,13 +47,9 @@ class LengthPolicy:
         self.costs = StepCosts()
         self._balances: dict[int, Balance] = {}  # by size of the batch
         self.forgotten = 0.0  # share of what was known of those who got no drafts last
-        self._passed_steps = (
-            0  # without drafts, since the step before the present one in which somebody asked
-        )
-        self._forgetting_steps = 0  # of the present step; 0: nobody has asked yet
-        self._tried: dict[
-            int, tuple[int, int]
-        ] = {}  # by size: sequences that had some last, for so many steps
+        self._passed_steps = 0  # without drafts, since somebody asked
+        self._forgetting_steps = 0  # as many when somebody asked in the present step; 0: nobody has
+        self._tried: dict[int, tuple[int, int]] = {}  # by size: how many sequences had some, in so many steps
         self._is_adaptive = is_adaptive
         self._is_drafting = False
         self._is_partial = False  # few of those who may have drafts got some last
