@@ -180,8 +180,8 @@ def test_only_drafts_for_few_are_told_to_be_such() -> None:
 
     assert [step(64), step(4), step(64)] == [False, True, False]
     policy.begin_step()
-    for num_asked in (64, 4):  # of two drafters
-        policy.choose([prior_acceptance() for _ in range(num_asked)], [8] * num_asked, 64)
+    for num_asked, tried in ((64, 4.0), (4, 4.0), (64, 400.0)):  # of three drafters, the last one never right
+        policy.choose([Acceptance(tried, 2.8) for _ in range(num_asked)], [8] * num_asked, 64)
     before = policy._balances[12]._num_steps
     policy.judge(64, 8, 8, PLAIN_S)
     assert policy._balances[12]._num_steps == before
@@ -204,6 +204,18 @@ def test_steps_that_nobody_measured_are_forgotten_like_others() -> None:
         assert one == forgotten(0, is_measured=False)
         assert forgotten(12, is_measured=is_measured) == pytest.approx(12 * one)
         assert forgotten(10_000, is_measured=is_measured) == 1.0
+
+
+def test_all_who_are_asked_in_a_step_forget_alike() -> None:
+    policy = LengthPolicy()
+    policy.pass_by(1, 12)
+    found = []
+    for _ in range(2):
+        policy.begin_step()
+        for _ in range(2):
+            policy.choose([Acceptance()], [4], 1)
+            found.append(policy.forgotten)
+    assert found[0] == found[1] == pytest.approx(12 * found[2]) and found[2] == found[3]
 
 
 def test_steps_that_nobody_measured_make_old_costs_doubtful() -> None:

@@ -359,6 +359,23 @@ class Sage:
         pass
 
 
+def test_the_policy_is_told_when_others_are_asked_for_another_step() -> None:
+    begun = []
+
+    class Notes(LengthPolicy):
+        def begin_step(self) -> None:
+            begun.append(1)
+
+    speculator, _ = counted(Notes())
+    speculator.add(running(LOOP, [1, 2]))
+    speculator.propose(1)
+    assert speculator.is_asleep and begun == [1]
+    speculator.propose(1)
+    speculator._wake_step = 0
+    speculator.propose(1)
+    assert begun == [1, 1]
+
+
 def test_bad_experience_is_forgotten_for_sequences_to_come_as_well() -> None:
     speculator = Speculator(SpeculativeConfig(drafter="sage", max_tokens=4), [Sage()])
     prior = speculator._prior("sage")
