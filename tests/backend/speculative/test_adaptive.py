@@ -179,6 +179,8 @@ def test_only_drafts_for_few_are_told_to_be_such() -> None:
         return balance._num_steps > before
 
     assert [step(64), step(4), step(64)] == [False, True, False]
+    for _ in range(2):
+        policy.costs.observe(64, 8, 1.3 * PLAIN_S)
     policy.begin_step()
     for num_asked, tried in ((64, 4.0), (4, 4.0), (64, 400.0)):  # of three drafters, the last one never right
         policy.choose([Acceptance(tried, 2.8) for _ in range(num_asked)], [8] * num_asked, 64)
