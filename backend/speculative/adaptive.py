@@ -13,8 +13,6 @@ as many, as long as what these take lets hope that a level for everybody pays.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,13 +40,6 @@ _TRIAL_GAIN = 0.95
 """What drafts must promise until they were judged as a whole: a few verifications are often unlucky ones."""
 
 
-_HICCUP_STEPS = 10.0
-"""Plain steps; what takes longer is something else on the machine."""
-
-_MOST_LOST_SHARE, _MOST_LOST_STEPS = 0.01, 6.0
-"""Trials at all sizes of the batch may lose that share of the time and so many plain steps, or they wait."""
-
-
 class LengthPolicy:
     """Chooses draft lengths for a batch."""
 
@@ -59,8 +50,6 @@ class LengthPolicy:
         self._passed_steps = 0  # without drafts, since somebody asked
         self._forgetting_steps = 0  # as many when somebody asked in the present step; 0: nobody has
         self._tried: dict[int, tuple[int, int]] = {}  # by size: how many sequences had some, in so many steps
-        self._worked_s = 0.0  # in steps that only decoded
-        self._lost_s = 0.0  # by drafts, less what they gained since
         self._is_adaptive = is_adaptive
         self._is_drafting = False
         self._is_partial = False  # few of those who may have drafts got some last
@@ -95,22 +84,14 @@ class LengthPolicy:
     def plain_steps(self, num_sequences: int) -> int:
         """So many steps are to be without drafts for sure: to be measured, or because drafts do not pay."""
         balance = self._balances.get(size_of(num_sequences))
-        resting = 0 if balance is None else max(balance.rest_steps, self._steps_to_afford(balance))
+        resting = 0 if balance is None else balance.rest_steps
         return max(self.costs.plain_steps_wanted(num_sequences), resting)
-
-    def _steps_to_afford(self, balance: Balance) -> int:
-        """Plain steps before a trial may go on: they make what was lost a smaller share."""
-        if not balance.is_on_trial or not balance.plain_s:
-            return 0
-        too_much_s = self._lost_s - _MOST_LOST_STEPS * balance.plain_s - _MOST_LOST_SHARE * self._worked_s
-        return max(0, math.ceil(too_much_s / (_MOST_LOST_SHARE * balance.plain_s)))
 
     def pass_by(self, num_sequences: int, num_steps: int) -> None:
         """So many steps without drafts went by that nobody measured."""
         balance = self._balances.get(size_of(num_sequences))
         if balance is not None:
             balance.pass_by(num_steps)
-            self._worked_s += num_steps * balance.plain_s
         self.costs.pass_by(num_sequences, num_steps)
         self._passed_steps += num_steps
 
@@ -120,15 +101,12 @@ class LengthPolicy:
         Returns how much longer its tokens would have taken in steps without drafts, in seconds.
         """
         balance = self._balances.setdefault(size_of(num_sequences), Balance())
-        self._worked_s += time_s
         if num_drafts:
             gain = 1.0 + num_accepted / num_sequences
             size = size_of(num_sequences)
             if self._is_partial and size in self._tried:
                 chosen, steps = self._tried[size]
                 self._tried[size] = (chosen, steps + 1)
-            lost_s = min(time_s, _HICCUP_STEPS * balance.plain_s) - gain * balance.plain_s
-            self._lost_s = max(0.0, self._lost_s + lost_s)
             return balance.observe(gain, time_s, is_partial=self._is_partial)
         balance.observe_plain(time_s)
         self._passed_steps += 1

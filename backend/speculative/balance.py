@@ -47,11 +47,6 @@ class Balance:
         self._next_rest_steps = _SHORT_REST_STEPS
 
     @property
-    def plain_s(self) -> float:
-        """What a step without drafts takes; 0 while that is not known."""
-        return self._plain_s
-
-    @property
     def rest_steps(self) -> int:
         """So many steps are to be without drafts, for they have not paid of late."""
         return self._rest_steps

@@ -97,34 +97,7 @@ def test_drafting_is_never_a_loss(num_sequences: int, cost: float, skill: float)
 def test_trying_drafts_for_many_sequences_costs_little(num_sequences: int, skill: float) -> None:
     dear = Simulation(0.8 / num_sequences, num_sequences, skill, 0.3, cost_of_new=6.0, tokens_each=120)
     assert dear.run(300)[0] > 0.975
-    assert dear.run(1000)[0] > 1 - 0.01 - 6 / 1000, "a share of the time, and some steps once"
-
-
-@pytest.mark.parametrize("cost_of_new", [4.0, 6.0])
-@pytest.mark.parametrize("num_sequences", [1, 4])
-def test_in_the_long_run_trials_cost_about_one_percent(num_sequences: int, cost_of_new: float) -> None:
-    """Whatever one of them takes."""
-    for skill in (0.3, 0.8):
-        dear = Simulation(0.8 / num_sequences, num_sequences, skill, 0.3, cost_of_new, tokens_each=120)
-        dear.run(300)
-        assert dear.run(1500)[0] > 0.98
-
-
-def test_a_trial_that_cannot_be_afforded_waits() -> None:
-    policy = LengthPolicy()
-    for _ in range(3):
-        policy.judge(1, 0, 0, PLAIN_S)
-        policy.costs.observe(1, 0, PLAIN_S)
-    assert policy.plain_steps(1) == 0
-    policy.judge(1, 4, 0, 7.5 * PLAIN_S)
-    missing = (6.5 - 6.0 - 0.01 * 10.5) / 0.01
-    assert policy.plain_steps(1) == math.ceil(missing - 1e-6)
-    policy.pass_by(1, 20)
-    assert policy.plain_steps(1) == math.ceil(missing - 20 - 1e-6)
-    policy.judge(1, 4, 4, PLAIN_S)
-    assert policy.plain_steps(1) == 0, "what drafts gain makes up for it"
-    policy.judge(1, 4, 0, 1000 * PLAIN_S)
-    assert policy.plain_steps(1) < 400, "a hiccup counts for ten steps"
+    assert dear.run(1000)[0] > 0.985
 
 
 @pytest.mark.parametrize("num_sequences", [1, 4, 16, 64])
