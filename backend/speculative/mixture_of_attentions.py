@@ -3,7 +3,7 @@
 Of these it keeps, at every slot of KV memory, the keys and values that its attentions make of them: right for
 known prefixes and after preemption, and nothing is to be freed. They are made when somebody asks for drafts,
 or when many wait to be made. Where that takes more time than drafts save, it is left for a while. Pages of
-that time, and those of sequences that may not ask, stay unread: drafts of who has them do without.
+that time, and those of sequences that are not followed, stay unread: drafts of who has them do without.
 """
 
 from __future__ import annotations

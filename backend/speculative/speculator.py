@@ -23,7 +23,7 @@ FIRST_PAUSE_STEPS, LONGEST_PAUSE_STEPS = 3, 15
 """After a step in which no guess was worth verifying, drafters rest for so many; the next time for longer."""
 
 LONGEST_SLEEP_STEPS = 15
-"""The same where the policy says that none will be: whenever drafters are asked, it forgets a little."""
+"""The same where the policy says for how long none will be."""
 
 MEASURE_ASLEEP_EVERY_STEPS = 4
 """Of steps in which nobody is asked every fourth is measured: looking costs time too."""

@@ -513,13 +513,7 @@ def test_a_drafter_that_gives_less_is_judged_on_what_it_was_asked_for() -> None:
 
 
 def test_what_may_not_come_is_pruned_from_a_tree() -> None:
-    class NoSix:
-        def forced(self, sequence: Sequence) -> list[int]:
-            return []
-
-        def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
-            return len(draft)
-
+    class NoSix(ForcesNothing):
         def prune(self, sequence: Sequence, tree: DraftTree) -> DraftTree:
             return tree.keep([node for node, token in enumerate(tree.tokens) if token != 6])
 
