@@ -3,7 +3,7 @@
 Of these it keeps, at every slot of KV memory, the keys and values that its attentions make of them: right for
 known prefixes and after preemption, and nothing is to be freed. They are made when somebody asks for drafts,
 or when many wait to be made. Where that takes more time than drafts save, it is left for a while. Pages of
-that time, and those of sequences that are not followed, stay unread: drafts of who has them do without.
+before and of that time, and those of sequences that are not followed, stay unread: drafts do without.
 """
 
 from __future__ import annotations
@@ -68,26 +68,30 @@ class MixtureDrafter:
 
     def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
         """See StepObserver."""
-        wanted = set() if self.following.is_resting else self.following.sequences
-        followed = [chunk.sequence in wanted for chunk in plan.chunks]
+        if self.following.is_resting:
+            self._forget_all()
+            return
+        followed = [chunk.sequence in self.following.sequences for chunk in plan.chunks]
         self._mark(plan.chunks, followed)
         if any(followed):
             with self.following.reading():
                 self._keep(step, [*layers, hidden], followed)
 
+    def _forget_all(self) -> None:
+        """Nobody notes what becomes of pages during a rest, so that it costs nothing."""
+        self._is_read[:] = False
+        self._waiting, self._num_waiting = [], 0
+
     def _mark(self, chunks: list[ScheduledChunk], followed: list[bool]) -> None:
-        """Note what becomes of the pages of their tokens."""
+        """Note what becomes of pages that begin here: those going on are what they were."""
+        read: list[int] = []
         unread: list[int] = []
         for chunk, is_read in zip(chunks, followed, strict=True):
-            pages = chunk.sequence.pages[chunk.start // PAGE_TOKENS : pages_for(chunk.end)]
-            if not is_read:
-                unread += pages
-                continue
-            if chunk.start % PAGE_TOKENS and not self._is_read[pages[0]]:
-                pages = pages[1:]  # its first tokens were not
-            self._is_read[pages] = True
-        if unread:
-            self._is_read[unread] = False
+            first, end = pages_for(chunk.start), pages_for(chunk.end)
+            if first < end:
+                (read if is_read else unread).extend(chunk.sequence.pages[first:end])
+        self._is_read[read] = True
+        self._is_read[unread] = False
 
     def _keep(self, step: StepInput, layers: list[Tensor], followed: list[bool]) -> None:
         longest = max(step.context_lens)
