@@ -207,8 +207,8 @@ class Engine:
         sampled = done.sampled
         accepted = self._append_accepted(sampled, result) if done.num_drafts else None
         self.scheduler.commit(done, now_s - started_s, accepted)
-        if drafts is not None and not num_prompt_tokens:
-            speculator.measure(len(done.chunks), done.num_drafts, work_s)
+        if drafts is not None:
+            speculator.measure(len(done.chunks), done.num_drafts, work_s, num_prompt_tokens=num_prompt_tokens)
         ttfts_s: list[float] = []
         gaps_s: list[float] = []
         verified: list[tuple[int, int]] = []

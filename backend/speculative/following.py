@@ -5,6 +5,7 @@ What a draft itself costs is in the time of its step, and LengthPolicy weighs th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
@@ -13,6 +14,12 @@ from backend.types import Sequence
 
 _TRIAL_STEPS = 48
 """Steps read before it is judged, each time from then on."""
+
+_MOST_DECLINED = 2
+"""A trial ends when drafts that could have been had were so often in a row not worth having."""
+
+_MOST_LOST = 0.005
+"""… and when it has lost such a share of the time of the rest before; the very first one may lose more."""
 
 _MEMORY = 0.5
 """Weight that what was before keeps in the next judgement."""
@@ -45,6 +52,9 @@ class Following:
         self._next_rest_steps = _SHORT_REST_STEPS
         self._num_failed = 0  # trials, since it paid
         self._reads_all = False
+        self._is_on_trial = True
+        self._num_declined = 0  # since drafts were made
+        self._rested_s = math.inf  # the last time
         self._turned_away = 0  # since the last that was not
 
     def admit(self, sequence: Sequence) -> bool:
@@ -71,6 +81,18 @@ class Following:
     def save(self, time_s: float) -> None:
         """Drafts made the present step worth so much more time than it took; less, if negative."""
         self._saved_s += time_s
+        self._num_declined = 0
+
+    def decline(self) -> None:
+        """Drafts would not have been worth more time than they take: reading for these is not either."""
+        self._num_declined += 1
+        if self._is_on_trial and self._num_read and self._num_declined >= _MOST_DECLINED:
+            self._judge()
+
+    def pass_by(self, time_s: float) -> None:
+        """The present step has taken so long."""
+        if self.is_resting:
+            self._rested_s += time_s
 
     def begin_step(self) -> None:
         """The step before is over."""
@@ -80,18 +102,21 @@ class Following:
         self._spent_s += self.step_s
         self.step_s = 0.0
         self._num_read += 1
-        if self._num_read >= _TRIAL_STEPS:
+        lost_s = self._spent_s - self._saved_s
+        has_lost_much = self._is_on_trial and lost_s > _MOST_LOST * self._rested_s
+        if has_lost_much or self._num_read >= _TRIAL_STEPS:
             self._judge()
 
     def _judge(self) -> None:
-        self._num_read = 0
+        self._num_read = self._num_declined = 0
         has_paid = self._saved_s >= self._spent_s
+        self._is_on_trial = not has_paid
         self._num_failed = 0 if has_paid else self._num_failed + 1
         self._reads_all = has_paid or self._num_failed % _BROAD_EVERY == _BROAD_EVERY - 1
         if not has_paid:
             self._rest_steps = self._next_rest_steps
             self._next_rest_steps = min(2 * self._next_rest_steps, _LONG_REST_STEPS)
-            self._spent_s = self._saved_s = 0.0
+            self._spent_s = self._saved_s = self._rested_s = 0.0
             return
         if self._saved_s > _GOOD * self._spent_s:
             self._next_rest_steps = _SHORT_REST_STEPS

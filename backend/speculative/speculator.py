@@ -87,6 +87,7 @@ class Speculator:
         self._unmeasured = 0  # steps, of which the policy is to be told
         self._pause_steps = FIRST_PAUSE_STEPS
         self._is_vain = False  # in this step nobody's guess was worth verifying, or all drafters rest
+        self._all_rest = False  # all drafters that somebody may have, when these were last to be asked
         self._has_worked = False  # in this step a drafter that is not cheap was asked
         self._only_cheap = False  # in this step drafters that cost something are not asked
         self._rests = Rests()  # of drafters that failed
@@ -134,7 +135,8 @@ class Speculator:
                 del found[follower.name]
         if not found and (self.constraint is None or request.grammar is None):
             return
-        self._wake_step, self._pause_steps = 0, FIRST_PAUSE_STEPS
+        if not self._all_rest or not self._resting.issuperset(found):
+            self._wake_step, self._pause_steps = 0, FIRST_PAUSE_STEPS
         self._active[sequence] = _Speculation(
             sequence,
             [self._drafters[name] for name in found],
@@ -185,9 +187,10 @@ class Speculator:
         """Ask each one's drafters in turn until one has a guess that is worth verifying."""
         unread = {each.name for each in self._followers if each.following.is_resting}
         self._resting = unread | self._rests.names
+        self._all_rest = False
         if self._resting and asking:
             asking = [s for s in asking if any(d.name not in self._resting for d in s.drafters)]
-            self._is_vain = not asking
+            self._is_vain = self._all_rest = not asking
         self.policy.begin_step()
         for rank in range(max((len(s.drafters) for s in asking), default=0)):
             ranked = [s for s in asking if rank < len(s.drafters)]
@@ -268,14 +271,21 @@ class Speculator:
             with self._rests.attempt(drafter.name):
                 drafter.forget(sequence)
         if sequence.status is SequenceStatus.FINISHED:
-            self._wake_step = 0  # for fewer sequences drafts may pay
+            if not self._all_rest:
+                self._wake_step = 0  # for fewer sequences drafts may pay
             del self._active[sequence]
             self._constrained.pop(sequence, None)
             for follower in self._followers:
                 follower.following.sequences.discard(sequence)
 
-    def measure(self, num_sequences: int, num_drafts: int, time_s: float) -> None:
-        """A step that only decoded has taken so long."""
+    def measure(
+        self, num_sequences: int, num_drafts: int, time_s: float, *, num_prompt_tokens: int = 0
+    ) -> None:
+        """A step has taken so long. Beside prompts nobody sees what drafts cost."""
+        for follower in self._followers:
+            follower.following.pass_by(time_s)
+        if num_prompt_tokens:
+            return
         is_counted = self._step >= self._wake_step or self._wants_times
         is_counted |= self._unmeasured + 1 >= MEASURE_ASLEEP_EVERY_STEPS
         if not num_drafts and (self._is_vain or self._has_worked or not is_counted):
@@ -364,12 +374,23 @@ class Speculator:
                 usual_rate = self._prior(speculation.drafters[rank].name).rate
                 speculation.acceptances[rank].drift(usual_rate, num_tokens)
         ks = self.policy.choose([s.acceptances[rank] for s in candidates], limits, num_running)
-        if not any(ks):  # nor is worse to be thought of those to come than of these
-            for name in {s.drafters[rank].name for s in candidates if not s.drafters[rank].is_cheap}:
-                self._prior(name).rest(self.policy.forgotten)
+        if not any(ks):
+            self._decline(
+                {s.drafters[rank].name for s in candidates if not s.drafters[rank].is_cheap}, num_running
+            )
         for speculation, k in zip(candidates, ks, strict=False):
             speculation.skipped_at = 0 if k else len(speculation.sequence.tokens)
         return ks
+
+    def _decline(self, names: set[str], num_running: int) -> None:
+        """Nobody is to have drafts of these, which cost something."""
+        for name in names:  # nor is worse to be thought of those to come than of those there are
+            self._prior(name).rest(self.policy.forgotten)
+        if self.policy.costs.plain_steps_wanted(num_running):
+            return
+        for follower in self._followers:
+            if follower.name in names:
+                follower.following.decline()
 
     def _guesses(self, rank: int, asked: list[_Speculation], ks: list[int]) -> list[Draft]:
         """What each one's drafter of this rank says, cut to what may come."""

@@ -6,6 +6,7 @@ from backend.config import SpeculativeConfig
 from backend.speculative.acceptance import Acceptance
 from backend.speculative.adaptive import LengthPolicy
 from backend.speculative.following import Follower, Following
+from backend.speculative.ngram import NgramDrafter
 from backend.speculative.speculator import Speculator
 from backend.types import Draft, DraftOptions, Sequence, SequenceStatus
 from tests.backend.speculative.sequences import running
@@ -86,6 +87,61 @@ def test_it_is_tried_again_and_rests_ever_longer_while_it_does_not_pay() -> None
     assert steps_of_rest(reader) == rests[0], "it has paid since"
 
 
+def after_a_rest() -> Reader:
+    """That has read for nothing, and then rested for 256 steps of 10 ms."""
+    reader = Reader()
+    steps_until_rest(reader, 0.0)
+    while reader.following.is_resting:
+        reader.following.pass_by(0.010)
+        reader.following.begin_step()
+    return reader
+
+
+def test_a_trial_loses_a_small_share_of_the_rest_before_it() -> None:
+    assert steps_until_rest(after_a_rest(), 0.0) == 13, "0.5 % of 2,560 ms"
+    assert steps_until_rest(after_a_rest(), 0.5 * READ_S) == 26
+    assert steps_until_rest(Reader(), 0.0) == 48, "unless it is the first"
+    reader = after_a_rest()
+    reader.following.pass_by(1000.0)
+    assert steps_until_rest(reader, 0.0) == 13, "that was no rest"
+
+
+def test_once_it_has_paid_it_may_lose_more_for_a_while() -> None:
+    reader = after_a_rest()
+    assert steps_until_rest(reader, 1.5 * READ_S, most=48) == 48
+    assert steps_until_rest(reader, 0.0) == 48
+
+
+def test_a_trial_ends_when_drafts_are_not_worth_having() -> None:
+    reader = Reader()
+    reader.following.decline()
+    reader.following.decline()
+    assert not reader.following.is_resting, "nothing was read"
+    steps_until_rest(reader, 0.0, most=2)
+    reader.following.decline()
+    assert not reader.following.is_resting
+    reader.following.decline()
+    assert reader.following.is_resting
+
+
+def test_when_it_has_paid_only_a_judgement_ends_it() -> None:
+    reader = Reader()
+    steps_until_rest(reader, 2 * READ_S, most=49)
+    steps_until_rest(reader, 0.0, most=40)
+    for _ in range(5):
+        reader.following.decline()
+    assert not reader.following.is_resting
+    assert steps_until_rest(reader, 0.0) < 10
+
+
+def test_drafts_worth_having_once_in_a_while_let_a_trial_go_on() -> None:
+    reader = Reader()
+    for _ in range(40):
+        steps_until_rest(reader, 0.0, most=1)
+        reader.following.decline()
+        assert not reader.following.is_resting
+
+
 def test_what_drafts_lose_counts_against_it() -> None:
     assert steps_until_rest(Reader(), -READ_S) < 100
 
@@ -136,6 +192,38 @@ def test_the_speculator_says_what_drafts_save_and_leaves_reading_out_of_what_ste
     assert run(Reader(), 0.015) == 400
     # In 18.5 ms: 1.5 ms saved. It would seem to be 2.5 if what reading takes counted for plain steps as well.
     assert run(Reader(), 0.0185) < 200
+
+
+class Never(LengthPolicy):
+    """Wants no drafts."""
+
+    def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
+        return [0] * len(limits)
+
+
+def test_who_wants_no_drafts_ends_the_trial_unless_plain_steps_are_to_be_measured() -> None:
+    reader = Reader()
+    speculator = Speculator(SpeculativeConfig(drafter="reader"), [reader], Never())
+    speculator.add(running([1], [2]))
+    num_asked = 0
+    while not reader.following.is_resting and num_asked < 40:
+        num_asked += not speculator.is_asleep
+        speculator.propose(1)
+        reader.read()
+        speculator.measure(1, 0, 0.010)
+    assert not speculator.policy.costs.plain_steps_wanted(1)
+    assert num_asked == 1 + 2, "plain steps were to be measured; then it said no twice"
+
+
+def test_a_rest_goes_by_the_time_of_all_steps() -> None:
+    reader = Reader()
+    speculator, _ = speculating(reader)
+    steps_until_rest(reader, 0.0)
+    for step in range(256):
+        speculator.propose(1, has_prompts=step % 2 > 0)
+        speculator.measure(1, 0, 0.010, num_prompt_tokens=step % 2)
+    assert not reader.following.is_resting
+    assert steps_until_rest(reader, 0.0) == 13
 
 
 def test_where_lengths_are_fixed_it_never_rests() -> None:
@@ -209,6 +297,53 @@ def test_while_reading_rests_hardly_anybody_is_looked_at() -> None:
     steps_until_rest(reader, 0.0)
     speculator.propose(1)
     assert speculator.is_asleep
+
+
+def asleep_while_it_rests() -> tuple[Reader, Speculator, Sequence]:
+    reader = Reader()
+    speculator, sequence = speculating(reader)
+    steps_until_rest(reader, 0.0)
+    speculator.propose(1)
+    assert speculator.is_asleep
+    return reader, speculator, sequence
+
+
+def test_while_reading_rests_neither_ends_nor_new_requests_wake_anybody() -> None:
+    reader, speculator, sequence = asleep_while_it_rests()
+    for _ in range(2):
+        speculator.add(running([1], [2]))
+    sequence.status = SequenceStatus.FINISHED
+    speculator.forget(sequence)
+    assert speculator.is_asleep
+    while reader.following.is_resting or speculator.is_asleep:
+        speculator.propose(2)
+    first, _ = speculator.propose(2)
+    speculator._wake_step = 1000
+    first.status = SequenceStatus.FINISHED
+    speculator.forget(first)
+    assert not speculator.is_asleep
+    speculator._wake_step = 1000
+    speculator.add(running([1], [2]))
+    assert not speculator.is_asleep
+
+
+def test_who_has_another_drafter_is_asked_while_reading_rests() -> None:
+    _, speculator, sequence = asleep_while_it_rests()
+    speculator._drafters["ngram"] = NgramDrafter()
+    looping = running([1, 2, 3, 4] * 5, [1, 2], draft=DraftOptions(drafter="ngram"))
+    speculator.add(looping)
+    assert list(speculator.propose(2)) == [looping]
+    speculator._wake_step = 1000
+    sequence.status = SequenceStatus.FINISHED
+    speculator.forget(sequence)
+    assert not speculator.is_asleep
+
+
+def test_beside_prompts_no_step_is_measured() -> None:
+    speculator, _ = speculating(Reader())
+    for _ in range(5):
+        speculator.measure(1, 0, 1.0, num_prompt_tokens=1)
+    assert speculator.policy.costs.plain_steps_wanted(1) == 3
 
 
 def test_what_others_save_is_not_a_readers() -> None:

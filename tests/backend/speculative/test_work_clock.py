@@ -39,9 +39,13 @@ def test_the_engine_weighs_steps_by_that_clock() -> None:
             wall.now_s += 3.0
             return super().run(plan)
 
-    work, wall, costs = Clock(), Clock(), list[float]()
+    work, wall, costs = Clock(), Clock(), list[tuple[float, int]]()
+
+    def measure(num_sequences: int, num_drafts: int, time_s: float, *, num_prompt_tokens: int = 0) -> None:
+        costs.append((time_s, num_prompt_tokens))
+
     engine = Engine(EngineConfig(model="fake", checkpoint="/none"), Working(), wall, work_clock=work)
-    engine.speculator.measure = lambda n, drafts, time_s: costs.append(time_s)  # type: ignore[method-assign]
+    engine.speculator.measure = measure  # type: ignore[method-assign]
     params = SamplingParams(max_tokens=4, ignore_eos=True)
     engine.add(Request(request_id="a", prompt_token_ids=[5, 6, 7], params=params, prediction_token_ids=[1]))
     durations = []
@@ -49,4 +53,5 @@ def test_the_engine_weighs_steps_by_that_clock() -> None:
         engine.step()
         assert engine.last_report is not None
         durations.append(engine.last_report.duration_s)
-    assert set(durations) == {3.0} and costs and set(costs) == {0.25}
+    assert set(durations) == {3.0}
+    assert costs[0] == (0.25, 3) and len(costs) > 1 and set(costs[1:]) == {(0.25, 0)}
