@@ -124,16 +124,8 @@ def survivals(acceptances: Sequence[Acceptance], limits: Sequence[int]) -> Float
 
 
 def sizes(acceptances: Sequence[Acceptance], longest: int) -> Floats:
-    """Tokens of a draft with 0 to `longest` places: [n or, where all are alike, 1, longest + 1]."""
-    given = _by_sequence(acceptances, [drafter.sizes(longest) for drafter in _drafters(acceptances)])
-    return running_sums(given)
-
-
-def running_sums(values: Floats) -> Floats:
-    """[n, places] → [n, places + 1]: of the first 0, 1, … of each row."""
-    sums = np.zeros((len(values), values.shape[1] + 1))
-    np.add.accumulate(values, axis=1, out=sums[:, 1:])
-    return sums
+    """Tokens that a draft has at each place, on average: [n or, where all are alike, 1, longest]."""
+    return _by_sequence(acceptances, [drafter.sizes(longest) for drafter in _drafters(acceptances)])
 
 
 def _probable(values: Floats) -> Floats:

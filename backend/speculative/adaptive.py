@@ -16,11 +16,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.speculative.acceptance import Acceptance, Floats, running_sums, sizes, survivals
+from backend.speculative.acceptance import Acceptance, Floats, sizes, survivals
 from backend.speculative.balance import Balance
 from backend.speculative.step_costs import FIRST_DRAFTED_STEPS, StepCosts, size_of
 
-Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _REST = 0.002
 """Share of bad experience that is forgotten in each step in which those who ask get none, where drafts double
@@ -128,31 +128,31 @@ class LengthPolicy:
     def _best(self, likely: Floats, num_tokens: Floats, num_sequences: int) -> list[int]:
         """`likely` [n, places] falls along each row, so that a threshold leaves the first places of it."""
         num_asked = len(likely)
-        lengths = (likely >= _THRESHOLDS).sum(axis=2)  # [thresholds, n]
-        tokens = _at(num_tokens, lengths)
         longest = self.costs.longest(num_sequences)
-        width = float(np.broadcast_to(num_tokens[:, 1], num_asked).mean())  # of one level
+        width = float(num_tokens[:, 0].sum()) / len(num_tokens)  # of one level
         if longest < width * num_asked:
             num_chosen = self._num_to_try(int(longest / width), num_asked, num_sequences)
             if num_chosen < num_asked:
                 return self._try(num_chosen, likely[:, 0], width, num_sequences)
+        chosen = likely >= _THRESHOLDS  # [thresholds, n, places]
+        tokens = _totals(chosen, num_tokens)
         share = longest // num_asked
         too_many = tokens > share * num_asked
         if too_many.any():
             # More than can be foreseen: all sequences get the same share, but one level, however wide.
-            shares = np.maximum(1, (num_tokens[:, 1:] <= share).sum(axis=1))
-            lengths[too_many] = np.minimum(lengths[too_many], shares)
-            tokens = _at(num_tokens, lengths)
+            is_in_share = np.add.accumulate(num_tokens, axis=1) <= share
+            is_in_share[:, 0] = True
+            chosen[too_many] &= is_in_share
+            tokens = _totals(chosen, num_tokens)
         curve = self.costs.curve(num_sequences)
-        gains = _at(running_sums(likely), lengths).tolist()
         speedups = [
             (1.0 + gain / num_sequences) / curve.at(count)
-            for gain, count in zip(gains, tokens.tolist(), strict=True)
+            for gain, count in zip(_totals(chosen, likely).tolist(), tokens.tolist(), strict=True)
         ]
         best = max(range(len(speedups)), key=speedups.__getitem__)
         self._is_drafting = speedups[best] >= self._least_gain(num_sequences)
-        chosen: list[int] = lengths[best].tolist()
-        return chosen if self._is_drafting else [0] * num_asked
+        lengths: list[int] = chosen[best].sum(axis=1).tolist()
+        return lengths if self._is_drafting else [0] * num_asked
 
     def _num_to_try(self, foreseen: int, num_asked: int, num_sequences: int) -> int:
         """How many sequences get a level: twice as many when what so many take was measured."""
@@ -173,7 +173,9 @@ class LengthPolicy:
         return [0] * (num_asked - num_chosen) + [int(self._is_drafting)] * num_chosen
 
 
-def _at(sums: Floats, lengths: Ints) -> Floats:
-    """Each row of `sums` [n or 1, places + 1] at its lengths [thresholds, n], added up: [thresholds]."""
-    found: Floats = sums[np.arange(len(sums)), lengths].sum(axis=1)
-    return found
+def _totals(chosen: Bools, values: Floats) -> Floats:
+    """Sums of those `values` [n or 1, places] that are `chosen` [thresholds, n, places]: [thresholds]."""
+    num_thresholds, num_asked, num_places = chosen.shape
+    each = np.broadcast_to(values, (num_asked, num_places)).reshape(-1)
+    totals: Floats = chosen.reshape(num_thresholds, -1).astype(np.float64) @ each
+    return totals

@@ -266,6 +266,14 @@ def test_the_first_step_with_drafts_may_warm_up() -> None:
     assert policy.costs.curve(1).at(4) == pytest.approx(1.3)
 
 
+def test_who_is_likely_right_may_have_what_another_leaves() -> None:
+    policy = LengthPolicy()
+    for _ in range(3):
+        policy.costs.observe(2, 0, PLAIN_S)
+    assert policy.costs.longest(2) == 4
+    assert policy.choose([Acceptance(100.0, 99.0), Acceptance(100.0, 0.0)], [4, 4], 2) == [4, 0]
+
+
 def test_only_what_was_tried_counts() -> None:
     acceptance = Acceptance(0.0, 0.0)
     acceptance.observe(8, 1)
