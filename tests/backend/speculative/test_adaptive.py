@@ -271,7 +271,7 @@ def test_who_is_likely_right_may_have_what_another_leaves() -> None:
     for _ in range(3):
         policy.costs.observe(2, 0, PLAIN_S)
     assert policy.costs.longest(2) == 4
-    assert policy.choose([Acceptance(100.0, 99.0), Acceptance(100.0, 0.0)], [4, 4], 2) == [4, 0]
+    assert policy.choose([Acceptance(100.0, 99.0), Acceptance(100.0, 12.0)], [4, 4], 2) == [4, 0]
 
 
 def test_only_what_was_tried_counts() -> None:
