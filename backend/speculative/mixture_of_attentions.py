@@ -3,7 +3,8 @@
 Of these it keeps, at every slot of KV memory, the keys and values that its attentions make of them: right for
 known prefixes and after preemption, and nothing is to be freed. They are made when somebody asks for drafts,
 or when many wait to be made. Where that takes more time than drafts save, it is left for a while. Pages of
-before and of that time, and those of sequences that are not followed, stay unread: drafts do without.
+before and of that time, and those of sequences that are not followed, stay unread: drafts do without them,
+but not without the last two.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class MixtureDrafter:
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
         """See Drafter."""
         drafts: list[list[int]] = [[] for _ in sequences]
-        ready = [i for i, sequence in enumerate(sequences) if self._knows_last(sequence)]
+        ready = [i for i, sequence in enumerate(sequences) if self._knows_latest(sequence)]
         if ready:
             with self.following.reading():
                 self._remember()
@@ -121,9 +122,10 @@ class MixtureDrafter:
                 drafts[i] = draft
         return drafts
 
-    def _knows_last(self, sequence: Sequence) -> bool:
-        """Whether the page of its last token was read: something there must be to attend to."""
-        return bool(self._is_read[sequence.pages[(sequence.num_computed_tokens - 1) // PAGE_TOKENS]])
+    def _knows_latest(self, sequence: Sequence) -> bool:
+        """Whether the last two pages were read: after one alone, which may just begin, few are right."""
+        last = (sequence.num_computed_tokens - 1) // PAGE_TOKENS
+        return bool(self._is_read[sequence.pages[max(0, last - 1) : last + 1]].all())
 
     def _round(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
         shape = RoundShape([s.num_computed_tokens for s in sequences], [1] * len(sequences), max(ks) - 1)
