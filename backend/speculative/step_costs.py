@@ -21,8 +21,9 @@ _FIRST_PLAIN_STEPS = 3
 FIRST_DRAFTED_STEPS = 2
 """Steps with about as many drafts before it is believed what they take: the very first may only warm up."""
 
-_MEASURE_EVERY_STEPS = 96
-"""After so many steps with drafts, one without: to know what that takes."""
+_MEASURE_EVERY_STEPS, _MEASURE_WITHIN_STEPS = 96, 4
+"""After so many steps with drafts, one without: to know what that takes. A grammar may force tokens in each
+of so many, though: then the same again later."""
 
 _FIRST_SHARE, _FIRST_LEAST = 0.125, 4.0
 """Draft tokens of the very first step that has some, per sequence, but at least so many."""
@@ -101,7 +102,8 @@ class StepCosts:
         size = size_of(num_sequences)
         missing = _FIRST_PLAIN_STEPS - self._num_plain.get(size, 0)
         if missing <= 0:
-            return int(self._since_plain[size] >= _MEASURE_EVERY_STEPS)
+            rounds, step = divmod(self._since_plain[size], _MEASURE_EVERY_STEPS)
+            return int(rounds > 0 and step < _MEASURE_WITHIN_STEPS)
         return missing
 
     def curve(self, num_sequences: int, *, is_hopeful: bool = False) -> CostCurve:

@@ -311,6 +311,31 @@ def test_a_grammar_that_forces_nothing_stops_nobody() -> None:
     )
 
 
+def test_a_grammar_that_forces_something_in_every_step_stops_nobody() -> None:
+    class ForcesAlways(ForcesNothing):
+        def forced(self, sequence: Sequence) -> list[int]:
+            return [7] if sequence is strict else []
+
+    speculator, sequence = new_speculator(adaptive=True), running(LOOP, [1, 2])
+    strict = running(LOOP, [1, 2], grammar=GrammarSpec(kind="regex", text="7*"))
+    for _ in range(3):
+        speculator.policy.costs.observe(2, 0, 0.010)
+    speculator.constraint = ForcesAlways()
+    for each in (sequence, strict):
+        speculator.add(each)
+    with_drafts = 0
+    for _ in range(400):
+        drafts = speculator.propose(2)
+        assert drafts[strict] == [7]
+        if draft := drafts.get(sequence):
+            with_drafts += 1
+            speculator.observe(sequence, len(draft), len(draft))
+        sequence.tokens.append(LOOP[len(sequence.tokens) % 4])
+        sequence.num_computed_tokens += 1
+        speculator.measure(2, sum(map(depth_of, drafts.values())), 0.011)
+    assert with_drafts > 300
+
+
 def test_while_one_drafter_rests_a_grammar_does_not_stop_another() -> None:
     speculator, sequence = new_speculator(adaptive=True), running(LOOP, [1, 2])
     speculator.constraint = ForcesNothing()

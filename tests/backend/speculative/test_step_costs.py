@@ -22,6 +22,18 @@ def test_costs_between_and_beyond_what_was_measured() -> None:
     assert costs.plain_steps_wanted(2) == 1
 
 
+def test_a_plain_step_that_cannot_be_had_is_wanted_for_four_steps_in_a_hundred() -> None:
+    costs = measured(num_sequences=2)
+    wanted = []
+    for _ in range(300):
+        costs.observe(2, 4, 2 * PLAIN_S)
+        wanted.append(costs.plain_steps_wanted(2))
+    expected = [*range(96, 100), *range(192, 196), *range(288, 292)]
+    assert [step for step, is_wanted in enumerate(wanted, start=1) if is_wanted] == expected
+    costs.observe(2, 0, PLAIN_S)
+    assert not costs.plain_steps_wanted(2)
+
+
 def test_what_few_drafts_once_took_does_not_make_more_of_them_dear() -> None:
     costs = StepCosts()
     for num_drafts, time_s in ((0, PLAIN_S), (3, 2.0 * PLAIN_S), (8, 1.4 * PLAIN_S)):
