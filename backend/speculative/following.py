@@ -13,20 +13,21 @@ from typing import Protocol, runtime_checkable
 from backend.types import Sequence
 
 _TRIAL_STEPS = 48
-"""Steps read before it is judged, each time from then on."""
+"""Steps read before it is judged, and again after as many; a trial may end sooner."""
 
-_MOST_DECLINED = 2
-"""A trial ends when drafts that could have been had were so often in a row not worth having."""
+_MOST_DECLINED = 3
+"""A trial after a rest ends when drafts were not worth having so often in a row: the first time by what was
+known before."""
 
 _MOST_LOST = 0.005
-"""… and when it has lost such a share of the time of the rest before; the very first one may lose more."""
+"""… and when it has lost such a share of the time of the rest."""
 
 _MEMORY = 0.5
 """Weight that what was before keeps in the next judgement."""
 
 _SHORT_REST_STEPS, _LONG_REST_STEPS = 512, 8192
-"""Not to read for so many steps at first, and twice as many every other time. The shortest trial, some
-reading and two steps with drafts, loses about 0.5 % of the first."""
+"""Not to read for so many steps at first, and twice as many every other time. Some reading and two steps with
+drafts lose about 0.5 % of the first."""
 
 _FEW, _EVERY = 4, 4
 """Until reading has paid, so many sequences are read, and besides one in so many that come: all their prompts
@@ -54,8 +55,8 @@ class Following:
         self._num_failed = 0  # trials, since it paid
         self._reads_all = False
         self._is_on_trial = True
-        self._num_declined = 0  # since drafts were made
-        self._rested_s = math.inf  # the last time
+        self._num_declined = 0  # times in a row
+        self._rested_s = math.inf  # the last time; there was none before the very first trial
         self._turned_away = 0  # since the last that was not
 
     def admit(self, sequence: Sequence) -> bool:
@@ -87,26 +88,29 @@ class Following:
     def decline(self) -> None:
         """Drafts would not have been worth more time than they take: reading for these is not either."""
         self._num_declined += 1
-        if self._is_on_trial and self._num_read and self._num_declined >= _MOST_DECLINED:
-            self._judge()
 
     def pass_by(self, time_s: float) -> None:
         """The present step has taken so long."""
         if self.is_resting:
+            self._rest_steps -= 1
             self._rested_s += time_s
 
     def begin_step(self) -> None:
         """The step before is over."""
-        self._rest_steps = max(0, self._rest_steps - 1)
         if not self.step_s:
             return
         self._spent_s += self.step_s
         self.step_s = 0.0
         self._num_read += 1
-        lost_s = self._spent_s - self._saved_s
-        has_lost_much = self._is_on_trial and lost_s > _MOST_LOST * self._rested_s
-        if has_lost_much or self._num_read >= _TRIAL_STEPS:
+        if self._num_read >= _TRIAL_STEPS or self._has_failed():
             self._judge()
+
+    def _has_failed(self) -> bool:
+        """Whether a trial is to end at once."""
+        if not self._is_on_trial or self._rested_s == math.inf:
+            return False
+        lost_s = self._spent_s - self._saved_s
+        return lost_s > _MOST_LOST * self._rested_s or self._num_declined >= _MOST_DECLINED
 
     def _judge(self) -> None:
         self._num_read = self._num_declined = 0
@@ -136,5 +140,6 @@ class Follower(Protocol):
 
     @property
     def following(self) -> Following:
-        """Its own account. The Speculator says who may ask, when steps begin, and what drafts saved."""
+        """Its own account. The Speculator says who may ask, when steps begin and what they took, what drafts
+        saved, and when they were not worth having."""
         ...

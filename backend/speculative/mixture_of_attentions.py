@@ -3,12 +3,14 @@
 Of these it keeps, at every slot of KV memory, the keys and values that its attentions make of them: right for
 known prefixes and after preemption, and nothing is to be freed. They are made when somebody asks for drafts,
 or when many wait to be made. Where that takes more time than drafts save, it is left for a while. Pages of
-before and of that time, and those of sequences that are not followed, stay unread: drafts do without them,
-but not without the last two.
+that time, and those of sequences that are not followed, stay unread: drafts do without them, but not without
+the last two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +63,7 @@ class MixtureDrafter:
         self._waiting: list[_Waiting] = []
         self._num_waiting = 0
         self._is_read = np.zeros(target.num_pages, dtype=bool)  # pages of which all tokens were
+        self._rests = False  # as of the last step seen
 
     @property
     def wants_layers(self) -> bool:
@@ -69,30 +72,46 @@ class MixtureDrafter:
 
     def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
         """See StepObserver."""
-        if self.following.is_resting:
-            self._forget_all()
-            return
-        followed = [chunk.sequence in self.following.sequences for chunk in plan.chunks]
+        is_resting = self.following.is_resting
+        if is_resting and not self._rests:
+            self._begin_rest()
+        self._rests = is_resting
+        wanted = set() if is_resting else self.following.sequences
+        followed = [chunk.sequence in wanted for chunk in plan.chunks]
         self._mark(plan.chunks, followed)
         if any(followed):
-            with self.following.reading():
+            with self.following.reading(), self._marks_are_true():
                 self._keep(step, [*layers, hidden], followed)
 
-    def _forget_all(self) -> None:
-        """Nobody notes what becomes of pages during a rest, so that it costs nothing."""
-        self._is_read[:] = False
-        self._waiting, self._num_waiting = [], 0
+    @contextmanager
+    def _marks_are_true(self) -> Iterator[None]:
+        """Where reading fails inside, nothing counts as read: nor will steps be seen for a while."""
+        try:
+            yield
+        except Exception:
+            self._is_read[:] = False
+            self._waiting, self._num_waiting = [], 0
+            raise
+
+    def _begin_rest(self) -> None:
+        """Pages that are going on will not be read to their ends."""
+        with self._marks_are_true():
+            self._remember()
+        for sequence in self.following.sequences:
+            self._is_read[sequence.pages[sequence.num_computed_tokens // PAGE_TOKENS :]] = False
 
     def _mark(self, chunks: list[ScheduledChunk], followed: list[bool]) -> None:
         """Note what becomes of pages that begin here: those going on are what they were."""
         read: list[int] = []
         unread: list[int] = []
         for chunk, is_read in zip(chunks, followed, strict=True):
-            first, end = pages_for(chunk.start), pages_for(chunk.end)
-            if first < end:
-                (read if is_read else unread).extend(chunk.sequence.pages[first:end])
-        self._is_read[read] = True
-        self._is_read[unread] = False
+            first = pages_for(chunk.start)
+            if first * PAGE_TOKENS < chunk.end:
+                (read if is_read else unread).extend(chunk.sequence.pages[first : pages_for(chunk.end)])
+        if read:
+            self._is_read[read] = True
+        if unread:
+            self._is_read[unread] = False
 
     def _keep(self, step: StepInput, layers: list[Tensor], followed: list[bool]) -> None:
         longest = max(step.context_lens)
@@ -115,7 +134,7 @@ class MixtureDrafter:
         drafts: list[list[int]] = [[] for _ in sequences]
         ready = [i for i, sequence in enumerate(sequences) if self._knows_latest(sequence)]
         if ready:
-            with self.following.reading():
+            with self.following.reading(), self._marks_are_true():
                 self._remember()
             found = self._round([sequences[i] for i in ready], [ks[i] for i in ready])
             for i, draft in zip(ready, found, strict=True):

@@ -10,7 +10,7 @@ from backend.errors import RequestError
 from backend.speculative.acceptance import Acceptance, prior_acceptance
 from backend.speculative.adaptive import LengthPolicy
 from backend.speculative.base import DraftConstraint, Drafter
-from backend.speculative.following import Follower
+from backend.speculative.following import Follower, Following
 from backend.speculative.rests import Rests
 from backend.speculative.tree import depth_of, first_tokens, level_sizes, shorten
 from backend.types import Draft, DraftTree, Request, Sequence, SequenceStatus
@@ -88,6 +88,8 @@ class Speculator:
         self._pause_steps = FIRST_PAUSE_STEPS
         self._is_vain = False  # in this step nobody's guess was worth verifying, or all drafters rest
         self._all_rest = False  # all drafters that somebody may have, when these were last to be asked
+        self._declined: set[str] = set()  # drafters that cost something, of whom nobody was to have drafts …
+        self._wanted: set[str] = set()  # … or somebody was: in this step
         self._has_worked = False  # in this step a drafter that is not cheap was asked
         self._only_cheap = False  # in this step drafters that cost something are not asked
         self._rests = Rests()  # of drafters that failed
@@ -178,10 +180,17 @@ class Speculator:
             for speculation in waiting:
                 if speculation.sequence in drafts:
                     speculation.misses = speculation.wake_step = 0
-                elif speculation.is_cheap or not self._only_cheap:
+                elif self._may_have_asked(speculation):
                     speculation.sleep(self._step)
+            self._tell_declined(num_running)
             self._plan_next(bool(drafts), num_running)
         return drafts
+
+    def _may_have_asked(self, speculation: _Speculation) -> bool:
+        """Whether it was for want of a guess that nobody had one."""
+        if self._only_cheap and not speculation.is_cheap:
+            return False
+        return not self._resting or not self._resting.issuperset(d.name for d in speculation.drafters)
 
     def _ask_all(self, asking: list[_Speculation], num_running: int, drafts: dict[Sequence, Draft]) -> None:
         """Ask each one's drafters in turn until one has a guess that is worth verifying."""
@@ -190,7 +199,10 @@ class Speculator:
         self._all_rest = False
         if self._resting and asking:
             asking = [s for s in asking if any(d.name not in self._resting for d in s.drafters)]
-            self._is_vain = self._all_rest = not asking
+            self._is_vain = not asking
+            self._all_rest = self._is_vain and all(
+                drafter.name in self._resting for s in self._active.values() for drafter in s.drafters
+            )
         self.policy.begin_step()
         for rank in range(max((len(s.drafters) for s in asking), default=0)):
             ranked = [s for s in asking if rank < len(s.drafters)]
@@ -199,13 +211,16 @@ class Speculator:
     def _begin_step(self) -> None:
         self._step += 1
         self._rests.begin_step()
-        # Not when a step is measured: those with prompts never are.
+        # Not when a step is measured: not all of them are.
         self._accepted = 0
         self._verified.clear()
+        self._declined.clear()
+        self._wanted.clear()
         self._is_vain = self._has_worked = False
-        if self._config.adaptive:
-            for follower in self._followers:
+        for follower in self._followers:
+            if self._config.adaptive:
                 follower.following.begin_step()
+            follower.following.step_s = 0.0
 
     def _plan_next(self, has_drafts: bool, num_running: int) -> None:
         """After everybody was asked: when to ask again."""
@@ -283,7 +298,7 @@ class Speculator:
     ) -> None:
         """A step has taken so long. Beside prompts nobody sees what drafts cost."""
         for follower in self._followers:
-            follower.following.pass_by(time_s)
+            self._pass_rest(follower.following, time_s)
         if num_prompt_tokens:
             return
         is_counted = self._step >= self._wake_step or self._wants_times
@@ -300,6 +315,13 @@ class Speculator:
         for follower in self._followers:
             if follower.name in self._verified:
                 follower.following.save(saved_s)
+
+    def _pass_rest(self, following: Following, time_s: float) -> None:
+        has_rested = following.is_resting
+        following.pass_by(time_s)
+        if has_rested and not following.is_resting:  # its trial begins: nobody is to sleep meanwhile
+            self._all_rest = False
+            self._wake_step, self._pause_steps = 0, FIRST_PAUSE_STEPS
 
     def _pass_by(self, num_sequences: int) -> None:
         if self._unmeasured:
@@ -350,6 +372,7 @@ class Speculator:
                 speculation.seen = len(speculation.sequence.tokens)
         wanted = [(s, k) for s, k in zip(dear, ks[len(found) :], strict=True) if k > 0]
         self._has_worked |= bool(wanted)
+        self._wanted.update(s.drafters[rank].name for s, _ in wanted)
         guesses = self._guesses(rank, [s for s, _ in wanted], [k for _, k in wanted])
         found = [(s, shorten(guess, k)) for (s, guess), k in zip(found, ks, strict=False)]
         for (speculation, k), guess in zip(wanted, guesses, strict=True):
@@ -375,22 +398,20 @@ class Speculator:
                 speculation.acceptances[rank].drift(usual_rate, num_tokens)
         ks = self.policy.choose([s.acceptances[rank] for s in candidates], limits, num_running)
         if not any(ks):
-            self._decline(
-                {s.drafters[rank].name for s in candidates if not s.drafters[rank].is_cheap}, num_running
-            )
+            names = {s.drafters[rank].name for s in candidates if not s.drafters[rank].is_cheap}
+            self._declined |= names
+            for name in names:  # nor is worse to be thought of those to come than of these
+                self._prior(name).rest(self.policy.forgotten)
         for speculation, k in zip(candidates, ks, strict=False):
             speculation.skipped_at = 0 if k else len(speculation.sequence.tokens)
         return ks
 
-    def _decline(self, names: set[str], num_running: int) -> None:
-        """Nobody is to have drafts of these, which cost something."""
-        for name in names:  # nor is worse to be thought of those to come than of those there are
-            self._prior(name).rest(self.policy.forgotten)
-        if self.policy.costs.plain_steps_wanted(num_running):
-            return
-        for follower in self._followers:
-            if follower.name in names:
-                follower.following.decline()
+    def _tell_declined(self, num_running: int) -> None:
+        """Who reads along learns that its drafts are not worth having, unless that is not known."""
+        if self._declined and not self.policy.costs.plain_steps_wanted(num_running):
+            for follower in self._followers:
+                if follower.name in self._declined - self._wanted:
+                    follower.following.decline()
 
     def _guesses(self, rank: int, asked: list[_Speculation], ks: list[int]) -> list[Draft]:
         """What each one's drafter of this rank says, cut to what may come."""

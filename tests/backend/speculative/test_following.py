@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import pytest
+
 from backend.config import SpeculativeConfig
 from backend.speculative.acceptance import Acceptance
 from backend.speculative.adaptive import LengthPolicy
 from backend.speculative.following import Follower, Following
 from backend.speculative.ngram import NgramDrafter
+from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import Speculator
 from backend.types import Draft, DraftOptions, Sequence, SequenceStatus
 from tests.backend.speculative.sequences import running
 
-READ_S = 0.001
+READ_S, STEP_S = 0.001, 0.005
 
 
 class Clock:
@@ -64,7 +69,7 @@ def steps_until_rest(reader: Reader, saved_s: float, most: int = 1000) -> int:
 def steps_of_rest(reader: Reader) -> int:
     count = 0
     while reader.following.is_resting:
-        reader.following.begin_step()
+        reader.following.pass_by(STEP_S)
         count += 1
     return count
 
@@ -91,9 +96,7 @@ def after_a_rest() -> Reader:
     """That has read for nothing, and then rested for 512 steps of 5 ms."""
     reader = Reader()
     steps_until_rest(reader, 0.0)
-    while reader.following.is_resting:
-        reader.following.pass_by(0.005)
-        reader.following.begin_step()
+    assert steps_of_rest(reader) == 512
     return reader
 
 
@@ -113,15 +116,22 @@ def test_once_it_has_paid_it_may_lose_more_for_a_while() -> None:
 
 
 def test_a_trial_ends_when_drafts_are_not_worth_having() -> None:
+    for num_declined, is_over in ((2, False), (3, True)):
+        reader = after_a_rest()
+        steps_until_rest(reader, 0.0, most=2)
+        for _ in range(num_declined):
+            reader.following.decline()
+            assert not reader.following.is_resting, "the step is not over"
+        reader.following.begin_step()
+        assert reader.following.is_resting == is_over
+
+
+def test_the_very_first_trial_goes_on_whatever_is_declined() -> None:
     reader = Reader()
-    reader.following.decline()
-    reader.following.decline()
-    assert not reader.following.is_resting, "nothing was read"
     steps_until_rest(reader, 0.0, most=2)
-    reader.following.decline()
-    assert not reader.following.is_resting
-    reader.following.decline()
-    assert reader.following.is_resting
+    for _ in range(9):
+        reader.following.decline()
+    assert steps_until_rest(reader, 0.0) == 46
 
 
 def test_when_it_has_paid_only_a_judgement_ends_it() -> None:
@@ -135,9 +145,9 @@ def test_when_it_has_paid_only_a_judgement_ends_it() -> None:
 
 
 def test_drafts_worth_having_once_in_a_while_let_a_trial_go_on() -> None:
-    reader = Reader()
+    reader = after_a_rest()
     for _ in range(40):
-        steps_until_rest(reader, 0.0, most=1)
+        steps_until_rest(reader, READ_S, most=1)
         reader.following.decline()
         assert not reader.following.is_resting
 
@@ -202,17 +212,44 @@ class Never(LengthPolicy):
 
 
 def test_who_wants_no_drafts_ends_the_trial_unless_plain_steps_are_to_be_measured() -> None:
-    reader = Reader()
+    reader = after_a_rest()
     speculator = Speculator(SpeculativeConfig(drafter="reader"), [reader], Never())
     speculator.add(running([1], [2]))
     num_asked = 0
     while not reader.following.is_resting and num_asked < 40:
         num_asked += not speculator.is_asleep
         speculator.propose(1)
-        reader.read()
+        with reader.following.reading():
+            reader.clock.now_s += 0.1 * READ_S
         speculator.measure(1, 0, 0.010)
     assert not speculator.policy.costs.plain_steps_wanted(1)
-    assert num_asked == 1 + 2, "plain steps were to be measured; then it said no twice"
+    assert num_asked == 1 + 3, "plain steps were to be measured; then it said no thrice"
+
+
+class Ranks(LengthPolicy):
+    """Answers each rank's question as told."""
+
+    answers: ClassVar[list[int]] = []
+
+    def choose(self, acceptances: list[Acceptance], limits: list[int], num_running: int) -> list[int]:
+        return [min(self.answers.pop(0), limit) for limit in limits]
+
+
+@pytest.mark.parametrize(("answers", "num_declined"), [([0, 0], 1), ([0, 1], 0), ([1, 0], 0)])
+def test_what_is_declined_counts_once_a_step_and_not_where_others_have_drafts(
+    answers: list[int], num_declined: int
+) -> None:
+    """Of two requests one brings a prediction: for it, the reader is asked in the second place."""
+    reader, policy = after_a_rest(), Ranks()
+    for _ in range(3):
+        policy.costs.observe(2, 0, STEP_S)
+    config = SpeculativeConfig(drafter="reader", max_tokens=1)
+    speculator = Speculator(config, [PredictionDrafter(), reader], policy)
+    speculator.add(running([1], [2]))
+    speculator.add(running([1], [2], prediction_token_ids=[9, 9, 9]))
+    policy.answers[:] = answers
+    assert len(speculator.propose(2)) == sum(answers) and not policy.answers
+    assert reader.following._num_declined == num_declined
 
 
 def test_a_rest_goes_by_the_time_of_all_steps() -> None:
@@ -315,8 +352,9 @@ def test_while_reading_rests_neither_ends_nor_new_requests_wake_anybody() -> Non
     sequence.status = SequenceStatus.FINISHED
     speculator.forget(sequence)
     assert speculator.is_asleep
-    while reader.following.is_resting or speculator.is_asleep:
+    while reader.following.is_resting:
         speculator.propose(2)
+        speculator.measure(2, 0, STEP_S)
     first, _ = speculator.propose(2)
     speculator._wake_step = 1000
     first.status = SequenceStatus.FINISHED
@@ -337,6 +375,34 @@ def test_who_has_another_drafter_is_asked_while_reading_rests() -> None:
     sequence.status = SequenceStatus.FINISHED
     speculator.forget(sequence)
     assert not speculator.is_asleep
+
+
+def test_who_has_another_drafter_counts_before_it_may_be_asked() -> None:
+    _, speculator, sequence = asleep_while_it_rests()
+    speculator._drafters["ngram"] = NgramDrafter()
+    waiting = running([1, 2, 3, 4] * 5, [1, 2], draft=DraftOptions(drafter="ngram"))
+    waiting.status = SequenceStatus.WAITING
+    speculator.add(waiting)
+    speculator.propose(2)
+    speculator._wake_step = 1000
+    sequence.status = SequenceStatus.FINISHED
+    speculator.forget(sequence)
+    assert not speculator.is_asleep
+
+
+def test_where_lengths_are_fixed_reading_is_no_part_of_later_steps() -> None:
+    reader = Reader()
+    speculator, _ = speculating(reader, adaptive=False)
+    reader.read()
+    speculator.propose(1)
+    assert not reader.following.step_s
+
+
+def test_rests_are_no_misses() -> None:
+    _, speculator, sequence = asleep_while_it_rests()
+    for _ in range(100):
+        speculator.propose(1)
+    assert speculator._active[sequence].misses == 0
 
 
 def test_beside_prompts_no_step_is_measured() -> None:

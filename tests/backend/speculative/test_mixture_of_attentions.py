@@ -77,6 +77,51 @@ def test_drafts_do_without_what_was_not_read(pair: Pair) -> None:
     assert drafts_after_a_rest(pair, 100.0) == said
 
 
+def test_a_rest_leaves_what_was_read_before(pair: Pair) -> None:
+    """Prompts that the target knows are known to the head as well, whatever others wrote meanwhile."""
+    asked = requests()
+    others = [
+        msgspec.structs.replace(
+            request, prompt_token_ids=request.prompt_token_ids[::-1], request_id=f"{i} backwards"
+        )
+        for i, request in enumerate(asked)
+    ]
+    engine, recording = new_engine(pair.model, pair.name, pair.folder)
+    assert recording is not None and isinstance(recording.inner, MixtureDrafter)
+    switch = recording.inner.following = Switch(time.perf_counter)
+    plain = texts(engine, asked)
+    switch.rests = True
+    texts(engine, others)
+    switch.rests = False
+    recording.said.clear()
+    hits_before = engine.kv.prefix_hit_tokens_total
+    assert texts(engine, asked) == plain and engine.kv.prefix_hit_tokens_total > hits_before
+    pair.check(recording.said, 10)
+    assert all(each.draft for each in recording.said)
+
+
+def test_when_reading_fails_nothing_counts_as_read(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, recording = new_engine(pair.model, pair.name, pair.folder)
+    assert recording is not None and isinstance(recording.inner, MixtureDrafter)
+    drafter = recording.inner
+    plain = texts(engine, requests())
+    assert drafter._is_read.any()
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(drafter, "_remember", fail)
+    engine.add(requests()[0])
+    while drafter._is_read.any():
+        engine.step()
+    assert drafter._num_waiting <= 1, "of the present step"
+    monkeypatch.setattr(drafter, "_keep", fail)
+    while engine.has_work:
+        engine.step()
+    assert texts(engine, requests()) == plain
+    assert not drafter._is_read.any()
+
+
 def test_reads_nobody_but_those_who_may_ask_it(pair: Pair) -> None:
     asked = requests()
     others = [
