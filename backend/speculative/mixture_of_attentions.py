@@ -85,7 +85,7 @@ class MixtureDrafter:
 
     @contextmanager
     def _marks_are_true(self) -> Iterator[None]:
-        """Where reading fails inside, nothing counts as read: nor will steps be seen for a while."""
+        """Where what is inside fails, nothing counts as read: some that was marked may not be there."""
         try:
             yield
         except Exception:
