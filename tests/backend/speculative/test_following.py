@@ -126,6 +126,18 @@ def test_a_trial_ends_when_drafts_are_not_worth_having() -> None:
         assert reader.following.is_resting == is_over
 
 
+def test_what_ended_one_trial_is_not_held_against_the_next() -> None:
+    reader = after_a_rest()
+    for _ in range(3):
+        reader.following.decline()
+    reader.read()
+    reader.following.begin_step()
+    assert steps_of_rest(reader) == 1024
+    reader.read()
+    reader.following.begin_step()
+    assert not reader.following.is_resting
+
+
 def test_the_very_first_trial_goes_on_whatever_is_declined() -> None:
     reader = Reader()
     steps_until_rest(reader, 0.0, most=2)
@@ -235,10 +247,7 @@ class Ranks(LengthPolicy):
         return [min(self.answers.pop(0), limit) for limit in limits]
 
 
-@pytest.mark.parametrize(("answers", "num_declined"), [([0, 0], 1), ([0, 1], 0), ([1, 0], 0)])
-def test_what_is_declined_counts_once_a_step_and_not_where_others_have_drafts(
-    answers: list[int], num_declined: int
-) -> None:
+def asked_twice(answers: list[int]) -> tuple[Reader, Speculator, Ranks]:
     """Of two requests one brings a prediction: for it, the reader is asked in the second place."""
     reader, policy = after_a_rest(), Ranks()
     for _ in range(3):
@@ -249,7 +258,26 @@ def test_what_is_declined_counts_once_a_step_and_not_where_others_have_drafts(
     speculator.add(running([1], [2], prediction_token_ids=[9, 9, 9]))
     policy.answers[:] = answers
     assert len(speculator.propose(2)) == sum(answers) and not policy.answers
+    return reader, speculator, policy
+
+
+@pytest.mark.parametrize(("answers", "num_declined"), [([0, 0], 1), ([0, 1], 0), ([1, 0], 0)])
+def test_what_is_declined_counts_once_a_step_and_not_where_others_have_drafts(
+    answers: list[int], num_declined: int
+) -> None:
+    reader, _, _ = asked_twice(answers)
     assert reader.following._num_declined == num_declined
+
+
+@pytest.mark.parametrize(
+    ("answers", "has_prompts", "num_declined"), [([1, 0], False, 1), ([0, 0], False, 2), ([0, 0], True, 1)]
+)
+def test_each_step_declines_for_itself(answers: list[int], has_prompts: bool, num_declined: int) -> None:
+    reader, speculator, policy = asked_twice(answers)
+    policy.answers[:] = [0, 0]
+    speculator._wake_step = 0
+    speculator.propose(2, has_prompts=has_prompts)
+    assert reader.following._num_declined == num_declined, "beside prompts it is not asked"
 
 
 def test_a_rest_goes_by_the_time_of_all_steps() -> None:
