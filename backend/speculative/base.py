@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from backend.layers.step_input import StepInput
 
 LEAST_REACHED = 0.3
-"""Chains of a network go on while it thinks the last token this likely to be accepted: a draft model's each
-by itself, a head's as long as any of them does."""
+"""Chains of a network go on while it thinks the last token this likely to be accepted: each by itself, an
+EAGLE head's as long as any of them does."""
 
 
 class Drafter(Protocol):

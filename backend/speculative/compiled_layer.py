@@ -21,7 +21,6 @@ from backend.kernels.round_layer import (
     attend,
     feed_forward,
     likeliest,
-    mix_layers,
     project,
 )
 from backend.kernels.tiles import in_tiles
@@ -34,11 +33,7 @@ _MOST_ROWS, _MOST_COLUMNS = 16, 2048
 """Tokens that are computed here at once, and keys that these see in all, over torch's threads. With more
 torch is faster."""
 
-_MOST_MIXED = 1024
-"""The same for positions whose layers are mixed: each of them is several rows."""
-
 _NO_NORM = np.empty(0, np.float32)
-_UNNORMED = -1.0
 
 
 def compiles(device: torch.device, dtype: torch.dtype, *num_elements: int) -> bool:
@@ -49,11 +44,6 @@ def compiles(device: torch.device, dtype: torch.dtype, *num_elements: int) -> bo
 def most_rows() -> int:
     """Of those that are faster here, all of projections, heads and feed-forward parts."""
     return max(1, _MOST_ROWS // torch.get_num_threads())
-
-
-def most_mixed() -> int:
-    """Of positions whose layers are mixed faster here."""
-    return max(1, _MOST_MIXED // torch.get_num_threads())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +59,7 @@ class CompiledProjection:
 
     def __init__(self, norm: Norm, matrix: Tensor) -> None:
         """`matrix` [N, K]."""
-        self._weights = ProjectionWeights(*_norm(norm), in_tiles([matrix]))
+        self._weights = projection_weights(norm, matrix)
         self._num_columns = len(matrix)
         self(torch.zeros(1, matrix.shape[1]))  # compiles, or reads what was compiled
 
@@ -81,11 +71,10 @@ class CompiledProjection:
 class CompiledHead:
     """The vocabulary behind a norm, or without."""
 
-    def __init__(self, norm: Norm | None, matrix: Tensor) -> None:
-        """`matrix` [vocabulary, D]."""
-        self._weights = ProjectionWeights(*_norm(norm), in_tiles([matrix]))
-        self._vocab_size = len(matrix)
-        self(torch.zeros(1, matrix.shape[1]))
+    def __init__(self, weights: ProjectionWeights, vocab_size: int) -> None:
+        """`weights` of [vocabulary, D]."""
+        self._weights, self._vocab_size = weights, vocab_size
+        self(torch.zeros(1, weights.matrix.shape[2]))
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The likeliest token by each row [B, D], and how likely it is; [B] both."""
@@ -95,8 +84,8 @@ class CompiledHead:
 class CompiledAttention:
     """Attention of one token of each sequence."""
 
-    def __init__(self, heads: Heads, norm: Norm, matrix: Tensor, out: Tensor, head_eps: float | None) -> None:
-        """`matrix`: of queries, or of queries, keys and values. `head_eps`: None: these are not normed."""
+    def __init__(self, heads: Heads, norm: Norm, matrix: Tensor, out: Tensor) -> None:
+        """`matrix`: of queries, keys and values; queries and keys are normed as well."""
         size = heads.head_dim
         self._weights = AttentionWeights(
             *_norm(norm),
@@ -104,10 +93,10 @@ class CompiledAttention:
             out=in_tiles([out]),
             num_heads=len(matrix) // size,
             num_queries=heads.num_heads,
-            floor=np.float32(_UNNORMED if head_eps is None else size * head_eps),
+            floor=np.float32(size * norm.eps),
         )
         self._most_columns = _MOST_COLUMNS // torch.get_num_threads()
-        angles = Angles(torch.ones(1, 1, size), torch.ones(1, 1, size))
+        angles = Angles(*torch.ones(2, 1, heads.num_rotated, size))
         memory = torch.zeros(1, 1, 2 * heads.num_kv_heads, size)
         self.attend(torch.zeros(1, matrix.shape[1]), memory, 1, angles, None)
 
@@ -126,39 +115,43 @@ class CompiledAttention:
 class CompiledFeedForward:
     """What follows attention: the last norm of x + down(silu(gate) · up) of normed x."""
 
-    def __init__(self, norm: Norm, gate_up: Tensor, down: Tensor, last: Norm) -> None:
-        assert last.eps == norm.eps
-        last_norm, _ = _norm(last)
-        self._weights = FeedForwardWeights(*_norm(norm), in_tiles([gate_up]), in_tiles([down]), last_norm)
-        self(torch.zeros(1, len(down)))
+    def __init__(self, weights: FeedForwardWeights) -> None:
+        self._weights = weights
+        self(torch.zeros(1, weights.norm.shape[0]))
 
     def __call__(self, x: Tensor) -> Tensor:
         """[B, D] → [B, D]."""
         return feed_forward(self._weights, x)
 
 
-class CompiledLayerMix:
-    """Attention between the streams behind the layers of a position, and their mean."""
+def projection_weights(norm: Norm | None, matrix: Tensor) -> ProjectionWeights:
+    """`matrix` [N, K] behind a norm, or without."""
+    return ProjectionWeights(*_norm(norm), in_tiles([matrix]))
 
-    def __init__(self, norm: Norm, embed: Tensor, matrix: Tensor, out: Tensor, head_norm: Norm) -> None:
-        """`embed` [L, D] is added to normed streams; `matrix`: of queries, keys and values.
 
-        `head_norm`: its gains [2, heads, head_dim] are those of queries and of keys.
-        """
-        size = head_norm.gains.shape[-1]
-        self._weights = LayerMixWeights(
-            *_norm(norm),
-            embed=embed.float().contiguous().numpy().copy(),
-            matrix=in_tiles([matrix]),
-            gains=(head_norm.gains.float() * math.sqrt(size)).contiguous().numpy(),
-            floor=np.float32(size * head_norm.eps),
-            out=in_tiles([out]),
-        )
-        self(torch.zeros(1, *embed.shape))
+def feed_forward_weights(norm: Norm, gate_up: Tensor, down: Tensor, last: Norm) -> FeedForwardWeights:
+    """Gates and ups [2 * M, D] behind a norm, downs [D, M], and the norm of the sum."""
+    assert last.eps == norm.eps
+    last_norm, _ = _norm(last)
+    return FeedForwardWeights(*_norm(norm), in_tiles([gate_up]), in_tiles([down]), last_norm)
 
-    def __call__(self, streams: Tensor) -> Tensor:
-        """[T, L, D] → [T, D]."""
-        return mix_layers(self._weights, streams)
+
+def layer_mix_weights(
+    norm: Norm, embed: Tensor, matrix: Tensor, out: Tensor, head_norm: Norm
+) -> LayerMixWeights:
+    """`embed` [L, D] is added to normed streams; `matrix`: of queries, keys and values.
+
+    `head_norm`: its gains [2, heads, head_dim] are those of queries and of keys.
+    """
+    size = head_norm.gains.shape[-1]
+    return LayerMixWeights(
+        *_norm(norm),
+        embed=embed.float().contiguous().numpy().copy(),
+        matrix=in_tiles([matrix]),
+        gains=(head_norm.gains.float() * math.sqrt(size)).contiguous().numpy(),
+        floor=np.float32(size * head_norm.eps),
+        out=in_tiles([out]),
+    )
 
 
 def _norm(norm: Norm | None) -> tuple[Floats, np.float32]:

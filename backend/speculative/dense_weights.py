@@ -62,8 +62,7 @@ class DenseReader:
         """From the first to the last."""
         return [self._layer(layer) for layer in range(self.model.num_layers)]
 
-    def attention(self, layer: int) -> AttentionPart:
-        """Of one layer, whatever feeds forward there."""
+    def _attention(self, layer: int) -> AttentionPart:
         model, names = self.model, self.names
         prefix = names.layer.format(layer=layer)
         queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
@@ -81,7 +80,7 @@ class DenseReader:
         width, wide, norm = model.hidden_size, model.intermediate_size, prefix + names.mlp_norm
         gate_up = {names.gate: wide, names.up: wide}
         return DenseLayer(
-            attention=self.attention(layer),
+            attention=self._attention(layer),
             gate_up=self._projection(prefix, gate_up, width, norm, has_bias=model.mlp_bias),
             down=self._projection(prefix, {names.down: width}, wide, has_bias=model.mlp_bias),
         )

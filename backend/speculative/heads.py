@@ -12,16 +12,17 @@ from torch import Tensor
 
 from backend.config import RopeConfig
 from backend.errors import CheckpointError
+from backend.kernels.round_layer import FeedForwardWeights
 from backend.layers.rope import Rope
 from backend.models import LoadedModel
 from backend.models.weights import WeightReader
 from backend.speculative.compiled_layer import (
     CompiledAttention,
     CompiledFeedForward,
-    CompiledLayerMix,
     CompiledProjection,
     Norm,
     compiles,
+    feed_forward_weights,
     most_rows,
 )
 from backend.speculative.round_layer import Few, HeadNorm, Heads, Placement, RoundAttention, RoundMLP
@@ -69,12 +70,14 @@ def read_shape(folder: str, kind: type[Shape], model: LoadedModel) -> Shape:
 class HeadReader:
     """Gives a head's tensors laid out for drafting. Every method raises CheckpointError."""
 
-    def __init__(self, reader: WeightReader, model: LoadedModel) -> None:
+    def __init__(self, reader: WeightReader, model: LoadedModel, *, compiles_parts: bool = True) -> None:
+        """`compiles_parts`: where that makes them faster."""
         precision = model.precision
         # A head is small: half the bytes gain nothing there.
         layout = "packed" if precision.weights == "half" else precision.weights
         self.place = Placement(layout, precision.compute, precision.device)
         self._reader = reader
+        self._compiles_parts = compiles_parts
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """As stored, in float32."""
@@ -102,22 +105,10 @@ class HeadReader:
             self.place.linear(self.place.behind(unit, gains, qkv)),
             self.place.linear([out]),
             self.head_norm(eps, parts, heads.head_dim),
-            self.one_token(heads, Norm(gains, eps), torch.cat(qkv), out),
+            CompiledAttention(heads, Norm(gains, eps), torch.cat(qkv), out)
+            if self._compiles(*qkv, out)
+            else None,
         )
-
-    def one_token(self, heads: Heads, norm: Norm, matrix: Tensor, out: Tensor) -> CompiledAttention | None:
-        """Attention for one token of each sequence, heads normed as well; None: by torch."""
-        if not self._compiles(matrix, out):
-            return None
-        return CompiledAttention(heads, norm, matrix, out, norm.eps)
-
-    def layer_mix(
-        self, norm: Norm, embed: Tensor, qkv: list[Tensor], out: Tensor, head_norm: Norm
-    ) -> CompiledLayerMix | None:
-        """Attention between layers of one position; None: by torch."""
-        if not self._compiles(*qkv, out):
-            return None
-        return CompiledLayerMix(norm, embed, torch.cat(qkv), out, head_norm)
 
     def projection(self, norm: Norm, matrix: Tensor) -> Few[Tensor]:
         """`matrix` [N, K] behind a norm."""
@@ -128,20 +119,31 @@ class HeadReader:
 
     def closing(self, shape: LayerShape, norm: str, last: str) -> Few[Tensor]:
         """What follows attention, x → last norm of (x + feed-forward of x), by the norms' names."""
-        narrow, wide, eps, place = shape.hidden_size, shape.intermediate_size, shape.rms_norm_eps, self.place
-        unit, last_unit = place.norm(narrow, eps), place.norm(narrow, eps)
-        first, final = (Norm(self.tensor(f"{name}.weight", narrow), eps) for name in (norm, last))
-        gate_up = [self.tensor(f"mlp.{part}_proj.weight", wide, narrow) for part in ("gate", "up")]
-        down = self.tensor("mlp.down_proj.weight", narrow, wide)
-        mlp = RoundMLP(unit, place.linear(place.behind(unit, first.gains, gate_up)), place.linear([down]))
+        width, eps, place = shape.hidden_size, shape.rms_norm_eps, self.place
+        unit, last_unit = place.norm(width, eps), place.norm(width, eps)
+        first, final, (gate, up, down) = self._closing(shape, norm, last)
+        gate_up = place.linear(place.behind(unit, first.gains, [gate, up]))
+        mlp = RoundMLP(unit, gate_up, place.linear([down]))
         gains = place.tensor(final.gains * last_unit.gain)
         compiled = None
-        if self._compiles(*gate_up, down):
-            compiled = CompiledFeedForward(first, torch.cat(gate_up), down, final)
+        if self._compiles(gate, up, down):
+            compiled = CompiledFeedForward(self.feed_forward(shape, norm, last))
         return Few(lambda x: last_unit(x + mlp(x)).mul_(gains), compiled, most_rows())
 
+    def feed_forward(self, shape: LayerShape, norm: str, last: str) -> FeedForwardWeights:
+        """The same, for compiled loops."""
+        first, final, (gate, up, down) = self._closing(shape, norm, last)
+        return feed_forward_weights(first, torch.cat((gate, up)), down, final)
+
+    def _closing(self, shape: LayerShape, norm: str, last: str) -> tuple[Norm, Norm, list[Tensor]]:
+        narrow, wide, eps = shape.hidden_size, shape.intermediate_size, shape.rms_norm_eps
+        first, final = (Norm(self.tensor(f"{name}.weight", narrow), eps) for name in (norm, last))
+        shapes = {"gate": (wide, narrow), "up": (wide, narrow), "down": (narrow, wide)}
+        return first, final, [self.tensor(f"mlp.{part}_proj.weight", *size) for part, size in shapes.items()]
+
     def _compiles(self, *matrices: Tensor) -> bool:
-        return compiles(self.place.device, self.place.dtype, *(matrix.numel() for matrix in matrices))
+        sizes = (matrix.numel() for matrix in matrices)
+        return self._compiles_parts and compiles(self.place.device, self.place.dtype, *sizes)
 
     def head_norm(self, eps: float, parts: Sequence[tuple[str, int]], head_dim: int) -> HeadNorm:
         """One for all heads of `parts`: (name of the weight, heads)."""

@@ -19,8 +19,9 @@ from backend.speculative.eagle_network import EagleNetwork, load_eagle
 from backend.speculative.folders import DRAFT_MODEL, check_folder
 from backend.speculative.hidden_states import HiddenStates
 from backend.speculative.medusa import MedusaDrafter, MedusaNetwork, load_medusa
-from backend.speculative.mixture_network import MixtureNetwork, load_mixture
+from backend.speculative.mixture_loading import load_mixture
 from backend.speculative.mixture_of_attentions import MixtureDrafter
+from backend.speculative.mixture_rounds import MixtureHead
 from backend.speculative.tree_building import TreeBudget
 from backend.types import PAGE_TOKENS
 
@@ -153,15 +154,15 @@ class _Medusa:
 class _Mixture:
     """See Loaded."""
 
-    network: MixtureNetwork
+    head: MixtureHead
     reads_states: bool = False
 
     @property
     def page_bytes(self) -> int:
-        return self.network.kv_layout.page_bytes
+        return self.head.page_bytes
 
     def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
-        return MixtureDrafter(self.network, KVStorage(self.network.kv_layout, storage.num_pages), storage)
+        return MixtureDrafter(self.head.open(storage), storage.num_pages, storage.layout.device)
 
 
 def _load_draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:

@@ -11,41 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from backend.kv.manager import pages_for
-from backend.kv.storage import KVStorage
 from backend.layers.step_input import StepInput
 from backend.speculative.base import LEAST_REACHED
 from backend.speculative.following import Following
-from backend.speculative.mixture_network import CROSS, SELF, MixtureNetwork
-from backend.speculative.round_kv import Ints, RoundKV, RoundShape, gather, page_table
-from backend.speculative.round_layer import Angles
+from backend.speculative.mixture_rounds import MixtureRounds, Verified
 from backend.speculative.work_clock import work_clock
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence
 
 MOST_WAITING = 512
 """Tokens whose streams wait to be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """What one step gave: T tokens of sequences that are followed."""
-
-    token_ids: Tensor  # [T]
-    positions: Tensor  # [T]
-    slots: Tensor  # [T]
-    streams: Tensor  # [T, layers, D]
-    longest: int  # of their contexts
-
-    def select(self, rows: Tensor) -> _Waiting:
-        """Some of them."""
-        chosen = (self.token_ids[rows], self.positions[rows], self.slots[rows], self.streams[rows])
-        return _Waiting(*chosen, self.longest)
 
 
 class MixtureDrafter:
@@ -54,15 +34,13 @@ class MixtureDrafter:
     name = "mixture_of_attentions"
     is_cheap = False
 
-    def __init__(self, network: MixtureNetwork, storage: KVStorage, target: KVStorage) -> None:
-        """`storage`: by `network.kv_layout`, with as many pages as `target`, the target's own."""
-        self.following = Following(work_clock(target.layers[0].device))
-        self._network = network
-        self._storage = storage
-        self._target_layers = target.layers[len(target.layers) - len(network.target_layers) :]
-        self._waiting: list[_Waiting] = []
+    def __init__(self, rounds: MixtureRounds, num_pages: int, device: torch.device) -> None:
+        """`num_pages`: of the target's memory, which lies on this device."""
+        self.following = Following(work_clock(device))
+        self._rounds = rounds
+        self._waiting: list[Verified] = []
         self._num_waiting = 0
-        self._is_read = np.zeros(target.num_pages, dtype=bool)  # pages of which all tokens were
+        self._is_read = np.zeros(num_pages, dtype=bool)  # pages of which all tokens were
         self._rests = False  # as of the last step seen
 
     @property
@@ -117,12 +95,12 @@ class MixtureDrafter:
         longest = max(step.context_lens)
         if all(followed):
             streams = torch.stack(layers, dim=1)
-            waiting = _Waiting(step.token_ids, step.positions, step.slots, streams, longest)
+            waiting = Verified(step.token_ids, step.positions, step.slots, streams, longest)
         else:
             numbers = np.flatnonzero(np.repeat(followed, step.query_lens))
             rows = torch.from_numpy(numbers).to(step.slots.device)
             streams = torch.stack([layer[rows] for layer in layers], dim=1)
-            waiting = _Waiting(step.token_ids[rows], step.positions[rows], step.slots[rows], streams, longest)
+            waiting = Verified(step.token_ids[rows], step.positions[rows], step.slots[rows], streams, longest)
         self._waiting.append(waiting)
         self._num_waiting += len(waiting.slots)
         if self._num_waiting >= MOST_WAITING:
@@ -136,9 +114,11 @@ class MixtureDrafter:
         if ready:
             with self.following.reading(), self._marks_are_true():
                 self._remember()
-            found = self._round([sequences[i] for i in ready], [ks[i] for i in ready])
+            num_tokens = max(ks[i] for i in ready)
+            asked = [sequences[i] for i in ready]
+            found = self._rounds.draft(asked, self._is_read, num_tokens, LEAST_REACHED)
             for i, draft in zip(ready, found, strict=True):
-                drafts[i] = draft
+                drafts[i] = draft[: ks[i]]
         return drafts
 
     def _knows_latest(self, sequence: Sequence) -> bool:
@@ -146,83 +126,24 @@ class MixtureDrafter:
         last = (sequence.num_computed_tokens - 1) // PAGE_TOKENS
         return bool(self._is_read[sequence.pages[max(0, last - 1) : last + 1]].all())
 
-    def _round(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
-        shape = RoundShape([s.num_computed_tokens for s in sequences], [1] * len(sequences), max(ks) - 1)
-        table = page_table([sequence.pages for sequence in sequences], pages_for(shape.longest) * PAGE_TOKENS)
-        own, target = self._gather(table, shape)
-        network, device = self._network, self._storage.layout.device
-        tokens = torch.tensor([sequence.tokens[-1] for sequence in sequences], device=device)
-        _, mask = shape.masks(network.embedded.dtype, device)
-        own_mask = self._without_gaps(table, shape, mask)
-        drafts: list[Tensor] = []
-        reached = torch.ones(len(sequences), device=device)
-        for column, (ours, theirs) in enumerate(self._angles(shape), start=shape.longest):
-            if drafts and reached.max().item() < LEAST_REACHED:
-                break
-            x = network.enter(tokens, own, shape.longest, column, ours, _up_to(own_mask, column))
-            tokens, likely = network.finish(x, target, column, theirs, _up_to(mask, column))
-            drafts.append(tokens)
-            reached *= likely
-        found: list[list[int]] = torch.stack(drafts, dim=1).tolist()
-        return [draft[:k] for draft, k in zip(found, ks, strict=True)]
-
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
         """Nothing to learn."""
 
     def forget(self, sequence: Sequence) -> None:
         """Nothing was kept."""
 
-    def _without_gaps(self, table: Ints, shape: RoundShape, mask: Tensor | None) -> Tensor | None:
-        """The mask of the head's own attentions, which must not see what was not read."""
-        num_pages = np.array([pages_for(known) for known in shape.known])
-        unread = ~self._is_read[table] & (np.arange(table.shape[1]) < num_pages[:, None])
-        if not unread.any():
-            return mask
-        hidden = np.repeat(unread, PAGE_TOKENS, axis=1)[:, : shape.longest]
-        dtype, device = self._network.embedded.dtype, self._storage.layout.device
-        gaps = torch.zeros(len(hidden), 1, 1, shape.columns, dtype=dtype, device=device)
-        own = gaps[:, 0, 0, : shape.longest]
-        own.masked_fill_(torch.from_numpy(hidden).to(device), float("-inf"))
-        return gaps if mask is None else gaps + mask
-
-    def _gather(self, table: Ints, shape: RoundShape) -> tuple[list[RoundKV], list[RoundKV]]:
-        """What the head's own attentions and the target's last layers know of these sequences."""
-        device, dtype = self._storage.layout.device, self._network.embedded.dtype
-        numbers = torch.from_numpy(table.reshape(-1)).to(device)
-        own, target = (
-            [gather(layer, numbers, shape, dtype) for layer in layers]
-            for layers in (self._storage.layers, self._target_layers)
-        )
-        return own, target
-
-    def _angles(self, shape: RoundShape) -> list[tuple[Angles, Angles]]:
-        """For each token of a round those of the head and those of the target."""
-        network, count = self._network, len(shape.known)
-        positions = torch.from_numpy(shape.positions().T.reshape(-1)).to(self._storage.layout.device)
-        longest = shape.columns
-        ours, theirs = network.own_angles(positions, longest), network.target_angles(positions, longest)
-        return list(zip(ours.passes(count, count), theirs.passes(count, count), strict=True))
-
-    @torch.inference_mode()
     def _remember(self) -> None:
         """Make keys and values of what waits."""
-        if not self._waiting:
-            return
-        each, self._waiting, self._num_waiting = self._waiting, [], 0
-        waiting = each[0] if len(each) == 1 else _newest(each)
-        own, memory = self._network.remember(
-            waiting.token_ids, waiting.positions, waiting.longest, waiting.streams
-        )
-        self._storage.write(SELF, waiting.slots, own)
-        # What is multiplied by 0 must leave no trace.
-        self._storage.write(CROSS, waiting.slots, torch.nan_to_num_(memory))
+        if self._waiting:
+            each, self._waiting, self._num_waiting = self._waiting, [], 0
+            self._rounds.remember(each[0] if len(each) == 1 else _newest(each))
 
 
-def _newest(each: list[_Waiting]) -> _Waiting:
+def _newest(each: list[Verified]) -> Verified:
     """Of all slots what was written there last."""
     slots = torch.cat([waiting.slots for waiting in each])
     _, newest = np.unique(slots.flip(0).cpu().numpy(), return_index=True)
-    together = _Waiting(
+    together = Verified(
         torch.cat([waiting.token_ids for waiting in each]),
         torch.cat([waiting.positions for waiting in each]),
         slots,
@@ -230,7 +151,3 @@ def _newest(each: list[_Waiting]) -> _Waiting:
         max(waiting.longest for waiting in each),
     )
     return together.select(torch.from_numpy(len(slots) - 1 - newest).to(slots.device))
-
-
-def _up_to(mask: Tensor | None, column: int) -> Tensor | None:
-    return None if mask is None else mask[..., : column + 1]

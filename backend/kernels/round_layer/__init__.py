@@ -20,9 +20,9 @@ from backend.kernels.tiles import TiledWeights
 
 Floats = NDArray[np.float32]
 
-_attend, _feed_forward, _likeliest, _mix_layers, _project = (
+_attend, _feed_forward, _likeliest, _project = (
     cast("Callable[..., None]", each)
-    for each in (kernel.attend, kernel.feed_forward, kernel.likeliest, kernel.mix_layers, kernel.project)
+    for each in (kernel.attend, kernel.feed_forward, kernel.likeliest, kernel.project)
 )
 _NOTHING_HIDDEN = np.empty((0, 0), np.float32)
 _HIDDEN = np.float32(-1)
@@ -37,7 +37,7 @@ class ProjectionWeights(NamedTuple):
 
 
 class AttentionWeights(NamedTuple):
-    """Queries, or queries, keys and values, behind a norm; and the way back."""
+    """Queries, keys and values behind a norm; and the way back."""
 
     norm: Floats  # [D]
     eps: np.float32
@@ -45,7 +45,7 @@ class AttentionWeights(NamedTuple):
     out: TiledWeights  # [D, queries * head_dim]
     num_heads: int  # all of them
     num_queries: int
-    floor: np.float32  # queries and keys are divided by sqrt(x² + floor) before they turn; < 0: they are not
+    floor: np.float32  # queries and keys are divided by sqrt(x² + floor) before they turn
 
 
 class FeedForwardWeights(NamedTuple):
@@ -87,9 +87,9 @@ def attend(
 ) -> Tensor:
     """X [B, D] → what is to be added to it.
 
-    `angles`: cosines and signed sines [B, 1 or heads that turn, head_dim], norms' weights in them. `memory`
-    [B, C, 2 * kv_heads, head_dim]: its first `end` columns are seen; where x has keys and values, they
-    go to the last of these. `mask` [B or 1, 1, 1, end]: 0 or -inf.
+    `angles`: cosines and signed sines [B, heads that turn, head_dim], norms' weights in them. `memory`
+    [B, C, 2 * kv_heads, head_dim]: its first `end` columns are seen; keys and values of x go to the last of
+    these. `mask` [B or 1, 1, 1, end]: 0 or -inf.
     """
     y = torch.empty_like(x)
     hidden = _NOTHING_HIDDEN
@@ -104,13 +104,6 @@ def feed_forward(weights: FeedForwardWeights, x: Tensor) -> Tensor:
     """X [B, D] → the last norm of x and what is added to it."""
     y = torch.empty_like(x)
     _feed_forward(weights, x.numpy(), y.numpy())
-    return y
-
-
-def mix_layers(weights: LayerMixWeights, streams: Tensor) -> Tensor:
-    """Streams [T, L, D] → the mean of what their attention makes of them [T, D]."""
-    y = torch.empty(len(streams), streams.shape[2])
-    _mix_layers(weights, streams.contiguous().numpy(), y.numpy())
     return y
 
 

@@ -14,7 +14,7 @@ _LOWEST = np.float32(-1e30)  # of scores: finite as well when another one is tak
 
 
 @inner
-def _norm(x, gains, eps, y):
+def norm(x, gains, eps, y):
     """y = x / sqrt(mean(x²) + eps) · gains, row by row; x itself where there are no gains."""
     for row in range(x.shape[0]):
         factor = _ONE
@@ -28,7 +28,7 @@ def _norm(x, gains, eps, y):
 
 
 @inner
-def _product(matrix, x, num_columns):
+def product(matrix, x, num_columns):
     """x [B, K] · a matrix of so many columns, whose tiles may have more: [B, columns of the tiles]."""
     columns = matrix.shape[1] * matrix.shape[3]
     y = np.zeros((x.shape[0], columns), np.float32)
@@ -40,21 +40,23 @@ def _product(matrix, x, num_columns):
 def project(weights, x, y):
     """y [B, N] = norm(x) [B, K] · the matrix."""
     normed = np.empty_like(x)
-    _norm(x, weights.norm, weights.eps, normed)
-    y[:] = _product(weights.matrix, normed, y.shape[1])
+    norm(x, weights.norm, weights.eps, normed)
+    y[:] = product(weights.matrix, normed, y.shape[1])
 
 
 @inner
-def _rotate(head, cos, signed_sin, floor):
-    """Turn one query or key in place; with a floor >= 0 it is divided by sqrt(x² + floor) before."""
-    size = head.shape[0]
-    factor = _ONE
-    if floor >= _ZERO:
-        total = floor
-        for k in range(size):
-            total += head[k] * head[k]
-        factor = _ONE / math.sqrt(total)
-    half = size // 2
+def _unit(head, floor):
+    """1 / sqrt(x² + floor) of a query or key x."""
+    total = floor
+    for k in range(head.shape[0]):
+        total += head[k] * head[k]
+    return _ONE / math.sqrt(total)
+
+
+@inner
+def rotate(head, factor, cos, signed_sin):
+    """Turn one query or key in place, times a factor."""
+    half = head.shape[0] // 2
     for k in range(half):
         low, high = head[k] * factor, head[k + half] * factor
         head[k] = low * cos[k] + high * signed_sin[k]
@@ -98,41 +100,36 @@ def _attend(query, keys_values, head, hidden, scale, scores, mixed):
 def attend(weights, x, cos, signed_sin, memory, end, hidden, y):
     """y [B, D] = attention of norm(x) over the first `end` columns of memory [B, C, 2 * kv_heads, head_dim].
 
-    Where the matrix gives keys and values as well, they are written to the last of these columns before.
-    cos and signed_sin [B, 1 or heads that turn, head_dim]; hidden [0 or 1 or B, end] < 0: not seen.
+    Keys and values of x are written to the last of these columns before.
+    cos and signed_sin [B, heads that turn, head_dim]; hidden [0 or 1 or B, end] < 0: not seen.
     """
     count, num_kv, size = x.shape[0], memory.shape[2] // 2, memory.shape[3]
     num_queries = weights.num_queries
-    stores = weights.num_heads > num_queries
-    num_turned = num_queries + num_kv if stores else num_queries
+    num_turned = num_queries + num_kv
     normed = np.empty_like(x)
-    _norm(x, weights.norm, weights.eps, normed)
-    heads = np.ascontiguousarray(_product(weights.matrix, normed, weights.num_heads * size))
+    norm(x, weights.norm, weights.eps, normed)
+    heads = np.ascontiguousarray(product(weights.matrix, normed, weights.num_heads * size))
     by_head = heads.reshape(count, weights.num_heads, size)
     mixed = np.empty((count, num_queries * size), np.float32)
     scores = np.empty(end, np.float32)
     scale = _ONE / np.float32(math.sqrt(size))
     for row in range(count):
         for head in range(num_turned):
-            turn = head if cos.shape[1] > 1 else 0
-            _rotate(by_head[row, head], cos[row, turn], signed_sin[row, turn], weights.floor)
-        if stores:
-            memory[row, end - 1] = by_head[row, num_queries:]
+            factor = _unit(by_head[row, head], weights.floor)
+            rotate(by_head[row, head], factor, cos[row, head], signed_sin[row, head])
+        memory[row, end - 1] = by_head[row, num_queries:]
         own = hidden[row if hidden.shape[0] > 1 else 0] if hidden.shape[0] > 0 else hidden.reshape(-1)
         for head in range(num_queries):
             shared = head // (num_queries // num_kv)
             target = mixed[row, head * size : (head + 1) * size]
             _attend(by_head[row, head], memory[row], shared, own, scale, scores, target)
-    y[:] = _product(weights.out, mixed, y.shape[1])
+    y[:] = product(weights.out, mixed, y.shape[1])
 
 
 @inner
-def _scale(head, gains, floor):
+def scale(head, gains, floor):
     """Divide a query or key by sqrt(x² + floor), and multiply by its gains."""
-    total = floor
-    for k in range(head.shape[0]):
-        total += head[k] * head[k]
-    factor = _ONE / math.sqrt(total)
+    factor = _unit(head, floor)
     for k in range(head.shape[0]):
         head[k] *= factor * gains[k]
 
@@ -166,7 +163,7 @@ def _mix(heads, shares, scores, mixed):
 def _enter(streams, weights, x, means):
     """x [T * L, D] = norm(streams) [T, L, D] + embed, and its means over layers [T, D]."""
     count, layers, width = streams.shape
-    _norm(streams.reshape(count * layers, width), weights.norm, weights.eps, x)
+    norm(streams.reshape(count * layers, width), weights.norm, weights.eps, x)
     means[:] = _ZERO
     for row in range(count * layers):
         for k in range(width):
@@ -174,51 +171,57 @@ def _enter(streams, weights, x, means):
             means[row // layers, k] += x[row, k] / np.float32(layers)
 
 
-@compiled
+@inner
 def mix_layers(weights, streams, y):
     """y [T, D] = the mean over L of x + attention between its rows, x = norm(streams) + embed [T, L, D]."""
     count, layers, width = streams.shape
     num_heads, size = weights.gains.shape[1], weights.gains.shape[2]
     x = np.empty((count * layers, width), np.float32)
     _enter(streams, weights, x, y)
-    wide = np.ascontiguousarray(_product(weights.matrix, x, 3 * num_heads * size))
+    wide = np.ascontiguousarray(product(weights.matrix, x, 3 * num_heads * size))
     heads = wide.reshape(count, layers, 3, num_heads, size)
     mixed = np.empty((count, num_heads, size), np.float32)
     shares, scores = np.empty(layers, np.float32), np.empty(layers, np.float32)
     for row in range(count):
         for head in range(num_heads):
             for layer in range(layers):
-                _scale(heads[row, layer, 0, head], weights.gains[0, head], weights.floor)
-                _scale(heads[row, layer, 1, head], weights.gains[1, head], weights.floor)
+                scale(heads[row, layer, 0, head], weights.gains[0, head], weights.floor)
+                scale(heads[row, layer, 1, head], weights.gains[1, head], weights.floor)
             _mix(heads[row, :, :, head], shares, scores, mixed[row, head])
-    y += _product(weights.out, mixed.reshape(count, num_heads * size), width)
+    y += product(weights.out, mixed.reshape(count, num_heads * size), width)
 
 
-@compiled
-def feed_forward(weights, x, y):
-    """y [B, D] = last norm of x + down(silu(gate) · up) of norm(x)."""
+@inner
+def fed_forward(weights, x, y):
+    """See feed_forward."""
     width = weights.down.shape[2]
     normed = np.empty_like(x)
-    _norm(x, weights.norm, weights.eps, normed)
-    wide = _product(weights.gate_up, normed, 2 * width)
+    norm(x, weights.norm, weights.eps, normed)
+    wide = product(weights.gate_up, normed, 2 * width)
     gated = np.empty((x.shape[0], width), np.float32)
     for row in range(x.shape[0]):
         for k in range(width):
             gate = wide[row, k]
             gated[row, k] = gate / (_ONE + exponential(-gate)) * wide[row, width + k]
-    added = _product(weights.down, gated, y.shape[1])
+    added = product(weights.down, gated, y.shape[1])
     for row in range(x.shape[0]):
         for k in range(x.shape[1]):
             normed[row, k] = x[row, k] + added[row, k]
-    _norm(normed, weights.last_norm, weights.eps, y)
+    norm(normed, weights.last_norm, weights.eps, y)
 
 
 @compiled
-def likeliest(weights, x, vocab_size, tokens, likely):
-    """The likeliest token by each row [B, D], and how likely it is."""
+def feed_forward(weights, x, y):
+    """y [B, D] = last norm of x + down(silu(gate) · up) of norm(x)."""
+    fed_forward(weights, x, y)
+
+
+@inner
+def guessed(weights, x, vocab_size, tokens, likely):
+    """See likeliest."""
     normed = np.empty_like(x)
-    _norm(x, weights.norm, weights.eps, normed)
-    logits = _product(weights.matrix, normed, vocab_size)
+    norm(x, weights.norm, weights.eps, normed)
+    logits = product(weights.matrix, normed, vocab_size)
     for row in range(x.shape[0]):
         best = 0
         for token in range(1, vocab_size):
@@ -228,3 +231,9 @@ def likeliest(weights, x, vocab_size, tokens, likely):
         for token in range(vocab_size):
             total += exponential(logits[row, token] - logits[row, best])
         tokens[row], likely[row] = best, _ONE / total
+
+
+@compiled
+def likeliest(weights, x, vocab_size, tokens, likely):
+    """The likeliest token by each row [B, D], and how likely it is."""
+    guessed(weights, x, vocab_size, tokens, likely)

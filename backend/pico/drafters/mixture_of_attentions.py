@@ -46,7 +46,7 @@ class MixtureConfig:
     rope_theta: float
     num_target_layers: int  # that the layer self-attention reads: all of them
     layer_attention_heads: int = 3
-    target_layers: int = 1  # of the target, run at the end of each drafted token
+    target_layers: int = 0  # of the target, run at the end of each drafted token
 
     @classmethod
     def of_target(cls, target: Target) -> MixtureConfig:

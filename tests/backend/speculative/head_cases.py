@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from backend.models import LoadedModel
 from backend.pico.batches import make_batch
 from backend.pico.drafters.drafter import Drafter
+from backend.pico.drafters.mixture_of_attentions import MixtureConfig, MixtureOfAttentions
 from backend.pico.drafters.store import load_drafter, new_drafter, save_drafter
 from backend.pico.drafters.target import Target, load_target
 from tests.backend.engine.driving import run, texts
@@ -40,11 +41,24 @@ class Pair:
             assert len(each.draft) == min(each.k, self.drafter.length)
 
 
-def make_pair(folder: Path, name: str, kind: str = "qwen3_moe", **changes: Any) -> Pair:  # noqa: ANN401
-    """Random, so wrong most of the time; whatever starts as the identity is moved away from it."""
+def make_pair(
+    folder: Path,
+    name: str,
+    kind: str = "qwen3_moe",
+    target_layers: int = 0,
+    **changes: Any,  # noqa: ANN401
+) -> Pair:
+    """Random, so wrong most of the time; whatever starts as the identity is moved away from it.
+
+    `target_layers`: of a Mixture of Attentions.
+    """
     write_model(folder, kind, **changes)
     target = load_target(folder)
     drafter = new_drafter(name, target, 3)
+    if target_layers and name == "mixture_of_attentions":
+        config = replace(MixtureConfig.of_target(target), target_layers=target_layers)
+        drafter = MixtureOfAttentions(config)
+        drafter.start_from(target)
     with torch.no_grad():
         for parameter in drafter.parameters():
             parameter.add_(0.4 * torch.randn(parameter.shape))

@@ -14,12 +14,12 @@ from backend.speculative.compiled_layer import (
     CompiledAttention,
     CompiledFeedForward,
     CompiledHead,
-    CompiledLayerMix,
     CompiledProjection,
     Norm,
     compiles,
-    most_mixed,
+    feed_forward_weights,
     most_rows,
+    projection_weights,
 )
 from backend.speculative.round_layer import Angles, Few, Heads
 
@@ -45,8 +45,8 @@ def test_what_is_much_depends_on_torchs_threads(
     num_threads: int, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
-    assert most_rows() == rows and most_mixed() == 1024 // num_threads
-    part = CompiledAttention(HEADS, NORM, torch.ones(48, 16), torch.ones(16, 16), 1e-6)
+    assert most_rows() == rows
+    part = CompiledAttention(HEADS, NORM, torch.ones(48, 16), torch.ones(16, 16))
     assert part.serves(2, columns // 2) and not part.serves(2, columns // 2 + 1)
 
 
@@ -58,22 +58,19 @@ def call_attention(part: CompiledAttention) -> None:
 HEADS = Heads(2, 2, 8)
 PARTS: dict[str, tuple[str, Callable[[], object], Callable[..., object]]] = {
     "projection": ("_project", lambda: CompiledProjection(NORM, torch.ones(5, 16)), lambda p: p(rows())),
-    "head": ("_likeliest", lambda: CompiledHead(None, torch.ones(5, 16)), lambda p: p(rows())),
-    "feed forward": (
-        "_feed_forward",
-        lambda: CompiledFeedForward(NORM, torch.ones(64, 16), torch.ones(16, 32), NORM),
+    "head": (
+        "_likeliest",
+        lambda: CompiledHead(projection_weights(None, torch.ones(5, 16)), 5),
         lambda p: p(rows()),
     ),
-    "layer mix": (
-        "_mix_layers",
-        lambda: CompiledLayerMix(
-            NORM, torch.zeros(3, 16), torch.ones(24, 16), torch.ones(16, 8), Norm(torch.ones(2, 1, 8), 1e-6)
-        ),
-        lambda p: p(torch.zeros(5, 3, 16)),
+    "feed forward": (
+        "_feed_forward",
+        lambda: CompiledFeedForward(feed_forward_weights(NORM, torch.ones(64, 16), torch.ones(16, 32), NORM)),
+        lambda p: p(rows()),
     ),
     "attention": (
         "_attend",
-        lambda: CompiledAttention(HEADS, NORM, torch.ones(48, 16), torch.ones(16, 16), 1e-6),
+        lambda: CompiledAttention(HEADS, NORM, torch.ones(48, 16), torch.ones(16, 16)),
         call_attention,
     ),
 }

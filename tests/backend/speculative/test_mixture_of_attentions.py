@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from backend.speculative.compiled_mixture import CompiledMixtureRounds
 from backend.speculative.following import Following
 from backend.speculative.mixture_of_attentions import MixtureDrafter
+from backend.speculative.mixture_rounds import TorchMixtureRounds
 from backend.types import PAGE_TOKENS, DraftOptions
 from tests.backend.engine.driving import texts
 from tests.backend.speculative.head_cases import (
@@ -20,10 +22,32 @@ from tests.backend.speculative.head_cases import (
 from tests.backend.speculative.model_targets import new_engine, requests
 from tests.backend.speculative.recording import Said
 
+WAYS: dict[str, tuple[type, dict[str, int]]] = {
+    "compiled": (CompiledMixtureRounds, {"head_dim": 16}),
+    "torch": (TorchMixtureRounds, {}),  # for its odd size
+    "with a layer of the target": (TorchMixtureRounds, {"head_dim": 16, "target_layers": 1}),
+}
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return make_pair(tmp_path_factory.mktemp("target"), "mixture_of_attentions")
+
+@pytest.fixture(scope="module", params=WAYS)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    kind, changes = WAYS[request.param]
+    found = make_pair(tmp_path_factory.mktemp("target"), "mixture_of_attentions", **changes)
+    _, recording = new_engine(found.model, found.name, found.folder)
+    assert recording is not None and isinstance(recording.inner, MixtureDrafter)
+    assert isinstance(recording.inner._rounds, kind)
+    return found
+
+
+def fill(drafter: MixtureDrafter, garbage: float) -> None:
+    """All that it remembers."""
+    rounds = drafter._rounds
+    if isinstance(rounds, CompiledMixtureRounds):
+        for memory in rounds._memories:
+            memory[:] = garbage
+    elif isinstance(rounds, TorchMixtureRounds):
+        for layer in rounds._storage.layers:
+            layer.fill_(garbage)
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +85,7 @@ def drafts_after_a_rest(pair: Pair, garbage: float) -> list[Said]:
     switch.rests = True
     assert texts(engine, asked) == plain
     assert not recording.said, "nothing was read, so it is not asked"
-    for layer in drafter._storage.layers:
-        layer.fill_(garbage)
-
+    fill(drafter, garbage)
     switch.rests = False
     recording.said.clear()
     assert texts(engine, asked) == plain
@@ -167,13 +189,16 @@ def test_after_a_rest_between_two_steps_drafts_come_back_with_the_next_two_pages
     pair.check([said for said in recording.said if said.request_id in ("2", "3")], 10)
 
 
+@pytest.mark.parametrize("pair", ["torch", "with a layer of the target"], indirect=True)
 def test_a_chain_goes_on_while_all_of_it_is_likely(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token's likelihood counts with those before it: chains end, and neither at once nor all alike."""
     said: list[float] = []
     monkeypatch.setattr("backend.speculative.mixture_of_attentions.LEAST_REACHED", 0.3)
     engine, recording = new_engine(pair.model, pair.name, pair.folder)
     assert recording is not None and isinstance(recording.inner, MixtureDrafter)
-    network = recording.inner._network
+    rounds = recording.inner._rounds
+    assert isinstance(rounds, TorchMixtureRounds), "of the other, tests/backend/kernels/mixture_chain says it"
+    network = rounds._network
 
     def half_sure(states: Tensor) -> tuple[Tensor, Tensor]:
         tokens, likely = guess(states)

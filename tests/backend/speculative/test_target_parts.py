@@ -16,11 +16,14 @@ from tests.backend.speculative.model_targets import new_engine, requests
 from tests.backend.speculative.recording import Said
 
 KINDS = {
-    "no norms of heads": ("llama", {"rms_norm_eps": 0.1}),
-    "norms of heads": ("qwen3", {"rms_norm_eps": 0.1, "tie_word_embeddings": False}),
+    "no norms of heads": ("llama", {"rms_norm_eps": 0.1, "head_dim": 16}),
+    "norms of heads": ("qwen3", {"rms_norm_eps": 0.1, "head_dim": 32, "tie_word_embeddings": False}),
     "biases before": ("qwen2", {}),
-    "biases everywhere": ("llama", {"attention_bias": True, "num_key_value_heads": 4}),
-    "many tokens": ("mistral", {"sliding_window": None, "tie_word_embeddings": False, "vocab_size": 45}),
+    "biases everywhere": ("llama", {"attention_bias": True, "num_key_value_heads": 4, "target_layers": 1}),
+    "many tokens": (
+        "mistral",
+        {"sliding_window": None, "tie_word_embeddings": False, "vocab_size": 45, "target_layers": 2},
+    ),
     "experts": ("qwen3_moe", {"hidden_size": 32, "moe_intermediate_size": 32, "rms_norm_eps": 0.1}),
 }
 
