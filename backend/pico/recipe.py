@@ -19,7 +19,7 @@ from backend.lifeline import die_with
 LOG = logging.getLogger("backend.pico.recipe")
 DONE = "done"  # the file that marks a finished stage
 WEIGHTS = Path(__file__).with_name("weights")
-DRAFTER_STEPS = {"draft": 3000, "medusa": 870, "eagle": 770, "mixture_of_attentions": 580}
+DRAFTER_STEPS = {"draft": 3000, "medusa": 1900, "eagle": 1700, "mixture_of_attentions": 3400}
 ADAPTER_STEPS = {
     "json": 910,
     "si": 1120,
