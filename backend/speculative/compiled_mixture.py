@@ -90,8 +90,7 @@ class CompiledMixtureRounds:
             pages=page_table([sequence.pages for sequence in sequences], max(known)),
             is_read=is_read,
         )
-        room = len(self._head.chain.angles.cos) - max(known)
-        return mixture_chain(self._head.chain, self._memories, rows, min(num_tokens, room), least_reached)
+        return mixture_chain(self._head.chain, self._memories, rows, num_tokens, least_reached)
 
     def _warm_up(self) -> None:
         """Compile now, or read what was compiled before: seconds that no request is to wait for."""

@@ -46,6 +46,14 @@ class LayerShape(HeadShape, frozen=True):
     rms_norm_eps: float
     rope_theta: float
 
+    def __post_init__(self) -> None:
+        """Queries share keys evenly."""
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"'num_attention_heads' {self.num_attention_heads} is no multiple of "
+                f"'num_key_value_heads' {self.num_key_value_heads}"
+            )
+
     @property
     def heads(self) -> Heads:
         """Of its self-attention."""

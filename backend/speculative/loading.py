@@ -179,7 +179,8 @@ def _load_medusa(config: EngineConfig, model: LoadedModel, folder: str) -> Loade
 
 
 def _load_mixture(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
-    return _Mixture(load_mixture(folder, model, _most_tokens(config, model)))
+    most_tokens = _most_tokens(config, model)
+    return _Mixture(load_mixture(folder, model, most_tokens, most_tokens + config.speculative.max_tokens))
 
 
 def _trees(config: EngineConfig, depth: int) -> TreeBudget | None:

@@ -30,8 +30,8 @@ class MixtureShape(LayerShape, frozen=True):
     target_layers: int
 
 
-def load_mixture(folder: str, model: LoadedModel, max_model_tokens: int) -> MixtureHead:
-    """The head in `folder` on this target. Raises CheckpointError."""
+def load_mixture(folder: str, model: LoadedModel, max_model_tokens: int, num_positions: int) -> MixtureHead:
+    """The head in `folder` on this target, whose drafts end below `num_positions`. Raises CheckpointError."""
     shape = read_shape(folder, MixtureShape, model)
     _check(folder, shape, model, max_model_tokens)
     with torch.inference_mode(), WeightReader(folder) as reader:
@@ -41,9 +41,7 @@ def load_mixture(folder: str, model: LoadedModel, max_model_tokens: int) -> Mixt
         guess = guess_weights(model, head.place, is_normed=False)
         if guess is None or not _compiles(head.place, shape):
             return TorchMixture(network)
-        return compile_mixture(
-            head, shape, network, mix.compiled(shape.rms_norm_eps), guess, max_model_tokens
-        )
+        return compile_mixture(head, shape, network, mix.compiled(shape.rms_norm_eps), guess, num_positions)
 
 
 def _compiles(place: Placement, shape: MixtureShape) -> bool:

@@ -29,7 +29,7 @@ MOST_WAITING = 512
 
 
 class MixtureDrafter:
-    """Chains from a MixtureNetwork; also a StepObserver and a Follower. Keeps nothing of any sequence."""
+    """Chains from MixtureRounds; also a StepObserver and a Follower. Keeps nothing of any sequence."""
 
     name = "mixture_of_attentions"
     is_cheap = False

@@ -127,11 +127,11 @@ def remember(
     slots: Tensor,
     streams: Tensor,
 ) -> None:
-    """Write keys and values of T verified tokens to their slots; streams [T, L, D]."""
+    """Write keys and values of T verified tokens to their slots, 0 if not finite; streams [T, L, D]."""
     tokens = [each.numpy() for each in (token_ids, positions, slots, streams.contiguous())]
     _remember(weights, *tokens, *memories)
 
 
 def store(memories: Memories, slots: Tensor, own: Tensor, cross: Tensor) -> None:
-    """Write keys and values [T, 2 * kv_heads, head_dim] that somebody else computed."""
+    """The same with keys and values [T, 2 * kv_heads, head_dim] that somebody else computed."""
     _store(slots.numpy(), own.contiguous().numpy(), cross.contiguous().numpy(), *memories)

@@ -27,6 +27,8 @@ _PAGE, _VECTOR = _U(PAGE_TOKENS), _U(VECTOR)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LOWEST = np.float32(-1e30)  # of scores: finite as well when another one is taken from it
 
+_NOT_FINITE = np.int32(0x7F800000)  # the exponent of infinities and of what is no number
+
 _add = adder(VECTOR)
 
 
@@ -46,7 +48,7 @@ def _heads(weights, angles, positions, x):
     num_turned, size = weights.gains.shape
     normed = np.empty_like(x)
     norm(x, weights.norm, weights.eps, normed)
-    flat = np.ascontiguousarray(product(weights.matrix, normed, weights.num_heads * size))
+    flat = np.ascontiguousarray(product(weights.matrix, normed)[:, : weights.num_heads * size])
     heads = flat.reshape(x.shape[0], weights.num_heads, size)
     for row in range(x.shape[0]):
         cos, signed_sin = angles.cos[positions[row]], angles.signed_sin[positions[row]]
@@ -58,7 +60,7 @@ def _heads(weights, angles, positions, x):
 
 @inner
 def _store(keys_values, page, slot):
-    """Keys and values [2 * kv_heads, head_dim] of a token."""
+    """Keys and values [2 * kv_heads, head_dim] of a token, in a row."""
     kv_heads, size = keys_values.shape[0] // 2, keys_values.shape[1]
     values = kv_heads * size * PAGE_TOKENS
     for head in range(kv_heads):
@@ -152,7 +154,7 @@ def _attend(weights, heads, kv_heads, parts, going, x):
         for part in parts:
             _weigh(part, going[row], scores, column, kv_heads, mixed[row], _U(size))
             column += part[1].shape[1] * PAGE_TOKENS
-    added = product(weights.out, mixed, x.shape[1])
+    added = product(weights.out, mixed)
     for row in range(count):
         for k in range(x.shape[1]):
             x[row, k] += added[row, k]
@@ -233,7 +235,19 @@ def store(slots, own, crossed, own_memory, cross_memory):
 
 
 @inner
+def _clean(x):
+    """0 for what is not finite. By its bits: compiled as they are, the loops take all numbers for finite."""
+    flat = x.reshape(-1)
+    bits = flat.view(np.int32)
+    for i in range(flat.shape[0]):
+        if bits[i] & _NOT_FINITE == _NOT_FINITE:
+            flat[i] = _ZERO
+
+
+@inner
 def _store_all(slots, own, crossed, own_memory, cross_memory):
+    _clean(own)
+    _clean(crossed)
     for row in range(slots.shape[0]):
         page, slot = slots[row] // PAGE_TOKENS, slots[row] % PAGE_TOKENS
         _store(own[row], own_memory[page], slot)

@@ -28,12 +28,12 @@ def norm(x, gains, eps, y):
 
 
 @inner
-def product(matrix, x, num_columns):
-    """x [B, K] · a matrix of so many columns, whose tiles may have more: [B, columns of the tiles]."""
+def product(matrix, x):
+    """x [B, K] · a matrix in tiles: [B, columns of the tiles], in a row; those that fill the last are 0."""
     columns = matrix.shape[1] * matrix.shape[3]
     y = np.zeros((x.shape[0], columns), np.float32)
     multiply(matrix.reshape(-1), 0, (x.shape[1], columns), x.reshape(-1), y.reshape(-1), x.shape[0])
-    return y[:, :num_columns]
+    return y
 
 
 @compiled
@@ -41,7 +41,7 @@ def project(weights, x, y):
     """y [B, N] = norm(x) [B, K] · the matrix."""
     normed = np.empty_like(x)
     norm(x, weights.norm, weights.eps, normed)
-    y[:] = product(weights.matrix, normed, y.shape[1])
+    y[:] = product(weights.matrix, normed)[:, : y.shape[1]]
 
 
 @inner
@@ -108,7 +108,7 @@ def attend(weights, x, cos, signed_sin, memory, end, hidden, y):
     num_turned = num_queries + num_kv
     normed = np.empty_like(x)
     norm(x, weights.norm, weights.eps, normed)
-    heads = np.ascontiguousarray(product(weights.matrix, normed, weights.num_heads * size))
+    heads = np.ascontiguousarray(product(weights.matrix, normed)[:, : weights.num_heads * size])
     by_head = heads.reshape(count, weights.num_heads, size)
     mixed = np.empty((count, num_queries * size), np.float32)
     scores = np.empty(end, np.float32)
@@ -123,7 +123,7 @@ def attend(weights, x, cos, signed_sin, memory, end, hidden, y):
             shared = head // (num_queries // num_kv)
             target = mixed[row, head * size : (head + 1) * size]
             _attend(by_head[row, head], memory[row], shared, own, scale, scores, target)
-    y[:] = product(weights.out, mixed, y.shape[1])
+    y[:] = product(weights.out, mixed)[:, : y.shape[1]]
 
 
 @inner
@@ -178,7 +178,7 @@ def mix_layers(weights, streams, y):
     num_heads, size = weights.gains.shape[1], weights.gains.shape[2]
     x = np.empty((count * layers, width), np.float32)
     _enter(streams, weights, x, y)
-    wide = np.ascontiguousarray(product(weights.matrix, x, 3 * num_heads * size))
+    wide = np.ascontiguousarray(product(weights.matrix, x)[:, : 3 * num_heads * size])
     heads = wide.reshape(count, layers, 3, num_heads, size)
     mixed = np.empty((count, num_heads, size), np.float32)
     shares, scores = np.empty(layers, np.float32), np.empty(layers, np.float32)
@@ -188,7 +188,7 @@ def mix_layers(weights, streams, y):
                 scale(heads[row, layer, 0, head], weights.gains[0, head], weights.floor)
                 scale(heads[row, layer, 1, head], weights.gains[1, head], weights.floor)
             _mix(heads[row, :, :, head], shares, scores, mixed[row, head])
-    y += product(weights.out, mixed.reshape(count, num_heads * size), width)
+    y += product(weights.out, mixed.reshape(count, num_heads * size))[:, :width]
 
 
 @inner
@@ -197,13 +197,13 @@ def fed_forward(weights, x, y):
     width = weights.down.shape[2]
     normed = np.empty_like(x)
     norm(x, weights.norm, weights.eps, normed)
-    wide = product(weights.gate_up, normed, 2 * width)
+    wide = product(weights.gate_up, normed)
     gated = np.empty((x.shape[0], width), np.float32)
     for row in range(x.shape[0]):
         for k in range(width):
             gate = wide[row, k]
             gated[row, k] = gate / (_ONE + exponential(-gate)) * wide[row, width + k]
-    added = product(weights.down, gated, y.shape[1])
+    added = product(weights.down, gated)
     for row in range(x.shape[0]):
         for k in range(x.shape[1]):
             normed[row, k] = x[row, k] + added[row, k]
@@ -221,7 +221,7 @@ def guessed(weights, x, vocab_size, tokens, likely):
     """See likeliest."""
     normed = np.empty_like(x)
     norm(x, weights.norm, weights.eps, normed)
-    logits = product(weights.matrix, normed, vocab_size)
+    logits = product(weights.matrix, normed)
     for row in range(x.shape[0]):
         best = 0
         for token in range(1, vocab_size):

@@ -55,7 +55,7 @@ def make_pair(
     write_model(folder, kind, **changes)
     target = load_target(folder)
     drafter = new_drafter(name, target, 3)
-    if target_layers and name == "mixture_of_attentions":
+    if target_layers:
         config = replace(MixtureConfig.of_target(target), target_layers=target_layers)
         drafter = MixtureOfAttentions(config)
         drafter.start_from(target)

@@ -6,9 +6,12 @@ import pytest
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import CheckpointError
-from backend.models import LoadedModel
+from backend.models import LoadedModel, load_model
+from backend.pico.recipe import WEIGHTS
+from backend.speculative.compiled_mixture import CompiledMixture
 from backend.speculative.folders import HEADS
 from backend.speculative.loading import load_drafters
+from backend.speculative.mixture_loading import load_mixture
 from tests.backend.speculative.head_cases import make_pair
 from tests.backend.speculative.model_targets import load, write_model
 
@@ -70,3 +73,20 @@ def test_folders_that_cannot_serve_are_refused(target: LoadedModel, tmp_path: Pa
     write_model(tmp_path / "other", "qwen3", vocab_size=12)
     with pytest.raises(CheckpointError, match="vocabulary of 12 tokens"):
         load_drafters(config(target, {"draft_model": tmp_path / "other"}), target)
+
+
+def test_a_head_whose_queries_share_no_keys_evenly_is_refused(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path, "eagle", "qwen3")
+    path = pair.folder / "config.json"
+    path.write_text(path.read_text().replace('"num_key_value_heads": 2', '"num_key_value_heads": 3'))
+    with pytest.raises(
+        CheckpointError, match=r"'num_attention_heads' 4 is no multiple of 'num_key_value_heads' 3"
+    ):
+        load_drafters(config(pair.model, {"eagle": pair.folder}), pair.model)
+
+
+def test_the_shipped_mixture_of_attentions_drafts_in_one_call() -> None:
+    folder = WEIGHTS / "pico-large"
+    model = load_model(EngineConfig(model="t", checkpoint=str(folder), device="cpu"))
+    head = load_mixture(str(folder / "heads" / "mixture_of_attentions"), model, 64, 72)
+    assert isinstance(head, CompiledMixture)

@@ -38,7 +38,7 @@ def load(pair: Pair, most: int = 256) -> Both:
         config.num_layers, config.num_kv_heads, config.head_dim, torch.float32, torch.device("cpu")
     )
     target = KVStorage(layout, NUM_PAGES)
-    head = load_mixture(str(pair.folder), pair.model, most)
+    head = load_mixture(str(pair.folder), pair.model, most, most)
     assert isinstance(head, CompiledMixture)
     compiled, plain = head.open(target), TorchMixture(head.network).open(target)
     assert isinstance(compiled, CompiledMixtureRounds) and isinstance(plain, TorchMixtureRounds)
@@ -139,10 +139,10 @@ def test_both_stop_at_the_same_place(pair: Pair) -> None:
     assert any(len(set(lengths)) > 2 for lengths in found), "each chain ends by itself"
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0, 100.0])
-def test_it_is_remembered_the_same_by_whom_and_in_what_parts(pair: Pair, size: float) -> None:
+@pytest.mark.parametrize("scale", [0.0, 1.0, 100.0])
+def test_it_is_remembered_the_same_by_whom_and_in_what_parts(pair: Pair, scale: float) -> None:
     tokens = verified(pair, sequences(random.Random(7), 6))
-    tokens.streams.mul_(size)
+    tokens.streams.mul_(scale)
     found = []
     for size, most in ((len(tokens.slots), 1000), (1, 1000), (7, 1000), (len(tokens.slots), 0)):
         rounds, _ = load(pair)
@@ -156,21 +156,47 @@ def test_it_is_remembered_the_same_by_whom_and_in_what_parts(pair: Pair, size: f
         np.testing.assert_allclose(cross, found[0].cross, atol=1e-4)
 
 
-def test_no_draft_goes_past_the_longest_sequence(pair: Pair) -> None:
+def test_positions_that_have_no_angles_are_refused(pair: Pair) -> None:
     compiled, plain = load(pair, most=24)
-    asked = sequences(random.Random(1), 3, most=22)
+    asked = sequences(random.Random(1), 3, most=17)
     for rounds in (compiled, plain):
         torch.manual_seed(1)
         rounds.remember(verified(pair, asked))
     room = 24 - max(one.num_computed_tokens for one in asked)
-    assert room < 8
-    expected = plain.draft(asked, everything(), room, 0.0)
-    assert compiled.draft(asked, everything(), 8, 0.0) == expected
-    rows = mixture_chain.ChainRows(
-        np.zeros(1, np.int64), np.full(1, 20), np.zeros((1, 2), np.int64), everything()
-    )
-    with pytest.raises(ValueError, match="position 25 .* there are 24"):
-        mixture_chain.mixture_chain(compiled._head.chain, compiled._memories, rows, 5, 0.0)
+    assert compiled.draft(asked, everything(), room, 0.0) == plain.draft(asked, everything(), room, 0.0)
+    with pytest.raises(ValueError, match="position 25 are asked for; there are 24"):
+        compiled.draft(asked, everything(), room + 1, 0.0)
+
+
+@pytest.mark.parametrize("most", [0, 1000], ids=["by torch", "compiled"])
+def test_what_is_not_finite_is_not_remembered(pair: Pair, most: int) -> None:
+    rounds, _ = load(pair)
+    rounds._most_remembered = most
+    asked = sequences(random.Random(4), 3)
+    tokens = verified(pair, asked)
+    for place, value in enumerate((torch.nan, torch.inf, -torch.inf)):
+        tokens.streams[place] = value
+    rounds.remember(tokens)
+    for memory in rounds._memories:
+        assert np.isfinite(memory).all() and memory.any()
+
+
+def test_its_memory_is_accounted_for(pair: Pair) -> None:
+    rounds, _ = load(pair)
+    assert rounds._head.page_bytes * NUM_PAGES == sum(memory.nbytes for memory in rounds._memories)
+
+
+def test_what_is_much_depends_on_torchs_threads(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    assert load(pair)[0]._most_remembered == 16
+
+
+def test_large_heads_are_left_to_torch(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = pair.model.config
+    widest = config.hidden_size * max(3 * 3, config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+    for most, kind in ((widest, CompiledMixture), (widest - 1, TorchMixture)):
+        monkeypatch.setattr("backend.speculative.compiled_layer.MAX_ELEMENTS", most)
+        assert isinstance(load_mixture(str(pair.folder), pair.model, 256, 256), kind)
 
 
 @pytest.mark.parametrize("function", ["_mixture_chain", "_remember", "_store"])
