@@ -40,67 +40,39 @@ _GOOD = 2.0
 """Reading is trusted anew when drafts saved so many times what it took."""
 
 
-class Following:
-    """Whom to read, and the time that drafts have saved against the time that reading took."""
+class _Account:
+    """The time that drafts have saved against the time that reading took, in batches of one size."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds."""
-        self.sequences: set[Sequence] = set()  # who may ask for drafts: nobody else need be read
-        self.step_s = 0.0  # spent on reading since the present step began
-        self._clock = clock
+    def __init__(self) -> None:
+        self.reads_all = False  # once it has paid, or to see whether it would then
         self._spent_s = self._saved_s = 0.0
         self._num_read = 0
         self._rest_steps = 0
         self._next_rest_steps = _SHORT_REST_STEPS
         self._num_failed = 0  # trials, since it paid
-        self._reads_all = False
         self._is_on_trial = True
         self._num_declined = 0  # times in a row
         self._rested_s = math.inf  # the last time; there was none before the very first trial
-        self._turned_away = 0  # since the last that was not
-
-    def admit(self, sequence: Sequence) -> bool:
-        """Whether to read this new one: all, once it has paid, or to see whether it would then."""
-        self._turned_away += 1
-        if not self._reads_all and len(self.sequences) >= _FEW and self._turned_away < _EVERY:
-            return False
-        self._turned_away = 0
-        self.sequences.add(sequence)
-        return True
 
     @property
     def is_resting(self) -> bool:
-        """Whether reading has not paid of late, and is to be left."""
         return self._rest_steps > 0
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """What happens inside is done for drafts that may come."""
-        began_s = self._clock()
-        yield
-        self.step_s += self._clock() - began_s
-
     def save(self, time_s: float) -> None:
-        """Drafts made the present step worth so much more time than it took; less, if negative."""
         self._saved_s += time_s
         self._num_declined = 0
 
     def decline(self) -> None:
-        """Drafts would not have been worth more time than they take: reading for these is not either."""
         self._num_declined += 1
 
     def pass_by(self, time_s: float) -> None:
-        """The present step has taken so long."""
         if self.is_resting:
             self._rest_steps -= 1
             self._rested_s += time_s
 
-    def begin_step(self) -> None:
-        """The step before is over."""
-        if not self.step_s:
-            return
-        self._spent_s += self.step_s
-        self.step_s = 0.0
+    def spend(self, time_s: float) -> None:
+        """A step that was read is over."""
+        self._spent_s += time_s
         self._num_read += 1
         if self._num_read >= _TRIAL_STEPS or self._has_failed():
             self._judge()
@@ -117,7 +89,7 @@ class Following:
         has_paid = self._saved_s >= self._spent_s
         self._is_on_trial = not has_paid
         self._num_failed = 0 if has_paid else self._num_failed + 1
-        self._reads_all = has_paid or self._num_failed % _BROAD_EVERY == _BROAD_EVERY - 1
+        self.reads_all = has_paid or self._num_failed % _BROAD_EVERY == _BROAD_EVERY - 1
         if not has_paid:
             self._rest_steps = self._next_rest_steps
             self._next_rest_steps = min(2 * self._next_rest_steps, _LONG_REST_STEPS)
@@ -127,6 +99,68 @@ class Following:
             self._next_rest_steps = _SHORT_REST_STEPS
         self._spent_s *= _MEMORY
         self._saved_s *= _MEMORY
+
+
+class Following:
+    """Whom to read, and whether: in a large batch reading may not pay that does in a small one."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds."""
+        self.sequences: set[Sequence] = set()  # who may ask for drafts: nobody else need be read
+        self.step_s = 0.0  # spent on reading since the present step began
+        self._clock = clock
+        self._accounts: dict[
+            int, _Account
+        ] = {}  # by size of the batch, of which each is twice the one before
+        self._account = self._accounts.setdefault(0, _Account())  # of the present step
+        self._turned_away = 0  # since the last that was not
+
+    def admit(self, sequence: Sequence) -> bool:
+        """Whether to read this new one, when reading does not rest.
+
+        Few, where it has not paid; all, where it rests: then only in smaller batches, which hold few.
+        """
+        self._turned_away += 1
+        reads_all = self._account.reads_all or self.is_resting
+        if not reads_all and len(self.sequences) >= _FEW and self._turned_away < _EVERY:
+            return False
+        self._turned_away = 0
+        self.sequences.add(sequence)
+        return True
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether reading has not paid of late in batches of this size, and is to be left."""
+        return self._account.is_resting
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What happens inside is done for drafts that may come."""
+        began_s = self._clock()
+        yield
+        self.step_s += self._clock() - began_s
+
+    def save(self, time_s: float) -> None:
+        """Drafts made the present step worth so much more time than it took; less, if negative."""
+        self._account.save(time_s)
+
+    def decline(self) -> None:
+        """Drafts would not have been worth more time than they take: reading for these is not either."""
+        self._account.decline()
+
+    def pass_by(self, time_s: float) -> None:
+        """The present step has taken so long."""
+        self._account.pass_by(time_s)
+
+    def begin_step(self, num_running: int) -> None:
+        """The step before is over, and in the next so many sequences run."""
+        if self.step_s:
+            self._account.spend(self.step_s)
+            self.step_s = 0.0
+        size = (num_running - 1).bit_length()
+        if size not in self._accounts:
+            self._accounts[size] = _Account()
+        self._account = self._accounts[size]
 
 
 @runtime_checkable

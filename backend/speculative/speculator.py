@@ -165,7 +165,7 @@ class Speculator:
         Beside prompts nobody sees what drafts cost: drafters that are not cheap are not asked then.
         """
         is_asleep = self.is_asleep
-        self._begin_step()
+        self._begin_step(num_running)
         if is_asleep:
             return {}
         is_full = self._step >= self._wake_step
@@ -208,7 +208,7 @@ class Speculator:
             ranked = [s for s in asking if rank < len(s.drafters)]
             asking = self._ask(rank, ranked, num_running, drafts)
 
-    def _begin_step(self) -> None:
+    def _begin_step(self, num_running: int) -> None:
         self._step += 1
         self._rests.begin_step()
         # Not when a step is measured: not all of them are.
@@ -218,9 +218,12 @@ class Speculator:
         self._wanted.clear()
         self._is_vain = self._has_worked = False
         for follower in self._followers:
+            following = follower.following
             if self._config.adaptive:
-                follower.following.begin_step()
-            follower.following.step_s = 0.0
+                has_rested = following.is_resting
+                following.begin_step(num_running)
+                self._wake_if(has_rested and not following.is_resting)
+            following.step_s = 0.0
 
     def _plan_next(self, has_drafts: bool, num_running: int) -> None:
         """After everybody was asked: when to ask again."""
@@ -319,7 +322,11 @@ class Speculator:
     def _pass_rest(self, following: Following, time_s: float) -> None:
         has_rested = following.is_resting
         following.pass_by(time_s)
-        if has_rested and not following.is_resting:  # its trial begins: nobody is to sleep meanwhile
+        self._wake_if(has_rested and not following.is_resting)
+
+    def _wake_if(self, rest_is_over: bool) -> None:  # noqa: FBT001
+        """Nobody is to sleep while a trial of reading begins, or in a batch in which it does not rest."""
+        if rest_is_over:
             self._all_rest = False
             self._wake_step, self._pause_steps = 0, FIRST_PAUSE_STEPS
 

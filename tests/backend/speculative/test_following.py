@@ -55,10 +55,10 @@ class Reader:
         pass
 
 
-def steps_until_rest(reader: Reader, saved_s: float, most: int = 1000) -> int:
+def steps_until_rest(reader: Reader, saved_s: float, most: int = 1000, num_running: int = 1) -> int:
     """Steps that are read, each with so much saved."""
     for step in range(most):
-        reader.following.begin_step()
+        reader.following.begin_step(num_running)
         if reader.following.is_resting:
             return step
         reader.read()
@@ -122,7 +122,7 @@ def test_a_trial_ends_when_drafts_are_not_worth_having() -> None:
         for _ in range(num_declined):
             reader.following.decline()
             assert not reader.following.is_resting, "the step is not over"
-        reader.following.begin_step()
+        reader.following.begin_step(1)
         assert reader.following.is_resting == is_over
 
 
@@ -131,10 +131,10 @@ def test_what_ended_one_trial_is_not_held_against_the_next() -> None:
     for _ in range(3):
         reader.following.decline()
     reader.read()
-    reader.following.begin_step()
+    reader.following.begin_step(1)
     assert steps_of_rest(reader) == 1024
     reader.read()
-    reader.following.begin_step()
+    reader.following.begin_step(1)
     assert not reader.following.is_resting
 
 
@@ -171,7 +171,7 @@ def test_what_drafts_lose_counts_against_it() -> None:
 def test_steps_in_which_nothing_is_read_say_nothing() -> None:
     following = Following(Clock())
     for _ in range(1000):
-        following.begin_step()
+        following.begin_step(1)
         assert not following.is_resting
 
 
@@ -197,7 +197,7 @@ def run(reader: Reader, drafted_s: float, *, adaptive: bool = True) -> int:
     for step in range(400):
         num_drafts = len(speculator.propose(1)) if step % 2 else 0
         if not num_drafts and adaptive:
-            reader.following.begin_step()
+            reader.following.begin_step(1)
         is_reading = not reader.following.is_resting
         if is_reading:
             reader.read()
@@ -266,7 +266,7 @@ def test_what_is_declined_counts_once_a_step_and_not_where_others_have_drafts(
     answers: list[int], num_declined: int
 ) -> None:
     reader, _, _ = asked_twice(answers)
-    assert reader.following._num_declined == num_declined
+    assert reader.following._account._num_declined == num_declined
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_each_step_declines_for_itself(answers: list[int], has_prompts: bool, nu
     policy.answers[:] = [0, 0]
     speculator._wake_step = 0
     speculator.propose(2, has_prompts=has_prompts)
-    assert reader.following._num_declined == num_declined, "beside prompts it is not asked"
+    assert reader.following._account._num_declined == num_declined, "beside prompts it is not asked"
 
 
 def test_a_rest_goes_by_the_time_of_all_steps() -> None:
@@ -321,7 +321,10 @@ def test_until_reading_has_paid_few_of_many_sequences_are_read() -> None:
     steps_until_rest(reader, 2 * READ_S, most=60)
     assert admitted(reader.following, 16) == 16
     steps_until_rest(reader, 0.0)
-    assert reader.following.is_resting and admitted(reader.following, 16) == 4
+    assert reader.following.is_resting
+    assert admitted(reader.following, 16) == 16, "they are read in smaller batches alone"
+    steps_of_rest(reader)
+    assert admitted(reader.following, 16) == 4
     reader.following.sequences.clear()
     assert admitted(reader.following, 3) == 3, "so many at least"
 
@@ -381,9 +384,9 @@ def test_while_reading_rests_neither_ends_nor_new_requests_wake_anybody() -> Non
     speculator.forget(sequence)
     assert speculator.is_asleep
     while reader.following.is_resting:
-        speculator.propose(2)
-        speculator.measure(2, 0, STEP_S)
-    first, _ = speculator.propose(2)
+        speculator.propose(1)
+        speculator.measure(1, 0, STEP_S)
+    first, _ = speculator.propose(1)
     speculator._wake_step = 1000
     first.status = SequenceStatus.FINISHED
     speculator.forget(first)
@@ -393,12 +396,37 @@ def test_while_reading_rests_neither_ends_nor_new_requests_wake_anybody() -> Non
     assert not speculator.is_asleep
 
 
+def test_each_size_of_the_batch_has_a_rest_of_its_own() -> None:
+    reader = Reader()
+    steps_until_rest(reader, 0.0)
+    found = []
+    for num_running in (2, 3, 4, 1):
+        reader.following.begin_step(num_running)
+        found.append(reader.following.is_resting)
+    assert found == [False, False, False, True]
+    assert [steps_until_rest(reader, 0.0, num_running=n) for n in (4, 3, 5)] == [48, 0, 48], "3 and 4 are one"
+    reader.following.begin_step(1)
+    assert steps_of_rest(reader) == 512, "others' steps are no part of it"
+
+
+def test_in_a_batch_of_another_size_it_is_asked_again() -> None:
+    reader, speculator, sequence = asleep_while_it_rests()
+    others = [running([1], [2]) for _ in range(3)]
+    for other in others:
+        speculator.add(other)
+    assert speculator.is_asleep
+    assert not speculator.propose(4), "it wakes"
+    assert set(speculator.propose(4)) == {sequence, *others}
+    speculator.propose(1)
+    assert reader.following.is_resting and reader.num_asked == 1
+
+
 def test_who_has_another_drafter_is_asked_while_reading_rests() -> None:
     _, speculator, sequence = asleep_while_it_rests()
     speculator._drafters["ngram"] = NgramDrafter()
     looping = running([1, 2, 3, 4] * 5, [1, 2], draft=DraftOptions(drafter="ngram"))
     speculator.add(looping)
-    assert list(speculator.propose(2)) == [looping]
+    assert list(speculator.propose(1)) == [looping]
     speculator._wake_step = 1000
     sequence.status = SequenceStatus.FINISHED
     speculator.forget(sequence)
@@ -411,7 +439,7 @@ def test_who_has_another_drafter_counts_before_it_may_be_asked() -> None:
     waiting = running([1, 2, 3, 4] * 5, [1, 2], draft=DraftOptions(drafter="ngram"))
     waiting.status = SequenceStatus.WAITING
     speculator.add(waiting)
-    speculator.propose(2)
+    speculator.propose(1)
     speculator._wake_step = 1000
     sequence.status = SequenceStatus.FINISHED
     speculator.forget(sequence)
@@ -446,7 +474,7 @@ def test_what_others_save_is_not_a_readers() -> None:
     speculator.measure(1, 0, 0.010)
     speculator.propose(1)
     for _ in range(100):
-        reader.following.begin_step()
+        reader.following.begin_step(1)
         reader.read()
         # A grammar's forced tokens are drafts of nobody.
         speculator.measure(1, 1, 0.005)

@@ -457,10 +457,11 @@ def test_sleep_counts_for_drafters_that_failed_or_do_not_read() -> None:
     class Follows:
         class following:  # noqa: N801 - as the protocol calls it
             step_s = 0.0
+            is_resting = False
 
             @staticmethod
-            def begin_step() -> None:
-                begun.append(1)
+            def begin_step(num_running: int) -> None:
+                begun.append(num_running)
 
     machine.speculator._followers = [Follows]  # type: ignore[list-item]
     assert machine.speculator.is_asleep
