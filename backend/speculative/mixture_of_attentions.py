@@ -55,11 +55,12 @@ class MixtureDrafter:
             self._begin_rest()
         self._rests = is_resting
         wanted = set() if is_resting else self.following.sequences
-        followed = [chunk.sequence in wanted for chunk in plan.chunks]
-        self._mark(plan.chunks, followed)
-        if any(followed):
-            with self.following.reading(), self._marks_are_true():
-                self._keep(step, [*layers, hidden], followed)
+        self._mark(plan.chunks, wanted)
+        if wanted:
+            followed = [chunk.sequence in wanted for chunk in plan.chunks]
+            if any(followed):
+                with self.following.reading(), self._marks_are_true():
+                    self._keep(step, [*layers, hidden], followed)
 
     @contextmanager
     def _marks_are_true(self) -> Iterator[None]:
@@ -72,24 +73,17 @@ class MixtureDrafter:
             raise
 
     def _begin_rest(self) -> None:
-        """Pages that are going on will not be read to their ends."""
-        with self._marks_are_true():
-            self._remember()
+        """Pages that are going on will not be read to their ends. What waits is made when reading goes on."""
         for sequence in self.following.sequences:
             self._is_read[sequence.pages[sequence.num_computed_tokens // PAGE_TOKENS :]] = False
 
-    def _mark(self, chunks: list[ScheduledChunk], followed: list[bool]) -> None:
+    def _mark(self, chunks: list[ScheduledChunk], wanted: set[Sequence]) -> None:
         """Note what becomes of pages that begin here: those going on are what they were."""
-        read: list[int] = []
-        unread: list[int] = []
-        for chunk, is_read in zip(chunks, followed, strict=True):
-            first = pages_for(chunk.start)
-            if first * PAGE_TOKENS < chunk.end:
-                (read if is_read else unread).extend(chunk.sequence.pages[first : pages_for(chunk.end)])
-        if read:
-            self._is_read[read] = True
-        if unread:
-            self._is_read[unread] = False
+        for chunk in chunks:
+            begin = chunk.start + -chunk.start % PAGE_TOKENS
+            if begin < chunk.start + chunk.num_tokens:
+                pages = chunk.sequence.pages[begin // PAGE_TOKENS : pages_for(chunk.end)]
+                self._is_read[pages] = chunk.sequence in wanted
 
     def _keep(self, step: StepInput, layers: list[Tensor], followed: list[bool]) -> None:
         longest = max(step.context_lens)
