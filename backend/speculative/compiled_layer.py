@@ -5,7 +5,6 @@ They take the place of those of round_layer.py on a CPU in float32, for one toke
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,6 @@ from backend.kernels.round_layer import (
     AttentionWeights,
     FeedForwardWeights,
     Floats,
-    LayerMixWeights,
     ProjectionWeights,
     attend,
     feed_forward,
@@ -134,24 +132,6 @@ def feed_forward_weights(norm: Norm, gate_up: Tensor, down: Tensor, last: Norm) 
     assert last.eps == norm.eps
     last_norm, _ = _norm(last)
     return FeedForwardWeights(*_norm(norm), in_tiles([gate_up]), in_tiles([down]), last_norm)
-
-
-def layer_mix_weights(
-    norm: Norm, embed: Tensor, matrix: Tensor, out: Tensor, head_norm: Norm
-) -> LayerMixWeights:
-    """`embed` [L, D] is added to normed streams; `matrix`: of queries, keys and values.
-
-    `head_norm`: its gains [2, heads, head_dim] are those of queries and of keys.
-    """
-    size = head_norm.gains.shape[-1]
-    return LayerMixWeights(
-        *_norm(norm),
-        embed=embed.float().contiguous().numpy().copy(),
-        matrix=in_tiles([matrix]),
-        gains=(head_norm.gains.float() * math.sqrt(size)).contiguous().numpy(),
-        floor=np.float32(size * head_norm.eps),
-        out=in_tiles([out]),
-    )
 
 
 def _norm(norm: Norm | None) -> tuple[Floats, np.float32]:

@@ -16,13 +16,14 @@ from backend.kernels.mixture_chain import (
     ChainRows,
     ChainWeights,
     HeadsWeights,
+    LayerMixWeights,
     Memories,
     MemoryWeights,
     mixture_chain,
     remember,
     store,
 )
-from backend.kernels.round_layer import Floats, LayerMixWeights, ProjectionWeights
+from backend.kernels.round_layer import Floats, ProjectionWeights
 from backend.kernels.tiles import in_tiles
 from backend.kv.storage import KVStorage
 from backend.speculative.heads import HeadReader, LayerShape
@@ -116,8 +117,8 @@ def compile_mixture(
     `network`: the same by torch; `guess`: the target's head behind its last norm.
     """
     cos, signed_sin = head.rope(shape)(torch.arange(num_positions), num_positions)
-    angles = AngleTables(_array(cos[:, 0]), _array(signed_sin[:, 0]))
-    table = _array(network.embedded)
+    angles = AngleTables(as_array(cos[:, 0]), as_array(signed_sin[:, 0]))
+    table = as_array(network.embedded)
     chain = ChainWeights(
         embedded=table,
         angles=angles,
@@ -154,15 +155,16 @@ def _heads(head: HeadReader, shape: LayerShape, name: str, parts: str, norm: str
         if part in parts
     ]
     return HeadsWeights(
-        norm=_array(head.tensor(f"{norm}.weight", width)),
+        norm=as_array(head.tensor(f"{norm}.weight", width)),
         eps=np.float32(eps),
         matrix=in_tiles([torch.cat(matrices)]),
         num_heads=sum(counts[part] for part in parts),
-        gains=_array(torch.cat(gains)),
+        gains=as_array(torch.cat(gains)),
         floor=np.float32(size * eps),
     )
 
 
-def _array(values: Tensor) -> Floats:
+def as_array(values: Tensor) -> Floats:
+    """For compiled loops: contiguous, in memory of its own."""
     found: Floats = values.to(torch.float32, copy=True).contiguous().numpy()
     return found

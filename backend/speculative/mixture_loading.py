@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from backend.errors import CheckpointError
-from backend.kernels.mixture_chain import can_chain
-from backend.kernels.round_layer import LayerMixWeights
+from backend.kernels.mixture_chain import LayerMixWeights, can_chain
+from backend.kernels.tiles import in_tiles
 from backend.kv.storage import KVLayout
 from backend.models import LoadedModel
 from backend.models.weights import WeightReader
-from backend.speculative.compiled_layer import Norm, compiles, layer_mix_weights
-from backend.speculative.compiled_mixture import compile_mixture
+from backend.speculative.compiled_layer import compiles
+from backend.speculative.compiled_mixture import as_array, compile_mixture
 from backend.speculative.heads import HeadReader, LayerShape, read_shape
 from backend.speculative.mixture_network import CrossAttention, LayerAttention, MixtureNetwork
 from backend.speculative.mixture_rounds import MixtureHead, TorchMixture
@@ -100,12 +102,8 @@ class LayerMix:
     @classmethod
     def read(cls, head: HeadReader, shape: MixtureShape) -> LayerMix:
         """Raises CheckpointError."""
-        width, dim, count, prefix = (
-            shape.hidden_size,
-            shape.head_dim,
-            shape.layer_attention_heads,
-            "layer_attention",
-        )
+        width, dim, count = shape.hidden_size, shape.head_dim, shape.layer_attention_heads
+        prefix = "layer_attention"
         qk = [head.tensor(f"{prefix}.attention.{part}_norm.weight", dim).expand(count, -1) for part in "qk"]
         return cls(
             gains=head.tensor(f"{prefix}.stream_norm.weight", width),
@@ -117,8 +115,16 @@ class LayerMix:
 
     def compiled(self, eps: float) -> LayerMixWeights:
         """For compiled loops."""
-        norm, head_norm = Norm(self.gains, eps), Norm(self.qk_gains, eps)
-        return layer_mix_weights(norm, self.embed, torch.cat(self.qkv), self.out, head_norm)
+        size = self.qk_gains.shape[-1]
+        return LayerMixWeights(
+            norm=as_array(self.gains),
+            eps=np.float32(eps),
+            embed=as_array(self.embed),
+            matrix=in_tiles([torch.cat(self.qkv)]),
+            gains=as_array(self.qk_gains * math.sqrt(size)),
+            floor=np.float32(size * eps),
+            out=in_tiles([self.out]),
+        )
 
 
 def _layer_attention(place: Placement, shape: MixtureShape, mix: LayerMix) -> LayerAttention:

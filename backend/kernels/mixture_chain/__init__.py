@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.kernels.mixture_chain import kernel
-from backend.kernels.round_layer import FeedForwardWeights, LayerMixWeights, ProjectionWeights
+from backend.kernels.round_layer import FeedForwardWeights, ProjectionWeights
 from backend.kernels.tiles import TiledWeights
 from backend.types import PAGE_TOKENS
 
@@ -51,6 +51,18 @@ class AttentionWeights(NamedTuple):
 
     heads: HeadsWeights
     out: TiledWeights  # [D, queries * head_dim]
+
+
+class LayerMixWeights(NamedTuple):
+    """Attention between the streams behind the L layers of one position."""
+
+    norm: Floats  # [D], of streams
+    eps: np.float32
+    embed: Floats  # [L, D]
+    matrix: TiledWeights  # [3 * heads * head_dim, D]: queries, keys, values
+    gains: Floats  # [2, heads, head_dim]: of queries and keys, behind the division by sqrt(x² + floor)
+    floor: np.float32
+    out: TiledWeights  # [D, heads * head_dim]
 
 
 class ChainWeights(NamedTuple):

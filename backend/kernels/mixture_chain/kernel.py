@@ -4,6 +4,8 @@ A page holds keys [kv_heads, head_dim, 16] and values [16, kv_heads, head_dim]: 
 query or its shares, multiplies rows of whole vectors.
 """
 
+import math
+
 import numpy as np
 
 from backend.kernels.compiled import compiled, inner
@@ -11,11 +13,10 @@ from backend.kernels.exponential import exponential
 from backend.kernels.round_layer.kernel import (
     fed_forward,
     guessed,
-    mix_layers,
     norm,
     product,
     rotate,
-    scale,
+    unit,
 )
 from backend.kernels.tiles import adder
 from backend.types import PAGE_TOKENS
@@ -26,7 +27,6 @@ _U = np.uint64
 _PAGE, _VECTOR = _U(PAGE_TOKENS), _U(VECTOR)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LOWEST = np.float32(-1e30)  # of scores: finite as well when another one is taken from it
-
 _NOT_FINITE = np.int32(0x7F800000)  # the exponent of infinities and of what is no number
 
 _add = adder(VECTOR)
@@ -43,6 +43,14 @@ def _take(table, rows):
 
 
 @inner
+def _scale(head, gains, floor):
+    """Divide a query or key by sqrt(x² + floor), and multiply by its gains."""
+    factor = unit(head, floor)
+    for k in range(head.shape[0]):
+        head[k] *= factor * gains[k]
+
+
+@inner
 def _heads(weights, angles, positions, x):
     """Heads [B, heads, head_dim] of x, the first of them normed, weighed and turned to these positions."""
     num_turned, size = weights.gains.shape
@@ -53,9 +61,66 @@ def _heads(weights, angles, positions, x):
     for row in range(x.shape[0]):
         cos, signed_sin = angles.cos[positions[row]], angles.signed_sin[positions[row]]
         for head in range(num_turned):
-            scale(heads[row, head], weights.gains[head], weights.floor)
+            _scale(heads[row, head], weights.gains[head], weights.floor)
             rotate(heads[row, head], _ONE, cos, signed_sin)
     return heads
+
+
+@inner
+def _mix(heads, shares, scores, mixed):
+    """One head's queries, keys and values [L, 3, size] → the mean of what its L queries get [size]."""
+    layers, size = heads.shape[0], heads.shape[2]
+    scale = _ONE / np.float32(math.sqrt(size))
+    shares[:] = _ZERO
+    for query in range(layers):
+        top, total = _LOWEST, _ZERO
+        for key in range(layers):
+            score = _ZERO
+            for k in range(size):
+                score += heads[query, 0, k] * heads[key, 1, k]
+            scores[key] = score * scale
+            top = max(top, scores[key])
+        for key in range(layers):
+            scores[key] = exponential(scores[key] - top)
+            total += scores[key]
+        for key in range(layers):
+            shares[key] += scores[key] / (total * np.float32(layers))
+    mixed[:] = _ZERO
+    for key in range(layers):
+        for k in range(size):
+            mixed[k] += shares[key] * heads[key, 2, k]
+
+
+@inner
+def _enter(streams, weights, x, means):
+    """x [T * L, D] = norm(streams) [T, L, D] + embed, and its means over layers [T, D]."""
+    count, layers, width = streams.shape
+    norm(streams.reshape(count * layers, width), weights.norm, weights.eps, x)
+    means[:] = _ZERO
+    for row in range(count * layers):
+        for k in range(width):
+            x[row, k] += weights.embed[row % layers, k]
+            means[row // layers, k] += x[row, k] / np.float32(layers)
+
+
+@inner
+def _mix_layers(weights, streams, y):
+    """y [T, D] = the mean over L of x + attention between its rows, x = norm(streams) + embed [T, L, D]."""
+    count, layers, width = streams.shape
+    num_heads, size = weights.gains.shape[1], weights.gains.shape[2]
+    x = np.empty((count * layers, width), np.float32)
+    _enter(streams, weights, x, y)
+    wide = np.ascontiguousarray(product(weights.matrix, x)[:, : 3 * num_heads * size])
+    heads = wide.reshape(count, layers, 3, num_heads, size)
+    mixed = np.empty((count, num_heads, size), np.float32)
+    shares, scores = np.empty(layers, np.float32), np.empty(layers, np.float32)
+    for row in range(count):
+        for head in range(num_heads):
+            for layer in range(layers):
+                _scale(heads[row, layer, 0, head], weights.gains[0, head], weights.floor)
+                _scale(heads[row, layer, 1, head], weights.gains[1, head], weights.floor)
+            _mix(heads[row, :, :, head], shares, scores, mixed[row, head])
+    y += product(weights.out, mixed.reshape(count, num_heads * size))[:, :width]
 
 
 @inner
@@ -223,7 +288,7 @@ def remember(weights, token_ids, positions, slots, streams, own_memory, cross_me
     """See remember of the package."""
     own = _heads(weights.own, weights.angles, positions, _take(weights.embedded, token_ids))
     mixed = np.empty((streams.shape[0], streams.shape[2]), np.float32)
-    mix_layers(weights.mix, streams, mixed)
+    _mix_layers(weights.mix, streams, mixed)
     crossed = _heads(weights.cross, weights.angles, positions, mixed)
     _store_all(slots, own, crossed, own_memory, cross_memory)
 

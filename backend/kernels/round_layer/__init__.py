@@ -58,18 +58,6 @@ class FeedForwardWeights(NamedTuple):
     last_norm: Floats  # [D], of the sum with what came in
 
 
-class LayerMixWeights(NamedTuple):
-    """Attention between the streams behind the L layers of one position."""
-
-    norm: Floats  # [D], of streams
-    eps: np.float32
-    embed: Floats  # [L, D]
-    matrix: TiledWeights  # [3 * heads * head_dim, D]: queries, keys, values
-    gains: Floats  # [2, heads, head_dim]: of queries and keys, behind the division by sqrt(x² + floor)
-    floor: np.float32
-    out: TiledWeights  # [D, heads * head_dim]
-
-
 def project(weights: ProjectionWeights, x: Tensor, num_columns: int) -> Tensor:
     """[B, K] → [B, N]."""
     y = torch.empty(len(x), num_columns)

@@ -45,7 +45,7 @@ def project(weights, x, y):
 
 
 @inner
-def _unit(head, floor):
+def unit(head, floor):
     """1 / sqrt(x² + floor) of a query or key x."""
     total = floor
     for k in range(head.shape[0]):
@@ -115,7 +115,7 @@ def attend(weights, x, cos, signed_sin, memory, end, hidden, y):
     scale = _ONE / np.float32(math.sqrt(size))
     for row in range(count):
         for head in range(num_turned):
-            factor = _unit(by_head[row, head], weights.floor)
+            factor = unit(by_head[row, head], weights.floor)
             rotate(by_head[row, head], factor, cos[row, head], signed_sin[row, head])
         memory[row, end - 1] = by_head[row, num_queries:]
         own = hidden[row if hidden.shape[0] > 1 else 0] if hidden.shape[0] > 0 else hidden.reshape(-1)
@@ -124,71 +124,6 @@ def attend(weights, x, cos, signed_sin, memory, end, hidden, y):
             target = mixed[row, head * size : (head + 1) * size]
             _attend(by_head[row, head], memory[row], shared, own, scale, scores, target)
     y[:] = product(weights.out, mixed)[:, : y.shape[1]]
-
-
-@inner
-def scale(head, gains, floor):
-    """Divide a query or key by sqrt(x² + floor), and multiply by its gains."""
-    factor = _unit(head, floor)
-    for k in range(head.shape[0]):
-        head[k] *= factor * gains[k]
-
-
-@inner
-def _mix(heads, shares, scores, mixed):
-    """One head's queries, keys and values [L, 3, size] → the mean of what its L queries get [size]."""
-    layers, size = heads.shape[0], heads.shape[2]
-    scale = _ONE / np.float32(math.sqrt(size))
-    shares[:] = _ZERO
-    for query in range(layers):
-        top, total = _LOWEST, _ZERO
-        for key in range(layers):
-            score = _ZERO
-            for k in range(size):
-                score += heads[query, 0, k] * heads[key, 1, k]
-            scores[key] = score * scale
-            top = max(top, scores[key])
-        for key in range(layers):
-            scores[key] = exponential(scores[key] - top)
-            total += scores[key]
-        for key in range(layers):
-            shares[key] += scores[key] / (total * np.float32(layers))
-    mixed[:] = _ZERO
-    for key in range(layers):
-        for k in range(size):
-            mixed[k] += shares[key] * heads[key, 2, k]
-
-
-@inner
-def _enter(streams, weights, x, means):
-    """x [T * L, D] = norm(streams) [T, L, D] + embed, and its means over layers [T, D]."""
-    count, layers, width = streams.shape
-    norm(streams.reshape(count * layers, width), weights.norm, weights.eps, x)
-    means[:] = _ZERO
-    for row in range(count * layers):
-        for k in range(width):
-            x[row, k] += weights.embed[row % layers, k]
-            means[row // layers, k] += x[row, k] / np.float32(layers)
-
-
-@inner
-def mix_layers(weights, streams, y):
-    """y [T, D] = the mean over L of x + attention between its rows, x = norm(streams) + embed [T, L, D]."""
-    count, layers, width = streams.shape
-    num_heads, size = weights.gains.shape[1], weights.gains.shape[2]
-    x = np.empty((count * layers, width), np.float32)
-    _enter(streams, weights, x, y)
-    wide = np.ascontiguousarray(product(weights.matrix, x)[:, : 3 * num_heads * size])
-    heads = wide.reshape(count, layers, 3, num_heads, size)
-    mixed = np.empty((count, num_heads, size), np.float32)
-    shares, scores = np.empty(layers, np.float32), np.empty(layers, np.float32)
-    for row in range(count):
-        for head in range(num_heads):
-            for layer in range(layers):
-                scale(heads[row, layer, 0, head], weights.gains[0, head], weights.floor)
-                scale(heads[row, layer, 1, head], weights.gains[1, head], weights.floor)
-            _mix(heads[row, :, :, head], shares, scores, mixed[row, head])
-    y += product(weights.out, mixed.reshape(count, num_heads * size))[:, :width]
 
 
 @inner
