@@ -183,7 +183,9 @@ class Engine:
     def _propose(self) -> dict[Sequence, Draft]:
         scheduler, speculator = self.scheduler, self.speculator
         has_prompts = not speculator.is_asleep and scheduler.has_prompts
-        return speculator.propose(scheduler.num_running, has_prompts=has_prompts)
+        return speculator.propose(
+            scheduler.num_running, has_prompts=has_prompts, num_joining=scheduler.num_joining
+        )
 
     def _step(self) -> list[StepOutput]:
         """Compute one step. Raises what the runner raised when no request at all could be computed."""

@@ -77,6 +77,11 @@ class Scheduler:
         return len(self._running)
 
     @property
+    def num_joining(self) -> int:
+        """Sequences in the queue for which there is a row."""
+        return min(len(self._queue), len(self._free_rows))
+
+    @property
     def has_prompts(self) -> bool:
         """Whether the next step probably computes prompts, not only what decodes."""
         if len(self._queue) and self._free_rows:

@@ -152,12 +152,12 @@ class Following:
         """The present step has taken so long."""
         self._account.pass_by(time_s)
 
-    def begin_step(self, num_running: int) -> None:
-        """The step before is over, and in the next so many sequences run."""
+    def begin_step(self, num_present: int) -> None:
+        """The step before is over; in the next so many sequences run, or begin to."""
         if self.step_s:
             self._account.spend(self.step_s)
             self.step_s = 0.0
-        size = (num_running - 1).bit_length()
+        size = max(0, num_present - 1).bit_length()
         if size not in self._accounts:
             self._accounts[size] = _Account()
         self._account = self._accounts[size]

@@ -159,13 +159,16 @@ class Speculator:
         """Whether nobody is to be asked for drafts in the next step."""
         return self._step + 1 < self._wake_step and not self._constrained
 
-    def propose(self, num_running: int, *, has_prompts: bool = False) -> dict[Sequence, Draft]:
+    def propose(
+        self, num_running: int, *, has_prompts: bool = False, num_joining: int = 0
+    ) -> dict[Sequence, Draft]:
         """Drafts for the sequences that decode next, mostly fewer than these.
 
+        `num_joining`: further ones, which will begin in this step or soon.
         Beside prompts nobody sees what drafts cost: drafters that are not cheap are not asked then.
         """
         is_asleep = self.is_asleep
-        self._begin_step(num_running)
+        self._begin_step(num_running + num_joining)
         if is_asleep:
             return {}
         is_full = self._step >= self._wake_step
@@ -208,7 +211,7 @@ class Speculator:
             ranked = [s for s in asking if rank < len(s.drafters)]
             asking = self._ask(rank, ranked, num_running, drafts)
 
-    def _begin_step(self, num_running: int) -> None:
+    def _begin_step(self, num_present: int) -> None:
         self._step += 1
         self._rests.begin_step()
         # Not when a step is measured: not all of them are.
@@ -221,7 +224,7 @@ class Speculator:
             following = follower.following
             if self._config.adaptive:
                 has_rested = following.is_resting
-                following.begin_step(num_running)
+                following.begin_step(num_present)
                 self._wake_if(has_rested and not following.is_resting)
             following.step_s = 0.0
 

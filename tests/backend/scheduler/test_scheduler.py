@@ -202,6 +202,7 @@ def test_rows_last_as_long_as_a_sequence_runs() -> None:
     runner.step()
     rows = (first.row, second.row)
     assert set(rows) == {0, 1} and (third.row, runner.scheduler.num_waiting) == (-1, 1)
+    assert runner.scheduler.num_joining == 0, "there is no row for it"
     while first.status is SequenceStatus.RUNNING:
         assert (first.row, second.row) == rows
         runner.step()

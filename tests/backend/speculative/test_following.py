@@ -409,6 +409,17 @@ def test_each_size_of_the_batch_has_a_rest_of_its_own() -> None:
     assert steps_of_rest(reader) == 512, "others' steps are no part of it"
 
 
+def test_a_prompt_counts_in_the_batch_that_it_will_be_part_of() -> None:
+    """Else it is read at the cost of a size in which nothing is ever saved."""
+    reader, speculator, _ = asleep_while_it_rests()
+    for num_running, num_joining, is_resting in ((0, 1, True), (0, 2, False), (1, 3, False), (1, 0, True)):
+        speculator.propose(num_running, num_joining=num_joining)
+        assert reader.following.is_resting == is_resting
+    assert set(reader.following._accounts) == {0, 1, 2}
+    speculator.propose(0)
+    assert reader.following.is_resting
+
+
 def test_in_a_batch_of_another_size_it_is_asked_again() -> None:
     reader, speculator, sequence = asleep_while_it_rests()
     others = [running([1], [2]) for _ in range(3)]
