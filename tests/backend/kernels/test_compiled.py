@@ -46,6 +46,36 @@ def test_what_was_compiled_is_known_by_all_kernels_sources() -> None:
     assert module._sources_digest() in Path(function._cache._cache_file._index_path).name
 
 
+def doubling() -> Any:  # noqa: ANN401
+    """As one of several processes has it."""
+
+    def double(values: np.ndarray) -> np.ndarray:
+        return values + values
+
+    return module.compiled(double)
+
+
+def test_processes_that_compile_at_once_keep_apart_what_they_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither has seen what the other is about to keep."""
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    values = [np.arange(3, dtype=dtype) for dtype in (np.int32, np.float64)]
+    with monkeypatch.context() as unseen:
+        unseen.setattr(module._CacheFile, "_load_index", lambda _: {})
+        for own in values:
+            doubling()(own)
+    assert len(list(tmp_path.rglob("*.nbc"))) == 2
+    last = doubling()
+    for own in values:
+        np.testing.assert_array_equal(last(own), 2 * own)
+    assert sum(last.stats.cache_hits.values()) == 1, "the index knows one, the other is compiled anew"
+    again = doubling()
+    for own in values:
+        again(own)
+    assert sum(again.stats.cache_hits.values()) == 2 and len(list(tmp_path.rglob("*.nbc"))) == 2
+
+
 def test_every_source_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one").mkdir()
     found = set()
