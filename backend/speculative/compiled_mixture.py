@@ -68,12 +68,8 @@ class CompiledMixtureRounds:
 
     def remember(self, verified: Verified) -> None:
         """See MixtureRounds."""
-        ids, positions, slots, streams = (
-            verified.token_ids,
-            verified.positions,
-            verified.slots,
-            verified.streams,
-        )
+        ids, positions = verified.token_ids, verified.positions
+        slots, streams = verified.slots, verified.streams
         if len(slots) <= self._most_remembered:
             remember(self._head.memory, self._memories, ids, positions, slots, streams)
         else:

@@ -109,9 +109,7 @@ class Following:
         self.sequences: set[Sequence] = set()  # who may ask for drafts: nobody else need be read
         self.step_s = 0.0  # spent on reading since the present step began
         self._clock = clock
-        self._accounts: dict[
-            int, _Account
-        ] = {}  # by size of the batch, of which each is twice the one before
+        self._accounts: dict[int, _Account] = {}  # by size of the batch: each up to twice the one before
         self._account = self._accounts.setdefault(0, _Account())  # of the present step
         self._turned_away = 0  # since the last that was not
 
