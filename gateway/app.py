@@ -14,26 +14,26 @@ from backend.server.encoder_client import EncoderClient
 from backend.tokenizer import Tokenizer
 from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
+from gateway.health import HealthEndpoint
 from gateway.openai.adapters import AdaptersEndpoint
 from gateway.openai.endpoint import ModelEndpoint
-from gateway.openai.health import HealthEndpoint
 from gateway.openai.models import ModelsEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
-from gateway.process_status import read_status
+from gateway.processes.status import read_status
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
-from gateway.providers.engine import EngineProvider
-from gateway.providers.openai import OpenAIProvider
-from gateway.providers.reasoning import fault_of_default
+from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.upstream.openai import OpenAIProvider
+from gateway.requests.reasoning import fault_of_default
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import Tracing, start_tracing
-from gateway.web.door import Door, Resource
-from gateway.web.watch import Limits
+from gateway.web.asgi_endpoint import Door, Resource
+from gateway.web.deadlines import Limits
 from policies.document import EncoderModel, EngineModel, Policies, UpstreamModel
 
 POLICY_HEADER = "x-penstock-policy"

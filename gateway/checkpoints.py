@@ -1,27 +1,68 @@
-"""Where a checkpoint named in the policies lies on disk."""
+"""Where the weights that the policies name are on disk: checkpoints, drafters and LoRA adapters."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from backend.errors import CheckpointError
+from backend.speculative.folders import MODEL_DRAFTERS, check_folder, default_folder
+from policies.document import DrafterEntry, EngineModel
 
 BUILTIN_FOLDER = Path(__file__).parents[1] / "backend" / "pico" / "weights"
-_PREFIX = "builtin:"
+BUILTIN_ADAPTERS = BUILTIN_FOLDER / "adapters"
+BUILTIN_PREFIX = "builtin:"
 
 
 def checkpoint_folder(checkpoint: str) -> Path:
     """Return the folder of an engine's checkpoint, `builtin:NAME` or a path. Raises CheckpointError."""
-    if not checkpoint.startswith(_PREFIX):
+    if not checkpoint.startswith(BUILTIN_PREFIX):
         folder = Path(checkpoint).expanduser().resolve()
         if not folder.is_dir():
             raise CheckpointError(
                 f"checkpoint {str(folder)!r} is not a folder: give the folder that holds config.json"
             )
         return folder
-    name = checkpoint.removeprefix(_PREFIX)
-    # Beside the checkpoints lie folders of other weights, which no engine can serve alone.
+    name = checkpoint.removeprefix(BUILTIN_PREFIX)
+    # `weights/` also holds adapters, which no engine can serve alone.
     known = sorted(path.parent.name for path in BUILTIN_FOLDER.glob("*/config.json"))
     if name not in known:
         raise CheckpointError(f"no checkpoint {checkpoint!r} ships with Penstock; known: {', '.join(known)}")
     return BUILTIN_FOLDER / name
+
+
+def drafter_folders(engine: EngineModel) -> dict[str, Path]:
+    """Folders by drafter name: those that the policy lists, and the default one. Raises CheckpointError."""
+    speculative = engine.speculative
+    entries: dict[str, DrafterEntry | None] = msgspec.structs.asdict(speculative.drafters)
+    if speculative.drafter in MODEL_DRAFTERS and entries[speculative.drafter] is None:
+        entries[speculative.drafter] = DrafterEntry()
+    checkpoint = checkpoint_folder(engine.checkpoint)
+    return {
+        name: default_folder(name, checkpoint) if entry.path is None else checkpoint_folder(entry.path)
+        for name, entry in entries.items()
+        if entry is not None
+    }
+
+
+def check_drafters(engine: EngineModel) -> None:
+    """Raise CheckpointError unless every drafter's weights exist and fit the checkpoint."""
+    for name, folder in drafter_folders(engine).items():
+        check_folder(name, checkpoint_folder(engine.checkpoint), folder)
+
+
+def adapter_folder(path: str) -> Path:
+    """The folder of an adapter that a policy names, `builtin:NAME` or a path. Raises CheckpointError."""
+    if not path.startswith(BUILTIN_PREFIX):
+        return Path(path).expanduser().resolve()
+    name = path.removeprefix(BUILTIN_PREFIX)
+    known = builtin_adapters()
+    if name not in known:
+        raise CheckpointError(f"no adapter {path!r} ships with Penstock; known: {', '.join(known) or 'none'}")
+    return BUILTIN_ADAPTERS / name
+
+
+def builtin_adapters() -> list[str]:
+    """Names of the adapters that ship with Penstock."""
+    return sorted(path.parent.name for path in BUILTIN_ADAPTERS.glob("*/adapter_config.json"))

@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Message
 
 from backend.errors import CheckpointError
 from gateway.app import build_app
-from gateway.child import EXIT_CANNOT_SERVE
 from gateway.log import configure_logging
+from gateway.processes.managed_process import EXIT_CANNOT_SERVE
 from gateway.settings import Settings
 from gateway.telemetry.errors import TelemetryError
 from gateway.web.http_protocol import HttpProtocol

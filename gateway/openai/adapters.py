@@ -11,15 +11,15 @@ import msgspec
 from msgspec import Meta
 
 from backend.errors import AdapterError, AdapterExists, EngineUnavailable
-from gateway.adapters import check_may_load, loadable_folder
+from gateway.adapters.folders import check_may_load, loadable_folder
 from gateway.auth import KeyRing, Principal
 from gateway.errors import InvalidRequest, NotFound, TimedOut
 from gateway.openai.models import model_entry
-from gateway.openai.parse import decode_body, typed
 from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable, ServedModel
-from gateway.providers.engine import EngineProvider
-from gateway.web.call import Call
+from gateway.providers.engine.provider import EngineProvider
+from gateway.requests.parse import decode_body, typed
+from gateway.web.http_call import Call
 from policies.document import ADAPTER_NAME, AdapterLoading
 
 LoraName = Annotated[str, Meta(pattern=ADAPTER_NAME + r"\Z", max_length=128)]  # "$" lets a line break pass

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.shape import DONE, Choice, encode, padding
-from gateway.openai.types import ChatRequest
 from gateway.openai.usage import usage_object
 from gateway.providers.base import Delta, Usage
+from gateway.requests.types import ChatRequest
 from gateway.tool_calls.deltas import CallDelta
 
 

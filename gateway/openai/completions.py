@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 
 from gateway.openai.logprobs import completion_logprobs
-from gateway.openai.prompts import parse_prompts
 from gateway.openai.shape import DONE, Choice, encode, padding
-from gateway.openai.types import CompletionRequest
 from gateway.openai.usage import usage_object
 from gateway.providers.base import Delta, Usage
+from gateway.requests.prompts import parse_prompts
+from gateway.requests.types import CompletionRequest
 
 
 class CompletionShape:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from gateway.errors import to_api_error
-from gateway.openai.answer import close_answer, send_generated, send_relayed
 from gateway.openai.chat import ChatShape
 from gateway.openai.completions import CompletionShape
+from gateway.openai.send_answer import close_answer, send_generated, send_relayed
 from gateway.openai.shape import Shape
-from gateway.openai.types import ChatRequest, CompletionRequest
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.base import Generated
-from gateway.web.call import Call
-from gateway.web.watch import Watch
+from gateway.requests.types import ChatRequest, CompletionRequest
+from gateway.web.deadlines import Watch
+from gateway.web.http_call import Call
 
 
 class ModelEndpoint:

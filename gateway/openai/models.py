@@ -9,7 +9,7 @@ from gateway.auth import KeyRing
 from gateway.errors import NotFound
 from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable, ServedModel
-from gateway.web.call import Call
+from gateway.web.http_call import Call
 from policies.document import Price
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from gateway.auth import KeyRing
 from gateway.errors import InvalidRequest
 from gateway.openai.models import engine_of
-from gateway.openai.parse import decode_body, typed
 from gateway.openai.shape import encode
-from gateway.openai.tools import read_definitions
-from gateway.openai.types import DetokenizeRequest, TokenizeRequest
 from gateway.pipeline.models import ModelTable
-from gateway.providers.engine import EngineProvider
-from gateway.providers.tools import check_offerable
-from gateway.web.call import Call
+from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.tool_calling import check_offerable
+from gateway.requests.parse import decode_body, typed
+from gateway.requests.tools import read_definitions
+from gateway.requests.types import DetokenizeRequest, TokenizeRequest
+from gateway.web.http_call import Call
 
 
 class TokenizeEndpoint:

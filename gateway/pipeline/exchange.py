@@ -11,11 +11,11 @@ from gateway.providers.base import Usage
 
 if TYPE_CHECKING:
     from gateway.errors import ApiError
-    from gateway.openai.types import ChatRequest, CompletionRequest, EmbeddingRequest
     from gateway.pipeline.models import ServedModel
     from gateway.providers.base import Generated, Relayed
+    from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
     from gateway.telemetry.request import RequestTelemetry
-    from gateway.web.watch import Watch
+    from gateway.web.deadlines import Watch
 
 Endpoint = Literal["chat", "completions", "embeddings"]
 

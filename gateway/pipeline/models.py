@@ -11,11 +11,11 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
 from gateway.errors import NotFound
-from gateway.web.watch import Limits
+from gateway.web.deadlines import Limits
 
 if TYPE_CHECKING:
     from gateway.providers.base import Provider
-    from gateway.providers.engine import EngineProvider
+    from gateway.providers.engine.provider import EngineProvider
     from policies.document import Price
 
 Kind = Literal["engine", "upstream", "encoder"]

@@ -8,11 +8,11 @@ from backend.errors import EngineError, EngineUnavailable
 from backend.server.encoder_client import EncoderClient
 from gateway.errors import InvalidRequest, Unavailable, retry_after, to_api_error
 from gateway.openai.embeddings import embeddings_body
-from gateway.openai.prompts import parse_prompts
-from gateway.openai.support import EMBEDDINGS, check_supported
-from gateway.openai.types import EmbeddingRequest
 from gateway.pipeline.exchange import Exchange
 from gateway.providers.base import Generated, Relayed, Usage
+from gateway.requests.field_support import EMBEDDINGS, check_supported
+from gateway.requests.prompts import parse_prompts
+from gateway.requests.types import EmbeddingRequest
 
 FORMATS = ("float", "base64")
 RETRY_S = 2.0

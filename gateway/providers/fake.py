@@ -6,10 +6,10 @@ import struct
 from collections.abc import AsyncIterator, Callable
 
 from gateway.openai.embeddings import embeddings_body
-from gateway.openai.prompts import parse_prompts
-from gateway.openai.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.pipeline.exchange import Exchange
 from gateway.providers.base import Delta, Generated, Relayed, Usage
+from gateway.requests.prompts import parse_prompts
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 
 Script = Callable[[Exchange], AsyncIterator[Delta]]
 

@@ -20,8 +20,8 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from gateway.telemetry import instruments as of
-from gateway.telemetry.cells import Cells
 from gateway.telemetry.engine_metrics import EngineCollector, EngineSource
+from gateway.telemetry.shared_counters import Cells
 
 if TYPE_CHECKING:
     from gateway.providers.base import Usage

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gateway.tool_calls.call_syntax import CallSink, Reading, call_object, expect, nonspace
 from gateway.tool_calls.json_scanner import NotACall
 from gateway.tool_calls.parser import Syntax
-from gateway.tool_calls.reading import CallSink, Reading, call_object, expect, nonspace
 
 OPEN_TAG = "<tool_call>"
 CLOSE_TAG = "</tool_call>"

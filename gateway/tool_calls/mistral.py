@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 
+from gateway.tool_calls.call_syntax import CallSink, Reading, call_object, container, nonspace
 from gateway.tool_calls.json_scanner import WHITESPACE, NotACall
 from gateway.tool_calls.parser import Syntax
-from gateway.tool_calls.reading import CallSink, Reading, call_object, container, nonspace
 
 MARK = "[TOOL_CALLS]"
 ARGS_MARK = "[ARGS]"

@@ -10,9 +10,9 @@ import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from gateway.tool_calls.call_syntax import CallSink, Reading
 from gateway.tool_calls.deltas import CallDelta, Parsed
 from gateway.tool_calls.json_scanner import NotACall
-from gateway.tool_calls.reading import CallSink, Reading
 
 HOLD_CHARS = 256
 """A call is shown when it is complete, or has so many characters of arguments: a short broken one is text."""

@@ -6,9 +6,9 @@ import ast
 import json
 import warnings
 
+from gateway.tool_calls.call_syntax import CallSink, Reading, nonspace
 from gateway.tool_calls.json_scanner import NotACall
 from gateway.tool_calls.parser import Syntax
-from gateway.tool_calls.reading import CallSink, Reading, nonspace
 
 MARK = "<|python_start|>"
 MAX_NAME_CHARS = 128

@@ -7,7 +7,7 @@ upstream (nginx) and wrk on core 1. Clients take turns, `--rounds` times; the be
 time per request (all threads of the proxy) says more than the rate when other work shares the cores:
 
     client     connections  CPU µs/request  requests/s        p50     (2 shared cores)
-    lean                 1             231        1248      297µs     gateway/providers/http_client.py
+    lean                 1             231        1248      297µs     providers/upstream/http_client.py
     lean                16             106        4409     2.15ms
     lean                32              92        4033     7.33ms
     aiohttp              1             376        1519      410µs     3.14
@@ -60,7 +60,7 @@ Call = Callable[[bytes], Awaitable[tuple[int, bytes]]]
 
 
 async def _lean(base_url: str) -> Call:
-    from gateway.providers.http_client import HttpClient
+    from gateway.providers.upstream.http_client import HttpClient
 
     client = HttpClient(base_url, connect_timeout_s=5.0, headers=HEADERS)
 

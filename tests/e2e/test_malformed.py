@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from gateway.openai.support import CHAT, COMPLETIONS, EMBEDDINGS
+from gateway.requests.field_support import CHAT, COMPLETIONS, EMBEDDINGS
 from tests.e2e.conftest import MODEL
 from tests.e2e.server import Server
 

@@ -12,10 +12,10 @@ from backend.tokenizer import Tokenizer
 from gateway.app import build_app
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.providers.base import Provider
-from gateway.providers.engine import EngineProvider
+from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
-from gateway.web.watch import Limits
+from gateway.web.deadlines import Limits
 from policies.document import EngineModel, ModelEntry, Policies, Route, UpstreamModel
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.scripted_engine import ScriptedEngine, says

@@ -29,8 +29,8 @@ def main() -> int:
     if mode == "parent":  # a supervisor in the small: starts one child and is then killed
         import asyncio
 
-        from gateway.child import Child
-        from tests.gateway.test_child import command
+        from gateway.processes.managed_process import Child
+        from tests.gateway.processes.test_managed_process import command
 
         def show(progress: object) -> None:
             if child.process is not None:

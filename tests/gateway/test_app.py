@@ -12,7 +12,7 @@ import pytest
 from backend.errors import CheckpointError
 from backend.tokenizer import Tokenizer
 from gateway.app import build_app
-from gateway.providers.engine import EngineProvider
+from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
 from policies.document import EngineModel, ModelEntry, Policies, Reasoning

@@ -1,14 +1,17 @@
-"""`builtin:NAME` is a checkpoint that ships with Penstock; anything else is a path to a folder."""
+"""Folders of checkpoints and drafters; what `penstock check` says about wrong ones."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from backend.errors import CheckpointError
 from gateway import checkpoints
-from gateway.checkpoints import checkpoint_folder
+from gateway.checkpoints import check_drafters, checkpoint_folder, drafter_folders
+from policies.document import DrafterEntry, Drafters, EngineModel, Speculative
 
 
 @pytest.fixture
@@ -34,3 +37,56 @@ def test_no_such_builtin(builtin: Path, name: str) -> None:
 def test_no_such_folder(builtin: Path) -> None:
     with pytest.raises(CheckpointError, match="is not a folder"):
         checkpoint_folder(str(builtin / "one" / "config.json"))
+
+
+def write(folder: Path, vocabulary: dict[str, int], **config: object) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"vocab_size": len(vocabulary), **config}))
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}}))
+    return folder
+
+
+def engine(checkpoint: Path, draft: Path | None, drafter: str = "none") -> EngineModel:
+    entry = DrafterEntry(path=str(draft)) if draft is not None else None
+    speculative = Speculative(drafter=drafter, drafters=Drafters(draft_model=entry))  # type: ignore[arg-type]
+    return EngineModel(checkpoint=str(checkpoint), speculative=speculative)
+
+
+def test_a_draft_model_of_the_same_vocabulary_is_fine(tmp_path: Path) -> None:
+    target, draft = write(tmp_path / "target", {"a": 0, "b": 1}), write(tmp_path / "d", {"a": 0, "b": 1})
+    chosen = engine(target, draft, "draft_model")
+    check_drafters(chosen)
+    assert drafter_folders(chosen) == {"draft_model": draft}
+    assert drafter_folders(engine(target, None)) == {}
+
+
+def test_a_draft_model_has_no_folder_by_default(tmp_path: Path) -> None:
+    target = write(tmp_path / "target", {"a": 0})
+    with pytest.raises(CheckpointError, match=r"give its folder as speculative\.drafters\.draft_model\.path"):
+        drafter_folders(engine(target, None, "draft_model"))
+
+
+def test_wrong_weights_are_named(tmp_path: Path) -> None:
+    target = write(tmp_path / "target", {"a": 0, "b": 1})
+    with pytest.raises(CheckpointError, match="is not a folder"):
+        check_drafters(engine(target, tmp_path / "nowhere"))
+    with pytest.raises(CheckpointError, match=r"vocabulary of 1 tokens.*one of 2; choose a draft model"):
+        check_drafters(engine(target, write(tmp_path / "smaller", {"a": 0})))
+    with pytest.raises(CheckpointError, match="hold different vocabularies; choose a draft model"):
+        check_drafters(engine(target, write(tmp_path / "other", {"a": 1, "b": 0})))
+
+
+def test_a_head_lies_beside_the_checkpoint_and_is_for_its_weights(tmp_path: Path) -> None:
+    target = write(tmp_path / "target", {"a": 0})
+    (target / "model.safetensors").write_bytes(b"weights")
+    chosen = EngineModel(checkpoint=str(target), speculative=Speculative(drafter="eagle"))
+    own = target / "heads" / "eagle"
+    assert drafter_folders(chosen) == {"eagle": own}
+    with pytest.raises(CheckpointError, match=r"heads/eagle/config\.json does not exist; give the folder"):
+        check_drafters(chosen)
+    digest = hashlib.sha256(b"weights").hexdigest()
+    write(own, {}, drafter="eagle", target_sha256=digest)
+    check_drafters(chosen)
+    (target / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(CheckpointError, match=rf"with SHA-256 '{digest}', but .* train it anew for these"):
+        check_drafters(chosen)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.openai.parse import decode_body, typed
-from gateway.openai.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.pipeline.exchange import Exchange
+from gateway.requests.parse import decode_body, typed
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 
 KINDS: dict[str, type[ChatRequest] | type[CompletionRequest] | type[EmbeddingRequest]] = {
     "chat": ChatRequest,

@@ -9,7 +9,7 @@ import pytest
 from backend.errors import RequestError
 from backend.structured.automaton_text import MAX_TEXT_CHARS, automaton_text
 from backend.types import GrammarSpec
-from gateway.providers.structured import MAX_CHOICES
+from gateway.requests.structured_output import MAX_CHOICES
 from tests.backend.structured.letters import CLOSE, END, OPEN, allowed, grammar, ids, letters
 from tests.backend.structured.schemas import closed
 

@@ -17,7 +17,7 @@ from backend.server.messages import Rejected
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
 from gateway.app import build_app
-from gateway.providers.engine import EngineProvider
+from gateway.providers.engine.provider import EngineProvider
 from gateway.settings import Settings, Timeouts
 from policies.document import AdapterEntry, AdapterLoading, EngineModel, ModelEntry, Policies, Route
 from tests.gateway.conftest import REPLY, http_client

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.openai.support import CHAT, COMPLETIONS
+from gateway.requests.field_support import CHAT, COMPLETIONS
 
 SETTINGS = settings(
     max_examples=60,

@@ -11,8 +11,8 @@ from backend.server.client import EngineClient
 from backend.tokenizer import Tokenizer
 from gateway.errors import NotFound
 from gateway.pipeline.models import ModelTable, ServedModel
-from gateway.providers.engine import EngineProvider
-from gateway.web.watch import Limits
+from gateway.providers.engine.provider import EngineProvider
+from gateway.web.deadlines import Limits
 
 
 def model(name: str, tokenizer: Tokenizer, *loaded: str, policy: tuple[str, ...] = ()) -> ServedModel:

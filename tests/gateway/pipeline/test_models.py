@@ -4,9 +4,9 @@ import pytest
 
 from gateway.errors import NotFound
 from gateway.pipeline.models import ModelTable, ServedModel
-from gateway.providers.engine import EngineProvider
+from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.fake import FakeProvider
-from gateway.web.watch import Limits
+from gateway.web.deadlines import Limits
 
 LIMITS = Limits(1, 1, 1)
 

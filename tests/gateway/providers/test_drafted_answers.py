@@ -17,7 +17,7 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.server.client import EngineClient
 from backend.types import Request, StepOutput
-from gateway.providers.engine import EngineProvider
+from gateway.providers.engine.provider import EngineProvider
 from tests.backend.speculative.drafters import GuessingDrafter, TreeDrafter
 from tests.backend.structured.pico import Pico
 from tests.gateway.conftest import MakeApp, http_client

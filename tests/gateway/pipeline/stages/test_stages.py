@@ -9,7 +9,6 @@ import pytest
 
 from gateway.auth import KeyRing
 from gateway.errors import BodyTooLarge, InvalidRequest, NotFound, TimedOut, Unauthorized
-from gateway.openai.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
@@ -17,10 +16,11 @@ from gateway.pipeline.stages.authorize import authorize
 from gateway.pipeline.stages.choose_model import choose_model
 from gateway.pipeline.stages.read_request import read_request
 from gateway.providers.fake import FakeProvider
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
-from gateway.web.watch import Limits, Watch
+from gateway.web.deadlines import Limits, Watch
 
 BODIES: dict[Endpoint, dict[str, Any]] = {
     "chat": {"model": "auto", "messages": [{"role": "user", "content": "hi"}]},

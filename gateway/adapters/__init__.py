@@ -1,0 +1,1 @@
+"""LoRA adapters loaded and unloaded at run time: who may, from where, under which name."""

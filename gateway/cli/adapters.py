@@ -1,0 +1,80 @@
+"""`penstock adapters list | load | unload`: the adapters of a running gateway, over its own API."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from typing import Any, TextIO
+
+from gateway.cli.chat import error_message
+from gateway.settings import SettingsError, gateway_url
+
+_TIMEOUT_S = 120.0
+_ARGUMENTS = {"base_model": "--base", "lora_name": "NAME", "lora_path": "PATH"}
+"""What the command line calls the API's fields."""
+
+
+class AdapterCommand:
+    """One gateway's adapters."""
+
+    def __init__(self, url: str, api_key: str, out: TextIO) -> None:
+        """`url` is the gateway's, with or without /v1. Raises SettingsError when it is none."""
+        parts = gateway_url(url)
+        assert parts.hostname is not None
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
+        self._headers = {"content-type": "application/json"}
+        if api_key:
+            self._headers["authorization"] = f"Bearer {api_key}"
+        self._out = out
+
+    def list(self) -> int:
+        """Print each adapter and its base model."""
+        entries = self._call("GET", "/v1/models", None)["data"]
+        for entry in entries:
+            if "parent" in entry:
+                self._out.write(f"{entry['id']}  on {entry['parent']}\n")
+        return 0
+
+    def load(self, name: str, path: str, base: str | None) -> int:
+        """Serve the adapter in the folder under this name; one that had the name is replaced."""
+        body = {"lora_name": name, "lora_path": path} | ({"base_model": base} if base else {})
+        entry = self._call("POST", "/v1/load_lora_adapter", body)
+        self._out.write(f"{entry['id']} is served on {entry['parent']}\n")
+        return 0
+
+    def unload(self, name: str, base: str | None) -> int:
+        """Serve it no longer; answers under way finish."""
+        body = {"lora_name": name} | ({"base_model": base} if base else {})
+        self._call("POST", "/v1/unload_lora_adapter", body)
+        self._out.write(f"{name} is served no longer\n")
+        return 0
+
+    def _call(self, method: str, path: str, body: dict[str, str] | None) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            self._connection.request(method, self._prefix + path, data, self._headers)
+            response = self._connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            where = f"{self._connection.host}:{self._connection.port}"
+            raise SettingsError(
+                f"{where} did not answer ({type(error).__name__}); is the gateway up?"
+            ) from None
+        finally:
+            self._connection.close()
+        if response.status != 200:
+            raise SettingsError(_message(answer, response.status))
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+
+def _message(answer: bytes, status: int) -> str:
+    """The gateway's message, in the command line's words where it names the field that is at fault."""
+    message = error_message(answer, status)
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        param = json.loads(answer)["error"]["param"]
+        return message.replace(f"'{param}'", _ARGUMENTS[param], 1)
+    return message

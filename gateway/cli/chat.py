@@ -1,0 +1,222 @@
+"""`penstock chat`: a conversation with a running gateway, answers as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import sys
+import time
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+from gateway.providers.upstream.sse import EventReader
+
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 300.0
+WAIT_FOR_GATEWAY_S = 120.0
+POLL_INTERVAL_S = 0.2
+_BAR_CELLS = 20
+_DIM, _UNDIM = "\x1b[2m", "\x1b[22m"
+
+
+class ChatError(Exception):
+    """The gateway cannot be reached, or answered with an error; the message is for the person."""
+
+
+class Terminal:
+    """One conversation; remembers what was said."""
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        model: str,
+        *,
+        system: str | None = None,
+        max_tokens: int | None = None,
+        effort: str | None = None,
+        out: TextIO | None = None,
+    ) -> None:
+        """`url` is the gateway's, with or without /v1; `effort` is OpenAI's reasoning_effort.
+
+        What the model thinks is shown dimmed, and only on a screen: a file gets the answer alone.
+        """
+        parts = urlsplit(url)
+        self._is_tls = parts.scheme == "https"
+        self._address = parts.netloc
+        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
+        self._headers = {"content-type": "application/json"}
+        if api_key:
+            self._headers["authorization"] = f"Bearer {api_key}"
+        self._model = model
+        self._options = {
+            name: value
+            for name, value in (("max_tokens", max_tokens), ("reasoning_effort", effort))
+            if value is not None
+        }
+        self._is_dimmed = False
+        self._messages = [{"role": "system", "content": system}] if system else []
+        self._out = out or sys.stdout
+
+    def run(self, message: str) -> int:
+        """Ask the one message, or converse until end of input. Returns the exit code."""
+        try:
+            self.wait_until_ready()
+            if message:
+                self.ask(message)
+            else:
+                self._converse()
+        except ChatError as error:
+            sys.stderr.write(f"penstock: {error}\n")
+            return 1
+        return 0
+
+    def _converse(self) -> None:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 - gives input() a history and line editing
+        self._write(f"Talking to {self._model}; end with Ctrl-D.\n")
+        while True:
+            try:
+                message = input("> ").strip()
+            except EOFError:
+                self._write("\n")
+                return
+            if not message:
+                continue
+            try:
+                self.ask(message)
+            except ChatError as error:  # the conversation can go on
+                self._write(f"error: {error}\n")
+            except KeyboardInterrupt:
+                self._write("\n(stopped)\n")
+
+    def wait_until_ready(self) -> None:
+        """Return once every model is up, with a progress line meanwhile. Raises ChatError."""
+        deadline_s = time.monotonic() + WAIT_FOR_GATEWAY_S
+        shown = ""
+        while True:
+            line = self._loading_line()
+            if line is None:
+                break
+            if line != shown and self._out.isatty():
+                self._write(f"\r\x1b[K{line}")
+                shown = line
+            if time.monotonic() > deadline_s:
+                raise ChatError(f"not ready after {WAIT_FOR_GATEWAY_S:g} s: {line}")
+            time.sleep(POLL_INTERVAL_S)
+        if shown:
+            self._write("\r\x1b[K")
+
+    def _loading_line(self) -> str | None:
+        """Return what is still being loaded, None when all is ready."""
+        with contextlib.closing(self._connect()) as connection:
+            response = self._request(connection, "GET", "/health/ready", None)
+            body = response.read()
+        if response.status == 200:
+            return None
+        try:
+            states: dict[str, dict[str, Any]] = json.loads(body)["models"]
+            waiting = [(name, state) for name, state in states.items() if not state["ready"]]
+        except (ValueError, KeyError, TypeError):
+            raise ChatError(
+                f"{self._address} answered {response.status}; is it a Penstock gateway?"
+            ) from None
+        return "  ".join(progress_bar(name, state) for name, state in waiting) or None
+
+    def ask(self, message: str) -> str:
+        """Send a message, write the answer as it comes, and return it. Raises ChatError."""
+        messages = [*self._messages, {"role": "user", "content": message}]
+        body = {"model": self._model, "messages": messages, "stream": True, **self._options}
+        with contextlib.closing(self._connect()) as connection:
+            response = self._request(connection, "POST", "/v1/chat/completions", json.dumps(body).encode())
+            if response.status != 200:
+                raise ChatError(error_message(response.read(), response.status))
+            try:
+                answer = self._read_answer(response)
+            finally:
+                self._end_thought()
+        self._messages = [*messages, {"role": "assistant", "content": answer}]
+        return answer
+
+    def _read_answer(self, response: http.client.HTTPResponse) -> str:
+        reader = EventReader()
+        answer = ""
+        while True:
+            try:
+                data = response.read1(65536)
+            except (OSError, http.client.HTTPException) as error:
+                raise ChatError(f"the connection broke in the middle of the answer ({error})") from None
+            for event in reader.feed(data) if data else reader.close():
+                if event == b"[DONE]":
+                    self._end_thought()
+                    self._write("\n")
+                    return answer
+                chunk = json.loads(event)
+                if "error" in chunk:
+                    raise ChatError(error_message(event, 200))
+                for choice in chunk["choices"]:
+                    answer += self._show(choice["delta"])
+            if not data:
+                raise ChatError("the answer ended before it was complete")
+
+    def _show(self, delta: dict[str, Any]) -> str:
+        """Write a piece of the thought or of the answer; return the latter."""
+        thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        if thought and self._out.isatty():
+            self._write(thought if self._is_dimmed else _DIM + thought)
+            self._is_dimmed = True
+        text: str = delta.get("content") or ""
+        if text:
+            self._end_thought("\n")
+            self._write(text)
+        return text
+
+    def _end_thought(self, gap: str = "") -> None:
+        if self._is_dimmed:
+            self._is_dimmed = False
+            self._write(_UNDIM + gap)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
+        connection = kind(self._address, timeout=CONNECT_TIMEOUT_S)
+        try:
+            connection.connect()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise ChatError(
+                f"no gateway at {self._address} ({reason}); start one with `penstock serve`, or give --url"
+            ) from None
+        connection.sock.settimeout(READ_TIMEOUT_S)
+        return connection
+
+    def _request(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
+    ) -> http.client.HTTPResponse:
+        try:
+            connection.request(method, self._prefix + path, body, self._headers)
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise ChatError(f"{self._address} did not answer ({type(error).__name__})") from None
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+
+def progress_bar(name: str, state: dict[str, Any]) -> str:
+    """Return one model's progress, such as `pico-small loading [#####.....] 50 %`."""
+    phase = str(state.get("phase") or "starting").replace("_", " ")
+    fraction = min(max(float(state.get("fraction") or 0.0), 0.0), 1.0)
+    if not fraction:
+        return f"{name} {phase} ..."
+    cells = "#" * round(fraction * _BAR_CELLS)
+    return f"{name} {phase} [{cells:.<{_BAR_CELLS}}] {fraction:4.0%}"
+
+
+def error_message(body: bytes, status: int) -> str:
+    """Return the message of OpenAI's error body, or the status when it is none."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the gateway answered {status}"

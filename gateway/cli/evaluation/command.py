@@ -1,0 +1,166 @@
+"""`penstock eval models`: asks the server, shows what came; the exit code says whether all went well."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from backend.pico.tasks import Instance
+from gateway.cli.evaluation.client import ApiClient, ListedModel, NobodyThere, RequestFailed
+from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.flags import Plan
+from gateway.cli.evaluation.plot import PlotError, check_plot, save_plot
+from gateway.cli.evaluation.questions import draw_questions
+from gateway.cli.evaluation.report import accuracy, as_document, show
+from gateway.cli.evaluation.runner import Run, Runner
+from gateway.cli.evaluation.subjects import choose_subjects
+from gateway.settings import SettingsError
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def evaluate_models(plan: Plan) -> int:
+    """Evaluate, print, write the files; returns the exit code. Raises SettingsError."""
+    if plan.plot_path is not None:
+        try:
+            check_plot(plan.plot_path)
+        except PlotError as error:
+            raise SettingsError(str(error)) from None
+    questions = draw_questions(plan.families, plan.tiers, plan.limit, plan.seed)
+    if not questions:
+        raise SettingsError("no question is left: none of --families has any of --tiers")
+    runs: list[Run] = []
+    began = datetime.now(UTC)
+    is_interrupted = False
+    try:
+        asyncio.run(_evaluate(plan, questions, runs))
+    except (KeyboardInterrupt, asyncio.CancelledError):  # what is done so far is shown
+        is_interrupted = True
+    except RequestFailed as error:
+        sys.stderr.write(f"penstock: {_with_remedy(error)}\n")
+        return EXIT_FAILED
+    is_complete = not is_interrupted and all(run.is_complete for run in runs)
+    state = {"began": began.isoformat(timespec="seconds"), "is_complete": is_complete}
+    is_written = _write_json(plan, runs, state)  # first: whatever becomes of the rest
+    show(Console(), runs)
+    is_drawn = plan.plot_path is None or _plot(plan.plot_path, runs)
+    if is_interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_FAILED if not (is_written and is_drawn) or any(run.verdicts["failed"] for run in runs) else 0
+
+
+def _with_remedy(error: RequestFailed) -> str:
+    if isinstance(error, NobodyThere):
+        return f"{error}; start one with `penstock serve`, or give --url"
+    if error.status in {401, 403}:
+        return f"{error} (--api-key-env names the variable that holds the key)"
+    return str(error)
+
+
+async def _evaluate(plan: Plan, questions: Sequence[Instance], runs: list[Run]) -> None:
+    _stop_at_sigterm()
+    client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s)
+    try:
+        subjects = choose_subjects(plan, await _listing(client, plan))
+        runner = Runner(client, plan.concurrency, plan.max_tokens)
+        with _progress() as progress:
+            for subject in subjects:
+                runs.append(Run(subject, len(questions)))
+                await runner.run(runs[-1], questions, _advance(progress, runs[-1]))
+    finally:
+        await client.close()
+
+
+def _stop_at_sigterm() -> None:
+    """Let SIGTERM, which job schedulers send, cancel this task like Ctrl-C."""
+    task = asyncio.current_task()
+    assert task is not None
+    if threading.current_thread() is threading.main_thread():  # signals reach no other
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
+async def _listing(client: ApiClient, plan: Plan) -> list[ListedModel]:
+    try:
+        return await client.models()
+    except RequestFailed as error:
+        # Some servers have no such list; whoever names models and prices does not need it.
+        if plan.models and error.status in {404, 405, 501}:
+            return []
+        raise
+
+
+def _progress() -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def _advance(progress: Progress, run: Run) -> Callable[[], None]:
+    """A bar for the run; returns what to call after each of its questions."""
+    task = progress.add_task(run.subject.label, total=run.num_questions, state="")
+
+    def advance() -> None:
+        share, failed = accuracy(run.verdicts), run.verdicts["failed"]
+        state = [f"{100 * share:.0f} % right"] if share is not None else []
+        state += [f"{failed} failed"] if failed else []
+        progress.update(task, advance=1, state=", ".join(state))
+
+    return advance
+
+
+def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
+    """False when the file could not be written, which is said."""
+    if plan.json_path is None:
+        return True
+    conditions = {
+        "url": plan.base_url,
+        "split": "test",
+        "families": plan.families,
+        "tiers": plan.tiers,
+        "limit_per_cell": plan.limit,
+        "seed": plan.seed,
+        "max_tokens": plan.max_tokens,
+        "concurrency": plan.concurrency,
+        **state,
+    }
+    text = json.dumps(as_document(runs, conditions), indent=1, ensure_ascii=False)
+    try:
+        # A lone surrogate, which UTF-8 cannot hold, becomes the escape that JSON has for it.
+        write_file(plan.json_path, f"{text}\n".encode(errors="backslashreplace"))
+    except OSError as error:
+        sys.stderr.write(f"penstock: --json {str(plan.json_path)!r} cannot be written: {error.strerror}\n")
+        return False
+    return True
+
+
+def _plot(path: Path, runs: Sequence[Run]) -> bool:
+    """False when nothing could be drawn, which is said."""
+    try:
+        left_out = save_plot(runs, path)
+    except PlotError as error:
+        sys.stderr.write(f"penstock: {error}\n")
+        return False
+    except OSError as error:
+        sys.stderr.write(f"penstock: --plot {str(path)!r} cannot be written: {error.strerror}\n")
+        return False
+    if left_out:
+        sys.stderr.write(f"penstock: not in the plot, for want of a cost: {', '.join(left_out)}\n")
+    return True

@@ -1,0 +1,195 @@
+"""The flags of `penstock eval models`, and the checked plan that they make."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway import settings
+from gateway.cli.evaluation.price import TokenPrice
+from gateway.settings import SettingsError
+
+EFFORTS = ("none", "low", "medium", "high")
+PER_MILLION = 1_000_000
+DESCRIPTION = """
+Asks the held-out test questions of the pico family and grades the answers. Graders are exact about form, in
+which pico was trained: "The answer is 91." is wrong where "91" is right, and so are a missing unit, a list
+in brackets, JSON in a code fence and words before a tool call. Other models therefore score by their form
+too, below what they know; --json keeps their answers. A question whose request fails counts as not right;
+questions that offer tools are skipped where the server refuses tools.
+"""
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to ask whom; checked as far as it can be without asking the server."""
+
+    base_url: str
+    api_key: str
+    models: tuple[tuple[str, str], ...]  # (name, effort); none: those that the server lists as its own
+    effort: str  # of models that name none; "" leaves it to the server
+    prices: dict[str, TokenPrice]  # by model
+    families: tuple[str, ...]
+    tiers: tuple[int, ...]
+    limit: int
+    seed: int
+    max_tokens: int
+    concurrency: int
+    timeout_s: float
+    json_path: Path | None
+    plot_path: Path | None
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags, and say what the command does."""
+    parser.description = DESCRIPTION
+    add = parser.add_argument
+    add(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME[@EFFORT]",
+        help="evaluate this one; may be repeated; default: every model of the server's own engines",
+    )
+    add("--url", help="an OpenAI-compatible API, default $PENSTOCK_URL or http://127.0.0.1:8080/v1")
+    add(
+        "--api-key-env",
+        metavar="VARIABLE",
+        help="the variable that holds the API key; for this machine the default is $PENSTOCK_API_KEYS",
+    )
+    add("--tiers", default="1-5", help="such as 1,2,5 or 1-3; default all")
+    add("--families", default="", help="names separated by commas; default all")
+    add("--limit", type=int, default=20, metavar="N", help="questions per family and tier, default 20")
+    add("--reasoning", choices=EFFORTS, default="", help="the reasoning_effort of models without @EFFORT")
+    add("--max-tokens", type=int, default=1024, metavar="N", help="per answer, default 1024; 0: no limit")
+    add("--concurrency", type=int, default=8, metavar="N", help="requests at once, default 8")
+    add("--timeout", type=float, default=300.0, metavar="SECONDS", help="per request, default 300")
+    add("--seed", type=int, default=0, help="the same seed asks the same questions, default 0")
+    add(
+        "--price",
+        action="append",
+        default=[],
+        metavar="MODEL=IN,OUT",
+        help="USD per million tokens read and written; default: what the server lists",
+    )
+    add("--json", type=Path, metavar="FILE", help="write everything there, each answer included")
+    add("--plot", type=Path, metavar="FILE", help="draw quality against cost: FILE.svg or FILE.png")
+
+
+def read_plan(options: argparse.Namespace) -> Plan:
+    """The plan that the flags make. Raises SettingsError."""
+    from backend.pico.tasks import FAMILIES  # the other commands need no questions
+
+    base_url = _base_url(options.url or settings.default_url())
+    for flag, value, least in (
+        ("--limit", options.limit, 1),
+        ("--concurrency", options.concurrency, 1),
+        ("--max-tokens", options.max_tokens, 0),
+    ):
+        if value < least:
+            raise SettingsError(f"{flag} {value} must be {least} or more")
+    if not options.timeout > 0:
+        raise SettingsError(f"--timeout {options.timeout:g} must be more than 0 seconds")
+    if options.json is not None and not options.json.parent.is_dir():
+        raise SettingsError(f"--json {str(options.json)!r}: there is no folder {str(options.json.parent)!r}")
+    if options.json is not None and options.json.is_dir():
+        raise SettingsError(f"--json {str(options.json)!r} is a folder; name a file in it")
+    return Plan(
+        base_url=base_url,
+        api_key=_api_key(options.api_key_env, base_url),
+        models=tuple(dict.fromkeys(_model(text, options.reasoning) for text in options.model)),
+        effort=options.reasoning,
+        prices=dict(_price(text) for text in options.price),
+        families=_families(options.families, FAMILIES),
+        tiers=_tiers(options.tiers, {tier for family in FAMILIES.values() for tier in family.tiers}),
+        limit=options.limit,
+        seed=options.seed,
+        max_tokens=options.max_tokens,
+        concurrency=options.concurrency,
+        timeout_s=options.timeout,
+        json_path=options.json,
+        plot_path=options.plot,
+    )
+
+
+def _base_url(text: str) -> str:
+    """With /v1 when the text names a server only."""
+    if not _URL.fullmatch(text):
+        raise SettingsError(f"--url {text!r} must have the form http://HOST:PORT/v1 or https://HOST/v1")
+    settings.gateway_url(text)
+    text = text.rstrip("/")
+    return text if urlsplit(text).path else f"{text}/v1"
+
+
+def _api_key(variable: str | None, base_url: str) -> str:
+    if variable is not None:
+        return settings.api_key_of(variable)
+    # Our gateway's key is nobody else's business.
+    is_ours = _is_loopback(base_url) or base_url == _base_url(settings.default_url())
+    return settings.default_client_key() if is_ours else ""
+
+
+def _is_loopback(base_url: str) -> bool:
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # another name
+        return False
+
+
+def _model(text: str, effort: str) -> tuple[str, str]:
+    name, at, suffix = text.rpartition("@")
+    if at and name and suffix in EFFORTS:
+        return name, suffix
+    if not text:
+        raise SettingsError("--model '' names no model")
+    return text, effort
+
+
+def _price(text: str) -> tuple[str, TokenPrice]:
+    model, _, prices = text.rpartition("=")
+    try:
+        read, written = (Decimal(part) / PER_MILLION for part in prices.split(","))
+    except (InvalidOperation, ValueError):
+        read = written = Decimal(-1)
+    if not model or not (read.is_finite() and written.is_finite()) or min(read, written) < 0:
+        raise SettingsError(
+            f"--price {text!r} must have the form MODEL=IN,OUT in USD per million tokens, such as a=0.1,0.4"
+        )
+    return model, TokenPrice(read, written)
+
+
+def _families(text: str, known: Iterable[str]) -> tuple[str, ...]:
+    names = sorted(known)
+    chosen = tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in chosen:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+            raise SettingsError(f"--families names the unknown family {name!r}; {hint}")
+    return chosen or tuple(names)
+
+
+def _tiers(text: str, known: Iterable[int]) -> tuple[int, ...]:
+    chosen: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d)\s*(?:-\s*(\d)\s*)?", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not _are_known(range(first, last + 1), known):
+            raise SettingsError(
+                f"--tiers {text!r} must be tiers of 1 to {max(known)}, such as 1,2,5 or 1-3; wrong: {part!r}"
+            )
+        chosen.update(range(first, last + 1))
+    return tuple(sorted(chosen))
+
+
+def _are_known(tiers: Sequence[int], known: Iterable[int]) -> bool:
+    return bool(tiers) and set(tiers) <= set(known)

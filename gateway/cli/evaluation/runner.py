@@ -1,0 +1,217 @@
+"""Asks every question of one model, several at a time, and keeps what came of each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal
+
+from backend.pico.tasks import FAMILIES, Instance
+from gateway.cli.evaluation.client import (
+    Answer,
+    ApiClient,
+    ConnectionLost,
+    NobodyThere,
+    RequestFailed,
+    Tokens,
+)
+from gateway.cli.evaluation.price import TokenPrice
+from gateway.cli.evaluation.questions import request_fields
+
+MAX_TRIES = 5
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+PASSING_STATUSES = {429, 500, 502, 503, 504}
+"""Busy, starting or broken for now: the next try may go well."""
+HOPELESS_STATUSES = {401, 403, 404}
+"""Wrong key or wrong name: every further request would end the same way."""
+REFUSING_STATUSES = {400, 404, 422, 501}
+"""With these servers refuse a feature by its nature; any other status may hold its name by chance."""
+FEW_REFUSALS = 5
+"""So many equal refusals, and nothing else, are what a model says that is not for chats."""
+
+Verdict = Literal["right", "wrong", "failed", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is evaluated: a model, and how hard it is asked to think ("": as the server likes)."""
+
+    model: str
+    effort: str = ""
+    price: TokenPrice | None = None
+
+    @property
+    def label(self) -> str:
+        """As tables and plots name it."""
+        return f"{self.model} ({self.effort})" if self.effort else self.model
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one question; `problem` says why there is no answer, or none that a grader can read."""
+
+    question: Instance
+    verdict: Verdict
+    answer: Answer | None = None
+    problem: str = ""
+
+    @property
+    def tokens(self) -> Tokens:
+        """What it took, as far as the server counted."""
+        return (self.answer and self.answer.tokens) or Tokens()
+
+
+@dataclass(slots=True)
+class Run:
+    """One subject's evaluation; can be read while it goes on."""
+
+    subject: Subject
+    num_questions: int
+    outcomes: list[Outcome] = field(default_factory=list)
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    wall_s: float = 0.0
+    refusal_of_tools: str = ""  # what the server said; questions with tools are skipped from then on
+    gave_up_because: str = ""  # further requests would fail the same way
+
+    def add(self, outcome: Outcome) -> None:
+        """One more question is done."""
+        self.outcomes.append(outcome)
+        self.verdicts[outcome.verdict] += 1
+
+    @property
+    def is_complete(self) -> bool:
+        """True when every question was answered, or skipped because of what the server is unable to do."""
+        done = len(self.outcomes) - self.verdicts["failed"]
+        return done == self.num_questions and not self.gave_up_because
+
+    @property
+    def answers(self) -> list[Answer]:
+        """Answers that came."""
+        return [outcome.answer for outcome in self.outcomes if outcome.answer is not None]
+
+    @property
+    def problems(self) -> Counter[str]:
+        """Messages of failed requests; the first that came is first."""
+        return Counter(outcome.problem for outcome in self.outcomes if outcome.verdict == "failed")
+
+    @property
+    def has_all_counts(self) -> bool:
+        """True when the server counted the tokens of every answer: else there is no cost."""
+        return all(answer.tokens is not None for answer in self.answers)
+
+    @property
+    def has_counts(self) -> bool:
+        """False when there are answers and the server counted the tokens of none of them."""
+        return not self.answers or any(answer.tokens is not None for answer in self.answers)
+
+    def cost_usd(self, outcomes: Sequence[Outcome] | None = None) -> Decimal | None:
+        """What these outcomes cost, by default all; None when the price or the tokens are unknown."""
+        price = self.subject.price
+        if price is None or not self.has_all_counts:
+            return None
+        tokens = sum_tokens(self.outcomes if outcomes is None else outcomes)
+        return price.of(tokens.prompt, tokens.completion)
+
+
+def sum_tokens(outcomes: Sequence[Outcome]) -> Tokens:
+    """Tokens of all outcomes together."""
+    return sum((outcome.tokens for outcome in outcomes), Tokens())
+
+
+class Runner:
+    """Evaluates one subject at a time through one client."""
+
+    def __init__(self, client: ApiClient, concurrency: int, max_tokens: int) -> None:
+        """At most `concurrency` requests are under way at once, each for at most `max_tokens`."""
+        self._client = client
+        self._concurrency = concurrency
+        self._max_tokens = max_tokens
+
+    async def run(self, run: Run, questions: Sequence[Instance], progress: Callable[[], None]) -> None:
+        """Ask all questions; fills `run` as answers come and calls `progress` after each."""
+        began_s = time.perf_counter()
+        waiting = iter(questions)
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(min(self._concurrency, len(questions))):
+                    workers.create_task(self._work(run, waiting, progress))
+        finally:  # also when interrupted: what is done so far is shown
+            run.wall_s = time.perf_counter() - began_s
+
+    async def _work(self, run: Run, waiting: Iterator[Instance], progress: Callable[[], None]) -> None:
+        while not run.gave_up_because and (question := next(waiting, None)) is not None:
+            run.add(await self._outcome(run, question))
+            progress()
+
+    async def _outcome(self, run: Run, question: Instance) -> Outcome:
+        has_tools = bool(question.context.tools)
+        if has_tools and run.refusal_of_tools:
+            return Outcome(question, "skipped")
+        try:
+            answer = await self._ask_patiently(self._request(run.subject, question))
+        except RequestFailed as error:
+            if has_tools and _refuses(error, "tool"):
+                run.refusal_of_tools = str(error)
+                return Outcome(question, "skipped")
+            if _is_hopeless(error, run.subject) or _is_all_that_came(error, run):
+                run.gave_up_because = str(error)
+            return Outcome(question, "failed", problem=str(error))
+        return _graded(question, answer)
+
+    def _request(self, subject: Subject, question: Instance) -> dict[str, Any]:
+        body = {"model": subject.model, "temperature": 0, **request_fields(question)}
+        if self._max_tokens:
+            body["max_tokens"] = self._max_tokens
+        if subject.effort:
+            body["reasoning_effort"] = subject.effort
+        return body
+
+    async def _ask_patiently(self, request: dict[str, Any]) -> Answer:
+        pause_s = FIRST_PAUSE_S
+        for _ in range(MAX_TRIES - 1):
+            try:
+                return await self._client.ask(request)
+            except RequestFailed as error:
+                if not _may_pass(error):
+                    raise
+                wanted_s = pause_s if error.retry_after_s is None else error.retry_after_s
+            await asyncio.sleep(min(wanted_s, LONGEST_PAUSE_S))
+            pause_s *= 2
+        return await self._client.ask(request)
+
+
+def _graded(question: Instance, answer: Answer) -> Outcome:
+    try:
+        is_right = FAMILIES[question.family].grade(question, answer.text)
+    except Exception as error:  # noqa: BLE001 - what breaks a grader is no answer, and the others count
+        return Outcome(question, "wrong", answer, f"cannot be graded: {type(error).__name__}: {error}")
+    return Outcome(question, "right" if is_right else "wrong", answer)
+
+
+def _may_pass(error: RequestFailed) -> bool:
+    return isinstance(error, (NobodyThere, ConnectionLost)) or error.status in PASSING_STATUSES
+
+
+def _refuses(error: RequestFailed, feature: str) -> bool:
+    return error.status in REFUSING_STATUSES and feature in str(error).lower()
+
+
+def _is_all_that_came(error: RequestFailed, run: Run) -> bool:
+    """True for a refusal when the first requests of the run all ended with it."""
+    return (
+        400 <= error.status < 500
+        and error.status not in PASSING_STATUSES
+        and not run.answers
+        and run.problems[str(error)] == run.verdicts["failed"] >= FEW_REFUSALS - 1
+    )
+
+
+def _is_hopeless(error: RequestFailed, subject: Subject) -> bool:
+    if isinstance(error, NobodyThere) or error.status in HOPELESS_STATUSES:
+        return True
+    return bool(subject.effort) and _refuses(error, "reasoning_effort")

@@ -1,0 +1,263 @@
+"""`penstock serve | check | chat | adapters | eval | schema`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from backend.errors import CheckpointError
+from gateway import settings
+from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
+from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
+from gateway.cli.evaluation.flags import read_plan
+from gateway.settings import Settings, SettingsError
+from policies.document import ModelEntry, Policies
+from policies.errors import PolicyError
+from policies.load import adapter_bases, load_policies, merge_models
+from policies.schema import schema_text
+
+EXIT_USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        run: Callable[[argparse.Namespace], int] = options.run
+        return run(options)
+    except (SettingsError, PolicyError, CheckpointError) as error:
+        sys.stderr.write(f"penstock: {error}\n")
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock", description="An AI gateway with its own engine.")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="run the gateway and the engines of its models"))
+    check = commands.add_parser("check", help="read a policy folder and report what is wrong with it")
+    check.add_argument("policies", type=Path, metavar="DIR")
+    check.set_defaults(run=_check)
+    chat = commands.add_parser("chat", help="talk to a running gateway")
+    chat.add_argument("message", nargs="*", help="ask this and end; without it, a conversation")
+    chat.add_argument("--url", help="the gateway, default $PENSTOCK_URL or http://127.0.0.1:8080")
+    chat.add_argument("--model", default="auto", help="a model or route, default auto")
+    chat.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
+    chat.add_argument("--system", help="a system message")
+    chat.add_argument("--max-tokens", type=int, help="the most tokens of an answer")
+    chat.add_argument("--effort", help="reasoning_effort: none, low, medium, high …; default: the server's")
+    chat.set_defaults(run=_chat)
+    _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
+    evaluate = commands.add_parser("eval", help="measure how well models answer")
+    kinds = evaluate.add_subparsers(title="what to evaluate", required=True, metavar="KIND")
+    models = kinds.add_parser("models", help="ask models of an OpenAI-compatible API the test questions")
+    add_evaluation_flags(models)
+    models.set_defaults(run=_eval_models)
+    schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
+    schema.set_defaults(run=_schema)
+    return parser
+
+
+def _add_serve(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--policies", type=Path, metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
+    )
+    serve.add_argument("--host", help="address to listen on, default 127.0.0.1")
+    serve.add_argument("--port", type=int, help="port to listen on, default 8080; 0: any free one")
+    serve.add_argument("--workers", type=int, metavar="N", help="gateway processes, default 1")
+    serve.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME=CHECKPOINT_DIR",
+        help="serve a checkpoint in Hugging Face format; may be repeated",
+    )
+    serve.add_argument(
+        "--upstream",
+        action="append",
+        default=[],
+        metavar="NAME=BASE_URL[#MODEL]",
+        help="add a model of an OpenAI-compatible API, MODEL is its name there; may be repeated",
+    )
+    serve.add_argument(
+        "--api-key",
+        action="append",
+        dest="api_keys",
+        metavar="KEY",
+        help="a key that clients must send; may be repeated; $PENSTOCK_API_KEYS hides it from `ps`",
+    )
+    serve.add_argument("--drain-timeout", type=float, dest="drain_timeout_s", metavar="SECONDS")
+    serve.add_argument("--access-log", action="store_true", default=None, help="log a line per request")
+    serve.set_defaults(run=_serve)
+
+
+def _add_adapters(adapters: argparse.ArgumentParser) -> None:
+    actions = adapters.add_subparsers(title="actions", dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="those that can be asked for, and their base models")
+    load = actions.add_parser("load", help="serve an adapter, or serve it anew")
+    unload = actions.add_parser("unload", help="serve an adapter no longer; answers under way finish")
+    for action in (load, unload):
+        action.add_argument("name")
+        action.add_argument("--base", help="its base model, where several engines run")
+    load.add_argument("path", help="absolute folder on the gateway's machine, or builtin:NAME")
+    for action in (listing, load, unload):
+        action.add_argument("--url", help="the gateway, default $PENSTOCK_URL or http://127.0.0.1:8080")
+        action.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
+    adapters.set_defaults(run=_adapters)
+
+
+def _adapters(options: argparse.Namespace) -> int:
+    from gateway.cli.adapters import AdapterCommand
+
+    key = options.api_key or settings.default_client_key()
+    command = AdapterCommand(options.url or settings.default_url(), key, sys.stdout)
+    if options.action == "load":
+        return command.load(options.name, options.path, options.base)
+    return command.unload(options.name, options.base) if options.action == "unload" else command.list()
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from gateway.cli.serve import (
+        serve,  # loads the event loop and the clients, which other commands do not need
+    )
+
+    policies = load_policies(options.policies or settings.default_policies())
+    policies = with_quick_models(policies, options.model, options.upstream)
+    names = ("host", "port", "workers", "drain_timeout_s", "access_log")
+    flags = {name: getattr(options, name) for name in names}
+    flags["api_keys"] = tuple(options.api_keys) if options.api_keys else None
+    chosen = settings.read_settings(flags)
+    check_settings(chosen)
+    keys = settings.upstream_api_keys(policies)
+    return serve(msgspec.structs.replace(chosen, upstream_api_keys=keys), policies)
+
+
+def with_quick_models(policies: Policies, models: Sequence[str], upstreams: Sequence[str]) -> Policies:
+    """Return the policies with the models of `--model` and `--upstream` flags. Raises SettingsError.
+
+    With any such model the embedded ones stay: the flags add, and replace those of the same name.
+    """
+    added: dict[str, ModelEntry] = {}
+    for text in models:
+        name, value = _name_and_value("--model", text, "NAME=CHECKPOINT_DIR")
+        folder = value if value.startswith("builtin:") else str(Path(value).expanduser().resolve())
+        added[name] = _entry("--model", text, {"engine": {"checkpoint": folder}})
+    for text in upstreams:
+        name, value = _name_and_value("--upstream", text, "NAME=BASE_URL[#MODEL]")
+        url, _, remote = value.partition("#")
+        added[name] = _entry("--upstream", text, {"upstream": {"base_url": url, "model": remote or None}})
+    kept = {base: found for base, found in _adapters_of(policies).items() if base not in added}
+    adapters = {name for base, found in kept.items() for each in found for name in (each, f"{base}:{each}")}
+    for taken, what in ((set(policies.routes), "a route"), (adapters, "an adapter")):
+        if clash := sorted(set(added) & taken):
+            raise SettingsError(f"{clash[0]!r} is the name of {what}; give the model another name")
+    if not added:
+        return policies
+    merged = merge_models(policies, added)
+    for name, route in merged.routes.items():
+        if route.model not in merged.models and not adapter_bases(_adapters_of(merged), route.model):
+            raise SettingsError(
+                f"the route {name!r} leads to {route.model!r}, an adapter of a model that the flags replace; "
+                "give the model another name"
+            )
+    return merged
+
+
+def _adapters_of(policies: Policies) -> dict[str, list[str]]:
+    engines = {name: entry.engine for name, entry in policies.models.items()}
+    return {name: list(engine.adapters) for name, engine in engines.items() if engine is not None}
+
+
+def _name_and_value(flag: str, text: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise SettingsError(f"{flag} {text!r} must have the form {form}")
+    return name, value
+
+
+def _entry(flag: str, text: str, values: dict[str, dict[str, str | None]]) -> ModelEntry:
+    try:
+        return msgspec.convert(values, type=ModelEntry)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{flag} {text!r} cannot be used: {error}") from None
+
+
+def check_settings(chosen: Settings) -> None:
+    """Refuse what must not be served. Raises SettingsError."""
+    if not 0 <= chosen.port <= 65535:
+        raise SettingsError(f"--port {chosen.port} is no port; use 0 to 65535")
+    if chosen.workers < 1:
+        raise SettingsError(f"--workers {chosen.workers} serves nobody; use 1 or more")
+    if chosen.drain_timeout_s <= 0:
+        raise SettingsError(f"--drain-timeout {chosen.drain_timeout_s:g} must be more than 0 seconds")
+    if not all(key and key.isascii() and key.isprintable() for key in chosen.api_keys):
+        raise SettingsError("an API key is empty or holds characters that an HTTP header cannot carry")
+    if not chosen.api_keys and not is_loopback(chosen.host):
+        raise SettingsError(
+            f"--host {chosen.host} can be reached from other machines, and no API key is configured: "
+            "add --api-key KEY (or set PENSTOCK_API_KEYS), or leave --host at 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can connect to the address."""
+    import ipaddress
+
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check(options: argparse.Namespace) -> int:
+    policies = load_policies(options.policies)
+    for entry in policies.models.values():
+        if entry.engine is not None:
+            checkpoint_folder(entry.engine.checkpoint)
+            for adapter in entry.engine.adapters.values():
+                adapter_folder(adapter.path)
+            check_drafters(entry.engine)
+    models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
+    routes = ", ".join(f"{name} -> {route.model}" for name, route in policies.routes.items())
+    sys.stdout.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    sys.stdout.write(schema_text())
+    return 0
+
+
+def _chat(options: argparse.Namespace) -> int:
+    from gateway.cli.chat import Terminal
+
+    url = options.url or settings.default_url()
+    settings.gateway_url(url)
+    key = options.api_key or settings.default_client_key()
+    terminal = Terminal(
+        url,
+        key,
+        options.model,
+        system=options.system,
+        max_tokens=options.max_tokens,
+        effort=options.effort,
+    )
+    return terminal.run(" ".join(options.message))
+
+
+def _eval_models(options: argparse.Namespace) -> int:
+    plan = read_plan(options)
+    from gateway.cli.evaluation.command import evaluate_models  # tables and plots, which others do not need
+
+    return evaluate_models(plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""`penstock serve` after its arguments: the listening socket, the supervisor, the banner."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+
+import msgspec
+
+from gateway.log import configure_logging
+from gateway.processes.supervisor import Supervisor
+from gateway.settings import Settings, SettingsError
+from policies.document import Policies
+
+BACKLOG = 2048
+"""Connections that wait for a busy worker to accept them."""
+
+
+def serve(settings: Settings, policies: Policies) -> int:
+    """Serve until a signal; returns the exit code. Raises SettingsError when the address cannot be had."""
+    configure_logging()
+    started_s = time.monotonic()
+    listener = listen(settings.host, settings.port)
+    settings = msgspec.structs.replace(settings, port=listener.getsockname()[1])
+
+    def on_ready() -> None:
+        sys.stdout.write(banner(settings, policies, time.monotonic() - started_s))
+        sys.stdout.flush()
+
+    async def run() -> int:
+        return await Supervisor(settings, policies, listener, on_ready).run()
+
+    return asyncio.run(run())
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises SettingsError when the address is taken or not ours."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise SettingsError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another --host or --port"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def banner(settings: Settings, policies: Policies, seconds: float) -> str:
+    """Return what a person sees once everything is up; the curl line works as pasted."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    url = f"http://{host}:{settings.port}"
+    names = ", ".join([*policies.routes, *policies.models])
+    if settings.api_keys:
+        access = f"API key required ({len(settings.api_keys)} configured)"
+        header = "-H 'Authorization: Bearer YOUR_KEY' "
+    else:
+        access = "no API key configured: this machine only (--api-key KEY opens it to others)"
+        header = ""
+    chats = [name for name, entry in policies.models.items() if entry.kind != "encoder"]
+    model = "auto" if "auto" in policies.routes else next(iter(chats), "auto")
+    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "What is 17 + 25?"}}]}}'
+    ask = f"curl {url}/v1/chat/completions {header}-H 'Content-Type: application/json' -d '{body}'"
+    return (
+        f"\nPenstock serves {url}/v1 after {seconds:.1f} s\n"
+        f"  models  {names}\n"
+        f"  access  {access}\n"
+        f"  try     {ask}\n\n"
+    )

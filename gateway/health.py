@@ -1,0 +1,36 @@
+"""GET /health/live, /health/ready and /metrics: no key needed, no content shown."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from gateway.openai.shape import encode
+from gateway.pipeline.models import ModelTable
+from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
+from gateway.web.http_call import Call
+
+
+class HealthEndpoint:
+    """What a load balancer, an orchestrator and Prometheus ask."""
+
+    def __init__(self, models: ModelTable, metrics: Metrics) -> None:
+        self._models = models
+        self._metrics = metrics
+
+    async def live(self, call: Call) -> None:
+        """200 while this process turns its event loop."""
+        await call.respond(b'{"status":"alive"}')
+
+    async def ready(self, call: Call) -> None:
+        """200 when every model of ours answers (its heartbeat is young), else 503; lists each state."""
+        states = {name: model.state() for name, model in self._models.models.items()}
+        is_ready = all(state.ready for state in states.values())
+        body = {
+            "status": "ready" if is_ready else "unavailable",
+            "models": {name: asdict(state) for name, state in states.items()},
+        }
+        await call.respond(encode(body), status=200 if is_ready else 503)
+
+    async def metrics(self, call: Call) -> None:
+        """All instruments in Prometheus' text format."""
+        await call.respond(self._metrics.render(), CONTENT_TYPE.encode("ascii"))

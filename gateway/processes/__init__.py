@@ -1,0 +1,1 @@
+"""Supervision of the processes that `penstock serve` runs: engines, encoders and gateway workers."""

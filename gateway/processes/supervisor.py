@@ -1,0 +1,234 @@
+"""The parent of everything that `penstock serve` runs: engines, encoders, gateway workers.
+
+Starts them, starts them again when they die or hang, and ends them: workers drain first, then the engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from backend.server.client import EngineClient
+from backend.server.encoder_client import EncoderClient
+from gateway.processes import specs
+from gateway.processes.hang_detector import HangDetector
+from gateway.processes.managed_process import CannotServe, Child, Progress
+from gateway.processes.status import ProcessStatus, write_status
+from gateway.settings import Settings
+from policies.document import Policies
+
+logger = logging.getLogger(__name__)
+
+WATCH_INTERVAL_S = 0.5
+_FOLDER_PREFIX = "penstock-run-"
+KILL_AFTER_S = 3.0
+"""How long a process may take to end after its drain limit."""
+
+
+class Connection(Protocol):
+    """What the supervisor needs of an engine's or encoder's client."""
+
+    @property
+    def ready(self) -> bool:
+        """True while the process answers."""
+        ...
+
+    @property
+    def heartbeat_age_s(self) -> float:
+        """Seconds since it was last heard of."""
+        ...
+
+    async def start(self) -> None:
+        """Connect in the background."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class _Backend:
+    """An engine or encoder process and how we watch it."""
+
+    model: str
+    child: Child
+    connection: Connection
+    fraction: float = 0.0
+
+
+class Supervisor:
+    """Runs one `penstock serve`. `run` returns the exit code."""
+
+    def __init__(
+        self, settings: Settings, policies: Policies, listener: socket.socket, on_ready: Callable[[], None]
+    ) -> None:
+        """`on_ready` is called once, when every process is up for the first time."""
+        self._policies = policies
+        self._listener = listener
+        self._on_ready = on_ready
+        remove_stale_folders()
+        # mkdtemp: only we may enter.
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
+        names = [name for name, entry in policies.models.items() if entry.kind != "upstream"]
+        self._settings = msgspec.structs.replace(
+            settings,
+            socket_paths={name: str(self._folder / f"{i}.sock") for i, name in enumerate(names)},
+            status_path=str(self._folder / "status.json"),
+            metrics_dir=self._metrics_folder(settings.workers),
+        )
+        self._backends = [self._backend(name) for name in names]
+        self._workers = [self._worker(number) for number in range(settings.workers)]
+        self._stop = asyncio.Event()
+        self._signals: list[signal.Signals] = []
+
+    def _metrics_folder(self, workers: int) -> str:
+        if workers == 1:
+            return ""
+        folder = self._folder / "metrics"
+        folder.mkdir(mode=0o700)
+        return str(folder)
+
+    def _backend(self, name: str) -> _Backend:
+        socket_path = self._settings.socket_paths[name]
+        command = specs.backend(name, self._policies, self._settings, self._folder)
+        is_engine = self._policies.models[name].kind == "engine"
+        connection: EngineClient | EncoderClient
+        if is_engine:
+            connection = EngineClient(socket_path)
+            connection.on_adapters = specs.AdapterMemory(self._folder, socket_path).remember
+        else:
+            connection = EncoderClient(socket_path)
+        backend = _Backend(name, Child(command, lambda progress: None), connection)
+        backend.child.on_progress = lambda progress: self._on_progress(backend, progress)
+        return backend
+
+    def _worker(self, number: int) -> Child:
+        command = specs.worker(number, self._policies, self._settings, self._listener.fileno())
+        return Child(command, lambda progress: None)
+
+    async def run(self) -> int:
+        """Run until a signal. 0: drained; 2: something can never work; 128 + n: ended at once by signal n."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._write_status()
+        children = [*self._workers, *(backend.child for backend in self._backends)]
+        tasks = [asyncio.create_task(child.run(), name=child.command.name) for child in children]
+        tasks += [asyncio.create_task(self._watch(backend)) for backend in self._backends]
+        tasks.append(asyncio.create_task(self._announce()))
+        for task in tasks:
+            task.add_done_callback(self._on_task_end)
+        try:
+            await self._stop.wait()
+            await self._drain()
+            return self._exit_code(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for backend in self._backends:
+                await backend.connection.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._stop.set()
+
+    def _exit_code(self, tasks: list[asyncio.Task[None]]) -> int:
+        for task in tasks:
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if isinstance(error, CannotServe):
+                logger.error("%s cannot serve; the reason stands above", error)
+                return 2
+            if error is not None:
+                raise error
+        return 128 + self._signals[1] if len(self._signals) > 1 else 0
+
+    async def _drain(self) -> None:
+        self._listener.close()  # the workers hold their own; with the last one closed the port is free
+        if self._signals:
+            logger.info(
+                "draining, for at most %g s; once more to end at once", self._settings.drain_timeout_s
+            )
+        limit_s = self._settings.drain_timeout_s + KILL_AFTER_S
+        await asyncio.gather(*(worker.stop(limit_s) for worker in self._workers))
+        await asyncio.gather(*(backend.child.stop(KILL_AFTER_S) for backend in self._backends))
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._signals.append(number)
+        self._stop.set()
+        if len(self._signals) > 1:
+            for child in [*self._workers, *(backend.child for backend in self._backends)]:
+                child.kill()
+
+    def _on_progress(self, backend: _Backend, progress: Progress) -> None:
+        backend.fraction = progress.fraction
+        self._write_status()
+
+    def _write_status(self) -> None:
+        statuses = {
+            backend.model: ProcessStatus(
+                phase=backend.child.phase or "starting",
+                fraction=backend.fraction,
+                restarts=backend.child.restarts,
+            )
+            for backend in self._backends
+        }
+        with contextlib.suppress(FileNotFoundError):  # at the very end the folder is gone
+            write_status(Path(self._settings.status_path), statuses)
+
+    async def _watch(self, backend: _Backend) -> None:
+        """Kill the process when it hangs; `Child.run` starts it again."""
+        loop = asyncio.get_running_loop()
+        detector = HangDetector()
+        await backend.connection.start()
+        watched = None
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            child = backend.child
+            if child.phase != "ready" or child.process is None or child.process.returncode is not None:
+                continue
+            if watched is not child.process:
+                # Judged only once it has answered: connecting takes a moment.
+                detector.reset()
+                watched = child.process if backend.connection.ready else None
+            elif detector.is_hung(child.process.pid, backend.connection.heartbeat_age_s, loop.time()):
+                logger.error("%s hangs and is killed", child.command.name)
+                child.kill()
+                watched = None
+
+    async def _announce(self) -> None:
+        while not self._is_up():
+            await asyncio.sleep(0.05)
+        self._on_ready()
+
+    def _is_up(self) -> bool:
+        return all(worker.phase == "ready" for worker in self._workers)
+
+
+def remove_stale_folders() -> None:
+    """Remove what supervisors that were killed could not: folders of ours whose process is gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        match = re.match(rf"{_FOLDER_PREFIX}(\d+)-", folder.name)
+        if match is None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            continue
+        try:
+            os.kill(int(match[1]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except PermissionError:  # alive, another user's
+            continue

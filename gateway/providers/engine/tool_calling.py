@@ -1,0 +1,135 @@
+"""Tools of one chat: whether this model can use them, what goes into its prompt, what reads its answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from backend.tokenizer.tool_use import ToolUse
+from backend.types import GrammarSpec
+from gateway.errors import InvalidRequest
+from gateway.providers.engine.tool_grammar import TokenId, argument_rules, call_grammar, can_enforce
+from gateway.requests.tools import ToolChoice
+from gateway.tool_calls.mistral import MISTRAL, short_id
+from gateway.tool_calls.parser import HOLD_CHARS, Syntax, ToolCallParser
+
+_AT_LINE = re.compile(r"at (?P<line>\d+)\(\d+\): (failed to compile JSON schema: )?")
+_REMEDY = "; simplify or mend it"
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What was decided for one chat."""
+
+    choice: ToolChoice
+    syntax: Syntax
+
+    @property
+    def definitions(self) -> Sequence[Mapping[str, Any]]:
+        """For the chat template."""
+        return self.choice.definitions
+
+    def parser(self) -> ToolCallParser:
+        """A fresh one for each choice of the answer."""
+        choice = self.choice
+        hold_chars = 0 if choice.is_required else HOLD_CHARS  # what a grammar made cannot break
+        return ToolCallParser(self.syntax, choice.names, hold_chars=hold_chars, max_calls=choice.max_calls)
+
+    def grammar(self, asked: GrammarSpec | None, token_id: TokenId) -> GrammarSpec | None:
+        """What the whole answer must look like; `asked` is for its text. Raises InvalidRequest."""
+        choice = self.choice
+        if asked is None and not choice.is_required and not choice.strict:
+            return None
+        if asked is not None and asked.kind != "json_schema":
+            raise InvalidRequest(
+                f"'{asked.param}' and 'tools' exclude each other, unless it is JSON. Send one.",
+                param=asked.param,
+                code="invalid_value",
+            )
+        text = call_grammar(self.syntax, choice, token_id, asked)
+        param = choice.param if choice.is_required or asked is None else asked.param
+        return GrammarSpec(kind="lark", text=text, param=param)
+
+    def explained(self, error: InvalidRequest, grammar: GrammarSpec) -> InvalidRequest:
+        """What the engine has against the grammar of these calls, with the field of the schema at fault.
+
+        Its lines are left out: nobody sent them.
+        """
+        found = _AT_LINE.search(error.message)
+        if found is None:
+            return error
+        number = max(1, int(found["line"]))
+        fault = error.message[found.end() :].partition(f" {max(1, number - 2)} | ")[0]
+        fault = fault.removesuffix(_REMEDY).rstrip()
+        rule = next(islice(grammar.text.split("\n"), number - 1, None), "").partition(":")[0]
+        for name, each in zip(self.choice.names, argument_rules(self.choice), strict=True):
+            if rule == each:
+                return InvalidRequest(
+                    f"Invalid schema for function {name!r}: {fault}{_REMEDY}.",
+                    param=self.choice.places.get(name, error.param),
+                    code="invalid_function_parameters",
+                )
+        return InvalidRequest(error.message[: found.start()] + fault + _REMEDY, param=error.param)
+
+
+def decide_tools(
+    choice: ToolChoice | None, use: ToolUse, syntax: Syntax | None, asked: GrammarSpec | None = None
+) -> Tools | None:
+    """Raises InvalidRequest for what this model cannot do; None without tools. `asked` is for the text."""
+    if choice is None:
+        return None
+    check_offerable(use)
+    if syntax is None:
+        raise _refused(
+            "tools",
+            "its chat template writes calls in no syntax that is known here. Leave 'tools' out, or name the "
+            "syntax in the policy: engine.tool_parser.",
+        )
+    if can_enforce(syntax, use):
+        return Tools(choice, syntax)
+    if choice.is_required:
+        raise _refused("tool_choice", f"there is no grammar for its syntax ({syntax.name}). Send 'auto'.")
+    if choice.strict or asked is not None:
+        param = "tools" if asked is None else asked.param
+        raise _refused(param, f"there is no grammar for its syntax of calls ({syntax.name}). Leave it out.")
+    return Tools(choice, syntax)
+
+
+def check_offerable(use: ToolUse) -> None:
+    """Raise InvalidRequest when the template would drop tools."""
+    if not use.reads_tools:
+        raise _refused("tools", "its chat template does not show tools to the model. Leave 'tools' out.")
+
+
+def check_readable(messages: Sequence[Mapping[str, Any]], use: ToolUse) -> None:
+    """Raise InvalidRequest when messages hold calls or results and the template would drop them."""
+    if use.reads_results:
+        return
+    for index, message in enumerate(messages):
+        if message["role"] == "tool" or "tool_calls" in message:
+            field = "role" if message["role"] == "tool" else "tool_calls"
+            raise _refused(
+                f"messages[{index}].{field}", "its chat template has no place for tool calls and results."
+            )
+
+
+def adapt_ids(messages: Sequence[dict[str, Any]], syntax: Syntax | None) -> None:
+    """Give calls ids that the model's template accepts, the same for the same id."""
+    if syntax is not MISTRAL:
+        return
+    for message in messages:
+        if "tool_call_id" in message:
+            message["tool_call_id"] = short_id(message["tool_call_id"])
+        for call in message.get("tool_calls", ()):
+            call["id"] = short_id(call["id"])
+
+
+def _refused(param: str, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"'{param}' asks for something that this model cannot do: {why}",
+        param=param,
+        code="unsupported_parameter",
+    )

@@ -1,0 +1,106 @@
+"""What an upstream did wrong → what our caller is told. Its keys, hosts and internals stay here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.errors import ApiError, RateLimited, TimedOut, UpstreamFailed
+from gateway.providers.upstream.http_client import ConnectFailed, ConnectTimedOut
+from gateway.providers.upstream.http_connection import ConnectionBroken, ReplyTimedOut
+from gateway.providers.upstream.sse import EventTooLong
+
+logger = logging.getLogger(__name__)
+
+MAX_MESSAGE_CHARACTERS = 2000
+_KEPT_STATUSES = {400, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504}
+"""Statuses passed on as they are when the upstream explains them in OpenAI's error shape."""
+
+TRANSPORT_ERRORS = (ConnectFailed, ConnectTimedOut, ConnectionBroken, ReplyTimedOut, EventTooLong)
+"""Everything that the HTTP client and the event reader raise."""
+
+
+class _Error(msgspec.Struct):
+    message: str
+    type: str | None = None
+    param: object = None
+    code: object = None
+
+
+class _ErrorBody(msgspec.Struct):
+    error: _Error | str
+
+
+def of_transport(error: Exception, model: str, waiting_for: str) -> ApiError:
+    """Map an error of TRANSPORT_ERRORS. `waiting_for` names the limit that ran: "first token" or "idle"."""
+    logger.warning("upstream of model %r failed: %s %s", model, type(error).__name__, error)
+    name = f"The upstream of model {model!r}"
+    if isinstance(error, ConnectFailed):
+        return UpstreamFailed(f"{name} cannot be reached: {error}.", code="upstream_unreachable")
+    if isinstance(error, ConnectTimedOut):
+        return TimedOut(f"{name} cannot be reached: {error}.", code="upstream_connect_timeout")
+    if isinstance(error, ReplyTimedOut):
+        code = f"upstream_{waiting_for.replace(' ', '_')}_timeout"
+        return TimedOut(f"{name} sent nothing within its {waiting_for} time limit.", code=code)
+    if isinstance(error, EventTooLong):
+        return UpstreamFailed(f"{name} sent an event without end.", code="upstream_invalid_response")
+    return UpstreamFailed(f"{name} failed: {error}.", code="upstream_connection_broken")
+
+
+def of_status(status: int, headers: Mapping[str, str], body: bytes, model: str, secret: str) -> ApiError:
+    """Map an answer that is not 200. `secret` is the upstream's API key: never part of a message."""
+    logger.warning("upstream of model %r answered %d", model, status)
+    name = f"The upstream of model {model!r}"
+    kept = {"retry-after": headers["retry-after"]} if "retry-after" in headers else {}
+    if status in {401, 403}:
+        return UpstreamFailed(
+            f"{name} refused the gateway's API key; its operator must check the model's `api_key_env`.",
+            code="upstream_authentication_error",
+        )
+    explained = of_error_body(body, secret, status if status in _KEPT_STATUSES else 502)
+    if explained is not None:
+        explained.headers = kept
+        return explained
+    if status == 429:
+        return RateLimited(f"{name} allows no more requests now.", headers=kept)
+    if status in {408, 504}:
+        return TimedOut(f"{name} answered {status}: it took too long.", code="upstream_timeout")
+    if 300 <= status < 400:
+        message = (
+            f"{name} redirects elsewhere ({status}), which is not followed; its `base_url` must be corrected."
+        )
+        return UpstreamFailed(message, code="upstream_redirect")
+    failed = UpstreamFailed(f"{name} answered {status} without an explanation.")
+    if status in {413, 503}:
+        failed.status = status
+    failed.headers = kept
+    return failed
+
+
+def of_error_body(body: bytes, secret: str, status: int) -> ApiError | None:
+    """Return the error that OpenAI's error shape describes, or None when the body has another shape."""
+    try:
+        found = msgspec.json.decode(body, type=_ErrorBody).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if isinstance(found, str):
+        found = _Error(message=found)
+    message = found.message[:MAX_MESSAGE_CHARACTERS]
+    if secret:
+        message = message.replace(secret, "***")
+    return ApiError(
+        message,
+        type=found.type or ("invalid_request_error" if status < 500 else "upstream_error"),
+        code=None if found.code is None else str(found.code),
+        param=found.param if isinstance(found.param, str) else None,
+        status=status,
+    )
+
+
+def invalid(model: str, what: str) -> UpstreamFailed:
+    """Return the error for an answer that is not what the API promises."""
+    logger.warning("upstream of model %r sent an invalid answer: %s", model, what)
+    message = f"The upstream of model {model!r} sent an invalid answer: {what}."
+    return UpstreamFailed(message, code="upstream_invalid_response")

@@ -1,0 +1,111 @@
+"""A provider that is an OpenAI-compatible HTTP API: chat, completions and embeddings, streamed or whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.providers.base import Relayed
+from gateway.providers.upstream import errors as upstream_errors
+from gateway.providers.upstream.answer_reader import AnswerReader, AnswerStream
+from gateway.providers.upstream.http_client import HttpClient, Reply, encode_headers
+from policies.document import UpstreamModel
+
+if TYPE_CHECKING:
+    from gateway.pipeline.exchange import Exchange
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_ERROR_BYTES = 256 * 1024
+_TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+class OpenAIProvider:
+    """Calls one upstream model. The request's body goes there as it came, only `model` is replaced.
+
+    No header of the caller's is passed on; the upstream gets its own API key, the trace and the request id.
+    """
+
+    def __init__(self, name: str, upstream: UpstreamModel, api_key: str | None = None) -> None:
+        """Create inside a running event loop. `name` is the model's name here."""
+        self._name = name
+        self._remote_name = upstream.model or name
+        self._upstream = upstream
+        self._api_key = api_key or ""
+        headers = {"content-type": "application/json", "user-agent": "penstock"}
+        if api_key:
+            headers["authorization"] = f"Bearer {api_key}"
+        self._client = HttpClient(
+            upstream.base_url, connect_timeout_s=upstream.connect_timeout_s, headers=headers
+        )
+
+    async def start(self) -> None:
+        """Nothing to start: connections are made when they are needed."""
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        await self._client.close()
+
+    async def chat(self, exchange: Exchange) -> Relayed:
+        """Answer /v1/chat/completions. Raises ApiError."""
+        return await self._call("/chat/completions", exchange)
+
+    async def complete(self, exchange: Exchange) -> Relayed:
+        """Answer /v1/completions. Raises ApiError."""
+        return await self._call("/completions", exchange)
+
+    async def embed(self, exchange: Exchange) -> Relayed:
+        """Answer /v1/embeddings. Raises ApiError."""
+        return await self._call("/embeddings", exchange)
+
+    async def _call(self, path: str, exchange: Exchange) -> Relayed:
+        is_stream = exchange.body.get("stream") is True
+        answer = AnswerReader(self._name, self._api_key, exchange.finish_reasons)
+        # The headers of a whole answer come when all of it is there: only the total limit can apply to them.
+        limit_s = self._upstream.first_token_timeout_s if is_stream else self._upstream.total_timeout_s
+        body = msgspec.json.encode({**exchange.body, "model": self._remote_name})
+        headers = self._headers(exchange.request_id, exchange.telemetry.propagation(), is_stream)
+        try:
+            reply = await self._client.post(path, headers, body, limit_s)
+        except upstream_errors.TRANSPORT_ERRORS as error:
+            raise answer.failed(error, "first token" if is_stream else "total") from error
+        try:
+            if reply.status != 200:
+                await self._raise_status(reply)
+            return await (self._stream if is_stream else self._whole)(reply, answer, exchange)
+        except upstream_errors.TRANSPORT_ERRORS as error:
+            reply.close()
+            raise answer.failed(error, "idle") from error
+        except BaseException:
+            reply.close()
+            raise
+
+    async def _whole(self, reply: Reply, answer: AnswerReader, exchange: Exchange) -> Relayed:
+        body = await reply.read_all(self._upstream.idle_timeout_s, MAX_ANSWER_BYTES)
+        answer.read(body)
+        exchange.response_id = answer.answer_id
+        return Relayed(body, answer.usage)
+
+    async def _stream(self, reply: Reply, answer: AnswerReader, exchange: Exchange) -> Relayed:
+        kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "text/event-stream":
+            if kind == "application/json":  # perhaps an error under status 200; that one we can pass on
+                answer.read(await reply.read_all(self._upstream.idle_timeout_s, MAX_ERROR_BYTES))
+            raise answer.invalid("a stream was asked for, and it is none")
+        stream = AnswerStream(reply, answer, self._upstream.idle_timeout_s)
+        await stream.begin(self._upstream.first_token_timeout_s)
+        exchange.response_id = answer.answer_id
+        return Relayed(stream, answer.usage, "text/event-stream")
+
+    async def _raise_status(self, reply: Reply) -> None:
+        body = await reply.read_all(self._upstream.idle_timeout_s, MAX_ERROR_BYTES)
+        raise upstream_errors.of_status(reply.status, reply.headers, body, self._name, self._api_key)
+
+    def _headers(self, request_id: str, trace: Mapping[str, str], is_stream: bool) -> bytes:
+        headers = {
+            "accept": "text/event-stream" if is_stream else "application/json",
+            "x-request-id": request_id,
+        }
+        headers.update((name, trace[name]) for name in _TRACE_HEADERS if trace.get(name))
+        return encode_headers(headers)

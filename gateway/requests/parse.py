@@ -1,0 +1,94 @@
+"""Bytes → dict → typed request, once each; every fault becomes a 400 that names the field."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.requests.field_support import unknown_field
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_decode = msgspec.json.Decoder().decode
+_AT_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
+_NAMED = re.compile(r"field `(?P<name>[^`]*)`")
+
+
+def decode_body(raw: bytes) -> dict[str, Any]:
+    """The body as a dict; raises InvalidRequest for anything but one JSON object in UTF-8."""
+    try:
+        body = _decode(raw)
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deeply.", code="invalid_json") from None
+    except ValueError as error:  # malformed, not UTF-8, NaN, a number out of range
+        detail = "it is empty" if not raw else str(error)
+        raise InvalidRequest(f"The body is not valid JSON: {detail}.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise InvalidRequest(
+            f"The body must be a JSON object, not {_json_type(body)}.", code="invalid_json"
+        ) from None
+    return body
+
+
+def typed(body: dict[str, Any], kind: type[T]) -> T:
+    """The body as `kind`; raises InvalidRequest naming the first field that does not fit."""
+    try:
+        return msgspec.convert(body, kind)
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deeply.", code="invalid_json") from None
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), body, kind) from None
+
+
+def json_text(value: object, param: str, max_chars: int) -> str:
+    """A field's value as JSON. Raises InvalidRequest when it has more characters, or is nested too deeply."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except RecursionError:
+        raise InvalidRequest(
+            f"'{param}' is nested too deeply. Send a flatter one.", param=param, code="invalid_value"
+        ) from None
+    if len(text) > max_chars:
+        raise InvalidRequest(
+            f"'{param}' has {len(text)} characters as JSON. Send at most {max_chars}.",
+            param=param,
+            code="invalid_value",
+        )
+    return text
+
+
+def _explain(message: str, body: dict[str, Any], kind: type[msgspec.Struct]) -> InvalidRequest:
+    at = _AT_PATH.search(message)
+    path = at["path"].removesuffix("[...]") if at else ""
+    text = message[: at.start()] if at else message
+    named = _NAMED.search(text)
+    if named and "unknown field" in text:
+        prefix = f"{path}." if path else ""
+        owner = kind if not path else type(None)
+        return unknown_field(named["name"], getattr(owner, "__struct_fields__", ()), prefix)
+    if named and "missing required field" in text:
+        name = f"{path}.{named['name']}" if path else named["name"]
+        return InvalidRequest(
+            f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter"
+        )
+    shown = _shown(body.get(path))
+    return InvalidRequest(
+        f"Invalid value for '{path or 'body'}': {text[:1].lower()}{text[1:]}{shown}.",
+        param=path or None,
+        code="invalid_type" if ", got" in text else "invalid_value",
+    )
+
+
+def _shown(value: object) -> str:
+    """Numbers are quoted, texts never: they may be prompts."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f" (got {value!r})" if len(repr(value)) <= 32 else ""
+    return ""
+
+
+def _json_type(value: object) -> str:
+    names = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "null")

@@ -1,0 +1,49 @@
+"""OpenAI's rules for strict schemas: objects are closed, and all their properties required."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.requests.subschemas import MAX_DEPTH, Path, subschemas
+
+MAX_CONTEXT_CHARS = 256
+MAX_NAME_CHARS = 64
+
+
+def strict_fault(schema: dict[str, Any]) -> str | None:
+    """What is against the rules, with the place as OpenAI writes it; None for a strict schema."""
+    if schema.get("type") != "object":
+        return _at((), "schema must be a JSON Schema of 'type: \"object\"'")
+    if "anyOf" in schema:
+        return _at((), "'anyOf' is not permitted at the root")
+    for path, node in subschemas(schema):
+        if len(path) > MAX_DEPTH:
+            return _at(path, f"nested more than {MAX_DEPTH} deep")
+        fault = _fault(node) if isinstance(node, dict) else None
+        if fault is not None:
+            return _at(path, fault)
+    return None
+
+
+def _fault(node: dict[str, Any]) -> str | None:
+    kinds = node.get("type")
+    if "properties" not in node and kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
+        return None
+    if node.get("additionalProperties") is not False:
+        return "'additionalProperties' is required to be supplied and to be false"
+    required, properties = node.get("required", []), node.get("properties", {})
+    if not isinstance(required, list) or not isinstance(properties, dict):
+        return "'required' must be an array and 'properties' an object"
+    named = {key for key in required if isinstance(key, str)}
+    missing = next((key for key in properties if key not in named), None)
+    if missing is None:
+        return None
+    return (
+        "'required' is required to be supplied and to be an array including every key in properties. "
+        f"Missing {missing[:MAX_NAME_CHARS]!r}"
+    )
+
+
+def _at(path: Path, fault: str) -> str:
+    context = repr(tuple(str(key) for step in path for key in step))
+    return f"In context={context if len(context) < MAX_CONTEXT_CHARS else '(…)'}, {fault}."

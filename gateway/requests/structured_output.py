@@ -1,0 +1,173 @@
+"""What an answer must look like: response_format and vLLM's extensions → one grammar for the engine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from backend.types import GrammarSpec
+from gateway.errors import InvalidRequest
+from gateway.requests.parse import json_text, typed
+from gateway.requests.strict_schema import strict_fault
+from gateway.requests.types import ChatRequest, CompletionRequest
+
+MAX_CHOICES = 4096
+MAX_CHARS = 256 * 1024
+
+_TYPES = ("text", "json_object", "json_schema")
+_LONGEST_TYPE = 16
+"""Longer ones are not quoted in errors: they may be somebody's text in the wrong place."""
+
+_FIELDS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
+_ANY_OBJECT = '{"type":"object"}'
+
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
+Choices = Annotated[list[str], Meta(min_length=1, max_length=MAX_CHOICES)]
+
+
+class _JsonSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
+    schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class _Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    json_schema: _JsonSchema | None = None
+
+
+class _Outputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """vLLM's object; exactly one of them."""
+
+    json: dict[str, Any] | Text | None = None
+    regex: Text | None = None
+    choice: Choices | None = None
+    grammar: Text | None = None
+    json_object: bool | None = None
+
+
+class _Fields(msgspec.Struct, frozen=True):
+    """The request's fields again, as their types are known here."""
+
+    response_format: _Format | None = None
+    guided_json: dict[str, Any] | Text | None = None
+    guided_regex: Text | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: Text | None = None
+    structured_outputs: _Outputs | None = None
+
+
+def grammar_for(request: ChatRequest | CompletionRequest) -> GrammarSpec | None:
+    """The grammar that a request asks for. Raises InvalidRequest for wrong fields, and for two that ask."""
+    names = ("response_format", *_FIELDS)
+    given = {name: value for name in names if (value := getattr(request, name)) is not None}
+    if not given:
+        return None
+    fields = typed(given, _Fields)
+    asking = [name for name in given if name != "response_format" or given[name].get("type") != "text"]
+    if len(asking) > 1:
+        raise InvalidRequest(
+            f"'{asking[0]}' and '{asking[1]}' exclude each other: both say what the answer must look like. "
+            "Send one of them.",
+            param=asking[1],
+            code="invalid_value",
+        )
+    if fields.response_format is not None:
+        _check_format(fields.response_format)
+        if asking == ["response_format"]:
+            return _from_format(fields.response_format)
+    if fields.structured_outputs is not None:
+        return _from_outputs(fields.structured_outputs)
+    if not asking:
+        return None
+    guided = _Outputs(fields.guided_json, fields.guided_regex, fields.guided_choice, fields.guided_grammar)
+    return _spec(guided, asking[0])
+
+
+def with_thought(spec: GrammarSpec | None, begins_inside: bool | None) -> GrammarSpec | None:
+    """The grammar of an answer behind a thought, which is free: one that the prompt opened, or a whole one.
+
+    None: there is no thought.
+    """
+    if spec is None or begins_inside is None:
+        return spec
+    return msgspec.structs.replace(spec, thought="inside" if begins_inside else "whole")
+
+
+def _check_format(given: _Format) -> None:
+    if given.type not in _TYPES:
+        shown = f" (got {given.type!r})" if len(given.type) <= _LONGEST_TYPE else ""
+        raise InvalidRequest(
+            f"Invalid value for 'response_format.type'{shown}: expected one of {', '.join(_TYPES)}.",
+            param="response_format.type",
+            code="invalid_value",
+        )
+    if given.json_schema is not None and given.type != "json_schema":
+        raise InvalidRequest(
+            f"'response_format.json_schema' belongs to the type 'json_schema', not to {given.type!r}. "
+            "Change the type, or leave the schema out.",
+            param="response_format.json_schema",
+            code="invalid_value",
+        )
+
+
+def _from_format(given: _Format) -> GrammarSpec:
+    if given.type == "json_object":
+        return GrammarSpec(kind="json_schema", text=_ANY_OBJECT)
+    if given.json_schema is None:
+        raise InvalidRequest(
+            "Missing required parameter: 'response_format.json_schema'.",
+            param="response_format.json_schema",
+            code="missing_required_parameter",
+        )
+    schema = given.json_schema.schema
+    text = json_text(schema, "response_format", MAX_CHARS)  # first: it bounds what comes next
+    is_strict = bool(given.json_schema.strict)
+    if is_strict and (fault := strict_fault(schema)) is not None:
+        raise InvalidRequest(
+            f"Invalid schema for response_format '{given.json_schema.name}': {fault}",
+            param="response_format",
+            code="invalid_json_schema",
+        )
+    return GrammarSpec(kind="json_schema", text=text, is_exact=is_strict)
+
+
+def _from_outputs(given: _Outputs) -> GrammarSpec:
+    asked = [name for name in _Outputs.__struct_fields__ if getattr(given, name) not in (None, False)]
+    if len(asked) != 1:
+        found = " and ".join(map(repr, asked)) or "nothing"
+        raise InvalidRequest(
+            f"'structured_outputs' asks for {found}: it must hold exactly one of "
+            f"{', '.join(_Outputs.__struct_fields__)}.",
+            param="structured_outputs",
+            code="invalid_value",
+        )
+    return _spec(given, "structured_outputs")
+
+
+def _spec(given: _Outputs, param: str) -> GrammarSpec:
+    if given.regex is not None:
+        return GrammarSpec(kind="regex", text=given.regex, param=param)
+    if given.grammar is not None:
+        return GrammarSpec(kind="lark", text=given.grammar, param=param)
+    if given.choice is not None:
+        return GrammarSpec(kind="choice", text=json_text(given.choice, param, MAX_CHARS), param=param)
+    if isinstance(given.json, str):
+        _check_schema_text(given.json, param)
+        return GrammarSpec(kind="json_schema", text=given.json, param=param)
+    text = _ANY_OBJECT if given.json is None else json_text(given.json, param, MAX_CHARS)
+    return GrammarSpec(kind="json_schema", text=text, param=param)
+
+
+def _check_schema_text(text: str, param: str) -> None:
+    try:
+        msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(
+            f"'{param}' holds text that is no JSON schema ({error}). Send a JSON object.",
+            param=param,
+            code="invalid_value",
+        ) from None

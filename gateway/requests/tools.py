@@ -1,0 +1,209 @@
+"""`tools`, `tool_choice` and `parallel_tool_calls` of a chat, checked: which functions may be called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gateway.errors import InvalidRequest
+from gateway.requests.parse import json_text, typed
+from gateway.requests.strict_schema import strict_fault
+from gateway.requests.tool_schema import check_parameters
+from gateway.requests.types import ChatRequest
+
+MAX_TOOLS = 128
+MAX_CHARS = 256 * 1024
+"""Of all tools together, as JSON: what is read of them must not hold up others."""
+
+MAX_NAME_CHARS = 64
+NAMES_SHOWN = 16
+CHOICES = ("none", "auto", "required")
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class _Function(msgspec.Struct, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(pattern=rf"^[A-Za-z0-9_-]{{1,{MAX_NAME_CHARS}}}\Z")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class _Tool(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    function: _Function
+
+
+class _Named(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class _NamedChoice(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    function: _Named
+
+
+class _AllowedTools(msgspec.Struct, forbid_unknown_fields=True):
+    mode: str
+    tools: list[dict[str, Any]]
+
+
+class _AllowedChoice(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    allowed_tools: _AllowedTools
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """The functions that an answer may call; never none."""
+
+    definitions: Sequence[Mapping[str, Any]]  # as templates read them
+    strict: frozenset[str] = frozenset()  # names whose arguments must fit their schemas
+    is_required: bool = False  # at least one call, and nothing else
+    max_calls: int | None = None
+    param: str = "tools"  # the field that asks for the most
+    places: Mapping[str, str] = field(default_factory=dict)  # of schemas in the request, by name
+
+    @property
+    def names(self) -> list[str]:
+        """In the order of the request."""
+        return [definition["function"]["name"] for definition in self.definitions]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Schemas by name."""
+        return {each["function"]["name"]: each["function"]["parameters"] for each in self.definitions}
+
+
+def read_definitions(tools: Sequence[object]) -> Sequence[Mapping[str, Any]]:
+    """`tools` as templates read them. Raises InvalidRequest naming the field."""
+    return _read_definitions(tools).definitions
+
+
+def read_tools(request: ChatRequest) -> ToolChoice | None:
+    """None when no tool is offered, or none may be used. Raises InvalidRequest naming the field."""
+    choice = request.tool_choice
+    if isinstance(choice, str) and choice not in CHOICES:
+        raise _wrong("tool_choice", f"expected one of {', '.join(CHOICES)}, or an object")
+    if request.tools is None:
+        if choice not in (None, "none", "auto"):
+            raise _wrong("tool_choice", "it needs 'tools' to choose from")
+        return None
+    found = _read_definitions(request.tools)
+    if isinstance(choice, dict):
+        found = _chosen(choice, found)
+    if choice == "none":
+        return None
+    is_required = found.is_required or choice == "required"
+    return replace(
+        found,
+        is_required=is_required,
+        max_calls=found.max_calls or (1 if request.parallel_tool_calls is False else None),
+        param="tool_choice" if is_required else "tools",
+    )
+
+
+def _read_definitions(tools: Sequence[object]) -> ToolChoice:
+    if not 1 <= len(tools) <= MAX_TOOLS:
+        raise _wrong("tools", f"expected 1 to {MAX_TOOLS} tools, got {len(tools)}; leave it out for none")
+    json_text(tools, "tools", MAX_CHARS)
+    definitions: dict[str, dict[str, Any]] = {}
+    strict = set()
+    places = {}
+    for index, value in enumerate(tools):
+        where = f"tools[{index}]"
+        function = _read_function(value, where)
+        if function.name in definitions:
+            raise _wrong(f"{where}.function.name", f"there are two functions {function.name!r}")
+        plain: dict[str, Any] = {"name": function.name}
+        if function.description is not None:
+            plain["description"] = function.description
+        plain["parameters"] = function.parameters or _NO_PARAMETERS
+        definitions[function.name] = {"type": "function", "function": plain}
+        places[function.name] = f"{where}.function.parameters"
+        if function.strict:
+            _check_strict(function, places[function.name])
+            strict.add(function.name)
+    return ToolChoice(list(definitions.values()), frozenset(strict), places=places)
+
+
+def _check_strict(function: _Function, where: str) -> None:
+    fault = strict_fault(function.parameters) if function.parameters else None
+    if fault is not None:
+        raise InvalidRequest(
+            f"Invalid schema for function {function.name!r}: {fault}",
+            param=where,
+            code="invalid_function_parameters",
+        )
+
+
+def _read_function(value: object, where: str) -> _Function:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind != "function":
+        raise InvalidRequest(
+            f"'{where}.type' must be 'function': tools of other types are not supported.",
+            param=f"{where}.type",
+            code="unsupported_parameter",
+        )
+    function: _Function = _typed(value, _Tool, where).function
+    if function.parameters is not None:
+        check_parameters(function.parameters, f"{where}.function.parameters")
+    return function
+
+
+def _chosen(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
+    """What an object in `tool_choice` leaves of the offer."""
+    kind = choice.get("type")
+    if kind == "function":
+        name = _typed(choice, _NamedChoice, "tool_choice").function.name
+        _check_offered(name, offered, "tool_choice.function.name")
+        return replace(_only({name}, offered), is_required=True, max_calls=1)
+    if kind != "allowed_tools":
+        raise _wrong("tool_choice.type", "expected 'function' or 'allowed_tools'")
+    allowed = _typed(choice, _AllowedChoice, "tool_choice").allowed_tools
+    if allowed.mode not in CHOICES[1:]:
+        raise _wrong("tool_choice.allowed_tools.mode", "expected 'auto' or 'required'")
+    place = "tool_choice.allowed_tools.tools"
+    if not 1 <= len(allowed.tools) <= MAX_TOOLS:
+        raise _wrong(place, f"expected 1 to {MAX_TOOLS} tools, got {len(allowed.tools)}")
+    names = set()
+    for index, value in enumerate(allowed.tools):
+        name = _typed(value, _NamedChoice, f"{place}[{index}]").function.name
+        _check_offered(name, offered, f"{place}[{index}].function.name")
+        names.add(name)
+    return replace(_only(names, offered), is_required=allowed.mode == "required")
+
+
+def _only(names: set[str], offered: ToolChoice) -> ToolChoice:
+    left = [each for each in offered.definitions if each["function"]["name"] in names]
+    return replace(offered, definitions=left, strict=offered.strict & names)
+
+
+def _check_offered(name: str, offered: ToolChoice, where: str) -> None:
+    if name in offered.names:
+        return
+    shown = repr(name) if len(name) <= MAX_NAME_CHARS else "the name"
+    known = ", ".join(offered.names[:NAMES_SHOWN]) + (", …" if len(offered.names) > NAMES_SHOWN else "")
+    raise _wrong(where, f"{shown} is no function of 'tools'; expected one of {known}")
+
+
+def _typed(value: object, kind: type[Any], where: str) -> Any:  # noqa: ANN401 - an instance of `kind`
+    """`value` as `kind`; the error names the field from the request's root."""
+    if not isinstance(value, dict):
+        raise InvalidRequest(
+            f"Invalid type for '{where}': expected an object.", param=where, code="invalid_type"
+        )
+    try:
+        return typed(value, kind)
+    except InvalidRequest as error:
+        field = error.param
+        place = f"{where}.{field}" if field else where
+        message = error.message.replace(f"'{field or 'body'}'", f"'{place}'", 1)
+        raise InvalidRequest(message, param=place, code=error.code) from None
+
+
+def _wrong(where: str, what: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid value for '{where}': {what}.", param=where, code="invalid_value")

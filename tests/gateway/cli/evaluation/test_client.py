@@ -1,0 +1,176 @@
+"""Lists, answers and errors as different servers word them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from typing import Any, TypeVar
+
+import pytest
+
+from gateway.cli.evaluation.client import (
+    Answer,
+    ApiClient,
+    ConnectionLost,
+    NobodyThere,
+    RequestFailed,
+    Tokens,
+)
+from gateway.cli.evaluation.price import TokenPrice
+from tests.gateway.providers.upstream.scripted_server import ScriptedServer, always, response, serving
+
+T = TypeVar("T")
+
+
+async def with_client(
+    body: bytes, do: Callable[[ApiClient], Awaitable[T]], status: int = 200, **headers: str
+) -> T:
+    async with serving(always(response(body, status, **headers))) as server:
+        return await with_server(server, do)
+
+
+async def with_server(server: ScriptedServer, do: Callable[[ApiClient], Awaitable[T]]) -> T:
+    client = ApiClient(server.base_url, "k", 5.0)
+    try:
+        return await do(client)
+    finally:
+        await client.close()
+
+
+async def ask(client: ApiClient) -> Answer:
+    return await client.ask({"model": "m"})
+
+
+def completion(message: dict[str, Any], choice: dict[str, Any] | None = None, **more: object) -> bytes:
+    return json.dumps({"choices": [{"message": message, **(choice or {})}], **more}).encode()
+
+
+@pytest.mark.parametrize(
+    ("pricing", "price"),
+    [
+        ({"prompt": "0.0000025", "completion": "0.00001", "image": "0"}, ("0.0000025", "0.00001")),
+        ({"prompt": 1e-7, "completion": 0}, ("1E-7", "0")),
+        ({"prompt": "-1", "completion": "-1"}, None),
+        ({"prompt": "free", "completion": "0"}, None),
+        ({"prompt": "0.1"}, None),
+        (None, None),
+    ],
+)
+async def test_listed_prices(pricing: dict[str, Any] | None, price: tuple[str, str] | None) -> None:
+    body = json.dumps({"object": "list", "data": [{"id": "m", "created": 1, "pricing": pricing}]}).encode()
+    (model,) = await with_client(body, lambda client: client.models())
+    expected = TokenPrice(Decimal(price[0]), Decimal(price[1])) if price else None
+    assert (model.id, model.price) == ("m", expected)
+
+
+async def test_answer_with_counts() -> None:
+    usage = {
+        "prompt_tokens": 7,
+        "completion_tokens": 9,
+        "completion_tokens_details": {"reasoning_tokens": 4, "audio_tokens": None},
+    }
+    message = {"role": "assistant", "content": " 42\n", "reasoning_content": "6*7=42", "refusal": None}
+    body = completion(message, usage=usage, choice={"finish_reason": "stop"})
+    async with serving(always(response(body))) as server:
+        answer = await with_server(server, ask)
+        assert server.seen[0].head == "POST /v1/chat/completions HTTP/1.1"
+        assert server.seen[0].headers["authorization"] == "bearer k"
+        assert server.seen[0].headers["content-type"] == "application/json"
+    assert (answer.text, answer.is_cut, answer.tokens) == ("42", False, Tokens(7, 9, 4))
+    assert answer.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": None}, ""),
+        ({"content": "<think>\n6*7=42\n</think>\n\n42"}, "42"),
+        ({"content": "so: 42</think>42"}, "42"),
+        (
+            {"content": "", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": '{"x": 1}'}}]},
+            '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>',
+        ),
+        (
+            {"content": None, "tool_calls": [{"function": {"name": n, "arguments": ""}} for n in "fg"]},
+            '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n'
+            '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>',
+        ),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": "{x"}}]},
+            '<tool_call>\n{"name": "f", "arguments": "{x"}\n</tool_call>',
+        ),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
+            '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>',
+        ),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": None}}]},
+            '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>',
+        ),
+        *(
+            (
+                {"tool_calls": [{"function": {"name": "f", "arguments": odd}}]},
+                f'<tool_call>\n{{"name": "f", "arguments": "{odd}"}}\n</tool_call>',
+            )
+            for odd in ("[" * 5000, "1" * 5000)
+        ),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+async def test_text_for_the_graders(message: dict[str, Any], text: str) -> None:
+    answer = await with_client(completion(message, choice={"finish_reason": "length"}), ask)
+    assert (answer.text, answer.is_cut, answer.tokens) == (text, True, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (429, b'{"error": {"message": "slow down", "code": null}}', "429: slow down"),
+        (400, b'{"error": "no such field"}', "400: no such field"),
+        (502, b"<html>", "the server answered 502"),
+        (400, b'{"error": {"message": null}}', "the server answered 400"),
+        (400, b'{"object": "error", "message": "too long"}', "400: too long"),
+        (422, b'{"detail": "no such field"}', "422: no such field"),
+        (200, b'{"error": {"message": "quota"}}', "^the answer is an error: quota$"),
+        (200, b'{"x": ' + b"[" * 100_000, "no chat completion"),
+        (200, b"<html>", "no chat completion .*OpenAI-compatible"),
+        (200, b'{"choices": []}', "holds no choice"),
+        (200, b'{"choices": [{"text": "completion"}]}', "no chat completion"),
+    ],
+)
+async def test_failures(status: int, body: bytes, message: str) -> None:
+    with pytest.raises(RequestFailed, match=message) as caught:
+        await with_client(body, ask, status, retry_after="1.5")
+    assert caught.value.status == (status if status != 200 else 0)
+    assert caught.value.retry_after_s == (1.5 if status != 200 else None)
+
+
+async def test_an_error_with_status_200_may_say_its_status() -> None:
+    with pytest.raises(RequestFailed, match="^429: quota$") as caught:
+        await with_client(b'{"error": {"message": "quota", "code": 429}}', ask)
+    assert caught.value.status == 429
+
+
+@pytest.mark.parametrize(
+    "usage", [{}, None, {"prompt_tokens": None, "completion_tokens": 5}, {"prompt_tokens": 5}, "many"]
+)
+async def test_tokens_that_were_not_counted(usage: object) -> None:
+    answer = await with_client(completion({"content": "42"}, usage=usage), ask)
+    assert (answer.text, answer.tokens) == ("42", None)
+
+
+async def test_cut_connection() -> None:
+    cut = response(b'{"choices": []}')[:-3]
+    async with serving(always(cut, close=True)) as server:
+        with pytest.raises(ConnectionLost, match="closed the connection"):
+            await with_server(server, ask)
+
+
+async def test_nobody_there() -> None:
+    async with serving(always(b"")) as server:
+        pass
+    with pytest.raises(NobodyThere, match="nothing answers at http://127.0.0.1"):
+        await with_server(server, lambda client: client.models())
+    with pytest.raises(NobodyThere, match="no connection"):
+        await with_server(server, ask)

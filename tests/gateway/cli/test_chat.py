@@ -1,0 +1,157 @@
+"""The terminal client against a scripted gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+
+from gateway.cli.chat import ChatError, Terminal, error_message, progress_bar
+from tests.gateway.providers.upstream.scripted_server import (
+    END,
+    STREAM_HEAD,
+    ScriptedServer,
+    Seen,
+    chunk,
+    response,
+    serving,
+    write_all,
+)
+
+READY = response(b'{"status": "ready", "models": {}}', connection="close")
+LOADING = response(
+    b'{"models": {"a": {"ready": true}, "b": {"ready": false, "phase": "loading", "fraction": 0.5}}}',
+    503,
+    connection="close",
+)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def delta(text: str) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+def gateway(
+    *answers: list[bytes], loading: int = 0
+) -> Callable[[asyncio.StreamWriter, Seen], asyncio.Future[None]]:
+    left = [loading]
+    chats = iter(answers)
+
+    async def script(writer: asyncio.StreamWriter, seen: Seen) -> None:
+        if seen.head.startswith("GET /health/ready "):
+            writer.write(LOADING if left[0] else READY)
+            left[0] = max(0, left[0] - 1)
+        else:
+            await write_all(writer, next(chats))
+        writer.close()
+
+    return script  # type: ignore[return-value]
+
+
+def stream(*events: bytes) -> list[bytes]:
+    return [STREAM_HEAD, *map(chunk, events), END]
+
+
+def terminal(server: ScriptedServer, screen: Screen, key: str = "k") -> Terminal:
+    return Terminal(server.base_url, key, "auto", system="be kind", max_tokens=9, out=screen)
+
+
+async def test_answer_is_written_as_it_comes_and_remembered() -> None:
+    answers = [
+        stream(delta("Hé"), delta("llo"), b"data: [DONE]\n\n"),
+        stream(delta("Bye"), b"data: [DONE]\n\n"),
+    ]
+    async with serving(gateway(*answers)) as server:
+        screen = Screen()
+        talk = terminal(server, screen)
+        assert await asyncio.to_thread(talk.ask, "hi") == "Héllo"
+        assert await asyncio.to_thread(talk.ask, "and now?") == "Bye"
+    assert screen.getvalue() == "Héllo\nBye\n"
+    assert server.seen[0].headers["authorization"] == "bearer k"
+    assert json.loads(server.seen[1].body) == {
+        "model": "auto",
+        "stream": True,
+        "max_tokens": 9,
+        "messages": [
+            {"role": "system", "content": "be kind"},
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": "Héllo"},
+            {"role": "user", "content": "and now?"},
+        ],
+    }
+
+
+def thought(text: str, name: str = "reasoning_content") -> bytes:
+    choices = [{"delta": {"content": None, name: text}}]
+    return b"data: " + json.dumps({"choices": choices}).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_thoughts_are_dimmed_on_a_screen_and_left_out_elsewhere(name: str) -> None:
+    answer = stream(thought("7+", name), thought("5", name), delta("1"), delta("2"), DONE)
+    async with serving(gateway(answer, answer)) as server:
+        screen, file = Screen(), io.StringIO()
+        talk = terminal(server, screen)
+        assert await asyncio.to_thread(talk.ask, "7 + 5?") == "12"
+        to_file = Terminal(server.base_url, "k", "auto", effort="low", out=file)
+        assert await asyncio.to_thread(to_file.ask, "7 + 5?") == "12"
+    assert screen.getvalue() == "\x1b[2m7+5\x1b[22m\n12\n"
+    assert file.getvalue() == "12\n"
+    assert "reasoning_effort" not in json.loads(server.seen[0].body)
+    assert json.loads(server.seen[1].body)["reasoning_effort"] == "low"
+
+
+async def test_the_screen_is_bright_again_after_a_thought_that_breaks_off() -> None:
+    async with serving(gateway(stream(thought("so")), stream(thought("so"), DONE))) as server:
+        screen = Screen()
+        talk = terminal(server, screen)
+        with pytest.raises(ChatError):
+            await asyncio.to_thread(talk.ask, "hi")
+        assert await asyncio.to_thread(talk.ask, "hi") == ""
+    assert screen.getvalue() == "\x1b[2mso\x1b[22m" * 2 + "\n"
+
+
+async def test_progress_line_while_a_model_loads() -> None:
+    async with serving(gateway(stream(delta("x"), b"data: [DONE]\n\n"), loading=2)) as server:
+        screen = Screen()
+        assert await asyncio.to_thread(terminal(server, screen).run, "hi") == 0
+    assert screen.getvalue() == "\r\x1b[Kb loading [##########..........]  50%\r\x1b[Kx\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([response(b'{"error": {"message": "no such model"}}', 404)], "no such model"),
+        ([response(b"oops", 500)], "the gateway answered 500"),
+        (stream(delta("a"), b'data: {"error": {"message": "engine died"}}\n\n'), "engine died"),
+        (stream(delta("a")), "ended before it was complete"),
+        ([STREAM_HEAD + chunk(delta("a"))], "complete|broke"),
+    ],
+)
+async def test_failures_are_said(answer: list[bytes], message: str) -> None:
+    async with serving(gateway(answer)) as server:
+        with pytest.raises(ChatError, match=message):
+            await asyncio.to_thread(terminal(server, Screen()).ask, "hi")
+
+
+async def test_no_gateway(capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving(gateway()) as server:
+        pass
+    assert await asyncio.to_thread(terminal(server, Screen()).run, "hi") == 1
+    assert "start one with `penstock serve`" in capsys.readouterr().err
+
+
+def test_texts() -> None:
+    assert progress_bar("m", {"phase": "warming_up"}) == "m warming up ..."
+    assert progress_bar("m", {"phase": "loading", "fraction": 2}) == f"m loading [{'#' * 20}] 100%"
+    assert error_message(b'{"error": "x"}', 418) == "the gateway answered 418"

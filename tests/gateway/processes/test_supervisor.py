@@ -1,0 +1,169 @@
+"""`penstock serve` as a process, in front of a scripted upstream: banner, restarts, drain, no orphans."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.processes.supervisor import remove_stale_folders
+from tests.gateway.processes.test_managed_process import is_alive, until
+from tests.gateway.providers.upstream.scripted_server import (
+    END,
+    STREAM_HEAD,
+    ScriptedServer,
+    Seen,
+    chunk,
+    response,
+    serving,
+)
+
+ROOT = Path(__file__).parents[3]
+CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": null}]}\n\n'
+LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+WHOLE = b'{"choices": [{"index": 0, "message": {"content": "hi"}, "finish_reason": "stop"}]}'
+
+
+class Gateway:
+    """A running `penstock serve`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, banner: str) -> None:
+        self.process = process
+        self.banner = banner
+        self.port = int(re.search(r"127\.0\.0\.1:(\d+)/v1 after", banner)[1])  # type: ignore[index]
+
+    def children(self) -> list[int]:
+        return [
+            int(pid)
+            for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
+    async def ask(self, stream: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        body = json.dumps(
+            {"model": "up", "stream": stream, "messages": [{"role": "user", "content": "x"}]}
+        ).encode()
+        head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        return reader, writer
+
+    async def answer(self) -> bytes:
+        reader, writer = await self.ask(stream=False)
+        data = await reader.read()
+        writer.close()
+        return data
+
+
+@asynccontextmanager
+async def gateway(server: ScriptedServer, folder: Path, *flags: str) -> AsyncIterator[Gateway]:
+    (folder / "p.yaml").write_text(f"models: {{up: {{upstream: {{base_url: '{server.base_url}'}}}}}}\n")
+    arguments = ["-m", "gateway.cli", "serve", "--port", "0", "--policies", str(folder), *flags]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    banner = b""
+    try:
+        async with asyncio.timeout(60):
+            while b"curl" not in banner:
+                line = await process.stdout.readline()
+                assert line, (await process.stderr.read()).decode() if process.stderr else ""
+                banner += line
+        yield Gateway(process, banner.decode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def held_stream(writer: asyncio.StreamWriter, seen: Seen) -> None:
+    """A whole answer at once; a stream whose end waits for a word from the test (its reader's next byte)."""
+    if not json.loads(seen.body)["stream"]:
+        writer.write(response(WHOLE))
+        return
+    writer.write(STREAM_HEAD + chunk(CHUNK))
+    release: asyncio.Event = held_stream.release  # type: ignore[attr-defined]
+    await release.wait()
+    writer.write(chunk(LAST) + END)
+
+
+@pytest.fixture
+def release() -> asyncio.Event:
+    held_stream.release = asyncio.Event()  # type: ignore[attr-defined]
+    return held_stream.release  # type: ignore[attr-defined,no-any-return]
+
+
+async def test_banner_answers_and_a_killed_worker_comes_back(tmp_path: Path, release: asyncio.Event) -> None:
+    async with serving(held_stream) as server, gateway(server, tmp_path, "--workers", "2") as running:
+        assert "no API key configured: this machine only" in running.banner
+        assert '"model": "up"' in running.banner
+        assert WHOLE in await running.answer()
+        workers = running.children()
+        assert len(workers) == 2
+        os.kill(workers[0], signal.SIGKILL)
+        await until(lambda: not is_alive(workers[0]))
+        assert WHOLE in await running.answer()  # the other one serves on
+        await until(lambda: len(running.children()) == 2 and workers[0] not in running.children())
+        assert WHOLE in await running.answer()
+
+
+async def test_drain_lets_streams_finish(tmp_path: Path, release: asyncio.Event) -> None:
+    async with serving(held_stream) as server, gateway(server, tmp_path) as running:
+        reader, writer = await running.ask(stream=True)
+        await reader.readuntil(CHUNK)
+        running.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            while True:  # until nobody accepts any more
+                try:
+                    _, late = await asyncio.open_connection("127.0.0.1", running.port)
+                    late.close()
+                    await asyncio.sleep(0.02)
+                except ConnectionRefusedError:
+                    break
+        release.set()
+        assert LAST in await reader.read()
+        writer.close()
+        assert await asyncio.wait_for(running.process.wait(), 10) == 0
+
+
+async def test_drain_limit_and_second_signal(tmp_path: Path, release: asyncio.Event) -> None:
+    async with serving(held_stream) as server:
+        async with gateway(server, tmp_path, "--drain-timeout", "1") as running:
+            reader, writer = await running.ask(stream=True)
+            await reader.readuntil(CHUNK)
+            running.process.send_signal(signal.SIGTERM)
+            rest = await asyncio.wait_for(reader.read(), 10)
+            assert b"[DONE]" not in rest
+            writer.close()
+            assert await asyncio.wait_for(running.process.wait(), 10) == 0
+        async with gateway(server, tmp_path) as running:
+            reader, writer = await running.ask(stream=True)
+            await reader.readuntil(CHUNK)
+            running.process.send_signal(signal.SIGINT)
+            await asyncio.sleep(0.2)
+            running.process.send_signal(signal.SIGINT)
+            assert await asyncio.wait_for(running.process.wait(), 5) == 128 + signal.SIGINT
+            writer.close()
+
+
+async def test_kill_leaves_no_orphan_and_its_folder_is_removed_later(
+    tmp_path: Path, release: asyncio.Event
+) -> None:
+    async with serving(held_stream) as server, gateway(server, tmp_path) as running:
+        workers = running.children()
+        folders = list(Path(tempfile.gettempdir()).glob(f"penstock-run-{running.process.pid}-*"))
+        assert [oct(folder.stat().st_mode & 0o777) for folder in folders] == ["0o700"]
+        running.process.kill()
+        await running.process.wait()
+        await until(lambda: not any(map(is_alive, workers)))
+        remove_stale_folders()
+        assert not folders[0].exists()

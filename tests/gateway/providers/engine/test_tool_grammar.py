@@ -1,0 +1,194 @@
+"""The grammars of calls, judged by the library that the engine uses, over the embedded model's vocabulary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from llguidance import LLMatcher
+
+from backend.structured.automata import build, read
+from backend.structured.automaton_text import automaton_text
+from backend.structured.vocabulary import Vocabulary
+from backend.tokenizer import Tokenizer
+from backend.tokenizer.tool_use import ToolUse
+from backend.types import GrammarSpec
+from gateway.errors import InvalidRequest
+from gateway.providers.engine.tool_calling import Tools
+from gateway.providers.engine.tool_grammar import call_grammar, can_enforce
+from gateway.requests.tools import ToolChoice, read_tools
+from gateway.requests.types import ChatRequest
+from gateway.tool_calls.families import SYNTAXES
+
+PICO = Path(__file__).parents[4] / "backend" / "pico" / "weights" / "pico-small"
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/$defs/text"}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+    "$defs": {"text": {"type": "string"}},
+}
+CONTENT_SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+CONTENT = GrammarSpec(kind="json_schema", text=json.dumps(CONTENT_SCHEMA))
+GOOD, BAD = {"a": 1, "b": 'x"}'}, {"a": "x", "b": "y"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_checkpoint(PICO)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    return Vocabulary.from_tokenizer(tokenizer, tokenizer.vocab_size, tokenizer.eos_token_ids)
+
+
+def written(syntax: str, *calls: tuple[str, dict[str, Any]]) -> str:
+    key = "parameters" if syntax == "llama3_json" else "arguments"
+    objects = [json.dumps({"name": name, key: values}) for name, values in calls]
+    if syntax == "hermes":
+        return "\n".join(f"<tool_call>\n{each}\n</tool_call>" for each in objects)
+    return f"[TOOL_CALLS][{', '.join(objects)}]" if syntax == "mistral" else "; ".join(objects)
+
+
+def choice(**fields: Any) -> ToolChoice:  # noqa: ANN401
+    functions = [{"name": name, "parameters": SCHEMA} for name in ("add", "look-up")]
+    definitions = [{"type": "function", "function": function} for function in functions]
+    return ToolChoice(definitions, frozenset(["add"]), **fields)
+
+
+@pytest.mark.parametrize("has_thought", [False, True])
+@pytest.mark.parametrize("is_special", [False, True])
+@pytest.mark.parametrize("syntax", ["hermes", "llama3_json", "mistral"])
+def test_the_grammar_allows_what_was_asked_for(
+    tokenizer: Tokenizer, vocabulary: Vocabulary, syntax: str, is_special: bool, has_thought: bool
+) -> None:
+    def allowed(text: str, tools: ToolChoice, content: GrammarSpec | None = None) -> bool:
+        token_id = tokenizer.special_id if is_special else lambda _: None
+        grammar = call_grammar(SYNTAXES[syntax], tools, token_id, content)
+        spec = GrammarSpec(kind="lark", text=grammar, thought="inside" if has_thought else "none")
+        matcher = LLMatcher(vocabulary.automata, read(automaton_text(spec, vocabulary)))
+        assert not matcher.is_error(), matcher.get_error()
+        ids = tokenizer.encode("So.\n</think>\n\n") if has_thought else []
+        if is_special:
+            ids += tokenizer.encode(text)
+        else:  # tags as plain text: no token stands for one
+            ids += [i for char in text for i in tokenizer.encode(char)]
+        return (
+            matcher.validate_tokens(ids) == len(ids)
+            and matcher.consume_tokens(ids)
+            and matcher.is_accepting()
+        )
+
+    one, two = written(syntax, ("add", GOOD)), written(syntax, ("look-up", GOOD), ("add", GOOD))
+    wrong = [written(syntax, ("rm", GOOD)), written(syntax, ("add", BAD)), written(syntax, ("add", {}))]
+    required = choice(is_required=True)
+    assert [allowed(text, required) for text in (one, two, *wrong, "It is 5.")] == [True, True, *[False] * 4]
+    single = choice(is_required=True, max_calls=1)
+    assert [allowed(text, single) for text in (one, two)] == [True, False]
+    free = [allowed(text, choice()) for text in (one, two, "It is 5.")]
+    assert free == [True, True, True]
+    mixed = [allowed(text, choice(), CONTENT) for text in (one, '{"x": 5}', "It is 5.", *wrong)]
+    assert mixed == [True, True, *[False] * 4]
+    if syntax != "llama3_json":
+        assert allowed(f"I look it up. {one}", choice())
+
+
+@pytest.mark.parametrize(
+    "what_no_grammar_enforces",
+    [{"not": {"required": ["a"]}}, {"oneOf": [{"type": "object"}, {"type": "object", "required": ["a"]}]}],
+)
+def test_strict_functions_refuse_what_others_ignore(
+    vocabulary: Vocabulary, what_no_grammar_enforces: dict[str, Any]
+) -> None:
+    function = {"name": "add", "parameters": SCHEMA | what_no_grammar_enforces}
+    for strict in (frozenset(["add"]), frozenset[str]()):
+        tools = ToolChoice([{"type": "function", "function": function}], strict, is_required=True)
+        grammar = call_grammar(SYNTAXES["hermes"], tools, lambda _: None)
+        text = automaton_text(GrammarSpec(kind="lark", text=grammar), vocabulary)
+        assert LLMatcher(vocabulary.automata, read(text)).is_error() == bool(strict)
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_a_strict_answer_beside_tools_is_as_strict_as_without(vocabulary: Vocabulary, is_exact: bool) -> None:
+    schema = CONTENT_SCHEMA | {"properties": {"x": {"type": "array", "uniqueItems": True}}}
+    content = GrammarSpec(kind="json_schema", text=json.dumps(schema), is_exact=is_exact)
+    grammar = call_grammar(SYNTAXES["hermes"], choice(), lambda _: None, content)
+    text = automaton_text(GrammarSpec(kind="lark", text=grammar), vocabulary)
+    matcher = LLMatcher(vocabulary.automata, read(text))
+    assert matcher.is_error() == is_exact
+    assert ("uniqueItems" in matcher.get_error()) == is_exact
+
+
+UNIQUE = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+ODD = SCHEMA | {"properties": {"a": UNIQUE, "b": {"type": "string"}}}
+
+
+def offered(*schemas: dict[str, Any], **fields: Any) -> Tools:  # noqa: ANN401
+    functions = [{"name": f"f{i}", "parameters": schema, "strict": True} for i, schema in enumerate(schemas)]
+    body = {
+        "model": "m",
+        "messages": [{"role": "user"}],
+        "tools": [{"type": "function", "function": each} for each in functions],
+    }
+    found = read_tools(msgspec.convert(body | fields, ChatRequest))
+    assert found is not None
+    return Tools(found, SYNTAXES["hermes"])
+
+
+def refusal(tools: Tools, vocabulary: Vocabulary, spec: GrammarSpec) -> InvalidRequest:
+    """What is said of a grammar that the library refuses with these words."""
+    with pytest.raises(ValueError, match="uniqueItems") as refused:
+        build(read(automaton_text(spec, vocabulary)), vocabulary)
+    words = f"the grammar is refused: {refused.value}; simplify or mend it"
+    return tools.explained(InvalidRequest(words, param=spec.param), spec)
+
+
+@pytest.mark.parametrize("thought", ["none", "inside"])
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_the_function_at_fault_is_named(
+    vocabulary: Vocabulary, number: int, thought: Literal["none", "inside"]
+) -> None:
+    schemas = [ODD if i == number else SCHEMA for i in range(9)]
+    named = {"type": "function", "function": {"name": f"f{number}"}}
+    for fields in ({}, {"tool_choice": "required"}, {"tool_choice": named}):
+        tools = offered(*schemas, **fields)
+        spec = tools.grammar(None, lambda _: None)
+        assert spec is not None
+        error = refusal(tools, vocabulary, msgspec.structs.replace(spec, thought=thought))
+        assert error.message == (
+            f"Invalid schema for function 'f{number}': "
+            'Unimplemented keys: ["uniqueItems"]; simplify or mend it.'
+        )
+        assert error.param == f"tools[{number}].function.parameters"
+
+
+def test_an_answer_at_fault_beside_tools_is_named_without_them(vocabulary: Vocabulary) -> None:
+    asked = GrammarSpec(kind="json_schema", text=json.dumps(ODD), is_exact=True)
+    tools = offered(SCHEMA)
+    spec = tools.grammar(asked, lambda _: None)
+    assert spec is not None
+    error = refusal(tools, vocabulary, spec)
+    assert error.message == (
+        'the grammar is refused: Unimplemented keys: ["uniqueItems"]; simplify or mend it'
+    )
+    assert error.param == "response_format"
+
+
+def test_other_words_stay_as_they_are() -> None:
+    tools = offered(SCHEMA)
+    spec = GrammarSpec(kind="lark", text="start: calls")
+    other = InvalidRequest("the grammar of this request became too complex: too many states", param="tools")
+    assert tools.explained(other, spec) is other
+    beyond = InvalidRequest("the grammar is refused: at 9(1): no; simplify or mend it", param="tools")
+    found = tools.explained(beyond, spec)
+    assert (found.message, found.param) == ("the grammar is refused: no; simplify or mend it", "tools")
+
+
+def test_there_is_no_grammar_for_what_models_write_in_other_ways() -> None:
+    listed, named = ToolUse(example='[TOOL_CALLS] [{"name"'), ToolUse(example="[TOOL_CALLS]name[ARGS]{}")
+    assert can_enforce(SYNTAXES["mistral"], listed) and not can_enforce(SYNTAXES["mistral"], named)
+    assert can_enforce(SYNTAXES["hermes"], named) and not can_enforce(SYNTAXES["pythonic"], listed)

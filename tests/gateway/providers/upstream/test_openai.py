@@ -1,0 +1,412 @@
+"""The upstream provider against a scripted server: what it sends, passes on, refuses, and never leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import ApiError
+from gateway.pipeline.exchange import Exchange
+from gateway.providers.base import Relayed
+from gateway.providers.upstream.openai import OpenAIProvider
+from policies.document import UpstreamModel
+from tests.gateway.providers.upstream.scripted_server import (
+    END,
+    STREAM_HEAD,
+    ScriptedServer,
+    Seen,
+    always,
+    chunk,
+    response,
+    serving,
+)
+
+Script = Callable[[asyncio.StreamWriter, Seen], Awaitable[None]]
+
+KEY = "sk-canary-upstream"
+CALLERS_KEY = "sk-canary-caller"
+ANSWER = {
+    "id": "chatcmpl-9",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+    "usage": {
+        "prompt_tokens": 3,
+        "completion_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 2},
+        "completion_tokens_details": {"reasoning_tokens": 4},
+    },
+}
+
+
+class Trace:
+    """Stands where the request's telemetry stands; the provider only asks it for trace headers."""
+
+    def propagation(self) -> dict[str, str]:
+        return {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "baggage": "secret=canary"}
+
+
+def exchange(**body: object) -> Exchange:
+    made = Exchange.__new__(Exchange)
+    made.request_id = "req_1"
+    made.telemetry = cast(Any, Trace())
+    made.authorization = f"Bearer {CALLERS_KEY}"
+    made.body = {"model": "here", "messages": [{"role": "user", "content": "é"}], **body}
+    made.finish_reasons = []
+    made.response_id = ""
+    return made
+
+
+def provider(server: ScriptedServer, **limits: float) -> OpenAIProvider:
+    upstream = UpstreamModel(base_url=server.base_url, model="there", api_key_env="X", **limits)
+    return OpenAIProvider("here", upstream, KEY)
+
+
+def piece(text: str, finish: str | None = None, **more: object) -> bytes:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    return json.dumps({"id": "c1", "choices": [choice], **more}).encode()
+
+
+def event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"
+
+
+DONE = event(b"[DONE]")
+GOOD = event(piece("a")) + event(piece("", "stop")) + DONE
+
+
+def streaming(*pieces: bytes, end: bytes = END) -> Script:
+    return always(STREAM_HEAD, *map(chunk, pieces), end, close=not end)
+
+
+async def collect(answer: Relayed) -> bytes:
+    assert not isinstance(answer.body, bytes)
+    return b"".join([data async for data in cast(AsyncIterator[bytes], answer.body)])
+
+
+async def failure(server: ScriptedServer, asked: Exchange | None = None, **limits: float) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await provider(server, **limits).chat(asked or exchange())
+    return caught.value
+
+
+@pytest.fixture(autouse=True)
+def no_secret_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.DEBUG)
+    yield
+    assert "canary" not in caplog.text
+
+
+# What goes out
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("chat", "/v1/chat/completions"), ("complete", "/v1/completions"), ("embed", "/v1/embeddings")],
+)
+async def test_only_the_model_is_replaced_and_only_known_headers_go(method: str, path: str) -> None:
+    async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
+        asked = exchange(temperature=0.5, unknown_field={"x": [1, None]})
+        await getattr(provider(server), method)(asked)
+        seen = server.seen[0]
+        assert seen.head == f"POST {path} HTTP/1.1"
+        assert json.loads(seen.body) == {**asked.body, "model": "there"}
+        assert asked.body["model"] == "here"
+        assert seen.headers == {
+            "host": f"127.0.0.1:{server.port}",
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            "user-agent": "penstock",
+            "authorization": f"bearer {KEY}",
+            "accept": "application/json",
+            "x-request-id": "req_1",
+            "traceparent": Trace().propagation()["traceparent"],
+            "content-length": str(len(seen.body)),
+        }
+
+
+async def test_without_key_no_authorization() -> None:
+    async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
+        await OpenAIProvider("here", UpstreamModel(base_url=server.base_url)).chat(exchange())
+        assert "authorization" not in server.seen[0].headers
+        assert json.loads(server.seen[0].body)["model"] == "here"
+
+
+# What comes back
+
+
+async def test_whole_answer_is_passed_on_byte_by_byte() -> None:
+    body = json.dumps(ANSWER, indent=3).encode()
+    async with serving(always(response(body))) as server:
+        asked = exchange()
+        answer = await provider(server).chat(asked)
+    assert answer.body == body
+    usage = answer.usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (3, 5)
+    assert (usage.cached_tokens, usage.reasoning_tokens) == (2, 4)
+    assert (asked.finish_reasons, asked.response_id) == (["stop"], "chatcmpl-9")
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_details"])
+async def test_reasoning_passes_both_ways(name: str) -> None:
+    thought = {name: [{"text": "7+5"}] if name == "reasoning_details" else "7+5"}
+    usage = {"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 6}}
+    choice = {"index": 0, "finish_reason": None, "delta": {"content": None, **thought}}
+    first = event(json.dumps({"id": "c1", "choices": [choice]}).encode())
+    last = event(piece("12", "stop", usage=usage))
+    messages = [{"role": "assistant", "content": "12", **thought}]
+    asked = {"messages": messages, "reasoning_effort": "max", "reasoning": {"exclude": False}}
+    whole = json.dumps(
+        {"choices": [{"message": messages[0], "finish_reason": "stop"}], "usage": usage}
+    ).encode()
+    async with serving(streaming(first + last + DONE)) as server:
+        answer = await provider(server).chat(exchange(stream=True, **asked))
+        assert await collect(answer) == first + last + DONE
+        assert answer.usage.reasoning_tokens == 6
+        assert json.loads(server.seen[0].body) == {"model": "there", "stream": True, **asked}
+    async with serving(always(response(whole))) as server:
+        answer = await provider(server).chat(exchange(**asked))
+        assert (answer.body, answer.usage.reasoning_tokens) == (whole, 6)
+
+
+async def test_stream_is_passed_on_and_its_connection_used_again() -> None:
+    usage = event(piece("", usage={"prompt_tokens": 7, "completion_tokens": 2}).replace(b'"stop"', b"null"))
+    async with serving(streaming(event(piece("a")), event(piece("", "length")), usage, DONE)) as server:
+        upstream = provider(server)
+        for _ in range(2):
+            asked = exchange(stream=True)
+            answer = await upstream.chat(asked)
+            assert await collect(answer) == event(piece("a")) + event(piece("", "length")) + usage + DONE
+            assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (7, 2)
+            assert asked.finish_reasons == ["length"]
+        assert server.connections == 1
+        assert server.seen[0].headers["accept"] == "text/event-stream"
+        await upstream.close()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        GOOD,
+        GOOD.replace(b"\n", b"\r\n"),
+        GOOD.replace(b"\n", b"\r"),
+        GOOD.replace(b"data: ", b"data:"),
+        b": OPENROUTER PROCESSING\n\n" + GOOD,
+        b"\xef\xbb\xbf" + GOOD.replace(b"data: ", b"event: message\nid: 4\ndata: "),
+        GOOD.rstrip(b"\n"),
+        GOOD.removesuffix(
+            DONE
+        ),  # some servers never send [DONE]; every choice has ended, so nothing is missing
+        GOOD + b": after the end\n\n",
+    ],
+    ids=["lf", "crlf", "cr", "no space", "comment", "fields", "no last blank line", "no DONE", "surplus"],
+)
+async def test_dialects_become_one(raw: bytes) -> None:
+    async with serving(streaming(raw)) as server:
+        assert await collect(await provider(server).chat(exchange(stream=True))) == GOOD
+
+
+async def test_every_split_gives_the_same_answer() -> None:
+    raw = (b": hi\r\n\r\n" + GOOD.replace(b"\n", b"\r\n"))[:-2]
+    for cut in range(1, len(raw), 7):
+        async with serving(streaming(raw[:cut], raw[cut:])) as server:
+            assert await collect(await provider(server).chat(exchange(stream=True))) == GOOD
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200), st.booleans())
+def test_garbage_is_an_error_and_nothing_else(garbage: bytes, as_stream: bool) -> None:
+    async def ask() -> None:
+        good_start = event(piece("a")) if as_stream else b""
+        async with serving(streaming(good_start + garbage, end=b"")) as server:
+            answer = await provider(server).chat(exchange(stream=as_stream))
+            await collect(answer)
+
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(ask())
+    assert caught.value.status in {502, 504}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "end", "code"),
+    [
+        ([event(piece("a"))], END, "upstream_invalid_response"),
+        ([event(piece("a"))], b"", "upstream_connection_broken"),
+        ([event(piece("a")), b'data: {"choices": [{"de'], END, "upstream_invalid_response"),
+        ([event(piece("a")), event(b"<html>")], END, "upstream_invalid_response"),
+        ([event(piece("a")), event(b'{"choices": {}}')], END, "upstream_invalid_response"),
+        ([event(piece("a")), event(b'{"foo": 1}')], END, "upstream_invalid_response"),
+        ([event(piece("a")), event(b'{"error": 17}')], END, "upstream_invalid_response"),
+        ([event(piece("a")), event(b'{"error": {"message": "no", "code": "boom"}}')], END, "boom"),
+    ],
+)
+async def test_stream_that_fails_in_the_middle_is_never_a_success(
+    pieces: list[bytes], end: bytes, code: str
+) -> None:
+    async with serving(streaming(*pieces, end=end)) as server:
+        answer = await provider(server).chat(exchange(stream=True))
+        received = b""
+        with pytest.raises(ApiError) as caught:
+            async for data in cast(AsyncIterator[bytes], answer.body):
+                received += data
+    assert (caught.value.status, caught.value.code) == (502, code)
+    assert DONE not in received
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        always(response(b'{"error": {"message": "sorry"}}')),
+        always(response(json.dumps(ANSWER).encode())),
+        always(response(b"<html>", kind="text/html")),
+        streaming(),
+        streaming(event(b'{"error": {"message": "sorry"}}')),
+    ],
+    ids=["error under 200", "whole answer", "html", "empty stream", "error first"],
+)
+async def test_stream_that_fails_before_its_first_byte_is_a_plain_error(script: Script) -> None:
+    async with serving(script) as server:
+        error = await failure(server, exchange(stream=True))
+    assert error.status == 502
+
+
+async def test_choices_must_all_end() -> None:
+    two = json.dumps({"choices": [{"index": i, "delta": {}, "finish_reason": None} for i in (0, 1)]}).encode()
+    async with serving(streaming(event(two), event(piece("", "stop")))) as server:
+        answer = await provider(server).chat(exchange(stream=True))
+        with pytest.raises(ApiError, match="before the answer was complete"):
+            await collect(answer)
+
+
+# Errors
+
+EXPLAINED = {"message": f"bad {KEY}", "type": "t", "param": "p", "code": "c"}
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 413, 422, 429, 500, 503])
+async def test_explained_errors_keep_status_and_body(status: int) -> None:
+    body = json.dumps({"error": EXPLAINED}).encode()
+    async with serving(always(response(body, status, retry_after="7"))) as server:
+        error = await failure(server)
+    assert (error.status, error.message) == (status, "bad ***")
+    assert (error.type, error.param, error.code) == ("t", "p", "c")
+    assert error.headers == {"retry-after": "7"}
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_refused_key_is_our_problem_and_is_not_shown(status: int) -> None:
+    body = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}"}}).encode()
+    async with serving(always(response(body, status))) as server:
+        error = await failure(server)
+    assert (error.status, error.code) == (502, "upstream_authentication_error")
+    assert "canary" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (429, b"slow down", 429),
+        (404, b"<html>", 502),
+        (500, b"", 502),
+        (503, b"busy", 503),
+        (504, b"", 504),
+        (408, b"", 504),
+        (301, b"", 502),
+        (204, b"", 502),
+        (418, b'{"error": {"message": "teapot"}}', 502),
+    ],
+)
+async def test_unexplained_errors(status: int, body: bytes, expected: int) -> None:
+    headers = {} if status == 204 else {"retry_after": "3"}
+    async with serving(always(response(body, status, **headers))) as server:
+        error = await failure(server)
+    assert error.status == expected
+    if status in {429, 503}:
+        assert error.headers == {"retry-after": "3"}
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"{}", b'{"object": "list"}', b'"text"', b"\xff"])
+async def test_whole_answer_that_is_none(body: bytes) -> None:
+    async with serving(always(response(body))) as server:
+        error = await failure(server)
+    assert (error.status, error.code) == (502, "upstream_invalid_response")
+
+
+async def test_nobody_listens() -> None:
+    async with serving(always()) as server:
+        pass
+    error = await failure(server)
+    assert (error.status, error.code) == (502, "upstream_unreachable")
+
+
+async def test_connect_limit() -> None:
+    upstream = UpstreamModel(base_url="http://127.0.0.1:1/v1", connect_timeout_s=1e-9)
+    with pytest.raises(ApiError) as caught:
+        await OpenAIProvider("here", upstream).chat(exchange())
+    assert (caught.value.status, caught.value.code) == (504, "upstream_connect_timeout")
+
+
+async def _hang(writer: asyncio.StreamWriter, seen: Seen) -> None:
+    await seen.reader.read()
+    writer.close()
+
+
+async def _hang_after(data: bytes, writer: asyncio.StreamWriter, seen: Seen) -> None:
+    writer.write(data)
+    await _hang(writer, seen)
+
+
+async def test_first_token_limit_before_headers_and_before_the_first_event() -> None:
+    for data in (b"", STREAM_HEAD, STREAM_HEAD + chunk(b": still working\n\n")):
+        async with serving(lambda writer, seen, data=data: _hang_after(data, writer, seen)) as server:
+            error = await failure(server, exchange(stream=True), first_token_timeout_s=0.1)
+            assert (error.status, error.code) == (504, "upstream_first_token_timeout")
+            await asyncio.wait_for(server.closed.get(), 5)
+
+
+async def test_total_limit_of_a_whole_answer() -> None:
+    async with serving(_hang) as server:
+        error = await failure(server, total_timeout_s=0.1, first_token_timeout_s=0.01)
+    assert (error.status, error.code) == (504, "upstream_total_timeout")
+
+
+async def test_idle_limit() -> None:
+    async with serving(
+        lambda writer, seen: _hang_after(STREAM_HEAD + chunk(event(piece("a"))), writer, seen)
+    ) as server:
+        answer = await provider(server, idle_timeout_s=0.1).chat(exchange(stream=True))
+        with pytest.raises(ApiError) as caught:
+            await collect(answer)
+        assert (caught.value.status, caught.value.code) == (504, "upstream_idle_timeout")
+        await asyncio.wait_for(server.closed.get(), 5)
+
+
+# Cancellation
+
+
+async def test_leaving_closes_the_upstream_connection() -> None:
+    async with serving(
+        lambda writer, seen: _hang_after(STREAM_HEAD + chunk(event(piece("a"))), writer, seen)
+    ) as server:
+        answer = await provider(server).chat(exchange(stream=True))
+        body = cast(Any, answer.body)
+        assert await anext(body) == event(piece("a"))
+        await body.aclose()
+        await body.aclose()
+        await asyncio.wait_for(server.closed.get(), 5)
+
+
+async def test_cancelling_while_waiting_closes_the_upstream_connection() -> None:
+    async with serving(_hang) as server:
+        task = asyncio.create_task(provider(server).chat(exchange(stream=True)))
+        while not server.seen:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(server.closed.get(), 5)

@@ -1,0 +1,91 @@
+"""The tables against OpenAI's published request types: complete, and each row true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from openai.types import completion_create_params, embedding_create_params
+from openai.types.chat import ChatCompletionStreamOptionsParam
+from openai.types.chat import completion_create_params as chat_create_params
+
+from gateway.errors import InvalidRequest
+from gateway.requests.field_support import CHAT, COMPLETIONS, EMBEDDINGS, Rule, check_supported
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest, StreamOptions
+
+TABLES = {
+    "chat": (
+        CHAT,
+        ChatRequest,
+        {
+            *chat_create_params.CompletionCreateParamsBase.__annotations__,
+            *chat_create_params.CompletionCreateParamsStreaming.__annotations__,
+        },
+    ),
+    "completions": (
+        COMPLETIONS,
+        CompletionRequest,
+        {
+            *completion_create_params.CompletionCreateParamsBase.__annotations__,
+            *completion_create_params.CompletionCreateParamsStreaming.__annotations__,
+        },
+    ),
+    "embeddings": (
+        EMBEDDINGS,
+        EmbeddingRequest,
+        {*embedding_create_params.EmbeddingCreateParams.__annotations__},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_hold_every_documented_field_and_our_extensions(name: str) -> None:
+    table, kind, documented = TABLES[name]
+    assert documented - set(table) == set()
+    extensions = {field for field, rule in table.items() if rule.note.startswith("extension")}
+    assert set(table) - documented == extensions
+    assert set(table) == set(kind.__struct_fields__)
+
+
+def test_every_documented_stream_option_is_known() -> None:
+    documented = set(ChatCompletionStreamOptionsParam.__annotations__)
+    assert documented == set(StreamOptions.__struct_fields__)
+
+
+REFUSED = [
+    (name, field, rule)
+    for name, (table, _, _) in TABLES.items()
+    for field, rule in table.items()
+    if rule.verdict == "refused"
+]
+
+
+@pytest.mark.parametrize(("name", "field", "rule"), REFUSED)
+def test_refused_fields_are_refused_by_name(name: str, field: str, rule: Rule) -> None:
+    table: Mapping[str, Rule] = TABLES[name][0]
+    for harmless in (None, *rule.harmless):
+        check_supported({"model": "m", field: harmless}, table, "m")
+    for value in (True, "x", 7, ["x"], {"x": 1}):
+        with pytest.raises(InvalidRequest, match=f"'{field}' is not supported") as refused:
+            check_supported({"model": "m", field: value}, table, "m")
+        assert (refused.value.param, refused.value.code) == (field, "unsupported_parameter")
+
+
+def test_unknown_fields_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InvalidRequest, match="Did you mean 'temperature'") as refused:
+        check_supported({"temprature": 1}, CHAT, "m")
+    assert (refused.value.param, refused.value.code) == ("temprature", "unknown_parameter")
+
+
+def test_long_names_are_neither_compared_nor_quoted() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        check_supported({"x" * 1_000_000: 1}, CHAT, "m")
+    assert len(refused.value.message) + len(refused.value.param or "") < 300
+
+
+def test_long_values_are_not_quoted() -> None:
+    body: dict[str, Any] = {"suffix": "secret " * 20}
+    with pytest.raises(InvalidRequest) as refused:
+        check_supported(body, COMPLETIONS, "m")
+    assert "secret" not in refused.value.message

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.requests.parse import decode_body, typed
+from gateway.requests.prompts import parse_prompts
+from gateway.requests.types import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+
+GOOD: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"null", b"[]", b'"x"', b"1", b"tru", b"{", b'{"a":1}x', b'{"a":NaN}', b'{"a":Infinity}',
+        b'{"a":1e999}', b'{"a":"\\ud800"}', b'{"a":"\xed\xa0\x80"}', b"\xff\xfe", b"\xef\xbb\xbf{}",
+        b"[" * 100_000, b'{"a":' * 100_000, b'{"a":' + b"1" * 5000 + b"}",
+    ],
+)  # fmt: skip
+def test_what_is_not_one_json_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        decode_body(raw)
+    assert refused.value.code == "invalid_json"
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60))
+def test_bytes_either_decode_or_are_refused(raw: bytes) -> None:
+    try:
+        assert isinstance(decode_body(raw), dict)
+    except InvalidRequest as refused:
+        assert refused.status == 400
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "code"),
+    [
+        ({"temperature": 3}, "temperature", "invalid_value"),
+        ({"temperature": "hot"}, "temperature", "invalid_type"),
+        ({"repetition_penalty": 1e-30}, "repetition_penalty", "invalid_value"),
+        ({"repetition_penalty": 1001}, "repetition_penalty", "invalid_value"),
+        ({"n": True}, "n", "invalid_type"),
+        ({"n": 1.5}, "n", "invalid_type"),
+        ({"n": 129}, "n", "invalid_value"),
+        ({"seed": 2**63}, "seed", "invalid_value"),
+        ({"stop": ["a", ""]}, "stop[1]", "invalid_value"),
+        ({"stop": list("abcde")}, "stop", "invalid_value"),
+        ({"messages": []}, "messages", "invalid_value"),
+        ({"messages": [1]}, "messages[0]", "invalid_type"),
+        ({"logit_bias": {"5": 101}}, "logit_bias", "invalid_value"),
+        ({"metadata": {"k" * 65: "v"}}, "metadata", "invalid_value"),
+        ({"metadata": {"k": 1}}, "metadata", "invalid_type"),
+        ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+        ({"stream_options": {"include_usag": True}}, "stream_options.include_usag", "unknown_parameter"),
+        ({"model": ""}, "model", "invalid_value"),
+    ],
+)
+def test_the_field_at_fault_is_named(change: dict[str, Any], param: str, code: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        typed(GOOD | change, ChatRequest)
+    assert (refused.value.param, refused.value.code) == (param, code)
+
+
+@pytest.mark.parametrize("value", [0.001, 1000])
+def test_a_repetition_penalty_may_be_what_the_engine_takes(value: float) -> None:
+    assert typed(GOOD | {"repetition_penalty": value}, ChatRequest).repetition_penalty == value
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(InvalidRequest, match="messages") as refused:
+        typed({"model": "m"}, ChatRequest)
+    assert (refused.value.param, refused.value.code) == ("messages", "missing_required_parameter")
+
+
+def test_the_nearest_field_is_offered() -> None:
+    with pytest.raises(InvalidRequest, match="Did you mean 'tokens'") as refused:
+        typed({"tokens": [1], "token": [1]}, DetokenizeRequest)
+    assert refused.value.param == "token"
+
+
+def test_texts_are_never_quoted() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        typed({"model": "m", "messages": "my secret"}, ChatRequest)
+    assert "secret" not in refused.value.message
+    with pytest.raises(InvalidRequest) as refused:
+        typed({"prompt": ["my secret"]}, TokenizeRequest)
+    assert "secret" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [("a", ["a"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
+)
+def test_prompts_come_in_four_shapes(prompt: Any, prompts: list[Any]) -> None:  # noqa: ANN401
+    request = typed({"model": "m", "prompt": prompt}, CompletionRequest)
+    assert parse_prompts(request.prompt, "prompt") == prompts
+
+
+@pytest.mark.parametrize("prompt", [None, 1, {}, [], [1.5], [None], [-1], [[]], ["a", [None]]])
+def test_other_prompts_are_refused(prompt: object) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        typed({"model": "m", "prompt": prompt}, CompletionRequest)
+    assert (refused.value.param or "").startswith("prompt")
+
+
+@pytest.mark.parametrize("prompt", [["a", 1], [1, [1]], ["a", [1]]])
+def test_mixed_prompts_are_refused(prompt: Any) -> None:  # noqa: ANN401
+    with pytest.raises(InvalidRequest, match="either"):
+        parse_prompts(prompt, "prompt")
