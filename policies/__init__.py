@@ -1,1 +1,1 @@
-"""The policy documents: which models exist, which routes choose among them."""
+"""Policy documents: the models that are served and the routes to them."""

@@ -1,6 +1,6 @@
-"""Nodes → plain values that fit a record type, collecting every problem with its line on the way.
+"""YAML nodes → plain values that match a record type; collects every problem with its line.
 
-Driven by `msgspec.inspect`, so the records in `document.py` are the only place that says what is allowed.
+Driven by `msgspec.inspect`: the records in `document.py` are the only definition of what is allowed.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,13 +20,14 @@ from policies.nodes import place_of
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _UNSHOWN = {"api_key_env", "base_url"}
-"""Fields into which people paste keys and passwords: their value is never repeated in a message."""
+"""Fields into which people paste keys and passwords: messages never repeat their values."""
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
+"""The keys from the document's root to a value, e.g. `("models", "small", "engine")`."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` for the known name closest to this one, or the list of known ones."""
+    """Return `; did you mean 'x'?` with the closest known name, else the list of known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
@@ -34,23 +36,28 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class Converter:
-    """Converts the documents of one file. `places` says where each key was written, by its path."""
+    """Converts the documents of one file. `places` maps each key's path to its location."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: Path) -> None:
         self.file = file
         self.problems: list[Problem] = []
-        self.places: dict[Path, Place] = {}
+        self.places: dict[KeyPath, Place] = {}
 
     def report(self, node: yaml.Node, message: str) -> None:
         """Add a problem at the node's line."""
-        self.problems.append(Problem(place_of(node, self.file), message))
+        self.problems.append(Problem(self._place(node), message))
 
-    def convert(self, node: yaml.Node, kind: inspect.Type, path: Path) -> Any:  # noqa: ANN401 - any YAML value
-        """Return the node's value as `kind`, or None after reporting why it is not one."""
+    def _place(self, node: yaml.Node) -> Place:
+        return place_of(node, str(self.file))
+
+    def convert(self, node: yaml.Node, kind: inspect.Type, path: KeyPath) -> Any:  # noqa: ANN401 - any YAML value
+        """Return the node's value as `kind`; report a problem and return None if it does not match."""
         if isinstance(kind, inspect.Metadata):
-            return self.convert(node, kind.type, path)
+            value = self.convert(node, kind.type, path)
+            is_path = value is not None and (kind.extra or {}).get("path")
+            return self._resolved(value) if is_path else value
         if isinstance(kind, inspect.UnionType):
-            if _scalar(node) is None:  # written null: the field's default
+            if _scalar(node) is None:  # an explicit null selects the field's default
                 return None
             return self.convert(
                 node, next(t for t in kind.types if not isinstance(t, inspect.NoneType)), path
@@ -58,12 +65,18 @@ class Converter:
         if isinstance(kind, inspect.StructType):
             return self._struct(node, kind, path)
         if isinstance(kind, inspect.DictType):
-            return self._names(node, kind, path)
+            return self._dict(node, kind, path)
         if isinstance(kind, inspect.ListType):
             return self._list(node, kind, path)
         return self._leaf(node, kind, path)
 
-    def _struct(self, node: yaml.Node, kind: inspect.StructType, path: Path) -> dict[str, Any] | None:
+    def _resolved(self, path: str) -> str:
+        """Resolve a relative path against the folder of the policy file; `builtin:` names stay."""
+        if path.startswith("builtin:"):
+            return path
+        return str((self.file.parent / Path(path).expanduser()).resolve())
+
+    def _struct(self, node: yaml.Node, kind: inspect.StructType, path: KeyPath) -> dict[str, Any] | None:
         fields = {field.name: field for field in kind.fields}
         values: dict[str, Any] = {}
         seen: set[str] = set()
@@ -81,17 +94,16 @@ class Converter:
                 self.report(node, f"{'.'.join(path)} needs the key {name!r}")
         return values if isinstance(node, yaml.MappingNode) else None
 
-    def _names(self, node: yaml.Node, kind: inspect.DictType, path: Path) -> dict[str, Any]:
+    def _dict(self, node: yaml.Node, kind: inspect.DictType, path: KeyPath) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for key, value in self._pairs(node, path):
             wrong = _wrong_string(key.value, kind.key_type)
             if wrong:
                 self.report(key, f"{'.'.join(path)} has the name {key.value!r}, expected {wrong}")
-            converted = self.convert(value, kind.value_type, (*path, key.value))
-            values[key.value] = converted
+            values[key.value] = self.convert(value, kind.value_type, (*path, key.value))
         return values
 
-    def _list(self, node: yaml.Node, kind: inspect.ListType, path: Path) -> list[Any] | None:
+    def _list(self, node: yaml.Node, kind: inspect.ListType, path: KeyPath) -> list[Any] | None:
         if not isinstance(node, yaml.SequenceNode):
             self.report(node, f"{'.'.join(path)} must be a list, not {_describe(node)}")
             return None
@@ -99,14 +111,14 @@ class Converter:
             self.convert(item, kind.item_type, (*path, str(number))) for number, item in enumerate(node.value)
         ]
 
-    def _pairs(self, node: yaml.Node, path: Path) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
-        """Yield a mapping's keys and values with `<<` resolved; reports duplicates and non-mappings."""
+    def _pairs(self, node: yaml.Node, path: KeyPath) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+        """Yield a mapping's keys and values, `<<` merged in; report duplicate keys and non-mappings."""
         if not isinstance(node, yaml.MappingNode):
             if _scalar(node) is not None or not path:
                 what = ".".join(path) or "a policy document"
                 self.report(node, f"{what} must be a mapping of keys to values, not {_describe(node)}")
             elif len(path) > 1:
-                self.report(node, f"{'.'.join(path)} is empty: give it its keys, or remove it")
+                self.report(node, f"{'.'.join(path)} is empty; add its keys or remove it")
             return
         seen: dict[str, Place] = {}
         merged: list[tuple[yaml.ScalarNode, yaml.Node]] = []
@@ -118,11 +130,11 @@ class Converter:
             elif key.value in seen:
                 self.report(key, f"key {key.value!r} is already set at {seen[key.value]}; remove one")
             else:
-                seen[key.value] = self.places[(*path, key.value)] = place_of(key, self.file)
+                seen[key.value] = self.places[(*path, key.value)] = self._place(key)
                 yield key, value
         for key, value in merged:
             if key.value not in seen:
-                seen[key.value] = self.places[(*path, key.value)] = place_of(key, self.file)
+                seen[key.value] = self.places[(*path, key.value)] = self._place(key)
                 yield key, value
 
     def _merged(self, node: yaml.Node) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
@@ -139,7 +151,7 @@ class Converter:
                     pairs.append((key, value))
         return pairs
 
-    def _leaf(self, node: yaml.Node, kind: inspect.Type, path: Path) -> Any:  # noqa: ANN401 - any YAML scalar
+    def _leaf(self, node: yaml.Node, kind: inspect.Type, path: KeyPath) -> Any:  # noqa: ANN401 - any YAML scalar
         wanted = _wrong_value(_scalar(node), kind)
         if not wanted:
             return _scalar(node)
@@ -154,12 +166,12 @@ class Converter:
 
 
 def _scalar(node: yaml.Node) -> Any:  # noqa: ANN401 - any YAML scalar
-    """Return the value of a plain scalar; the node itself when it is something else."""
+    """Return the value of a plain scalar, or the node itself if it is anything else."""
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _PLAIN_TAGS:
         return node
     try:
         return yaml.constructor.SafeConstructor().construct_object(node)
-    except ValueError:  # tagged !!int by hand, but no number
+    except ValueError:  # an explicit !!int that is not a number
         return node
 
 
@@ -175,7 +187,7 @@ def _describe(node: yaml.Node) -> str:
 
 
 def _wrong_value(value: object, kind: inspect.Type) -> str:
-    """Return what was expected when the value is not of this kind, "" when it is."""
+    """Return a description of what was expected, or "" if the value matches."""
     if isinstance(kind, inspect.StrType):
         return _wrong_string(value, kind)
     if isinstance(kind, inspect.BoolType):

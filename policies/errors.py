@@ -1,6 +1,6 @@
 """The policies' errors.
 
-PolicyError    a folder that cannot be used: every problem in it, each with file and line
+PolicyError    an invalid policy folder: all of its problems, each with file and line
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A spot in a file; line 0 stands for the file as a whole."""
+    """A location in a policy file; line 0 means the whole file."""
 
     file: str
     line: int = 0
@@ -22,7 +22,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where, and what to do about it."""
+    """One validation error: where, what is wrong and how to fix it."""
 
     place: Place
     message: str
@@ -32,7 +32,7 @@ class Problem:
 
 
 class PolicyError(Exception):
-    """A policy folder that cannot be used. `str()` gives one line per problem, `problems` the parts."""
+    """An invalid policy folder; `str()` gives one line per problem."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -45,5 +45,5 @@ class PolicyError(Exception):
 
     @property
     def line(self) -> int:
-        """Line of the first problem, from 1; 0 when it concerns the whole file."""
+        """Line of the first problem, from 1; 0 if it concerns the whole file."""
         return self.problems[0].place.line

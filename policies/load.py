@@ -1,6 +1,6 @@
-"""A folder of YAML documents → `Policies`. Documents are merged; a name that two of them define is an error.
+"""A folder of YAML documents → `Policies`. Documents are merged; a name defined twice is an error.
 
-Every problem of a folder is reported at once, each with its file and line.
+All problems of a folder are reported at once, each with file and line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from policies.convert import Converter, nearest
+from policies.convert import Converter, KeyPath, nearest
 from policies.document import Document, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
 from policies.nodes import read_documents
@@ -24,9 +24,9 @@ _KINDS = ("engine", "upstream", "encoder")
 
 
 def load_policies(folder: Path) -> Policies:
-    """Read `*.yaml` and `*.yml` of the folder (or the one file given). Raises PolicyError.
+    """Read `*.yaml` and `*.yml` of the folder, or the one file given. Raises PolicyError.
 
-    Top-level keys that begin with `x-` are ignored: a place for anchors.
+    Top-level keys that begin with `x-` are ignored, so that they can hold anchors.
     """
     merge = _Merge()
     for path in _files(folder):
@@ -51,12 +51,12 @@ def _files(folder: Path) -> list[Path]:
 
 
 class _Merge:
-    """What the documents read so far say together, and what is wrong with them."""
+    """The merged content of the documents read so far, and the problems found in them."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
-        self.places: dict[tuple[str, ...], Place] = {}
+        self.places: dict[KeyPath, Place] = {}
 
     def add_file(self, path: Path) -> None:
         try:
@@ -68,123 +68,95 @@ class _Merge:
             self.add_document(path, document)
 
     def add_document(self, path: Path, root: yaml.Node) -> None:
-        converter = Converter(str(path))
+        converter = Converter(path)
         if isinstance(root, yaml.MappingNode):
             root.value = [(k, v) for k, v in root.value if not str(k.value).startswith("x-")]
             kind = inspect.type_info(Document)
             for section, names in converter.convert(root, kind, ()).items():
-                self._add_names(section, names, converter.places, path)
+                self._add_names(section, names, converter.places)
         elif root.value != "":  # an empty document is fine
             converter.report(root, f"a policy document must be a mapping with {', '.join(_SECTIONS)}")
         self.problems += converter.problems
 
-    def _add_names(
-        self, section: str, names: dict[str, Any], places: dict[tuple[str, ...], Place], path: Path
-    ) -> None:
+    def _add_names(self, section: str, names: dict[str, Any], places: dict[KeyPath, Place]) -> None:
         for name, value in names.items():
             key = (section, name)
             if name in self.sections[section]:
                 message = f"{section}.{name} is already defined at {self.places[key]}; remove one"
-                self.problems.append(Problem(places[key], message))
+                self._report(places[key], message)
                 continue
-            self.sections[section][name] = _with_absolute_checkpoint(value, path.parent)
+            self.sections[section][name] = value
             self.places.update({p: place for p, place in places.items() if p[:2] == key})
 
+    def _report(self, place: Place, message: str) -> None:
+        self.problems.append(Problem(place, message))
+
     def check_references(self) -> None:
-        """Report models without exactly one section, and routes that lead nowhere."""
-        models = self.sections["models"]
-        for name, entry in models.items():
-            given = [kind for kind in _KINDS if entry is not None and ("models", name, kind) in self.places]
+        """Report models without exactly one section, name clashes, and routes without a valid target."""
+        adapters = {
+            model: list(((entry or {}).get("engine") or {}).get("adapters") or {})
+            for model, entry in self.sections["models"].items()
+        }
+        for name, entry in self.sections["models"].items():
+            given = [kind for kind in _KINDS if ("models", name, kind) in self.places]
             if entry is not None and len(given) != 1:
                 what = " and ".join(given) if given else "none"
                 message = f"models.{name} needs exactly one of {', '.join(_KINDS)}, has {what}"
-                self.problems.append(Problem(self.places[("models", name)], message))
-            self._check_adapters(name)
+                self._report(self.places[("models", name)], message)
+            self._check_adapters(name, adapters[name])
         for name, route in self.sections["routes"].items():
-            self._check_route(name, (route or {}).get("model"), models)
+            self._check_route(name, (route or {}).get("model"), adapters)
 
-    def _check_adapters(self, model: str) -> None:
-        """An adapter is asked for by its name: no model and no route may have it."""
+    def _check_adapters(self, model: str, adapters: list[str]) -> None:
+        """Report adapters that share a name with a model or route: clients ask for them by name."""
         taken = {**self.sections["models"], **self.sections["routes"]}
-        for path, place in self.places.items():
-            if path[:4] != ("models", model, "engine", "adapters") or len(path) != 5:
-                continue
-            for name in (path[4], f"{model}:{path[4]}"):
+        for adapter in adapters:
+            place = self.places[("models", model, "engine", "adapters", adapter)]
+            for name in (adapter, f"{model}:{adapter}"):
                 if name in taken:
-                    message = f"adapter {path[4]!r} of {model!r} has the name of a model or route, {name!r}"
-                    self.problems.append(Problem(place, f"{message}; rename one"))
+                    message = f"adapter {adapter!r} of {model!r} has the name of a model or route, {name!r}"
+                    self._report(place, f"{message}; rename one")
 
-    def _adapters(self) -> dict[str, list[str]]:
-        """The adapters of each model that has some."""
-        found: dict[str, list[str]] = {}
-        for path in self.places:
-            if len(path) == 5 and path[0] == "models" and path[2:4] == ("engine", "adapters"):
-                found.setdefault(path[1], []).append(path[4])
-        return found
-
-    def _check_route(self, name: str, target: str | None, models: dict[str, Any]) -> None:
+    def _check_route(self, name: str, target: str | None, adapters: Mapping[str, list[str]]) -> None:
+        models = self.sections["models"]
         if name in models:
             where = self.places[("models", name)]
             message = f"route {name!r} has the name of a model, defined at {where}; rename one"
-            self.problems.append(Problem(self.places[("routes", name)], message))
+            self._report(self.places[("routes", name)], message)
         if target is None:
             return
         place = self.places[("routes", name, "model")]
         if target not in models:
-            adapters = self._adapters()
             bases = adapter_bases(adapters, target)
             known = [*models, *(name for found in adapters.values() for name in found)]
             known += [f"{base}:{each}" for base, found in adapters.items() for each in found]
             if len(bases) > 1:
                 choice = " or ".join(f"{base}:{target}" for base in bases)
                 message = f"route {name!r} leads to {target!r}, an adapter of several models; write {choice}"
-                self.problems.append(Problem(place, message))
+                self._report(place, message)
             elif not bases:
                 message = f"route {name!r} leads to the unknown model {target!r}{nearest(target, known)}"
-                self.problems.append(Problem(place, message))
+                self._report(place, message)
         elif ("models", target, "encoder") in self.places:
-            message = f"route {name!r} leads to {target!r}, an encoder, which cannot chat"
-            self.problems.append(Problem(place, message))
+            self._report(place, f"route {name!r} leads to {target!r}, an encoder, which cannot chat")
 
     def policies(self) -> Policies:
-        """Return the merged, checked result."""
-        content = msgspec.json.encode(self.sections, order="deterministic")
-        version = hashlib.sha256(content).hexdigest()[:12]
-        return msgspec.convert({**self.sections, "version": version}, type=Policies)
+        """Return the merged, validated result."""
+        return msgspec.convert({**self.sections, "version": _version(self.sections)}, type=Policies)
 
 
-def _with_absolute_checkpoint(entry: Any, folder: Path) -> Any:  # noqa: ANN401 - a raw ModelEntry or Route
-    """Make a relative checkpoint path start at the folder of the file that names it."""
-    for kind in ("engine", "encoder"):
-        section = (entry or {}).get(kind) or {}
-        checkpoint = section.get("checkpoint", "builtin:")
-        section["checkpoint"] = _absolute(checkpoint, folder)
-        for adapter in (section.get("adapters") or {}).values():
-            if adapter and "path" in adapter:
-                adapter["path"] = _absolute(adapter["path"], folder)
-        drafters = (section.get("speculative") or {}).get("drafters") or {}
-        for drafter in drafters.values():
-            if drafter and drafter.get("path"):
-                drafter["path"] = _absolute(drafter["path"], folder)
-        loading = section.get("adapter_loading") or {}
-        if "folders" in loading:
-            loading["folders"] = [_absolute(each, folder) for each in loading["folders"] if each]
-    return entry
-
-
-def _absolute(path: str, folder: Path) -> str:
-    return path if path.startswith("builtin:") else str((folder / Path(path).expanduser()).resolve())
+def _version(content: object) -> str:
+    """Return the first 12 hex digits of the SHA-256 of the content, independent of the order of keys."""
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:12]
 
 
 def adapter_bases(adapters: Mapping[str, Collection[str]], name: str) -> list[str]:
-    """The models whose adapter this may mean, its own name or `BASE:NAME`; `adapters` are those of each."""
-    whole = [base for base, found in adapters.items() if any(name == f"{base}:{each}" for each in found)]
-    return whole or [base for base, found in adapters.items() if name in found]
+    """Return the base models of the adapter called `name` or `BASE:NAME`, given each model's adapters."""
+    qualified = [base for base, found in adapters.items() if any(name == f"{base}:{each}" for each in found)]
+    return qualified or [base for base, found in adapters.items() if name in found]
 
 
 def merge_models(policies: Policies, models: dict[str, ModelEntry]) -> Policies:
-    """Return the policies with these models added or replaced, under a version of their own."""
+    """Return a copy of the policies with these models added or replaced, and its own version."""
     merged = {**policies.models, **models}
-    content = msgspec.json.encode([merged, policies.routes], order="deterministic")
-    version = hashlib.sha256(content).hexdigest()[:12]
-    return Policies(models=merged, routes=policies.routes, version=version)
+    return Policies(models=merged, routes=policies.routes, version=_version([merged, policies.routes]))

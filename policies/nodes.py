@@ -1,6 +1,6 @@
-"""YAML text → nodes that know their line. Nothing is constructed: no tag can run code or make an object.
+"""YAML text → nodes with line numbers. No tag is ever constructed, so none can run code or create an object.
 
-Size, depth and node count are bounded before and while the text is read.
+File size, nesting depth and expanded node count are bounded.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from policies.errors import Place, PolicyError, Problem
 MAX_FILE_BYTES = 512 * 1024
 MAX_DEPTH = 24
 MAX_NODES = 100_000
-"""Nodes of one file with aliases written out: what an anchor costs each time it is used."""
+"""Bound on the nodes of one file after alias expansion ("billion laughs")."""
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's composer, with a bound on nesting (its own recursion has none)."""
+    """PyYAML's composer with a nesting limit; its own recursion has none."""
 
     depth = 0
 
@@ -34,12 +34,12 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_documents(path: Path) -> list[yaml.Node]:
-    """Return the root nodes of every document in the file; raises PolicyError."""
+    """Return the root node of each document in the file. Raises PolicyError."""
     file = str(path)
     try:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
-            message = f"{size} bytes is more than the {MAX_FILE_BYTES} a policy file may have; split it"
+            message = f"is {size} bytes, over the limit of {MAX_FILE_BYTES} for a policy file; split it"
             raise PolicyError([Problem(Place(file), message)])
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -65,7 +65,7 @@ def _compose(text: str, file: str) -> list[yaml.Node]:
         raise PolicyError([Problem(Place(file, mark.line + 1 if mark else 0), message)]) from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
-        message = f"holds the character {error.character!r}, which YAML does not allow"
+        message = f"contains the character {error.character!r}, which YAML does not allow"
         raise PolicyError([Problem(Place(file, line), message)]) from error
     _check_expanded_size(documents, file)
     return documents
@@ -78,7 +78,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 def _check_expanded_size(documents: list[yaml.Node], file: str) -> None:
-    """Refuse aliases that contain themselves, and aliases of aliases that grow without bound."""
+    """Raise PolicyError for recursive aliases and for alias expansion beyond MAX_NODES."""
     sizes: dict[int, int] = {}
 
     def size_of(node: yaml.Node, above: frozenset[int]) -> int:
@@ -92,10 +92,10 @@ def _check_expanded_size(documents: list[yaml.Node], file: str) -> None:
 
     for document in documents:
         if size_of(document, frozenset()) > MAX_NODES:
-            message = f"is more than {MAX_NODES} values once its aliases are written out; use fewer"
+            message = f"expands to more than {MAX_NODES} values through its aliases; use fewer"
             raise PolicyError([Problem(Place(file), message)])
 
 
 def place_of(node: yaml.Node, file: str) -> Place:
-    """Return where the node begins."""
+    """Return where the node starts."""
     return Place(file, node.start_mark.line + 1)

@@ -1,4 +1,4 @@
-"""The JSON Schema of a policy document, for editors: derived from the records, published as schema.json."""
+"""JSON Schema of a policy document, for editors: derived from `document.py`, published as schema.json."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def document_schema() -> dict[str, Any]:
     """Return the schema of one YAML document."""
     schema = msgspec.json.schema(Document)
     definitions = schema["$defs"]
-    definitions["Document"]["patternProperties"] = {"^x-": {"description": "Ignored: a place for anchors."}}
+    definitions["Document"]["patternProperties"] = {"^x-": {"description": "Ignored; use it for anchors."}}
     kinds = [{"required": [kind]} for kind in ("engine", "upstream", "encoder")]
     definitions["ModelEntry"]["oneOf"] = kinds
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Penstock policies", **schema}
 
 
 def schema_text() -> str:
-    """Return the schema as the published file holds it."""
+    """Return the content of schema.json."""
     return json.dumps(document_schema(), indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""Every error names file and line and what to do; a good folder gives its records."""
+"""Every error names file, line and remedy; a valid folder loads."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ CASES = {
         "models:\n  a:\n    description: x\n",
         [(2, "models.a needs exactly one of engine, upstream, encoder, has none")],
     ),
-    "empty model": ("models:\n  a:\n", [(2, "models.a is empty: give it its keys, or remove it")]),
+    "empty model": ("models:\n  a:\n", [(2, "models.a is empty; add its keys or remove it")]),
     "unknown model": (
         GOOD.replace("model: small", "model: smal"),
         [(7, "route 'auto' leads to the unknown model 'smal'; did you mean 'small'?")],
@@ -192,7 +192,10 @@ CASES = {
         "models: !!python/object/apply:os.system ['true']\n",
         [(1, "models must be a mapping of keys to values, not a list")],
     ),
-    "control character": ("models: {}\n#\x00\n", [(2, "holds the character 0, which YAML does not allow")]),
+    "control character": (
+        "models: {}\n#\x00\n",
+        [(2, "contains the character 0, which YAML does not allow")],
+    ),
     "too deep": ("models: " + "[" * 5000, [(1, "is not valid YAML: nested deeper than 24 levels")]),
     "contains itself": ("x-a: &a [*a]\n", [(1, "an anchor contains its own alias")]),
 }
@@ -267,7 +270,7 @@ ADAPTED = GOOD.replace(
 )
 
 
-def test_adapters_and_who_may_load_more(tmp_path: Path) -> None:
+def test_adapters_and_their_loading_rules(tmp_path: Path) -> None:
     engine = load_policies(write(tmp_path, a=ADAPTED)).models["small"].engine
     assert engine is not None and engine.adapter_loading is not None
     paths = {name: entry.path for name, entry in engine.adapters.items()}
@@ -291,14 +294,14 @@ def test_a_route_may_lead_to_an_adapter(tmp_path: Path, target: str) -> None:
         ("json", "leads to 'json', an adapter of several models; write small:json or twin:json"),
     ],
 )
-def test_a_route_to_an_adapter_that_is_not_there(tmp_path: Path, target: str, message: str) -> None:
+def test_route_to_unknown_adapter(tmp_path: Path, target: str, message: str) -> None:
     twin = "models: {twin: {engine: {checkpoint: /c, adapters: {json: {path: /j}}}}}\n"
     text = ADAPTED.replace("model: small", f"model: {target}")
     ((_, line, found),) = problems(write(tmp_path, a=text, b=twin))
     assert message in found and f"model: {target}" in text.splitlines()[line - 1]
 
 
-def test_an_adapter_with_its_base_is_a_name_of_its_own(tmp_path: Path) -> None:
+def test_qualified_adapter_name_clashes_with_a_model(tmp_path: Path) -> None:
     twin = "models: {'small:german': {engine: {checkpoint: /c}}}\n"
     ((_, line, found),) = problems(write(tmp_path, a=ADAPTED, b=twin))
     assert line == 6 and "has the name of a model or route, 'small:german'; rename one" in found
@@ -311,6 +314,7 @@ def test_an_adapter_with_its_base_is_a_name_of_its_own(tmp_path: Path) -> None:
         ("german:", "'a:b':", 6, "expected a string of the form"),
         ("[default]", "default", 8, "principals must be a list, not 'default'"),
         ("[default]", "[[]]", 8, "principals.0 must be a string"),
+        ("[more]", "['']", 8, "folders.0 must be a string that is not empty"),
         ("principals", "principal", 8, "did you mean 'principals'?"),
     ],
 )

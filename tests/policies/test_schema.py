@@ -1,4 +1,4 @@
-"""The published schema is the records' schema, and agrees with the loader on good and bad documents."""
+"""The published schema is up to date and agrees with the loader on valid and invalid documents."""
 
 from __future__ import annotations
 
