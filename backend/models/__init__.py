@@ -1,4 +1,4 @@
-"""Decoder families: one small file each says where its weights lie; decoder.py computes them all."""
+"""Decoder models: `families/` describes each family, `decoder.py` computes all of them."""
 
 from backend.models.loaded import LoadedModel, load_model
 

@@ -15,9 +15,10 @@ from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.linear import LinearPart
 from backend.layers.step_input import StepInput
 from backend.models.build import DecoderBuilder
+from backend.models.checkpoint_config import read_model_config
 from backend.models.decoder import Decoder
+from backend.models.families import FAMILIES
 from backend.models.precision import Precision, choose_precision
-from backend.models.registry import FAMILIES
 from backend.models.weights import WeightReader
 
 _SMALL_MATRIX = 1 << 17
@@ -78,12 +79,12 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
 
     Raises CheckpointError with one sentence when the checkpoint is missing, broken or unsupported.
     """
-    model_config = ModelConfig.from_checkpoint(config.checkpoint)
+    model_config = read_model_config(config.checkpoint)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     elif model_config.hidden_size * _widest_feed_forward(model_config) < _SMALL_MATRIX:
         torch.set_num_threads(1)
-    names = FAMILIES[model_config.architecture]
+    names = FAMILIES[model_config.architecture].names
     with torch.inference_mode(), WeightReader(config.checkpoint, on_progress) as reader:
         precision = choose_precision(config, model_config, reader.dtype(names.embedding))
         if precision.device.type == "cpu":

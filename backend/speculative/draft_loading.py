@@ -8,8 +8,9 @@ import torch
 
 from backend.config import EngineConfig, ModelConfig
 from backend.errors import CheckpointError
+from backend.models.checkpoint_config import read_model_config
+from backend.models.families import FAMILIES
 from backend.models.precision import choose_precision
-from backend.models.registry import FAMILIES
 from backend.models.weights import WeightReader
 from backend.speculative.compiled_rounds import compile_model
 from backend.speculative.dense_weights import DenseReader
@@ -39,7 +40,7 @@ class DraftModel(Protocol):
 
 def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -> DraftModel:
     """The dense model in `folder`, for a target configured by `config`. Raises CheckpointError."""
-    model = ModelConfig.from_checkpoint(folder)
+    model = read_model_config(folder)
     if model.moe is not None:
         raise CheckpointError(f"{folder} is a mixture of experts; choose a dense model to draft with")
     if any(window is not None and window < max_model_tokens for window in model.windows):
@@ -47,7 +48,7 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
             f"{folder} has a sliding window of {min(filter(None, model.windows))} tokens; choose a model "
             "without one to draft with, or lower max_model_tokens"
         )
-    names = FAMILIES[model.architecture]
+    names = FAMILIES[model.architecture].names
     with torch.inference_mode(), WeightReader(folder) as reader:
         precision = choose_precision(config, model, reader.dtype(names.embedding))
         weights = DenseReader(model, names, reader)

@@ -15,7 +15,7 @@ from backend.kernels.round_layer import ProjectionWeights
 from backend.layers.attention import Attention
 from backend.models import LoadedModel
 from backend.models.decoder import DecoderLayer
-from backend.models.registry import FAMILIES
+from backend.models.families import FAMILIES
 from backend.models.weights import WeightReader
 from backend.speculative.compiled_layer import CompiledHead, Norm, compiles, most_rows, projection_weights
 from backend.speculative.dense_weights import DenseReader
@@ -62,7 +62,7 @@ def guess_weights(model: LoadedModel, place: Placement, *, is_normed: bool) -> P
     if not compiles(place.device, place.dtype, config.vocab_size * config.hidden_size):
         return None
     with WeightReader(config.checkpoint) as reader:
-        head = DenseReader(config, FAMILIES[config.architecture], reader).head()
+        head = DenseReader(config, FAMILIES[config.architecture].names, reader).head()
         assert head.gains is not None
         norm = None if is_normed else Norm(head.gains, config.rms_norm_eps)
         return projection_weights(norm, head.weights[0])

@@ -13,6 +13,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from backend.config import ModelConfig
 from backend.layers.rope import Rope, frequencies
+from backend.models.checkpoint_config import read_model_config
 
 BASE = {
     "architectures": ["LlamaForCausalLM"],
@@ -47,7 +48,7 @@ SCALINGS: list[dict[str, Any]] = [
 
 def read(directory: Path, **changes: object) -> ModelConfig:
     (directory / "config.json").write_text(json.dumps({**BASE, **changes}))
-    return ModelConfig.from_checkpoint(directory)
+    return read_model_config(directory)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS, ids=str)

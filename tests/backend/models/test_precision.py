@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from backend.config import EngineConfig, ModelConfig
+from backend.models.checkpoint_config import read_model_config
 from backend.models.precision import choose_precision
 from backend.pico.export import WEIGHTS
 
@@ -14,7 +15,7 @@ CHECKPOINT = str(WEIGHTS / "pico-small")
 
 @pytest.fixture
 def model() -> ModelConfig:
-    return ModelConfig.from_checkpoint(CHECKPOINT)
+    return read_model_config(CHECKPOINT)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,177 @@
+"""Reads a checkpoint's config.json, in Hugging Face's format, into one ModelConfig. No torch.
+
+What differs between families is asked of `families`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from backend.config import HyperMoEConfig, ModelConfig, RopeConfig
+from backend.errors import CheckpointError
+from backend.models.config_reader import ConfigReader
+from backend.models.families import FAMILIES, Family
+from backend.models.families.family import SparseLayers
+
+
+def read_model_config(directory: str | Path) -> ModelConfig:
+    """The shape of the model in `directory`. Raises CheckpointError, one sentence, if it is unsupported."""
+    path = Path(directory) / "config.json"
+    reader = ConfigReader(path, _read_json(path))
+    family = _find_family(reader)
+    _refuse_unsupported(reader)
+    num_layers = reader.positive("num_hidden_layers")
+    num_heads = reader.positive("num_attention_heads")
+    hidden_size = reader.positive("hidden_size")
+    num_kv_heads = reader.positive("num_key_value_heads", num_heads)
+    if num_heads % num_kv_heads:
+        raise reader.error(
+            "num_key_value_heads", num_kv_heads, f"a divisor of num_attention_heads={num_heads}"
+        )
+    biases = family.read_biases(reader)
+    sparse = _read_experts(reader, family, num_layers)
+    return ModelConfig(
+        architecture=family.architecture,
+        checkpoint=str(directory),
+        vocab_size=reader.positive("vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=reader.positive("intermediate_size"),
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=reader.positive("head_dim", family.default_head_dim or hidden_size // num_heads),
+        max_position_tokens=reader.positive("max_position_embeddings"),
+        rms_norm_eps=reader.number("rms_norm_eps", 1e-6),
+        tie_word_embeddings=reader.flag("tie_word_embeddings"),
+        rope=_read_rope(reader, family),
+        qkv_bias=biases.qkv,
+        o_bias=biases.out,
+        mlp_bias=biases.mlp,
+        qk_norm=family.qk_norm,
+        windows=family.read_windows(reader, num_layers),
+        moe=None if sparse is None else sparse.moe,
+        moe_layers=frozenset() if sparse is None else sparse.layers,
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path} does not exist; give the folder of a checkpoint in Hugging Face format "
+            "(config.json, *.safetensors)"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read as JSON ({error}); download it again") from None
+    if not isinstance(raw, dict):
+        kind = type(raw).__name__
+        raise CheckpointError(f"{path} holds a {kind}, expected a JSON object; download it again")
+    return raw
+
+
+def _find_family(reader: ConfigReader) -> Family:
+    """The first of the checkpoint's architectures that is supported."""
+    names = reader.raw.get("architectures") or [reader.raw.get("model_type", "unknown")]
+    for name in names if isinstance(names, list) else []:
+        if name in FAMILIES:
+            return FAMILIES[name]
+    raise CheckpointError(
+        f"{reader.path}: architecture {names!r} is not supported; "
+        f"choose a checkpoint of one of {', '.join(FAMILIES)}"
+    )
+
+
+def _refuse_unsupported(reader: ConfigReader) -> None:
+    raw = reader.raw
+    if raw.get("quantization_config") is not None:
+        method = dict(raw["quantization_config"]).get("quant_method")
+        raise CheckpointError(
+            f"{reader.path}: quantised checkpoints ({method!r}) are not supported; "
+            "use the unquantised checkpoint"
+        )
+    if raw.get("hidden_act", "silu") != "silu":
+        raise reader.error("hidden_act", raw["hidden_act"], "'silu'")
+
+
+def _read_experts(reader: ConfigReader, family: Family, num_layers: int) -> SparseLayers | None:
+    hyper_moe = reader.raw.get("hyper_moe")
+    sparse = family.read_experts(reader, num_layers)
+    if sparse is None:
+        if hyper_moe is not None:
+            expected = f"no such key for {family.architecture}, which has no experts"
+            raise reader.error("hyper_moe", hyper_moe, expected)
+        return None
+    top_k, num_experts = sparse.moe.experts_per_token, sparse.moe.num_experts
+    if top_k > num_experts:
+        raise reader.error("num_experts_per_tok", top_k, f"at most {num_experts} experts")
+    hyper = _read_hyper_moe(reader)
+    if hyper is not None and top_k == num_experts:
+        raise reader.error("num_experts_per_tok", top_k, "fewer than all experts (hyper_moe)")
+    return SparseLayers(replace(sparse.moe, hyper=hyper), sparse.layers)
+
+
+def _read_hyper_moe(reader: ConfigReader) -> HyperMoEConfig | None:
+    found = reader.raw.get("hyper_moe")
+    if found is None:
+        return None
+    names = [field.name for field in fields(HyperMoEConfig)]
+    if not isinstance(found, dict) or set(found) != set(names):
+        raise reader.error("hyper_moe", found, f"an object with {', '.join(names)}")
+    section = ConfigReader(reader.path, found)
+    return HyperMoEConfig(**{name: section.positive(name) for name in names})
+
+
+def _read_rope(reader: ConfigReader, family: Family) -> RopeConfig:
+    """From transformers 5's `rope_parameters`, else from transformers 4's `rope_scaling` and `rope_theta`."""
+    raw = reader.raw
+    found = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if not isinstance(found, dict):
+        raise reader.error("rope_parameters", found, "an object")
+    section = ConfigReader(reader.path, found)
+    theta = section.number("rope_theta", reader.number("rope_theta", family.default_rope_theta))
+    rope_type = found.get("rope_type", found.get("type", "default"))
+    if found.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0)) not in (None, 1, 1.0):
+        raise reader.error("partial_rotary_factor", found.get("partial_rotary_factor"), "1.0")
+    if rope_type == "default":
+        return RopeConfig(theta=theta)
+    if rope_type not in ("linear", "llama3", "yarn"):
+        raise reader.error("rope_type", rope_type, "one of 'default', 'linear', 'llama3', 'yarn'")
+    maximum = reader.number("max_position_embeddings")
+    original = reader.number(
+        "original_max_position_embeddings",  # in transformers the top level overrides the rope section
+        section.number("original_max_position_embeddings", maximum),
+    )
+    if rope_type == "yarn" and found.get("factor") is None:
+        factor = maximum / original
+    else:
+        factor = section.number("factor")
+    return RopeConfig(
+        rope_type=rope_type,
+        theta=theta,
+        factor=factor,
+        original_max_tokens=int(original),
+        low_freq_factor=section.number("low_freq_factor", 1.0),
+        high_freq_factor=section.number("high_freq_factor", 4.0),
+        beta_fast=section.number("beta_fast", 32.0) or 32.0,
+        beta_slow=section.number("beta_slow", 1.0) or 1.0,
+        attention_factor=_yarn_attention_factor(section, factor) if rope_type == "yarn" else 1.0,
+        truncate=bool(found.get("truncate", True)),
+    )
+
+
+def _yarn_attention_factor(section: ConfigReader, factor: float) -> float:
+    """YaRN's attention temperature, as a factor on cos and sin (arXiv:2309.00071, equation 22)."""
+    if section.raw.get("attention_factor") is not None:
+        return section.number("attention_factor")
+
+    def scale(weight: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    mscale = section.number("mscale", 0.0)
+    mscale_all = section.number("mscale_all_dim", 0.0)
+    return scale(mscale) / scale(mscale_all) if mscale and mscale_all else scale(1.0)

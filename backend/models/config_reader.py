@@ -1,0 +1,44 @@
+"""Typed access to a checkpoint's config.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from backend.errors import CheckpointError
+
+
+class ConfigReader:
+    """config.json or one of its sections; a wrong value becomes a CheckpointError that names file and key."""
+
+    def __init__(self, path: Path, raw: dict[str, Any]) -> None:
+        self.path = path
+        self.raw = raw
+
+    def error(self, key: str, value: object, expected: str) -> CheckpointError:
+        """The error for `key`: what was found and what was expected, for the caller to raise."""
+        return CheckpointError(f"{self.path}: {key!r} is {value!r}, expected {expected}; repair config.json")
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """The number under `key`, or `default` where the key is absent or null. Raises CheckpointError."""
+        value = self.raw.get(key)
+        if value is None:
+            value = default
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(key, value, "a number")
+        return float(value)
+
+    def positive(self, key: str, default: int | None = None) -> int:
+        """The same for a whole number above 0."""
+        value = self.number(key, default)
+        if value < 1 or value != int(value):
+            raise self.error(key, self.raw.get(key), "a positive whole number")
+        return int(value)
+
+    def optional_positive(self, key: str) -> int | None:
+        """The same, or None where the key is absent or null."""
+        return None if self.raw.get(key) is None else self.positive(key)
+
+    def flag(self, key: str) -> bool:
+        """Whether `key` is there and true."""
+        return bool(self.raw.get(key, False))

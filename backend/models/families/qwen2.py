@@ -1,0 +1,32 @@
+"""Qwen2 and Qwen2.5: Llama with biases on q, k and v, and optional sliding windows (arXiv:2407.10671)."""
+
+from __future__ import annotations
+
+from backend.models.config_reader import ConfigReader
+from backend.models.families.family import Biases, Family, Windows
+
+_DEFAULT_FIRST_WINDOWED_LAYER = 28
+
+
+def read_biases(reader: ConfigReader) -> Biases:
+    """On q, k and v always; the architecture has no key for it."""
+    return Biases(qkv=True, out=False)
+
+
+def read_windows(reader: ConfigReader, num_layers: int) -> Windows:
+    """Only with `use_sliding_window`: by `layer_types`, else from layer `max_window_layers` on."""
+    window = reader.optional_positive("sliding_window")
+    if window is None or not reader.flag("use_sliding_window"):
+        return (None,) * num_layers
+    layer_types = reader.raw.get("layer_types")
+    if layer_types is None:
+        first = int(reader.number("max_window_layers", _DEFAULT_FIRST_WINDOWED_LAYER))
+        return tuple(window if layer >= first else None for layer in range(num_layers))
+    if not isinstance(layer_types, list) or len(layer_types) != num_layers:
+        raise reader.error("layer_types", layer_types, f"a list of {num_layers} names")
+    if unknown := set(layer_types) - {"sliding_attention", "full_attention"}:
+        raise reader.error("layer_types", sorted(unknown), "'full_attention' or 'sliding_attention'")
+    return tuple(window if name == "sliding_attention" else None for name in layer_types)
+
+
+FAMILY = Family(architecture="Qwen2ForCausalLM", read_biases=read_biases, read_windows=read_windows)

@@ -1,0 +1,36 @@
+"""Qwen3-MoE: which layers have experts, and how many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.errors import CheckpointError
+from tests.backend.models.families.configs import read
+
+
+def test_experts(tmp_path: Path) -> None:
+    config = read(
+        tmp_path,
+        "Qwen3MoeForCausalLM",
+        num_experts=6,
+        num_experts_per_tok=3,
+        decoder_sparse_step=2,
+        mlp_only_layers=[3],
+    )
+    assert config.moe is not None and config.moe.num_experts == 6 and not config.moe.normalise_top_k
+    assert config.moe_layers == {1}
+    assert config.qk_norm and config.head_dim == 16
+
+
+def test_windows(tmp_path: Path) -> None:
+    window = {"sliding_window": 9, "max_window_layers": 3}
+    config = read(tmp_path, "Qwen3MoeForCausalLM", **window, use_sliding_window=True)
+    assert config.windows == (9, 9, 9, 9)
+    assert read(tmp_path, "Qwen3MoeForCausalLM", **window).windows == (None,) * 4
+
+
+def test_more_chosen_than_there_are(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="at most 4 experts"):
+        read(tmp_path, "Qwen3MoeForCausalLM", num_experts=4, num_experts_per_tok=5)
