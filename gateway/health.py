@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from gateway.openai.shape import encode
+import msgspec
+
 from gateway.pipeline.models import ModelTable
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.web.http_call import Call
@@ -29,7 +30,7 @@ class HealthEndpoint:
             "status": "ready" if is_ready else "unavailable",
             "models": {name: asdict(state) for name, state in states.items()},
         }
-        await call.respond(encode(body), status=200 if is_ready else 503)
+        await call.respond(msgspec.json.encode(body), status=200 if is_ready else 503)
 
     async def metrics(self, call: Call) -> None:
         """All instruments in Prometheus' text format."""

@@ -1,1 +1,1 @@
-"""KV memory: the page allocator, the prefix tree and the tensors."""
+"""KV memory: page numbers, the prefix tree over them, and the tensors."""

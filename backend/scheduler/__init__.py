@@ -1,4 +1,4 @@
-"""Continuous batching: one token budget per step, no separate prefill and decode phases."""
+"""Who computes what in the next step: one token budget, no phases."""
 
 from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.scheduler import Scheduler

@@ -84,6 +84,15 @@ class Rejected(msgspec.Struct, tag="rejected", frozen=True):
     param: str | None = None
 
 
+# Upper bounds of the histogram buckets in EngineStats, without +Inf.
+STEP_TIME_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+STEP_TOKENS_BOUNDS = tuple(float(2**i) for i in range(14))
+TTFT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+INTER_TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+COMPILE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+MASK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A snapshot for metrics; counters only grow while the process lives."""
 
@@ -106,7 +115,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     adapter_loads_total: int = 0  # copied to the device
     adapter_requests_total: dict[str, int] = {}  # by the name asked for, of those loaded now
     forced_tokens_total: int = 0
-    # Histograms as cumulative bucket counts; bounds are in backend.server.stats.
+    # Histograms as cumulative bucket counts.
     step_time_s: list[int] = []
     step_time_sum_s: float = 0.0
     step_tokens: list[int] = []

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.server.messages import EngineStats
+from backend.server.messages import (
+    COMPILE_BOUNDS_S,
+    INTER_TOKEN_BOUNDS_S,
+    MASK_BOUNDS_S,
+    STEP_TIME_BOUNDS_S,
+    STEP_TOKENS_BOUNDS,
+    TTFT_BOUNDS_S,
+    EngineStats,
+)
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
     from backend.engine.report import StepReport
 
-STEP_TIME_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-STEP_TOKENS_BOUNDS = tuple(float(2**i) for i in range(14))
-TTFT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-INTER_TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
-COMPILE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-MASK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 
 DRAFT_POSITIONS = 16
 """Positions of draft tokens that are told apart; the last stands for all from there on."""

@@ -6,12 +6,11 @@ import secrets
 import time
 from collections.abc import Sequence
 
+from gateway.answer import Delta, ToolCallDelta, Usage
 from gateway.openai.logprobs import chat_logprobs
-from gateway.openai.shape import DONE, Choice, encode, padding
+from gateway.openai.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.usage import usage_object
-from gateway.providers.base import Delta, Usage
 from gateway.requests.types import ChatRequest
-from gateway.tool_calls.deltas import CallDelta
 
 
 class ChatShape:
@@ -23,7 +22,7 @@ class ChatShape:
         "_pads",
         "_request",
         "_shared",
-        "_shows_thought",
+        "_shows_reasoning",
         "_silent",
         "_tail",
         "_wants_usage",
@@ -36,14 +35,14 @@ class ChatShape:
         model: str,
         fingerprint: str | None,
         *,
-        shows_thought: bool = False,
-        may_call: bool = False,
+        shows_reasoning: bool = False,
+        offers_tools: bool = False,
     ) -> None:
         """`model` is the resolved name; `fingerprint` names the weights.
 
-        With `shows_thought` every message and delta has a `reasoning_content` beside its `content`: clients
+        With `shows_reasoning` every message and delta has a `reasoning_content` beside its `content`: clients
         of DeepSeek's API read both without asking whether they are there. vLLM's read `reasoning`.
-        With `may_call` the content is null where there are calls alone.
+        With `offers_tools` the content is null where there are calls alone.
         """
         self.response_id = "chatcmpl-" + secrets.token_hex(14)
         self._request = request
@@ -56,10 +55,10 @@ class ChatShape:
             self._shared["service_tier"] = "default"
         self._wants_usage = request.wants_usage
         self._pads = request.wants_obfuscation
-        self._shows_thought = shows_thought
-        self._empty = b"null" if may_call else b'""'
+        self._shows_reasoning = shows_reasoning
+        self._empty = b"null" if offers_tools else b'""'
         # Choices that have said nothing yet: what ends so has "" for its content, as without tools.
-        self._silent = set(range(request.num_choices)) if may_call else set()
+        self._silent = set(range(request.num_choices)) if offers_tools else set()
         self._heads: list[bytes] = []
         self._tail = b""
 
@@ -72,30 +71,30 @@ class ChatShape:
         ]
         self._tail = b',"usage":null' if self._wants_usage else b""
         role = b'{"role":"assistant","content":%s%s,"refusal":null},"logprobs":null,"finish_reason":null}]'
-        no_thought = b',"reasoning_content":null' if self._shows_thought else b""
-        return b"".join(head + role % (self._empty, no_thought) + self._end("") for head in self._heads)
+        no_reasoning = b',"reasoning_content":null' if self._shows_reasoning else b""
+        return b"".join(head + role % (self._empty, no_reasoning) + self._end("") for head in self._heads)
 
     def chunk(self, delta: Delta) -> bytes:
         """A chunk with the thought, one with the text, one per call, then one with the finish reason."""
         head = self._heads[delta.index]
         events = b""
-        if delta.text or delta.calls:
+        if delta.text or delta.tool_calls:
             self._silent.discard(delta.index)
-        no_thought = b',"reasoning_content":null' if self._shows_thought else b""
-        if delta.thought and self._shows_thought:
+        no_reasoning = b',"reasoning_content":null' if self._shows_reasoning else b""
+        if delta.reasoning and self._shows_reasoning:
             events = (
                 b'%s{"content":null,"reasoning_content":%s,"reasoning":%s},"logprobs":null,"finish_reason":null}]%s'
-                % (head, *[encode(delta.thought)] * 2, self._end(delta.thought))
+                % (head, *[encode(delta.reasoning)] * 2, self._end(delta.reasoning))
             )
         if delta.text or delta.tokens:
             events += b'%s{"content":%s%s},"logprobs":%s,"finish_reason":null}]%s' % (
                 head,
                 encode(delta.text) if delta.text else self._empty,
-                no_thought,
+                no_reasoning,
                 encode(chat_logprobs(delta.tokens)) if delta.tokens else b"null",
                 self._end(delta.text),
             )
-        for call in delta.calls:
+        for call in delta.tool_calls:
             change = encode({"tool_calls": [_call_change(call)]})
             events += b'%s%s,"logprobs":null,"finish_reason":null}]%s' % (
                 head,
@@ -105,7 +104,7 @@ class ChatShape:
         if delta.finish_reason is not None:
             is_silent = delta.index in self._silent
             content = b'""' if is_silent else self._empty
-            last = b'"content":%s%s' % (content, no_thought) if self._shows_thought or is_silent else b""
+            last = b'"content":%s%s' % (content, no_reasoning) if self._shows_reasoning or is_silent else b""
             reason = delta.finish_reason.encode()
             events += b'%s{%s},"logprobs":null,"finish_reason":"%s"}]%s' % (head, last, reason, self._end(""))
         return events
@@ -117,7 +116,7 @@ class ChatShape:
         last = {**self._head("chat.completion.chunk"), "choices": [], "usage": usage_object(usage)}
         return b"data: %s\n\n%s" % (encode(last), DONE)
 
-    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+    def whole(self, choices: Sequence[CollectedChoice], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
         wants_logprobs = self._request.num_logprobs is not None
         body = {
@@ -137,11 +136,11 @@ class ChatShape:
             body["metadata"] = self._request.metadata
         return encode(body)
 
-    def _message(self, choice: Choice) -> dict[str, object]:
-        thought = "".join(choice.thoughts) or None
-        shown = {"reasoning_content": thought, "reasoning": thought} if self._shows_thought else {}
-        text = "".join(choice.pieces)
-        calls = [_whole_call(call) for call in choice.calls]
+    def _message(self, choice: CollectedChoice) -> dict[str, object]:
+        reasoning = "".join(choice.reasoning_pieces) or None
+        shown = {"reasoning_content": reasoning, "reasoning": reasoning} if self._shows_reasoning else {}
+        text = "".join(choice.text_pieces)
+        calls = [_whole_call(call) for call in choice.tool_calls]
         return {
             "role": "assistant",
             "content": text if text or not calls else None,
@@ -158,12 +157,12 @@ class ChatShape:
         return b"%s%s}\n\n" % (self._tail, padding(text) if self._pads else b"")
 
 
-def _whole_call(call: CallDelta) -> dict[str, object]:
+def _whole_call(call: ToolCallDelta) -> dict[str, object]:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.call_id, "type": "function", "function": function}
 
 
-def _call_change(call: CallDelta) -> dict[str, object]:
+def _call_change(call: ToolCallDelta) -> dict[str, object]:
     """A piece of a call as streams show it: what it is comes with the first one only."""
     if call.name:
         return {"index": call.index, **_whole_call(call)}

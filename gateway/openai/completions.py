@@ -6,10 +6,10 @@ import secrets
 import time
 from collections.abc import Sequence
 
+from gateway.answer import Delta, Usage
 from gateway.openai.logprobs import completion_logprobs
-from gateway.openai.shape import DONE, Choice, encode, padding
+from gateway.openai.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.usage import usage_object
-from gateway.providers.base import Delta, Usage
 from gateway.requests.prompts import parse_prompts
 from gateway.requests.types import CompletionRequest
 
@@ -66,7 +66,7 @@ class CompletionShape:
             DONE,
         )
 
-    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+    def whole(self, choices: Sequence[CollectedChoice], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
         wants_logprobs = self._request.num_logprobs is not None
         return encode(
@@ -75,7 +75,7 @@ class CompletionShape:
                 "choices": [
                     {
                         "index": index,
-                        "text": "".join(choice.pieces),
+                        "text": "".join(choice.text_pieces),
                         "logprobs": completion_logprobs(choice.tokens) if wants_logprobs else None,
                         "finish_reason": choice.finish_reason,
                     }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from gateway.answer import Embedded, Generated
 from gateway.errors import to_api_error
 from gateway.openai.chat import ChatShape
 from gateway.openai.completions import CompletionShape
-from gateway.openai.send_answer import close_answer, send_generated, send_relayed
+from gateway.openai.send_answer import close_answer, send_embedded, send_generated, send_relayed
 from gateway.openai.shape import Shape
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.pipeline import Pipeline
-from gateway.providers.base import Generated
 from gateway.requests.types import ChatRequest, CompletionRequest
 from gateway.web.deadlines import Watch
 from gateway.web.http_call import Call
@@ -65,6 +65,8 @@ async def _send(exchange: Exchange, call: Call) -> None:
     answer = exchange.answer
     if isinstance(answer, Generated):
         await send_generated(exchange, answer, _shape(exchange, answer), call)
+    elif isinstance(answer, Embedded):
+        await send_embedded(exchange, answer, call)
     elif answer is not None:
         await send_relayed(exchange, answer, call)
 
@@ -78,8 +80,8 @@ def _shape(exchange: Exchange, answer: Generated) -> Shape:
             exchange.request,
             model.name,
             fingerprint,
-            shows_thought=answer.shows_thought,
-            may_call=answer.may_call,
+            shows_reasoning=answer.shows_reasoning,
+            offers_tools=answer.offers_tools,
         )
     assert isinstance(exchange.request, CompletionRequest)
     return CompletionShape(exchange.request, model.name, fingerprint)

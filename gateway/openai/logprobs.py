@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.providers.base import TokenInfo
+from gateway.answer import TokenInfo
 
 LEAST_LOGPROB = -9999.0
 """What OpenAI shows for a probability of zero: JSON has no infinity."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from gateway.openai.shape import Choice, Shape
+from gateway.answer import Answer, Delta, Embedded, Generated, Relayed
+from gateway.openai.embeddings import embeddings_body
+from gateway.openai.shape import CollectedChoice, Shape
 from gateway.pipeline.exchange import Exchange
-from gateway.providers.base import Delta, Generated, Relayed
+from gateway.requests.types import EmbeddingRequest
 from gateway.web.http_call import Call
 
 
 async def send_generated(exchange: Exchange, answer: Generated, shape: Shape, call: Call) -> None:
-    """Shape and send what we generated. Raises what the provider raises."""
+    """Shape and send what we generate. Raises what the provider raises."""
     assert exchange.request is not None
-    exchange.response_id = shape.response_id
+    answer.response_id = shape.response_id
     if exchange.request.stream:
         await _stream(exchange, answer, shape, call)
     else:
@@ -21,10 +23,10 @@ async def send_generated(exchange: Exchange, answer: Generated, shape: Shape, ca
 
 
 async def _collect(exchange: Exchange, answer: Generated, shape: Shape, call: Call) -> None:
-    choices: dict[int, Choice] = {}
+    choices: dict[int, CollectedChoice] = {}
     async for delta in answer.deltas:
-        _note(exchange, delta)
-        choices.setdefault(delta.index, Choice()).add(delta)
+        _note(exchange, answer, delta)
+        choices.setdefault(delta.index, CollectedChoice()).add(delta)
     body = shape.whole([choices[index] for index in sorted(choices)], answer.usage)
     await call.respond(body, headers=exchange.response_headers)
 
@@ -33,7 +35,7 @@ async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: Cal
     # Headers wait for the first delta: until then a full queue or a dead engine can still be a status.
     first = await anext(answer.deltas, None)
     if first is not None:
-        _note(exchange, first)
+        _note(exchange, answer, first)
     watch = exchange.watch
     await call.start_stream(exchange.response_headers)
     piece = shape.opening() + (shape.chunk(first) if first is not None else b"")
@@ -45,9 +47,24 @@ async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: Cal
         delta = await anext(answer.deltas, None)
         if delta is None:
             break
-        _note(exchange, delta)
+        _note(exchange, answer, delta)
         piece = shape.chunk(delta)
     await call.end_stream(shape.closing(answer.usage))
+
+
+async def send_embedded(exchange: Exchange, answer: Embedded, call: Call) -> None:
+    """Shape and send vectors."""
+    request, model = exchange.request, exchange.model
+    assert isinstance(request, EmbeddingRequest) and model is not None
+    exchange.watch.progress()
+    exchange.telemetry.chunk()
+    body = embeddings_body(
+        answer.vectors,
+        model.name,
+        answer.usage.prompt_tokens,
+        as_base64=request.encoding_format == "base64",
+    )
+    await call.respond(body, headers=exchange.response_headers)
 
 
 async def send_relayed(exchange: Exchange, answer: Relayed, call: Call) -> None:
@@ -64,7 +81,7 @@ async def send_relayed(exchange: Exchange, answer: Relayed, call: Call) -> None:
     await call.end_stream()
 
 
-async def close_answer(answer: Generated | Relayed | None) -> None:
+async def close_answer(answer: Answer | None) -> None:
     """Release whatever the answer still holds: generation, memory, an upstream connection. Idempotent."""
     source: AsyncIterator[object] | bytes | None = None
     if isinstance(answer, Generated):
@@ -76,9 +93,9 @@ async def close_answer(answer: Generated | Relayed | None) -> None:
         await close()
 
 
-def _note(exchange: Exchange, delta: Delta) -> None:
-    """A delta has come: telemetry, deadlines, finish reasons."""
+def _note(exchange: Exchange, answer: Generated, delta: Delta) -> None:
+    """Record a delta for telemetry, deadlines and finish reasons."""
     exchange.telemetry.chunk()
     exchange.watch.progress()
     if delta.finish_reason is not None:
-        exchange.finish_reasons.append(delta.finish_reason)
+        answer.finish_reasons.append(delta.finish_reason)

@@ -9,8 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.providers.base import Delta, TokenInfo, Usage
-from gateway.tool_calls.deltas import CallDelta
+from gateway.answer import Delta, TokenInfo, ToolCallDelta, Usage
 
 encode = msgspec.json.Encoder().encode
 
@@ -20,25 +19,25 @@ PADDING_STEP = 16
 
 
 @dataclass(slots=True)
-class Choice:
+class CollectedChoice:
     """One choice of an answer that is sent whole, as its deltas add up."""
 
-    pieces: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    text_pieces: list[str] = field(default_factory=list)
+    reasoning_pieces: list[str] = field(default_factory=list)
     tokens: list[TokenInfo] = field(default_factory=list)
-    calls: list[CallDelta] = field(default_factory=list)  # whole
+    tool_calls: list[ToolCallDelta] = field(default_factory=list)  # whole
     finish_reason: str | None = None
 
     def add(self, delta: Delta) -> None:
         """Take the next delta of this choice."""
-        self.pieces.append(delta.text)
-        self.thoughts.append(delta.thought)
+        self.text_pieces.append(delta.text)
+        self.reasoning_pieces.append(delta.reasoning)
         self.tokens += delta.tokens
-        for call in delta.calls:
-            if call.index == len(self.calls):
-                self.calls.append(call)
+        for call in delta.tool_calls:
+            if call.index == len(self.tool_calls):
+                self.tool_calls.append(call)
             else:
-                self.calls[call.index].arguments += call.arguments
+                self.tool_calls[call.index].arguments += call.arguments
         self.finish_reason = delta.finish_reason or self.finish_reason
 
 
@@ -59,7 +58,7 @@ class Shape(Protocol):
         """Events after the last delta, `[DONE]` included."""
         ...
 
-    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+    def whole(self, choices: Sequence[CollectedChoice], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.providers.base import Usage
+from gateway.answer import Usage
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from gateway.errors import NotFound
+from gateway.providers.base import Provider
+from gateway.providers.engine.provider import EngineProvider
 from gateway.web.deadlines import Limits
-
-if TYPE_CHECKING:
-    from gateway.providers.base import Provider
-    from gateway.providers.engine.provider import EngineProvider
-    from policies.document import Price
+from policies.document import Price
 
 Kind = Literal["engine", "upstream", "encoder"]
 

@@ -6,13 +6,12 @@ from typing import cast
 
 from backend.errors import EngineError, EngineUnavailable
 from backend.server.encoder_client import EncoderClient
+from gateway.answer import Embedded, Generated, Usage
 from gateway.errors import InvalidRequest, Unavailable, retry_after, to_api_error
-from gateway.openai.embeddings import embeddings_body
-from gateway.pipeline.exchange import Exchange
-from gateway.providers.base import Generated, Relayed, Usage
+from gateway.providers.base import ModelCall
 from gateway.requests.field_support import EMBEDDINGS, check_supported
 from gateway.requests.prompts import parse_prompts
-from gateway.requests.types import EmbeddingRequest
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 
 FORMATS = ("float", "base64")
 RETRY_S = 2.0
@@ -25,19 +24,18 @@ class EncoderProvider:
         self.name = name
         self.client = client
 
-    async def chat(self, exchange: Exchange) -> Generated:
+    async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
         """Refuse: an encoder generates nothing."""
         raise self._no_text("/v1/chat/completions")
 
-    async def complete(self, exchange: Exchange) -> Generated:
+    async def complete(self, call: ModelCall[CompletionRequest]) -> Generated:
         """Refuse: an encoder generates nothing."""
         raise self._no_text("/v1/completions")
 
-    async def embed(self, exchange: Exchange) -> Relayed:
+    async def embed(self, call: ModelCall[EmbeddingRequest]) -> Embedded:
         """Answer /v1/embeddings; an input longer than the encoder reads is refused, never cut."""
-        request = exchange.request
-        assert isinstance(request, EmbeddingRequest)
-        check_supported(exchange.body, EMBEDDINGS, self.name)
+        request = call.request
+        check_supported(call.body, EMBEDDINGS, self.name)
         inputs = parse_prompts(request.input, "input")
         self._check(request, inputs)
         try:
@@ -46,11 +44,7 @@ class EncoderProvider:
             raise self._unavailable() from None
         except EngineError as error:
             raise to_api_error(error) from None
-        usage = Usage(prompt_tokens=sum(found.num_tokens))
-        as_base64 = request.encoding_format == "base64"
-        return Relayed(
-            embeddings_body(found.vectors, self.name, usage.prompt_tokens, as_base64=as_base64), usage
-        )
+        return Embedded(found.vectors, Usage(prompt_tokens=sum(found.num_tokens)))
 
     def _check(self, request: EmbeddingRequest, inputs: list[str | list[int]]) -> None:
         if request.encoding_format not in (None, *FORMATS):

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from backend.server.stats import (
+from backend.server.messages import (
     COMPILE_BOUNDS_S,
     INTER_TOKEN_BOUNDS_S,
     MASK_BOUNDS_S,
     STEP_TIME_BOUNDS_S,
     STEP_TOKENS_BOUNDS,
     TTFT_BOUNDS_S,
+    EngineStats,
 )
-
-if TYPE_CHECKING:
-    from backend.server.messages import EngineStats
 
 
 class EngineSource(Protocol):

@@ -12,19 +12,16 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from gateway.answer import Usage
 from gateway.telemetry import instruments as of
 from gateway.telemetry.engine_metrics import EngineCollector, EngineSource
 from gateway.telemetry.shared_counters import Cells
-
-if TYPE_CHECKING:
-    from gateway.providers.base import Usage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 CLIENT_CLOSED_STATUS = 499

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from gateway.providers.base import Usage
+from gateway.answer import Usage
 from gateway.telemetry import spans
 from gateway.telemetry.metrics import Meter, Metrics
 from gateway.telemetry.setup import Tracing

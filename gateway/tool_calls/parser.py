@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gateway.answer import ToolCallDelta
 from gateway.tool_calls.call_syntax import CallSink, Reading
-from gateway.tool_calls.deltas import CallDelta, Parsed
 from gateway.tool_calls.json_scanner import NotACall
 
 HOLD_CHARS = 256
@@ -28,6 +28,14 @@ class Syntax:
     starts: str = ""  # characters that begin calls as the answer's first
     tokens: tuple[str, ...] = ()  # pieces of the syntax that are special tokens in some vocabularies
     endings: tuple[str, ...] = ()  # what may stand behind a call's arguments, without white space
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What may be shown now: text outside of the calls, and pieces of calls."""
+
+    text: str = ""
+    calls: list[ToolCallDelta] = field(default_factory=list)
 
 
 class ToolCallParser:
@@ -210,7 +218,7 @@ class ToolCallParser:
         """Give out the arguments that are pending; with the first ones goes the call's name."""
         if not self._is_shown:
             call_id = f"call_{secrets.token_hex(12)}"
-            self._out.calls.append(CallDelta(self.num_calls, call_id=call_id, name=self._name))
+            self._out.calls.append(ToolCallDelta(self.num_calls, call_id=call_id, name=self._name))
             self.num_calls += 1
             self._is_shown = True
         calls = self._out.calls
@@ -220,7 +228,7 @@ class ToolCallParser:
         if calls and calls[-1].index == self.num_calls - 1:
             calls[-1].arguments += arguments
         elif arguments:
-            calls.append(CallDelta(self.num_calls - 1, arguments))
+            calls.append(ToolCallDelta(self.num_calls - 1, arguments))
 
 
 def _overlap(text: str, mark: str) -> int:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.errors import ApiError, BodyTooLarge, ClientGone, InvalidRequest, error_body, error_event
-
-if TYPE_CHECKING:
-    from gateway.telemetry.request import RequestTelemetry
+from gateway.telemetry.request import RequestTelemetry
 
 JSON = b"application/json"
 SSE = b"text/event-stream; charset=utf-8"

@@ -157,8 +157,8 @@ async def test_nobody_unknown_makes_us_read_a_body(make_app: MakeApp) -> None:
 
 async def test_internal_errors_show_nothing(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FakeProvider):
-        async def chat(self, exchange: Any) -> Any:  # noqa: ANN401
-            raise ValueError(str(exchange.body))
+        async def chat(self, call: Any) -> Any:  # noqa: ANN401
+            raise ValueError(str(call.body))
 
     async with http_client(make_app(Broken())) as client:
         body = BODY | {"user": "my secret"}

@@ -13,21 +13,20 @@ import pytest
 import uvicorn
 from openai import AsyncOpenAI
 
-from gateway.pipeline.exchange import Exchange
-from gateway.providers.base import Delta
-from gateway.providers.fake import FakeProvider
+from gateway.answer import Delta
+from gateway.providers.fake import FakeProvider, TextCall
 from tests.gateway.conftest import MakeApp
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 KEY = "sk-test"
 
 
-async def stalling(exchange: Exchange) -> AsyncIterator[Delta]:
-    if exchange.body.get("reasoning_effort"):
-        yield Delta(0, thought="They ")
-        yield Delta(0, thought="greet.")
+async def stalling(call: TextCall) -> AsyncIterator[Delta]:
+    if call.body.get("reasoning_effort"):
+        yield Delta(0, reasoning="They ")
+        yield Delta(0, reasoning="greet.")
     yield Delta(0, "Hello")
-    if exchange.body.get("user") == "stall":
+    if call.body.get("user") == "stall":
         await asyncio.get_running_loop().create_future()
     yield Delta(0, "!", finish_reason="stop")
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from gateway.answer import Embedded
 from gateway.pipeline.exchange import Exchange
 from gateway.telemetry.request import CallResult
 
 
 def account(exchange: Exchange) -> None:
-    """Record the end of an exchange that reached a model; others are recorded by the door."""
+    """Record the end of an exchange that reached a model; the others are recorded by the ASGI endpoint."""
     if exchange.model is None:
         return
+    answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
     exchange.telemetry.call_ended(
         CallResult(
             usage=exchange.usage,
-            finish_reasons=exchange.finish_reasons,
-            response_id=exchange.response_id,
+            finish_reasons=answer.finish_reasons if answer is not None else (),
+            response_id=answer.response_id if answer is not None else "",
             response_model=exchange.model.name,
             error_type="" if exchange.error is None else type(exchange.error).__name__,
         )

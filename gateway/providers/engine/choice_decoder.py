@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from backend.sampling.stop import StopMatcher
 from backend.tokenizer import Detokenizer, Tokenizer
 from backend.types import StepOutput, TokenLogprobs
-from gateway.providers.base import Delta, FinishReason, TokenInfo
+from gateway.answer import Delta, FinishReason, TokenInfo
 from gateway.providers.engine.reasoning_splitter import ThoughtSplitter
 from gateway.tool_calls.parser import ToolCallParser
 
@@ -132,10 +132,10 @@ class Choice:
         given = parser.num_given
         part = parser.flush() if made is None else parser.push(made)
         for call in part.calls:
-            if delta.calls and delta.calls[-1].index == call.index:
-                delta.calls[-1].arguments += call.arguments
+            if delta.tool_calls and delta.tool_calls[-1].index == call.index:
+                delta.tool_calls[-1].arguments += call.arguments
             else:
-                delta.calls.append(call)
+                delta.tool_calls.append(call)
         self._shown += parser.num_given - given - len(part.text)
         return part.text
 
@@ -147,7 +147,7 @@ class Choice:
         made = self._detokenizer.flush() + tag if tag else self._detokenizer.push((token_id,))
         was_over = splitter.is_over
         thought, text = splitter.push(made)
-        delta.thought += thought
+        delta.reasoning += thought
         if splitter.has_thought and not was_over:
             self.num_thought_tokens = self.num_tokens
         if made and splitter.phase in ("thought", "gap"):
@@ -186,7 +186,7 @@ class Choice:
     def _end_thought(self, splitter: ThoughtSplitter, made: str, delta: Delta) -> str:
         """The end of the answer; that of the thought goes into `delta`."""
         parts = (splitter.push(made), splitter.flush())
-        delta.thought += "".join(thought for thought, _ in parts)
+        delta.reasoning += "".join(thought for thought, _ in parts)
         text = "".join(text for _, text in parts)
         if not text:
             self._held.clear()

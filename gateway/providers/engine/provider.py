@@ -17,6 +17,7 @@ from backend.server.messages import Hello
 from backend.tokenizer import Tokenizer
 from backend.tokenizer.tokenizer import LONG_TEXT_CHARS
 from backend.types import GrammarSpec, Request, SamplingParams, StepOutput
+from gateway.answer import Delta, Generated, Relayed, Usage
 from gateway.errors import (
     ApiError,
     InvalidRequest,
@@ -26,8 +27,7 @@ from gateway.errors import (
     retry_after,
     to_api_error,
 )
-from gateway.pipeline.exchange import Exchange
-from gateway.providers.base import Delta, Generated, Relayed, Usage
+from gateway.providers.base import ModelCall
 from gateway.providers.engine.choice_decoder import Choice, token_info
 from gateway.providers.engine.reasoning_splitter import ThoughtSplitter
 from gateway.providers.engine.stream_merge import merged
@@ -46,7 +46,7 @@ from gateway.requests.sampling import (
 from gateway.requests.speculation import predicted_text, read_draft
 from gateway.requests.structured_output import grammar_for, with_thought
 from gateway.requests.tools import read_tools
-from gateway.requests.types import ChatRequest, CompletionRequest
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.tool_calls.families import find_syntax
 from policies.document import Reasoning, Speculative, ToolParser
 
@@ -161,11 +161,10 @@ class EngineProvider:
             return f"fp_{info.digest[:12]}"
         return f"fp_{hello.revision[:12]}" if hello is not None and hello.revision else None
 
-    async def chat(self, exchange: Exchange) -> Generated:
+    async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
         """Answer /v1/chat/completions."""
-        request = exchange.request
-        assert isinstance(request, ChatRequest)
-        check_supported(exchange.body, CHAT, self.name)
+        request = call.request
+        check_supported(call.body, CHAT, self.name)
         check_request(request)
         grammar = grammar_for(request)
         thinking = decide(request, self.tokenizer.thinking, self._reasoning)
@@ -186,7 +185,7 @@ class EngineProvider:
         limit = max_tokens_for(request.token_limit, len(prompt), hello.max_model_tokens, "messages")
         jobs = [
             self._job(
-                exchange,
+                call,
                 index,
                 prompt,
                 choice_params(base, request, index, limit),
@@ -198,15 +197,14 @@ class EngineProvider:
         ]
         await self._add_drafts(request, jobs)
         answer = self._start(_with_grammar(jobs, with_thought(grammar, begins_inside)))
-        answer.shows_thought = thinking.thinks and thinking.is_shown
-        answer.may_call = tools is not None
+        answer.shows_reasoning = thinking.thinks and thinking.is_shown
+        answer.offers_tools = tools is not None
         return answer
 
-    async def complete(self, exchange: Exchange) -> Generated:
+    async def complete(self, call: ModelCall[CompletionRequest]) -> Generated:
         """Answer /v1/completions."""
-        request = exchange.request
-        assert isinstance(request, CompletionRequest)
-        check_supported(exchange.body, COMPLETIONS, self.name)
+        request = call.request
+        check_supported(call.body, COMPLETIONS, self.name)
         check_request(request)
         grammar = grammar_for(request)
         prompts = parse_prompts(request.prompt, "prompt")
@@ -224,14 +222,14 @@ class EngineProvider:
             for index in range(request.num_choices):
                 # The engine always makes a token; with 0 asked for (to score a prompt) it is not shown.
                 params = choice_params(base, request, index, max(limit, 1))
-                job = self._job(exchange, len(jobs), token_ids, params, continues=True, echo=echo)
+                job = self._job(call, len(jobs), token_ids, params, continues=True, echo=echo)
                 job.counts_prompt = index == 0
                 job.shows_output = limit > 0
                 jobs.append(job)
         await self._add_drafts(request, jobs)
         return self._start(_with_grammar(jobs, grammar))
 
-    async def embed(self, exchange: Exchange) -> Relayed:
+    async def embed(self, call: ModelCall[EmbeddingRequest]) -> Relayed:
         """Refuse: this model generates text."""
         raise InvalidRequest(
             f"The model {self.name!r} does not make embeddings; GET /v1/models lists those that exist.",
@@ -317,7 +315,7 @@ class EngineProvider:
 
     def _job(
         self,
-        exchange: Exchange,
+        call: ModelCall[ChatRequest] | ModelCall[CompletionRequest],
         index: int,
         prompt: list[int],
         params: SamplingParams,
@@ -327,13 +325,11 @@ class EngineProvider:
         splitter: ThoughtSplitter | None = None,
         tools: Tools | None = None,
     ) -> Job:
-        asked = exchange.request
-        assert isinstance(asked, ChatRequest | CompletionRequest)
         choice = Choice(
             index,
             self.tokenizer,
             self.tokenizer.detokenizer(continues=continues, shown=tools.syntax.tokens if tools else ()),
-            asked.stops,
+            call.request.stops,
             wants_logprobs=params.logprobs is not None,
             min_tokens=params.min_tokens,
             splitter=splitter,
@@ -343,11 +339,11 @@ class EngineProvider:
         if echo is not None and params.logprobs is not None:
             params = msgspec.structs.replace(params, prompt_logprobs=params.logprobs)
         request = Request(
-            request_id=f"{exchange.request_id}/{index}",
+            request_id=f"{call.request_id}/{index}",
             prompt_token_ids=prompt,
             params=params,
-            tenant_salt=exchange.principal.tenant_salt,
-            traceparent=exchange.telemetry.traceparent,
+            tenant_salt=call.tenant_salt,
+            traceparent=call.traceparent,
         )
         return Job(request, choice, echo, counts_prompt=index == 0, tools=tools)
 

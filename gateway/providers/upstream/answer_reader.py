@@ -6,11 +6,12 @@ A typed decode also proves that the piece is whole JSON: what is cut or garbled 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import msgspec
 
+from gateway.answer import Relayed, Usage
 from gateway.errors import ApiError
-from gateway.providers.base import Usage
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.http_client import Reply
 from gateway.providers.upstream.sse import EventReader
@@ -60,10 +61,10 @@ class AnswerReader:
 
     __slots__ = ("_model", "_open", "_secret", "answer_id", "finish_reasons", "is_done", "usage")
 
-    def __init__(self, model: str, secret: str, finish_reasons: list[str]) -> None:
-        """`secret` is the upstream's API key, which no message repeats; `finish_reasons` is appended to."""
+    def __init__(self, model: str, secret: str) -> None:
+        """`secret` is the upstream's API key, which no message repeats."""
         self.usage = Usage()
-        self.finish_reasons = finish_reasons
+        self.finish_reasons: list[str] = []
         self.answer_id = ""
         self.is_done = False  # [DONE] has come
         self._model = model
@@ -95,6 +96,10 @@ class AnswerReader:
             else:
                 self.finish_reasons.append(choice.finish_reason)
                 self._open.discard(choice.index)
+
+    def relayed(self, body: bytes | AsyncIterator[bytes], media_type: str = "application/json") -> Relayed:
+        """The answer to pass on; its usage and finish reasons are filled while a stream is read."""
+        return Relayed(body, self.usage, media_type, self.finish_reasons, self.answer_id)
 
     def invalid(self, what: str) -> ApiError:
         """Return the error for an answer that is not what the API promises."""

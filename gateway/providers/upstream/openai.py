@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.providers.base import Relayed
+from gateway.answer import Relayed
+from gateway.providers.base import ModelCall, RequestT
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.answer_reader import AnswerReader, AnswerStream
 from gateway.providers.upstream.http_client import HttpClient, Reply, encode_headers
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from policies.document import UpstreamModel
-
-if TYPE_CHECKING:
-    from gateway.pipeline.exchange import Exchange
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 256 * 1024
@@ -47,25 +45,25 @@ class OpenAIProvider:
         """Close the idle connections."""
         await self._client.close()
 
-    async def chat(self, exchange: Exchange) -> Relayed:
+    async def chat(self, call: ModelCall[ChatRequest]) -> Relayed:
         """Answer /v1/chat/completions. Raises ApiError."""
-        return await self._call("/chat/completions", exchange)
+        return await self._post("/chat/completions", call)
 
-    async def complete(self, exchange: Exchange) -> Relayed:
+    async def complete(self, call: ModelCall[CompletionRequest]) -> Relayed:
         """Answer /v1/completions. Raises ApiError."""
-        return await self._call("/completions", exchange)
+        return await self._post("/completions", call)
 
-    async def embed(self, exchange: Exchange) -> Relayed:
+    async def embed(self, call: ModelCall[EmbeddingRequest]) -> Relayed:
         """Answer /v1/embeddings. Raises ApiError."""
-        return await self._call("/embeddings", exchange)
+        return await self._post("/embeddings", call)
 
-    async def _call(self, path: str, exchange: Exchange) -> Relayed:
-        is_stream = exchange.body.get("stream") is True
-        answer = AnswerReader(self._name, self._api_key, exchange.finish_reasons)
+    async def _post(self, path: str, call: ModelCall[RequestT]) -> Relayed:
+        is_stream = call.body.get("stream") is True
+        answer = AnswerReader(self._name, self._api_key)
         # The headers of a whole answer come when all of it is there: only the total limit can apply to them.
         limit_s = self._upstream.first_token_timeout_s if is_stream else self._upstream.total_timeout_s
-        body = msgspec.json.encode({**exchange.body, "model": self._remote_name})
-        headers = self._headers(exchange.request_id, exchange.telemetry.propagation(), is_stream)
+        body = msgspec.json.encode({**call.body, "model": self._remote_name})
+        headers = self._headers(call.request_id, call.trace_headers, is_stream)
         try:
             reply = await self._client.post(path, headers, body, limit_s)
         except upstream_errors.TRANSPORT_ERRORS as error:
@@ -73,7 +71,7 @@ class OpenAIProvider:
         try:
             if reply.status != 200:
                 await self._raise_status(reply)
-            return await (self._stream if is_stream else self._whole)(reply, answer, exchange)
+            return await (self._stream if is_stream else self._whole)(reply, answer)
         except upstream_errors.TRANSPORT_ERRORS as error:
             reply.close()
             raise answer.failed(error, "idle") from error
@@ -81,13 +79,12 @@ class OpenAIProvider:
             reply.close()
             raise
 
-    async def _whole(self, reply: Reply, answer: AnswerReader, exchange: Exchange) -> Relayed:
+    async def _whole(self, reply: Reply, answer: AnswerReader) -> Relayed:
         body = await reply.read_all(self._upstream.idle_timeout_s, MAX_ANSWER_BYTES)
         answer.read(body)
-        exchange.response_id = answer.answer_id
-        return Relayed(body, answer.usage)
+        return answer.relayed(body)
 
-    async def _stream(self, reply: Reply, answer: AnswerReader, exchange: Exchange) -> Relayed:
+    async def _stream(self, reply: Reply, answer: AnswerReader) -> Relayed:
         kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
             if kind == "application/json":  # perhaps an error under status 200; that one we can pass on
@@ -95,8 +92,7 @@ class OpenAIProvider:
             raise answer.invalid("a stream was asked for, and it is none")
         stream = AnswerStream(reply, answer, self._upstream.idle_timeout_s)
         await stream.begin(self._upstream.first_token_timeout_s)
-        exchange.response_id = answer.answer_id
-        return Relayed(stream, answer.usage, "text/event-stream")
+        return answer.relayed(stream, "text/event-stream")
 
     async def _raise_status(self, reply: Reply) -> None:
         body = await reply.read_all(self._upstream.idle_timeout_s, MAX_ERROR_BYTES)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from gateway.answer import Delta, Generated, Relayed, TokenInfo, Usage
 from gateway.errors import Unavailable
-from gateway.pipeline.exchange import Exchange
-from gateway.providers.base import Delta, Generated, Relayed, TokenInfo, Usage
-from gateway.providers.fake import FakeProvider
+from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Timeouts
 from tests.gateway.conftest import MakeApp
 from tests.gateway.connection import Connection, events
@@ -105,7 +104,7 @@ async def test_a_completion_stream(make_app: MakeApp) -> None:
 
 
 async def test_logprobs_come_with_their_text(make_app: MakeApp) -> None:
-    async def script(exchange: Exchange) -> AsyncIterator[Delta]:
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
         yield Delta(0, "", [TokenInfo("\ufffd", b"\xc3", -1.0, [("\ufffd", b"\xc3", -1.0)])])
         yield Delta(0, "é", [TokenInfo("\ufffd", b"\xa9", -2.0, [])], "stop")
 
@@ -120,7 +119,7 @@ async def test_logprobs_come_with_their_text(make_app: MakeApp) -> None:
 
 
 async def test_an_error_before_the_first_delta_is_a_status(make_app: MakeApp) -> None:
-    async def script(exchange: Exchange) -> AsyncIterator[Delta]:
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
         raise Unavailable("not now")
         yield Delta(0)
 
@@ -130,7 +129,7 @@ async def test_an_error_before_the_first_delta_is_a_status(make_app: MakeApp) ->
 
 @pytest.mark.parametrize("failure", [Unavailable("the engine died"), ValueError("secret")])
 async def test_an_error_after_the_first_delta_is_an_event(make_app: MakeApp, failure: Exception) -> None:
-    async def script(exchange: Exchange) -> AsyncIterator[Delta]:
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
         yield Delta(0, "Hel")
         raise failure
 
@@ -141,7 +140,7 @@ async def test_an_error_after_the_first_delta_is_an_event(make_app: MakeApp, fai
     assert fake.num_ended == 1
 
 
-async def stalls(exchange: Exchange) -> AsyncIterator[Delta]:
+async def stalls(call: TextCall) -> AsyncIterator[Delta]:
     yield Delta(0, "Hel")
     await asyncio.get_running_loop().create_future()
 
@@ -175,7 +174,7 @@ async def test_hanging_up_while_we_wait_for_a_slow_reader(make_app: MakeApp) -> 
 async def test_a_slow_reader_holds_the_source_back(make_app: MakeApp) -> None:
     made = 0
 
-    async def script(exchange: Exchange) -> AsyncIterator[Delta]:
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
         nonlocal made
         for _ in range(1000):
             made += 1
@@ -210,7 +209,7 @@ async def test_a_timeout_in_a_stream_is_an_event(make_app: MakeApp, timeouts: Ti
 
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_late_first_token_is_a_504(make_app: MakeApp, is_stream: bool) -> None:
-    async def script(exchange: Exchange) -> AsyncIterator[Delta]:
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
         await asyncio.get_running_loop().create_future()
         yield Delta(0)
 
@@ -232,8 +231,8 @@ class Relaying(FakeProvider):
         super().__init__()
         self.fails = fails
 
-    async def chat(self, exchange: Exchange) -> Generated:
-        body = self._events() if exchange.body.get("stream") else b'{"whole":true}'
+    async def chat(self, call: TextCall) -> Generated:
+        body = self._events() if call.body.get("stream") else b'{"whole":true}'
         return Relayed(body, Usage(1, 2))  # type: ignore[return-value]
 
     async def _events(self) -> AsyncIterator[bytes]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from backend.server.messages import EngineStats
-from backend.server.stats import (
+from backend.server.messages import (
     COMPILE_BOUNDS_S,
     INTER_TOKEN_BOUNDS_S,
     MASK_BOUNDS_S,
     STEP_TIME_BOUNDS_S,
     STEP_TOKENS_BOUNDS,
     TTFT_BOUNDS_S,
+    EngineStats,
 )
 from gateway.telemetry.metrics import Metrics
 from tests.gateway.telemetry.test_metrics import sample

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.answer import Usage
 from gateway.errors import ApiError
-from gateway.providers.base import Usage
 from gateway.telemetry import instruments
 from gateway.telemetry.metrics import Meter, Metrics
 

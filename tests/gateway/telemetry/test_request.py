@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gateway.providers.base import Usage
+from gateway.answer import Usage
 from gateway.telemetry import spans
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import CallResult, Telemetry

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from gateway.tool_calls.deltas import Parsed
-from gateway.tool_calls.parser import Syntax, ToolCallParser
+from gateway.tool_calls.parser import Parsed, Syntax, ToolCallParser
 
 NAMES = ("add", "look_up", "get-weather")
 Calls = list[tuple[str, str]]

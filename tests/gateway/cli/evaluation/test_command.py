@@ -18,14 +18,13 @@ import pytest
 import uvicorn
 
 from backend.pico.tasks import Instance
+from gateway.answer import Delta
 from gateway.app import build_app
 from gateway.cli import main as cli
 from gateway.cli.evaluation import command
 from gateway.cli.evaluation.questions import draw_questions
 from gateway.errors import InvalidRequest
-from gateway.pipeline.exchange import Exchange
-from gateway.providers.base import Delta
-from gateway.providers.fake import FakeProvider
+from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
 from policies.document import EngineModel, ModelEntry, Policies, Price
 from tests.gateway.providers.upstream.scripted_server import Seen, response, serving, write_all
@@ -47,11 +46,11 @@ async def gateway(
     After so many answers they say nothing any more, and release `stalled` for each question.
     """
 
-    async def script(exchange: Exchange) -> AsyncIterator[Delta]:
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
         if stalled is not None and len(provider.asked) > num_answers:
             stalled.release()
             await asyncio.get_running_loop().create_future()
-        asked = [m["content"] for m in exchange.body["messages"] if m["role"] == "user"]
+        asked = [m["content"] for m in call.body["messages"] if m["role"] == "user"]
         yield Delta(0, say(ANSWERS[asked[-1]]), finish_reason="stop")
 
     provider = FakeProvider(script)
@@ -92,7 +91,7 @@ async def test_tables_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixtur
         flags = ["--model", "ours", "--model", "free@none", "--json", str(files[0]), "--plot", str(files[1])]
         assert await evaluate(url, *flags) == 0
     assert len(fake.asked) == 2 * len(QUESTIONS)
-    assert {exchange.body.get("reasoning_effort") for exchange in fake.asked} == {None, "none"}
+    assert {call.body.get("reasoning_effort") for call in fake.asked} == {None, "none"}
     out, error = capsys.readouterr()
     assert "ours: percent of right answers" in out and "free (none): percent" in out
     assert re.search(r"arithmetic +100\.0 +0\.0 +50\.0", out)

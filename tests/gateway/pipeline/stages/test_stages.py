@@ -80,7 +80,9 @@ async def test_the_stages_in_order_give_an_answer(endpoint: Endpoint) -> None:
     exchange = exchange_of(endpoint)
     pipeline = Pipeline(KeyRing([]), models(provider))
     await pipeline.ask(exchange)
-    assert provider.asked == [exchange]
+    (asked,) = provider.asked
+    assert asked.request is exchange.request and asked.body is exchange.body
+    assert (asked.request_id, asked.tenant_salt) == (exchange.request_id, exchange.principal.tenant_salt)
     assert exchange.answer is not None and exchange.usage is exchange.answer.usage
     pipeline.settle(exchange)
 

@@ -12,7 +12,7 @@ from tokenizers import AddedToken
 
 from backend.tokenizer import Tokenizer
 from backend.types import FinishReason, StepOutput, TokenLogprobs
-from gateway.providers.base import Delta
+from gateway.answer import Delta
 from gateway.providers.engine.choice_decoder import Choice
 from gateway.providers.engine.reasoning_splitter import ThoughtSplitter
 from gateway.tool_calls.hermes import HERMES
@@ -169,7 +169,7 @@ def test_cuts_change_nothing_of_thoughts(
         splitter=ThoughtSplitter(begins_inside=begins_inside),
     )
     deltas = run(choice, outputs(ids, cuts, "stop", logprobs=logprobs))
-    assert "".join(delta.thought for delta in deltas) == THOUGHT
+    assert "".join(delta.reasoning for delta in deltas) == THOUGHT
     expected = ANSWER.partition(stop)[0] if stop else ANSWER
     assert "".join(delta.text for delta in deltas) == expected
     tail = thinker.encode("\n\n" + ANSWER)
@@ -187,7 +187,7 @@ def test_a_thought_may_be_cut_anywhere(thinker: Tokenizer, end: int) -> None:
     ids = thinker.encode(THINKING)[:end]
     choice = make(thinker, ["7"], wants_logprobs=True, splitter=ThoughtSplitter(begins_inside=True))
     deltas = run(choice, outputs(ids, [], "length", logprobs=True))
-    thought = "".join(delta.thought for delta in deltas)
+    thought = "".join(delta.reasoning for delta in deltas)
     if "</think>" in thinker.decode(ids, skip_special_tokens=False):
         assert thought == THOUGHT and choice.num_thought_tokens <= end
         return
@@ -242,7 +242,7 @@ def test_cuts_change_nothing_of_calls(
     expected = "I see. \n You done.".partition(stop or "nowhere")[0]
     assert "".join(delta.text for delta in deltas) == expected
     arguments = ["", ""]
-    for call in (call for delta in deltas for call in delta.calls):
+    for call in (call for delta in deltas for call in delta.tool_calls):
         arguments[call.index] += call.arguments
     assert arguments == ([ARGUMENTS] * 2 if stop != "see" else ["", ""])
     assert deltas[-1].finish_reason == ("tool_calls" if stop != "see" else "stop")

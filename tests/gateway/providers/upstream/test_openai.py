@@ -12,10 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.answer import Relayed
 from gateway.errors import ApiError
-from gateway.pipeline.exchange import Exchange
-from gateway.providers.base import Relayed
+from gateway.providers.base import ModelCall
 from gateway.providers.upstream.openai import OpenAIProvider
+from gateway.requests.parse import typed
+from gateway.requests.types import ChatRequest
 from policies.document import UpstreamModel
 from tests.gateway.providers.upstream.scripted_server import (
     END,
@@ -31,7 +33,6 @@ from tests.gateway.providers.upstream.scripted_server import (
 Script = Callable[[asyncio.StreamWriter, Seen], Awaitable[None]]
 
 KEY = "sk-canary-upstream"
-CALLERS_KEY = "sk-canary-caller"
 ANSWER = {
     "id": "chatcmpl-9",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
@@ -44,22 +45,12 @@ ANSWER = {
 }
 
 
-class Trace:
-    """Stands where the request's telemetry stands; the provider only asks it for trace headers."""
-
-    def propagation(self) -> dict[str, str]:
-        return {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "baggage": "secret=canary"}
+TRACE = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "baggage": "secret=canary"}
 
 
-def exchange(**body: object) -> Exchange:
-    made = Exchange.__new__(Exchange)
-    made.request_id = "req_1"
-    made.telemetry = cast(Any, Trace())
-    made.authorization = f"Bearer {CALLERS_KEY}"
-    made.body = {"model": "here", "messages": [{"role": "user", "content": "é"}], **body}
-    made.finish_reasons = []
-    made.response_id = ""
-    return made
+def call(**fields: object) -> ModelCall[Any]:
+    body = {"model": "here", "messages": [{"role": "user", "content": "é"}], **fields}
+    return ModelCall(typed(body, ChatRequest), body, "req_1", tenant_salt="canary-salt", trace_headers=TRACE)
 
 
 def provider(server: ScriptedServer, **limits: float) -> OpenAIProvider:
@@ -89,9 +80,9 @@ async def collect(answer: Relayed) -> bytes:
     return b"".join([data async for data in cast(AsyncIterator[bytes], answer.body)])
 
 
-async def failure(server: ScriptedServer, asked: Exchange | None = None, **limits: float) -> ApiError:
+async def failure(server: ScriptedServer, asked: ModelCall[Any] | None = None, **limits: float) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        await provider(server, **limits).chat(asked or exchange())
+        await provider(server, **limits).chat(asked or call())
     return caught.value
 
 
@@ -111,7 +102,7 @@ def no_secret_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 )
 async def test_only_the_model_is_replaced_and_only_known_headers_go(method: str, path: str) -> None:
     async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
-        asked = exchange(temperature=0.5, unknown_field={"x": [1, None]})
+        asked = call(temperature=0.5, unknown_field={"x": [1, None]})
         await getattr(provider(server), method)(asked)
         seen = server.seen[0]
         assert seen.head == f"POST {path} HTTP/1.1"
@@ -125,14 +116,14 @@ async def test_only_the_model_is_replaced_and_only_known_headers_go(method: str,
             "authorization": f"bearer {KEY}",
             "accept": "application/json",
             "x-request-id": "req_1",
-            "traceparent": Trace().propagation()["traceparent"],
+            "traceparent": TRACE["traceparent"],
             "content-length": str(len(seen.body)),
         }
 
 
 async def test_without_key_no_authorization() -> None:
     async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
-        await OpenAIProvider("here", UpstreamModel(base_url=server.base_url)).chat(exchange())
+        await OpenAIProvider("here", UpstreamModel(base_url=server.base_url)).chat(call())
         assert "authorization" not in server.seen[0].headers
         assert json.loads(server.seen[0].body)["model"] == "here"
 
@@ -143,13 +134,12 @@ async def test_without_key_no_authorization() -> None:
 async def test_whole_answer_is_passed_on_byte_by_byte() -> None:
     body = json.dumps(ANSWER, indent=3).encode()
     async with serving(always(response(body))) as server:
-        asked = exchange()
-        answer = await provider(server).chat(asked)
+        answer = await provider(server).chat(call())
     assert answer.body == body
     usage = answer.usage
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 5)
     assert (usage.cached_tokens, usage.reasoning_tokens) == (2, 4)
-    assert (asked.finish_reasons, asked.response_id) == (["stop"], "chatcmpl-9")
+    assert (answer.finish_reasons, answer.response_id) == (["stop"], "chatcmpl-9")
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_details"])
@@ -165,12 +155,12 @@ async def test_reasoning_passes_both_ways(name: str) -> None:
         {"choices": [{"message": messages[0], "finish_reason": "stop"}], "usage": usage}
     ).encode()
     async with serving(streaming(first + last + DONE)) as server:
-        answer = await provider(server).chat(exchange(stream=True, **asked))
+        answer = await provider(server).chat(call(stream=True, **asked))
         assert await collect(answer) == first + last + DONE
         assert answer.usage.reasoning_tokens == 6
         assert json.loads(server.seen[0].body) == {"model": "there", "stream": True, **asked}
     async with serving(always(response(whole))) as server:
-        answer = await provider(server).chat(exchange(**asked))
+        answer = await provider(server).chat(call(**asked))
         assert (answer.body, answer.usage.reasoning_tokens) == (whole, 6)
 
 
@@ -179,11 +169,10 @@ async def test_stream_is_passed_on_and_its_connection_used_again() -> None:
     async with serving(streaming(event(piece("a")), event(piece("", "length")), usage, DONE)) as server:
         upstream = provider(server)
         for _ in range(2):
-            asked = exchange(stream=True)
-            answer = await upstream.chat(asked)
+            answer = await upstream.chat(call(stream=True))
             assert await collect(answer) == event(piece("a")) + event(piece("", "length")) + usage + DONE
             assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (7, 2)
-            assert asked.finish_reasons == ["length"]
+            assert answer.finish_reasons == ["length"]
         assert server.connections == 1
         assert server.seen[0].headers["accept"] == "text/event-stream"
         await upstream.close()
@@ -208,14 +197,14 @@ async def test_stream_is_passed_on_and_its_connection_used_again() -> None:
 )
 async def test_dialects_become_one(raw: bytes) -> None:
     async with serving(streaming(raw)) as server:
-        assert await collect(await provider(server).chat(exchange(stream=True))) == GOOD
+        assert await collect(await provider(server).chat(call(stream=True))) == GOOD
 
 
 async def test_every_split_gives_the_same_answer() -> None:
     raw = (b": hi\r\n\r\n" + GOOD.replace(b"\n", b"\r\n"))[:-2]
     for cut in range(1, len(raw), 7):
         async with serving(streaming(raw[:cut], raw[cut:])) as server:
-            assert await collect(await provider(server).chat(exchange(stream=True))) == GOOD
+            assert await collect(await provider(server).chat(call(stream=True))) == GOOD
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -224,7 +213,7 @@ def test_garbage_is_an_error_and_nothing_else(garbage: bytes, as_stream: bool) -
     async def ask() -> None:
         good_start = event(piece("a")) if as_stream else b""
         async with serving(streaming(good_start + garbage, end=b"")) as server:
-            answer = await provider(server).chat(exchange(stream=as_stream))
+            answer = await provider(server).chat(call(stream=as_stream))
             await collect(answer)
 
     with pytest.raises(ApiError) as caught:
@@ -249,7 +238,7 @@ async def test_stream_that_fails_in_the_middle_is_never_a_success(
     pieces: list[bytes], end: bytes, code: str
 ) -> None:
     async with serving(streaming(*pieces, end=end)) as server:
-        answer = await provider(server).chat(exchange(stream=True))
+        answer = await provider(server).chat(call(stream=True))
         received = b""
         with pytest.raises(ApiError) as caught:
             async for data in cast(AsyncIterator[bytes], answer.body):
@@ -271,14 +260,14 @@ async def test_stream_that_fails_in_the_middle_is_never_a_success(
 )
 async def test_stream_that_fails_before_its_first_byte_is_a_plain_error(script: Script) -> None:
     async with serving(script) as server:
-        error = await failure(server, exchange(stream=True))
+        error = await failure(server, call(stream=True))
     assert error.status == 502
 
 
 async def test_choices_must_all_end() -> None:
     two = json.dumps({"choices": [{"index": i, "delta": {}, "finish_reason": None} for i in (0, 1)]}).encode()
     async with serving(streaming(event(two), event(piece("", "stop")))) as server:
-        answer = await provider(server).chat(exchange(stream=True))
+        answer = await provider(server).chat(call(stream=True))
         with pytest.raises(ApiError, match="before the answer was complete"):
             await collect(answer)
 
@@ -347,7 +336,7 @@ async def test_nobody_listens() -> None:
 async def test_connect_limit() -> None:
     upstream = UpstreamModel(base_url="http://127.0.0.1:1/v1", connect_timeout_s=1e-9)
     with pytest.raises(ApiError) as caught:
-        await OpenAIProvider("here", upstream).chat(exchange())
+        await OpenAIProvider("here", upstream).chat(call())
     assert (caught.value.status, caught.value.code) == (504, "upstream_connect_timeout")
 
 
@@ -364,7 +353,7 @@ async def _hang_after(data: bytes, writer: asyncio.StreamWriter, seen: Seen) -> 
 async def test_first_token_limit_before_headers_and_before_the_first_event() -> None:
     for data in (b"", STREAM_HEAD, STREAM_HEAD + chunk(b": still working\n\n")):
         async with serving(lambda writer, seen, data=data: _hang_after(data, writer, seen)) as server:
-            error = await failure(server, exchange(stream=True), first_token_timeout_s=0.1)
+            error = await failure(server, call(stream=True), first_token_timeout_s=0.1)
             assert (error.status, error.code) == (504, "upstream_first_token_timeout")
             await asyncio.wait_for(server.closed.get(), 5)
 
@@ -379,7 +368,7 @@ async def test_idle_limit() -> None:
     async with serving(
         lambda writer, seen: _hang_after(STREAM_HEAD + chunk(event(piece("a"))), writer, seen)
     ) as server:
-        answer = await provider(server, idle_timeout_s=0.1).chat(exchange(stream=True))
+        answer = await provider(server, idle_timeout_s=0.1).chat(call(stream=True))
         with pytest.raises(ApiError) as caught:
             await collect(answer)
         assert (caught.value.status, caught.value.code) == (504, "upstream_idle_timeout")
@@ -393,7 +382,7 @@ async def test_leaving_closes_the_upstream_connection() -> None:
     async with serving(
         lambda writer, seen: _hang_after(STREAM_HEAD + chunk(event(piece("a"))), writer, seen)
     ) as server:
-        answer = await provider(server).chat(exchange(stream=True))
+        answer = await provider(server).chat(call(stream=True))
         body = cast(Any, answer.body)
         assert await anext(body) == event(piece("a"))
         await body.aclose()
@@ -403,7 +392,7 @@ async def test_leaving_closes_the_upstream_connection() -> None:
 
 async def test_cancelling_while_waiting_closes_the_upstream_connection() -> None:
     async with serving(_hang) as server:
-        task = asyncio.create_task(provider(server).chat(exchange(stream=True)))
+        task = asyncio.create_task(provider(server).chat(call(stream=True)))
         while not server.seen:
             await asyncio.sleep(0.01)
         task.cancel()

@@ -1,0 +1,95 @@
+"""What an answer is made of: the nouns that providers, the pipeline and the public surface share.
+
+A provider that generates text itself (our engine, the scripted fake) gives `Generated`: deltas that
+`gateway.openai` puts into OpenAI's shapes. An encoder gives `Embedded`. A provider that already speaks
+OpenAI's wire format gives `Relayed`: bytes to pass on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(slots=True)
+class TokenInfo:
+    """One generated (or echoed) token with its log-probability, for `logprobs` in the answer."""
+
+    token: str  # as text; an incomplete UTF-8 sequence shows as U+FFFD
+    token_bytes: bytes
+    logprob: float | None  # None: the first prompt token has none
+    top: list[tuple[str, bytes, float]] = field(default_factory=list)  # best first
+    text_offset: int = 0  # characters from the start of the text; used by /v1/completions
+
+
+@dataclass(slots=True)
+class ToolCallDelta:
+    """A piece of one tool call; only the first piece of a call has `call_id` and `name`."""
+
+    index: int  # among the calls of one choice
+    arguments: str = ""  # JSON; all pieces of a call concatenated are its arguments
+    call_id: str = ""
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Delta:
+    """A piece of one choice. Its texts never end inside a UTF-8 character or with half a stop string."""
+
+    index: int
+    text: str = ""
+    tokens: list[TokenInfo] = field(default_factory=list)  # of `text`; only when logprobs were asked for
+    finish_reason: FinishReason | None = None  # on the choice's last delta only
+    reasoning: str = ""  # comes before any text
+    tool_calls: list[ToolCallDelta] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Usage:
+    """Token counts of one request, over all choices; complete when the answer has ended."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    # Tokens drafted from the request's `prediction`. Rejected ones are not billed: they are no part of
+    # completion_tokens.
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Generated:
+    """Text that we generate: consume `deltas` to the end, or `aclose()` it to cancel and free memory."""
+
+    deltas: AsyncIterator[Delta]
+    usage: Usage
+    shows_reasoning: bool = False  # the answer's shape has a field for it
+    offers_tools: bool = False  # the content may be null
+    finish_reasons: list[str] = field(default_factory=list)  # one per choice that has ended
+    response_id: str = ""  # made by the shape
+
+
+@dataclass(slots=True)
+class Embedded:
+    """One vector per input, in order: little-endian float32."""
+
+    vectors: Sequence[bytes]
+    usage: Usage
+
+
+@dataclass(slots=True)
+class Relayed:
+    """An answer in OpenAI's wire format: bytes when whole, an iterator of SSE bytes when streamed."""
+
+    body: bytes | AsyncIterator[bytes]
+    usage: Usage
+    media_type: str = "application/json"
+    finish_reasons: list[str] = field(default_factory=list)  # one per choice that has ended
+    response_id: str = ""  # the upstream's
+
+
+Answer = Generated | Embedded | Relayed
