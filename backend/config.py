@@ -77,17 +77,6 @@ class RopeConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class HyperMoEConfig:
-    """A hypernetwork that all layers share gives each set of chosen experts an adapter (HyperMoE)."""
-
-    # In config.json, under "hyper_moe", all four are required: the defaults are those of training.
-    embedding_size: int = 16  # of an expert and of a layer
-    hidden_size: int = 64  # of the network between embeddings and condition
-    condition_size: int = 24  # what an adapter is generated from
-    rank: int = 4  # of an adapter
-
-
-@dataclass(frozen=True, slots=True)
 class MoEConfig:
     """Mixture of experts in the layers listed by ModelConfig.moe_layers."""
 
@@ -95,7 +84,6 @@ class MoEConfig:
     experts_per_token: int
     intermediate_size: int  # of one expert
     normalise_top_k: bool  # the chosen experts' router weights are scaled to sum to 1
-    hyper: HyperMoEConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)

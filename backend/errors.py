@@ -1,16 +1,16 @@
 """The engine's errors.
 
 EngineError
-├── CheckpointError        a checkpoint cannot be served: missing, broken or unsupported (at start)
-├── RequestError           this request cannot be served; the sentence goes to the user
-│   ├── PromptTooLong      prompt + max_tokens exceed the context or the KV memory
-│   ├── AdapterGone        the adapter that a request names has no name any more
-│   └── TemplateError      the chat template refused the messages
-├── AdapterError           an adapter cannot be served: missing, broken, or made for another base
-│   └── AdapterExists      a name is an adapter's already, and was not to be given to another
-├── QueueFull              the queue bound is reached: try again later
-├── EngineUnavailable      no engine process answers: starting, dead or hung
-├── FrameError             bytes on a socket that are no frame or no known message; the connection ends
+├── CheckpointError        a checkpoint is missing, broken or unsupported (at start)
+├── RequestError           this request can never be served; the message goes to the user
+│   ├── PromptTooLong      prompt + max_tokens exceed the context length or the KV memory
+│   ├── AdapterGone        the request's adapter is no longer loaded
+│   └── TemplateError      the chat template rejected the messages
+├── AdapterError           an adapter is missing, broken or made for another base model
+│   └── AdapterExists      the name is taken and the caller did not allow replacement
+├── QueueFull              the queue is at its bound: retry later
+├── EngineUnavailable      the engine process is starting, dead or hung
+├── FrameError             malformed frame or unknown message on a socket; the connection is closed
 └── PageShortage           no free page and nothing evictable (inside the engine only)
 """
 
@@ -18,15 +18,15 @@ from __future__ import annotations
 
 
 class EngineError(Exception):
-    """Base of everything that the engine raises on purpose."""
+    """Base class of the engine's errors."""
 
 
 class CheckpointError(EngineError):
-    """A checkpoint that cannot be served; the message is one sentence with the path and the remedy."""
+    """A checkpoint that cannot be served; the message names the path and the remedy."""
 
 
 class RequestError(EngineError):
-    """A request that can never be served; `param` names the API field at fault, when there is one."""
+    """A request that can never be served; `param` is the API field that caused it, if any."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -34,27 +34,27 @@ class RequestError(EngineError):
 
 
 class PromptTooLong(RequestError):
-    """The prompt, or prompt + max_tokens, exceeds the model's context or the whole KV memory."""
+    """The prompt, or prompt + max_tokens, exceeds the model's context length or the whole KV memory."""
 
 
 class AdapterGone(RequestError):
-    """The adapter is not, or no longer, loaded; what has its name now may be another."""
+    """The adapter with this content hash is not loaded (any more); its name may now mean another."""
 
 
 class TemplateError(RequestError):
-    """The chat template refused these messages."""
+    """The chat template rejected these messages."""
 
 
 class AdapterError(EngineError):
-    """An adapter that cannot be served, or is not known; the message names what is wrong and the remedy."""
+    """An adapter that is unknown or cannot be served; the message names the cause and the remedy."""
 
 
 class AdapterExists(AdapterError):
-    """The name is an adapter's already, and who loaded asked not to replace it."""
+    """The name belongs to another adapter and the caller did not allow replacement."""
 
 
 class QueueFull(EngineError):
-    """The waiting queue is at its bound."""
+    """The waiting queue is at its bound; `retry_after_s` estimates when it will have room."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -62,11 +62,11 @@ class QueueFull(EngineError):
 
 
 class EngineUnavailable(EngineError):
-    """The engine's process is starting, dead or hung."""
+    """The engine process is starting, dead or hung."""
 
 
 class FrameError(EngineError):
-    """Bytes on a socket between processes that are no frame, or a frame that holds no known message."""
+    """A malformed frame, or an unknown message, on a socket between processes."""
 
 
 class PageShortage(EngineError):

@@ -1,1 +1,1 @@
-"""KV memory: page numbers, the prefix tree over them, and the tensors."""
+"""KV memory: the page allocator, the prefix tree and the tensors."""

@@ -1,7 +1,7 @@
-"""KV pages for sequences: find a known prefix, grow, publish what is computed, release.
+"""KV pages of sequences: match a cached prefix, allocate, publish computed pages, release.
 
 Full pages are shared and never written again; the page being filled belongs to one sequence. A page is
-published only after its keys and values have been computed. A running sequence never exchanges its pages.
+published only after its keys and values have been computed. A running sequence never swaps its pages.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from backend.types import PAGE_TOKENS, Sequence
 
 @dataclass(frozen=True, slots=True)
 class PrefixMatch:
-    """What the prefix tree knows of a waiting sequence. Valid until the next change of the tree."""
+    """The prefix hit of a waiting sequence. Valid until the tree changes."""
 
     nodes: list[Node]  # from the first page on
-    num_evictable: int  # of these, how many stop being available to others when they are attached
-    next_digest: bytes | None  # the first full page that is not known; None: all that may hit does
+    num_evictable: int  # how many of them are evictable now, and no longer so once attached
+    next_digest: bytes | None  # of the first full page that missed; None: no page missed
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that need not be computed."""
+        """Tokens covered by the hit."""
         return len(self.nodes) * PAGE_TOKENS
 
 
 @dataclass(slots=True, eq=False)
 class _Chain:
-    """The identities of one sequence's pages, computed as they are needed."""
+    """The digests of one sequence's pages, computed on demand."""
 
     digests: list[bytes] = field(default_factory=list)  # [0] is the root's, [i + 1] page i's
-    deepest: Node | None = None  # last page that the tree knows: our own, or an equal one of somebody else
+    deepest: Node | None = None  # last published page: the sequence's own or an equal one of another
     num_published: int = 0  # pages up to and including `deepest`
-    is_open: bool = True  # False: this sequence publishes no more
+    is_open: bool = True  # False: this sequence publishes no further pages
 
 
 def pages_for(num_tokens: int) -> int:
-    """Pages that hold this many tokens."""
+    """Return the number of pages that this many tokens need."""
     return -(-num_tokens // PAGE_TOKENS)
 
 
 class KVManager:
-    """Owner of the page numbers. `revision` and `kv_dtype` are part of every page's identity.
+    """Allocates pages to sequences. `revision` and `kv_dtype` are part of every page's digest.
 
     Counters for metrics: free_pages, cached_pages, prefix_hit_tokens_total.
     """
@@ -60,19 +60,19 @@ class KVManager:
 
     @property
     def free_pages(self) -> int:
-        """Pages that a sequence can get without preemption: free, or evictable from the prefix tree."""
+        """Pages available without preemption: on the free list or evictable."""
         return self._pool.num_free + self._tree.num_evictable
 
     @property
     def cached_pages(self) -> int:
-        """Pages that only the prefix tree keeps."""
+        """Pages that no sequence uses and that only the prefix tree keeps."""
         return self._tree.num_evictable
 
     def match(self, sequence: Sequence) -> PrefixMatch:
-        """Find the longest known prefix of a sequence without pages. Changes nothing.
+        """Find the longest cached prefix of a sequence without pages. Changes nothing.
 
-        At least the last token is left to compute, since its logits give the next one; as shared pages are
-        never written, that means its whole page.
+        A full hit still computes the last token, whose logits give the next one; as shared pages are never
+        written, that means the last token's whole page.
         """
         if not self._may_hit(sequence):
             return PrefixMatch([], 0, None)
@@ -89,7 +89,7 @@ class KVManager:
         return PrefixMatch(nodes, num_evictable, None)
 
     def attach(self, sequence: Sequence, match: PrefixMatch) -> None:
-        """Give the matched pages to the sequence, whose computing then starts behind them."""
+        """Give the matched pages to the sequence; it then computes from the token after them."""
         assert not sequence.pages, f"sequence {sequence.request.request_id!r} already has pages"
         for node in match.nodes:
             if self._pool.share(node.page):
@@ -97,7 +97,8 @@ class KVManager:
             sequence.pages.append(node.page)
         sequence.num_computed_tokens = match.num_tokens
         chain = self._chain(sequence)
-        # Who ignores known prefixes stays private: publishing would pin the equal pages beside its own.
+        # A sequence that skips prefix hits does not publish either: that would pin equal pages beside its
+        # own.
         chain.is_open = self._may_hit(sequence)
         chain.num_published = len(match.nodes)
         chain.deepest = match.nodes[-1] if match.nodes else None
@@ -106,35 +107,35 @@ class KVManager:
             self.prefix_hit_tokens_total += match.num_tokens
 
     def grow(self, sequence: Sequence, end: int) -> int:
-        """Take pages for the tokens before position `end`, evicting where needed.
+        """Allocate pages for the tokens before position `end`, evicting where needed.
 
-        Returns the position up to which the sequence now has room, at most `end`: less when pages ran out.
+        Returns the position up to which the sequence now has pages: `end`, or less if pages ran out.
         """
         pages = sequence.pages
         missing = pages_for(end) - len(pages)
         for _ in range(min(missing, self.free_pages)):
-            pages.append(self._take())
+            pages.append(self._allocate())
         return min(end, len(pages) * PAGE_TOKENS)
 
     def advance(self, sequence: Sequence, num_tokens: int) -> None:
-        """Count tokens as computed and publish the pages that they filled. Call after the forward pass."""
+        """Mark tokens as computed and publish the pages that they filled. Call after the forward pass."""
         before = sequence.num_computed_tokens
         after = before + num_tokens
-        assert after <= len(sequence.pages) * PAGE_TOKENS, "computed tokens lie outside of the pages"
+        assert after <= len(sequence.pages) * PAGE_TOKENS, "more tokens computed than pages allocated"
         sequence.num_computed_tokens = after
         if after // PAGE_TOKENS > before // PAGE_TOKENS:
             self._publish(sequence)
 
     def trim(self, sequence: Sequence) -> None:
-        """Give back the pages behind what is computed: they held drafts that were rejected."""
+        """Free the pages after the computed tokens: they held rejected draft tokens."""
         pages = sequence.pages
         while len(pages) > pages_for(sequence.num_computed_tokens):
             page = pages.pop()
-            self._pool.release(page)  # never shared, never published: nobody else has it
-            self._pool.give_back(page)
+            self._pool.release(page)  # the last reference: such a page is never shared or published
+            self._pool.free(page)
 
     def next_digest(self, sequence: Sequence) -> bytes | None:
-        """Identity of the prompt page that a running sequence computes next, if it will be published."""
+        """Return the digest of the prompt page that a running sequence will publish next, if any."""
         index = sequence.num_computed_tokens // PAGE_TOKENS
         chain = self._chain(sequence)
         if not (self._prefix_cache and chain.is_open) or (index + 1) * PAGE_TOKENS > len(sequence.tokens):
@@ -142,13 +143,13 @@ class KVManager:
         return self._digest(chain, sequence, index)
 
     def release(self, sequence: Sequence) -> None:
-        """Take every page from the sequence and reset what it has computed. Published pages stay findable."""
+        """Release all pages of the sequence and reset its progress. Published pages stay in the tree."""
         for page in reversed(sequence.pages):
             if not self._pool.release(page):
                 continue
             node = self._tree.node_of(page)
             if node is None:
-                self._pool.give_back(page)
+                self._pool.free(page)
             else:
                 self._tree.unpin(node)
         sequence.pages.clear()
@@ -156,7 +157,7 @@ class KVManager:
         self._chains.pop(sequence, None)
 
     def check_invariants(self, sequences: list[Sequence]) -> None:
-        """Raise AssertionError on a leaked or wrongly counted page. `sequences`: all that may hold pages."""
+        """Raise AssertionError on a leaked or miscounted page, given all sequences that may hold pages."""
         self._pool.check_invariants()
         self._tree.check_invariants()
         users = [0] * self.num_pages
@@ -169,18 +170,18 @@ class KVManager:
             node = self._tree.node_of(page)
             assert self._pool.is_free(page) == (count == 0 and node is None), f"page {page} is leaked"
             assert node is None or count == 0 or node.pins > 0, f"page {page} is used but evictable"
-        strangers = self._chains.keys() - set(sequences)
-        assert not strangers, f"{len(strangers)} sequences left their chains behind"
+        leaked = self._chains.keys() - set(sequences)
+        assert not leaked, f"the digest chains of {len(leaked)} sequences are leaked"
 
     def _may_hit(self, sequence: Sequence) -> bool:
-        # Prompt logprobs need the logits of every prompt token; once they are out, hits are welcome.
+        # Prompt logprobs need the logits of every prompt token; once they are computed, hits are fine.
         wants_prompt = sequence.request.params.prompt_logprobs is not None
         return self._prefix_cache and not (wants_prompt and sequence.num_output_tokens == 0)
 
-    def _take(self) -> int:
+    def _allocate(self) -> int:
         if not self._pool.num_free:
-            self._pool.give_back(self._tree.evict())
-        return self._pool.take()
+            self._pool.free(self._tree.evict())
+        return self._pool.allocate()
 
     def _chain(self, sequence: Sequence) -> _Chain:
         chain = self._chains.get(sequence)
@@ -203,7 +204,7 @@ class KVManager:
             return
         for index in range(chain.num_published, sequence.num_computed_tokens // PAGE_TOKENS):
             if chain.deepest is not None and chain.deepest.is_evicted:
-                # An equal page of somebody else was our parent and is gone: nothing can hang below it.
+                # The parent was an equal page of another sequence and has been evicted.
                 chain.is_open = False
                 return
             digest = self._digest(chain, sequence, index)

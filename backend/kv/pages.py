@@ -1,6 +1,6 @@
-"""Pages of KV memory by number: which are free, and how many sequences use each of the others.
+"""Page allocator: the free list and the reference counts of KV pages.
 
-Plain Python without torch: the tensors are in kv/storage.py.
+Plain Python without torch; the tensors are in kv/storage.py.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from backend.errors import PageShortage
 
 _FREE = -1
-"""Reference count of a page on the free list; 0 is a page that only the prefix tree keeps."""
+"""Reference count of a page on the free list. A count of 0 means that only the prefix tree keeps the page."""
 
 
 class PagePool:
@@ -25,47 +25,47 @@ class PagePool:
 
     @property
     def num_free(self) -> int:
-        """Pages that hold nothing."""
+        """Pages on the free list."""
         return len(self._free)
 
     def references(self, page: int) -> int:
-        """Sequences that use the page; 0 when it is free or only kept by the prefix tree."""
+        """Return how many sequences use the page; 0 if it is free or only in the prefix tree."""
         return max(0, self._references[page])
 
     def is_free(self, page: int) -> bool:
-        """True when the page is on the free list."""
+        """True if the page is on the free list."""
         return self._references[page] == _FREE
 
-    def take(self) -> int:
-        """Move a page from the free list to its first user. Raises PageShortage when none is free."""
+    def allocate(self) -> int:
+        """Pop a page from the free list, with one reference. Raises PageShortage when the list is empty."""
         if not self._free:
-            raise PageShortage(f"all {self.num_pages} pages are taken; evict or preempt first")
+            raise PageShortage(f"all {self.num_pages} pages are allocated; evict or preempt first")
         page = self._free.pop()
         self._references[page] = 1
         return page
 
     def share(self, page: int) -> bool:
-        """Add a user to a page that is not free; True when it had none before."""
+        """Add a reference to an allocated page; True if it had none before."""
         count = self._references[page]
         assert count != _FREE, f"page {page} is free and cannot be shared"
         self._references[page] = count + 1
         return count == 0
 
     def release(self, page: int) -> bool:
-        """Remove a user; True when it was the last, and the caller then keeps the page or gives it back."""
+        """Remove a reference; True if it was the last. The caller then frees the page or keeps it cached."""
         count = self._references[page] - 1
-        assert count >= 0, f"page {page} is released more often than it was taken"
+        assert count >= 0, f"page {page} is released more often than it was allocated"
         self._references[page] = count
         return count == 0
 
-    def give_back(self, page: int) -> None:
-        """Put a page without users on the free list."""
-        assert self._references[page] == 0, f"page {page} still has users, or is already free"
+    def free(self, page: int) -> None:
+        """Put a page without references on the free list."""
+        assert self._references[page] == 0, f"page {page} still has references, or is already free"
         self._references[page] = _FREE
         self._free.append(page)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when free list and counts disagree. For tests: O(pages)."""
+        """Raise AssertionError if free list and reference counts disagree. For tests: O(pages)."""
         free = set(self._free)
         assert len(free) == len(self._free), "a page is on the free list twice"
         for page, count in enumerate(self._references):

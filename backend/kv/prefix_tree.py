@@ -1,8 +1,8 @@
-"""Radix tree of known prefixes: which page holds the keys and values of which run of tokens.
+"""Radix tree of cached prefixes: the page that holds the keys and values of a run of tokens.
 
 A node is one full page. Its digest chains over all pages before it and over tenant, adapter, model revision
-and KV dtype, so it names the whole path from the root: one dict holds every edge of the tree. Eviction takes
-the least recently used node that nobody pins; children leave before their parents.
+and KV dtype, so it identifies the whole path from the root, and one dict serves as the tree. LRU eviction
+takes the least recently used unpinned node; children are evicted before their parents.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _PACK_PAGE = struct.Struct(f"<{PAGE_TOKENS}I").pack
 
 
 def root_digest(*parts: str) -> bytes:
-    """Start of a digest chain: everything besides the tokens that decides what lies in a page."""
+    """Return the start of a digest chain: all that determines a page's content besides the tokens."""
     digest = hashlib.sha256(b"penstock kv page chain 1")
     for part in parts:
         encoded = part.encode()
-        # Lengths keep ("ab", "c") and ("a", "bc") apart.
+        # Length prefixes distinguish ("ab", "c") from ("a", "bc").
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return digest.digest()
 
 
 def page_digest(parent: bytes, tokens: Tokens[int]) -> bytes:
-    """Identity of the page that holds these PAGE_TOKENS tokens after the prefix that `parent` names."""
+    """Return the digest of the page of these PAGE_TOKENS tokens after the prefix with digest `parent`."""
     return hashlib.sha256(parent + _PACK_PAGE(*tokens)).digest()
 
 
 class Node:
-    """One page in the tree. `pins` = 1 if sequences use the page, + 1 for each pinned child."""
+    """One page in the tree. `pins` is 1 if sequences use the page, plus 1 for each pinned child."""
 
     __slots__ = ("digest", "num_children", "page", "parent", "pins")
 
@@ -47,16 +47,16 @@ class Node:
 
     @property
     def is_evicted(self) -> bool:
-        """True when the tree has dropped the node; whoever still holds it must not build on it."""
+        """True once the tree has dropped the node; nothing may be inserted below it."""
         return self.page < 0
 
 
 class PrefixTree:
     """Index of published pages.
 
-    A pinned node pins its parent, so an unpinned node has only unpinned descendants, and these became so
-    before it did. The list of unpinned nodes in that order therefore always starts with the least recently
-    used leaf: eviction is O(1) and never cuts a path in the middle.
+    A pinned node pins its parent, so an unpinned node has only unpinned descendants, all unpinned before it.
+    The list of unpinned nodes in that order therefore always starts with the least recently used leaf:
+    eviction is O(1) and never cuts a path in the middle.
     """
 
     __slots__ = ("_evictable", "_node_of_page", "_nodes")
@@ -71,19 +71,19 @@ class PrefixTree:
 
     @property
     def num_evictable(self) -> int:
-        """Nodes that nobody pins: `evict` can be called this many times."""
+        """Unpinned nodes: `evict` can be called this many times."""
         return len(self._evictable)
 
     def find(self, digest: bytes) -> Node | None:
-        """The node of this identity, if it is known. Has no effect on the order of eviction."""
+        """Return the node with this digest, if any. Does not change the eviction order."""
         return self._nodes.get(digest)
 
     def node_of(self, page: int) -> Node | None:
-        """The node that keeps this page, if one does."""
+        """Return the node of this page, if any."""
         return self._node_of_page[page]
 
     def insert(self, parent: Node | None, digest: bytes, page: int) -> Node:
-        """Publish a page that its sequence is using: the new node starts pinned. The digest must be new."""
+        """Publish a page that a sequence is using: the new node starts pinned. The digest must be new."""
         assert digest not in self._nodes, "a digest is published once"
         assert parent is None or not parent.is_evicted, "a page is published below a living parent"
         node = Node(digest, page, parent)
@@ -95,7 +95,7 @@ class PrefixTree:
         return node
 
     def pin(self, node: Node) -> None:
-        """Protect the node and its path to the root: its page has got its first user."""
+        """Protect the node and its path to the root from eviction. Call when its page gets its first user."""
         current: Node | None = node
         while current is not None:
             current.pins += 1
@@ -105,7 +105,7 @@ class PrefixTree:
             current = current.parent
 
     def unpin(self, node: Node) -> None:
-        """Undo one `pin`: its page has lost its last user. What is free now counts as used just now."""
+        """Undo one `pin` when the page loses its last user. Unpinned nodes become most recently used."""
         current: Node | None = node
         while current is not None:
             current.pins -= 1
@@ -116,7 +116,7 @@ class PrefixTree:
             current = current.parent
 
     def evict(self) -> int:
-        """Drop the least recently used unpinned leaf and return its page. KeyError when there is none."""
+        """Drop the least recently used unpinned leaf and return its page. Raises KeyError if none is left."""
         page, node = self._evictable.popitem(last=False)
         assert node.num_children == 0, f"page {page} would be evicted before its children"
         del self._nodes[node.digest]
@@ -124,11 +124,11 @@ class PrefixTree:
         if node.parent is not None:
             node.parent.num_children -= 1
         node.page = -1
-        node.parent = None  # a stale cursor must not keep the path alive
+        node.parent = None  # a stale reference to this node must not keep the path alive
         return page
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when links, pins or the eviction order disagree. For tests: O(nodes)."""
+        """Raise AssertionError if links, pins or the eviction order disagree. For tests: O(nodes)."""
         order = {page: index for index, page in enumerate(self._evictable)}
         children: dict[bytes, int] = {}
         for digest, node in self._nodes.items():
@@ -142,7 +142,7 @@ class PrefixTree:
             if node.page not in order:
                 assert parent.page not in order, f"page {parent.page} is evictable below a pinned child"
             elif parent.page in order:
-                assert order[node.page] < order[parent.page], f"page {parent.page} would go before its child"
+                assert order[node.page] < order[parent.page], f"page {parent.page} precedes its child"
         for digest, node in self._nodes.items():
             assert node.num_children == children.get(digest, 0), f"page {node.page}: children miscounted"
         known = sum(node is not None for node in self._node_of_page)

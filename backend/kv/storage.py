@@ -1,4 +1,4 @@
-"""The tensors of KV memory: one per layer, pages of 16 slots, key and value of a slot side by side."""
+"""The KV tensors: one per layer, in pages of 16 slots, key and value of a slot adjacent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.types import PAGE_TOKENS
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """The shape of one model's KV memory, whatever the number of pages."""
+    """The shape of one page of a model's KV memory."""
 
     num_layers: int
     num_kv_heads: int
@@ -22,12 +22,12 @@ class KVLayout:
 
     @property
     def page_bytes(self) -> int:
-        """Memory of one page over all layers, keys and values."""
+        """Bytes of one page over all layers, keys and values."""
         return self.num_layers * PAGE_TOKENS * 2 * self.num_kv_heads * self.head_dim * self.dtype.itemsize
 
 
 class KVStorage:
-    """Keys and values by layer: [num_pages, 16, 2, kv_heads, head_dim]; index 0 of the third axis is the key.
+    """Keys and values, one tensor [num_pages, 16, 2, kv_heads, head_dim] per layer; axis 2 is (key, value).
 
     Pages start as zeros and only ever hold finite numbers: attention multiplies masked slots by 0, and
     0 * NaN would leak from one sequence into another.
@@ -38,7 +38,7 @@ class KVStorage:
     def __init__(self, layout: KVLayout, num_pages: int) -> None:
         self.layout = layout
         shape = (num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.head_dim)
-        # Written at once: memory that comes in only while requests run slows their prompts.
+        # zeros, not empty, also commits the memory now: page faults during requests would slow their prefill.
         self.layers = [
             torch.zeros(shape, dtype=layout.dtype, device=layout.device) for _ in range(layout.num_layers)
         ]
@@ -46,7 +46,7 @@ class KVStorage:
 
     @property
     def num_pages(self) -> int:
-        """Pages that exist, free or not."""
+        """Pages in total, free or not."""
         return int(self.layers[0].shape[0])
 
     def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
@@ -55,6 +55,6 @@ class KVStorage:
         target.index_copy_(0, slots, keys_values.to(target.dtype))
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
-        """Copy what lies in the slots `sources` [n] to `targets` [n], in every layer; they may overlap."""
+        """Copy the slots `sources` [n] to `targets` [n] in every layer; they may overlap."""
         for slots in self._slots:
             slots.index_copy_(0, targets, slots.index_select(0, sources))

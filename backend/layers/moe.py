@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from backend.config import MoEConfig
 from backend.kernels.experts import SmallExperts, run_experts
 from backend.kernels.lora import AdapterRows
-from backend.layers.hyper_moe import HyperExperts
 from backend.layers.linear import Linear
+
+ExtraTerm = Callable[[Tensor, Tensor], Tensor]
+"""x [T, D] and the chosen experts [T, k] → a term [T, D] that is added to the experts' output."""
 
 
 class MoE:
-    """A router picks the k most likely of E experts for each token; the sum is weighted by probability."""
+    """y[t] = Σ_k p[t, k] · expert_k(x[t]) over the top-k experts of the router's softmax."""
 
-    __slots__ = ("config", "down", "gate_up", "hyper", "small", "router")
+    __slots__ = ("config", "down", "extra_term", "gate_up", "router", "small")
 
     def __init__(
         self,
@@ -23,29 +27,33 @@ class MoE:
         router: Linear,
         gate_up: list[Linear],
         down: list[Linear],
-        hyper: HyperExperts | None = None,
         small: SmallExperts | None = None,
+        extra_term: ExtraTerm | None = None,
     ) -> None:
-        """`small`: the same experts once more, for few tokens."""
+        """`gate_up` and `down` per expert; `small`: a second copy of them that is faster for few tokens."""
         self.config = config
-        self.hyper = hyper
         self.router = router
         self.gate_up = gate_up
         self.down = down
         self.small = small
+        self.extra_term = extra_term
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
-        """[T, D] → [T, D]."""
+        """x [T, D] → [T, D]; `rows` says which of the T rows use an adapter."""
         probabilities = torch.softmax(self.router(x), dim=-1, dtype=torch.float32)
         weights, chosen = probabilities.topk(self.config.experts_per_token, dim=-1)
         if self.config.normalise_top_k:
             weights /= weights.sum(dim=-1, keepdim=True)
-        if rows is not None and all(expert.adapters is None for expert in (*self.gate_up, *self.down)):
+        if rows is not None and not self._has_adapters():
             rows = None
         if self.small is not None and rows is None and self.small.serves(x.shape[0]):
             output = self.small(x, chosen, weights)
         else:
             output = run_experts(x, chosen, weights, self.gate_up, self.down, rows)
-        if self.hyper is not None:
-            output += self.hyper(x, chosen)
+        if self.extra_term is not None:
+            output += self.extra_term(x, chosen)
         return output
+
+    def _has_adapters(self) -> bool:
+        """Whether an adapter changes any expert; most change attention only."""
+        return any(expert.adapters is not None for expert in (*self.gate_up, *self.down))

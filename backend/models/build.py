@@ -5,19 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from backend.config import HyperMoEConfig, ModelConfig, MoEConfig
-from backend.errors import CheckpointError
+from backend.config import ModelConfig, MoEConfig
 from backend.kernels.experts import SmallExperts
 from backend.kernels.linear import WeightLayout
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.embedding import Embedding
-from backend.layers.hyper_moe import HyperExperts, HyperNetwork
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
 from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
 from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.hyper_moe import open_hyper_moe
 from backend.models.names import ExpertNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
@@ -34,20 +33,13 @@ class DecoderBuilder:
         self.reader = reader
         self.precision = precision
         self.sites: dict[str, LinearPart] = {}  # filled by build: what adapters can change, by module name
-        self._hyper_network: HyperNetwork | None = None
+        self._extra_terms = open_hyper_moe(config, reader, precision)
 
     def build(self) -> Decoder:
         """Read everything."""
         config, names = self.config, self.names
         table = (config.vocab_size, config.hidden_size)
         embedding = self.reader.get(names.embedding, table).to(self.precision.device)
-        if config.moe is not None and config.moe.hyper is not None:
-            self._hyper_network = self._read_hyper_network(config.moe, config.moe.hyper)
-        elif names.hyper.up in self.reader:
-            raise CheckpointError(
-                f"{config.checkpoint} has a tensor {names.hyper.up!r}, but its config.json no 'hyper_moe': "
-                "without that the model would answer wrongly; restore the key or download it again"
-            )
         layers = [self._layer(layer) for layer in range(config.num_layers)]
         stored = embedding if config.tie_word_embeddings else self.reader.get(names.head, table)
         head = Linear([self._place(stored)], None, self.precision.weights)
@@ -118,10 +110,8 @@ class DecoderBuilder:
         # The router's choice is discrete: it keeps its full precision.
         layout: WeightLayout = "packed" if self.precision.weights == "half" else self.precision.weights
         router = self._linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
-        hyper = None
-        if self._hyper_network is not None:
-            hyper = HyperExperts(self._hyper_network, layer, moe, self.precision.compute)
-        return MoE(moe, router, gate_up, down, hyper, self._small_experts(prefix, moe, names))
+        extra_term = None if self._extra_terms is None else self._extra_terms(layer)
+        return MoE(moe, router, gate_up, down, self._small_experts(prefix, moe, names), extra_term)
 
     def _small_experts(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> SmallExperts | None:
         """All experts once more, where they are small and computed on a CPU in float32."""
@@ -136,25 +126,6 @@ class DecoderBuilder:
 
         gates, ups = read(names.gate, (wide, narrow)), read(names.up, (wide, narrow))
         return SmallExperts(gates, ups, read(names.down, (narrow, wide)), moe.experts_per_token)
-
-    def _read_hyper_network(self, moe: MoEConfig, hyper: HyperMoEConfig) -> HyperNetwork:
-        config, names = self.config, self.names.hyper
-        embedding, adapter = hyper.embedding_size, hyper.rank * config.hidden_size
-        shapes = {
-            names.expert_embeddings: (config.num_layers, moe.num_experts, embedding),
-            names.layer_embeddings: (config.num_layers, embedding),
-            names.hidden: (hyper.hidden_size, 2 * embedding),
-            names.hidden_bias: (hyper.hidden_size,),
-            names.condition: (hyper.condition_size, hyper.hidden_size),
-            names.down: (adapter, hyper.condition_size),
-            names.up: (adapter, hyper.condition_size),
-        }
-        # In the order of HyperNetwork's fields. Small and seldom used: float32 costs nothing.
-        tensors = [
-            _own(self.reader.get(name, shape).to(self.precision.device, torch.float32))
-            for name, shape in shapes.items()
-        ]
-        return HyperNetwork(hyper.rank, *tensors)
 
     def _linear(
         self, rows: dict[str, int], columns: int, *, bias: bool = False, layout: WeightLayout | None = None

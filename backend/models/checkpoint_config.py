@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from backend.config import HyperMoEConfig, ModelConfig, RopeConfig
+from backend.config import ModelConfig, RopeConfig
 from backend.errors import CheckpointError
 from backend.models.config_reader import ConfigReader
 from backend.models.families import FAMILIES, Family
@@ -99,31 +98,11 @@ def _refuse_unsupported(reader: ConfigReader) -> None:
 
 
 def _read_experts(reader: ConfigReader, family: Family, num_layers: int) -> SparseLayers | None:
-    hyper_moe = reader.raw.get("hyper_moe")
     sparse = family.read_experts(reader, num_layers)
-    if sparse is None:
-        if hyper_moe is not None:
-            expected = f"no such key for {family.architecture}, which has no experts"
-            raise reader.error("hyper_moe", hyper_moe, expected)
-        return None
-    top_k, num_experts = sparse.moe.experts_per_token, sparse.moe.num_experts
-    if top_k > num_experts:
-        raise reader.error("num_experts_per_tok", top_k, f"at most {num_experts} experts")
-    hyper = _read_hyper_moe(reader)
-    if hyper is not None and top_k == num_experts:
-        raise reader.error("num_experts_per_tok", top_k, "fewer than all experts (hyper_moe)")
-    return SparseLayers(replace(sparse.moe, hyper=hyper), sparse.layers)
-
-
-def _read_hyper_moe(reader: ConfigReader) -> HyperMoEConfig | None:
-    found = reader.raw.get("hyper_moe")
-    if found is None:
-        return None
-    names = [field.name for field in fields(HyperMoEConfig)]
-    if not isinstance(found, dict) or set(found) != set(names):
-        raise reader.error("hyper_moe", found, f"an object with {', '.join(names)}")
-    section = ConfigReader(reader.path, found)
-    return HyperMoEConfig(**{name: section.positive(name) for name in names})
+    if sparse is not None and sparse.moe.experts_per_token > sparse.moe.num_experts:
+        expected = f"at most {sparse.moe.num_experts} experts"
+        raise reader.error("num_experts_per_tok", sparse.moe.experts_per_token, expected)
+    return sparse
 
 
 def _read_rope(reader: ConfigReader, family: Family) -> RopeConfig:

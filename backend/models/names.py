@@ -16,19 +16,6 @@ class ExpertNames:
 
 
 @dataclass(frozen=True, slots=True)
-class HyperNames:
-    """HyperMoE's hypernetwork, one for all layers."""
-
-    expert_embeddings: str = "hyper.expert_embeddings"
-    layer_embeddings: str = "hyper.layer_embeddings"
-    hidden: str = "hyper.hidden.weight"
-    hidden_bias: str = "hyper.hidden.bias"
-    condition: str = "hyper.condition.weight"
-    down: str = "hyper.down.weight"
-    up: str = "hyper.up.weight"
-
-
-@dataclass(frozen=True, slots=True)
 class WeightNames:
     """A decoder; names within a layer follow `layer`. Biases have the weight's name with `.bias`."""
 
@@ -48,4 +35,3 @@ class WeightNames:
     up: str = "mlp.up_proj.weight"
     down: str = "mlp.down_proj.weight"
     experts: ExpertNames | None = None
-    hyper: HyperNames = HyperNames()

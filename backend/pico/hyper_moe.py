@@ -16,8 +16,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from backend.config import HyperMoEConfig
-from backend.kernels.hyper_experts.subsets import all_subsets, binomial_table, subset_numbers
+from backend.models.hyper_moe import HyperMoEConfig, all_subsets, binomial_table, subset_numbers
 from backend.pico.experts import replace_blocks
 
 if TYPE_CHECKING:

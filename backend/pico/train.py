@@ -23,7 +23,7 @@ import torch
 from tokenizers import Tokenizer
 from torch.multiprocessing.spawn import spawn
 
-from backend.config import HyperMoEConfig
+from backend.models.hyper_moe import HyperMoEConfig
 from backend.pico import checkpoint, recipe
 from backend.pico.ahead import made_ahead
 from backend.pico.batches import CPU, Encoded, Limits, all_right, forward, group_by_length, make_batch

@@ -1,1 +1,1 @@
-"""Sampling: logits processors, the sampler, log-probabilities and stop strings."""
+"""From logits to the next token, and from text to the place where it stops."""

@@ -1,4 +1,4 @@
-"""Who computes what in the next step: one token budget, no phases."""
+"""Continuous batching: one token budget per step, no separate prefill and decode phases."""
 
 from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.scheduler import Scheduler

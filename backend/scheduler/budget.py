@@ -1,29 +1,30 @@
-"""How many prompt tokens fit into a step without making the running streams stutter.
+"""Chunked-prefill budget: how many prompt tokens a step may take without stalling the streams that decode.
 
-Learns two things from measured steps: how long a step lasts that only decodes, and what a prompt token adds.
-No step may take much longer than a second: between steps the engine hears cancellations and beats.
+Measures the time of decode-only steps and the added time per prompt token, both as exponential moving
+averages. Steps are kept near a second at most, because cancellations and heartbeats are handled between
+steps.
 """
 
 from __future__ import annotations
 
-_SMOOTHING = 0.2
-"""Weight of the newest measurement."""
+_EMA_WEIGHT = 0.2
+"""Weight of the newest sample in the moving averages."""
 
-_RISE = 0.5
-"""Weight when the cost per prompt token rises: a step that came out too long is felt, a short one is not."""
+_RISING_EMA_WEIGHT = 0.5
+"""Weight when the cost per prompt token rises: overlong steps stall streams, short ones do not."""
 
-_FIRST_TOKENS = 64
-"""Prompt tokens of the very first step, when nothing is known of the machine."""
+_INITIAL_TOKENS = 64
+"""Prompt tokens of the very first step, before anything was measured."""
 
-_MEASURE_EVERY_STEPS = 64
-"""After so many mixed steps in a row, one step without prefill measures anew what decoding costs."""
+_REMEASURE_STEPS = 64
+"""After this many consecutive mixed steps, one decode-only step refreshes the decode time."""
 
-_LEAST_SHARE = 0.05
-"""Of a mixed step's time, at least this part is charged to its prompt tokens, whatever noise says."""
+_MIN_PREFILL_SHARE = 0.05
+"""Least fraction of a mixed step's time that is attributed to its prompt tokens, to be robust to noise."""
 
 
 class PrefillBudget:
-    """Step-time controller. `prefill_tokens` asks before a step, `observe` learns after it."""
+    """Step-time controller: call `prefill_tokens` before a step and `observe` after it."""
 
     def __init__(
         self, max_batch_tokens: int, min_chunk_tokens: int, max_step_stretch: float, max_step_s: float
@@ -32,31 +33,32 @@ class PrefillBudget:
         self._min_chunk_tokens = min_chunk_tokens
         self._stretch = max_step_stretch
         self._max_step_s = max_step_s
-        self._bound = max_step_stretch  # of the step that was asked for last
-        # Time of a decode-only step by magnitude of the batch (1, 2-3, 4-7 … sequences); 0.0: unknown.
+        self._bound = max_step_stretch  # of the last step planned
+        # Time of a decode-only step by power of two of the batch size (1, 2-3, 4-7 …); 0.0: not measured.
         self._decode_s = [0.0] * (max_batch_tokens.bit_length() + 1)
         self._mixed_s_per_token = 0.0
-        self._alone = _Pace()  # of prompt tokens in steps without decodes, which are more efficient
-        self._ceiling_tokens = min_chunk_tokens  # doubles with every mixed step that kept the bound
+        self._prefill_only = _PrefillCost()  # cheaper per token than prefill in mixed steps
+        self._ceiling_tokens = min_chunk_tokens  # slow start: doubles with every mixed step within the bound
         self._steps_since_measured = 0
 
     def prefill_tokens(self, num_decodes: int, num_prefills: int) -> int:
-        """Prompt tokens for the next step, given how many sequences decode and how many await a first token.
+        """Return the prompt tokens for the next step.
 
-        0 means: let this step only decode, to measure it.
+        `num_decodes` sequences decode in it and `num_prefills` wait for their first token. 0 means a
+        decode-only step, to measure its time.
         """
         left = self._max_batch_tokens - num_decodes
         if num_prefills == 0 or left <= 0:
             return max(0, left)
         if num_decodes == 0:
-            return self._tokens_alone()
+            return self._prefill_only_tokens()
         decode_s = self._decode_time_s(num_decodes)
-        if decode_s == 0.0 or self._steps_since_measured >= _MEASURE_EVERY_STEPS:
+        if decode_s == 0.0 or self._steps_since_measured >= _REMEASURE_STEPS:
             return 0
-        cost_s = self._mixed_s_per_token or self._alone.s_per_token
+        cost_s = self._mixed_s_per_token or self._prefill_only.s_per_token
         if cost_s == 0.0:
             return min(left, self._min_chunk_tokens)
-        # When more sequences wait for their first token than for their next, waiting weighs more than pace.
+        # With more prefills than decodes, time to first token outweighs inter-token latency.
         pressure = max(1.0, num_prefills / num_decodes)
         self._bound = 1.0 + (self._stretch - 1.0) * pressure
         allowed = int(min((self._bound - 1.0) * decode_s, self._max_step_s - decode_s) / cost_s)
@@ -64,23 +66,23 @@ class PrefillBudget:
         return min(left, max(self._min_chunk_tokens, min(allowed, ceiling)))
 
     def observe(self, num_decodes: int, num_prompt_tokens: int, step_time_s: float) -> None:
-        """Learn from a step that has been computed."""
+        """Update the averages with the measured time of a step."""
         if step_time_s <= 0.0 or num_decodes + num_prompt_tokens == 0:
             return
         if num_decodes == 0:
-            self._alone.observe(num_prompt_tokens, step_time_s)
+            self._prefill_only.observe(num_prompt_tokens, step_time_s)
         elif num_prompt_tokens == 0:
             index = num_decodes.bit_length()
-            self._decode_s[index] = _blend(self._decode_s[index], step_time_s, _SMOOTHING)
+            self._decode_s[index] = _ema(self._decode_s[index], step_time_s, _EMA_WEIGHT)
             self._steps_since_measured = 0
         else:
             self._observe_mixed(num_decodes, num_prompt_tokens, step_time_s)
 
-    def _tokens_alone(self) -> int:
-        """Prompt tokens of a step in which nobody decodes: only cancellations and the heartbeat wait."""
-        cost_s = self._alone.s_per_token or self._mixed_s_per_token
+    def _prefill_only_tokens(self) -> int:
+        """Return the prompt tokens of a step without decodes, bounded by `max_step_s` alone."""
+        cost_s = self._prefill_only.s_per_token or self._mixed_s_per_token
         fitting = (
-            _FIRST_TOKENS if cost_s == 0.0 else int(min(self._max_step_s / cost_s, self._max_batch_tokens))
+            _INITIAL_TOKENS if cost_s == 0.0 else int(min(self._max_step_s / cost_s, self._max_batch_tokens))
         )
         return min(self._max_batch_tokens, max(self._min_chunk_tokens, fitting))
 
@@ -89,25 +91,24 @@ class PrefillBudget:
         decode_s = self._decode_time_s(num_decodes)
         if decode_s == 0.0:
             return
-        prefill_s = max(step_time_s - decode_s, _LEAST_SHARE * step_time_s)
+        prefill_s = max(step_time_s - decode_s, _MIN_PREFILL_SHARE * step_time_s)
         cost_s = prefill_s / num_prompt_tokens
-        weight = _RISE if cost_s > self._mixed_s_per_token else _SMOOTHING
-        self._mixed_s_per_token = _blend(self._mixed_s_per_token, cost_s, weight)
+        weight = _RISING_EMA_WEIGHT if cost_s > self._mixed_s_per_token else _EMA_WEIGHT
+        self._mixed_s_per_token = _ema(self._mixed_s_per_token, cost_s, weight)
         if num_prompt_tokens >= self._ceiling_tokens and step_time_s <= self._bound * decode_s:
             self._ceiling_tokens = min(self._max_batch_tokens, 2 * self._ceiling_tokens)
 
     def _decode_time_s(self, num_decodes: int) -> float:
-        """Expected time of a decode-only step: of the nearest smaller batch known, else of a larger one."""
+        """Return the decode time measured at this batch size, else at the nearest smaller or larger one."""
         index = num_decodes.bit_length()
-        below = next((t for t in self._decode_s[index::-1] if t > 0.0), 0.0)
-        return below or next((t for t in self._decode_s[index:] if t > 0.0), 0.0)
+        smaller = next((t for t in self._decode_s[index::-1] if t > 0.0), 0.0)
+        return smaller or next((t for t in self._decode_s[index:] if t > 0.0), 0.0)
 
 
-class _Pace:
-    """Seconds per token over recent steps, in which long steps count for more.
+class _PrefillCost:
+    """Seconds per token over recent prefill-only steps, weighted by their tokens.
 
-    A step of few tokens costs mostly what every step costs: averaged as a rate, it would make the next long
-    prompt crawl.
+    The fixed cost dominates a step of few tokens: averaging its rate would make the next long prompt crawl.
     """
 
     def __init__(self) -> None:
@@ -120,15 +121,16 @@ class _Pace:
         return self._time_s / self._tokens if self._tokens else 0.0
 
     def observe(self, num_tokens: int, time_s: float) -> None:
-        """Learn from one step; a hiccup counts as twice what was expected."""
+        """Add one step; an outlier is clipped to twice the expected time."""
         if self._tokens:
-            # Short steps may cost many times their tokens' worth, and weigh little.
+            # The second bound lets short steps through: the fixed cost exceeds their expected time, and they
+            # weigh little.
             time_s = min(time_s, max(2.0 * num_tokens * self.s_per_token, 0.5 * self._time_s))
-        keep = 1.0 - _SMOOTHING
+        keep = 1.0 - _EMA_WEIGHT
         self._tokens = keep * self._tokens + num_tokens
         self._time_s = keep * self._time_s + time_s
 
 
-def _blend(old: float, new: float, weight: float) -> float:
-    """Exponentially weighted mean that starts at the first value; outliers count as twice the mean."""
+def _ema(old: float, new: float, weight: float) -> float:
+    """Exponential moving average that starts at the first sample and clips samples to twice the average."""
     return new if old == 0.0 else old + weight * (min(new, 2.0 * old) - old)

@@ -1,4 +1,4 @@
-"""The scheduler's own settings record."""
+"""Settings of the scheduler."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from backend.types import PAGE_TOKENS
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """Bounds of the queue, the batch and the step."""
+    """Limits of the queue, the batch and the step time."""
 
-    max_model_tokens: int  # prompt + output of one sequence
+    max_model_tokens: int  # context length: prompt + output of one sequence
     max_batch_tokens: int = 2048  # tokens computed in one step
     max_running: int = 128  # sequences with a row and pages
-    max_queue: int = 512  # sequences waiting for their first step; preempted ones come on top
-    max_step_stretch: float = 2.3  # a step with prefill lasts at most so many times a step without
-    max_step_s: float = 1.0  # a step takes no more prompt tokens than are expected to be computed in it
-    min_chunk_tokens: int = PAGE_TOKENS  # a prompt is not cut into smaller pieces
+    max_queue: int = 512  # waiting sequences at which new ones are refused; preempted ones always fit
+    max_step_stretch: float = 2.3  # target: time of a step with prefill / time of a decode-only step
+    max_step_s: float = 1.0  # prompt tokens per step are limited to what this time is expected to allow
+    min_chunk_tokens: int = PAGE_TOKENS  # smallest prefill chunk, but for the end of a prompt
 
     def __post_init__(self) -> None:
         for name in ("max_model_tokens", "max_running", "max_queue", "min_chunk_tokens"):

@@ -1,9 +1,9 @@
-"""The scheduler: which sequences compute how many tokens in the next step.
+"""The scheduler: how many tokens each sequence computes in the next step.
 
-Running before waiting, decodes before prompts, several prompts side by side. There is no prefill or decode
-phase: every sequence, also a preempted one, catches up from `num_computed_tokens` to the end of its tokens.
-One thread calls schedule → (forward) → append_token for each accepted draft → commit → append_token or finish
-for each sampled sequence.
+Running sequences come before waiting ones, decodes before prompts, and several prompts progress together.
+There are no prefill and decode phases: every sequence, preempted ones included, advances from
+`num_computed_tokens` to the end of its tokens. One thread calls schedule → (forward) → append_token for each
+accepted draft token → commit → append_token or finish for each sampled sequence.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from backend.types import (
     SequenceStatus,
 )
 
-_PROMPTS_TOGETHER = 4
-"""Long prompts share a step's prompt tokens in at least so many parts."""
+_MIN_CONCURRENT_PREFILLS = 4
+"""Prompts among which a step's prompt tokens are divided, if there are that many."""
 
 _MAX_PREFILLING = 8
-"""Prompts in progress before the queue stands still, unless a step has tokens to spare."""
+"""Prompts in progress beyond which none is admitted, unless the step has tokens left over."""
 
 _MAX_SKIPPED = 16
-"""Waiting sequences that one step passes over."""
+"""Waiting sequences that one step may skip."""
 
 
 class Scheduler:
     """Continuous batching under one token budget. Owns queue, rows and statuses; plain Python, one thread.
 
-    A plan without chunks means that there is nothing to compute in this step; when sequences wait or run
-    nevertheless (the only one was just preempted), the next call finds work.
+    A plan without chunks has nothing to compute. If work remains all the same (the only running sequence was
+    just preempted), the next call plans it.
     """
 
     def __init__(
@@ -78,26 +78,26 @@ class Scheduler:
 
     @property
     def num_joining(self) -> int:
-        """Sequences in the queue for which there is a row."""
+        """Waiting sequences for which a row is free."""
         return min(len(self._queue), len(self._free_rows))
 
     @property
     def has_prompts(self) -> bool:
-        """Whether the next step probably computes prompts, not only what decodes."""
+        """True if the next step is likely to include prefill."""
         if len(self._queue) and self._free_rows:
             return True
         return any(sequence.num_uncomputed_tokens > 1 for sequence in self._running.values())
 
     @property
     def has_work(self) -> bool:
-        """True while a sequence waits or runs."""
+        """True while any sequence waits or runs."""
         return bool(self._running) or len(self._queue) > 0
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence.
 
-        Raises PromptTooLong when it can never fit, RequestError when its id is in use or its prompt is empty,
-        and QueueFull when the queue is at its bound.
+        Raises PromptTooLong if it can never fit, RequestError if its id is in use or its prompt is empty, and
+        QueueFull if the queue is at its bound.
         """
         self._check_fits(sequence)
         request_id = sequence.request.request_id
@@ -108,24 +108,24 @@ class Scheduler:
             sequence.arrival_s = self._clock()
 
     def abort(self, request_id: str) -> Sequence | None:
-        """Forget a sequence and free its row and pages at once; None when it is not known (any more)."""
+        """Remove a sequence and free its row and pages at once; return None if the id is unknown."""
         sequence = self._queue.remove(request_id) or self._running.get(request_id)
         if sequence is not None:
             self._retire(sequence, "abort")
         return sequence
 
     def schedule(self, drafts: Mapping[Sequence, Draft] | None = None) -> Plan:
-        """Decide the next step. Takes pages and rows for it; admits nobody in a step that preempts.
+        """Plan the next step and allocate its pages and rows. A step that preempts admits no sequence.
 
-        `drafts` are guesses at what follows sequences that decode; they get what tokens and pages are left.
+        `drafts` holds draft tokens of decoding sequences; they get the tokens and pages that are left over.
         """
         preempted: list[Sequence] = []
         chunks, prefills = self._plan_decodes(preempted)
         if self._adapters is not None and self._adapters.is_used:
-            # Rows of one adapter side by side need not be gathered in every layer.
+            # Rows grouped by adapter need no gather in the LoRA layers.
             chunks.sort(key=lambda chunk: chunk.sequence.adapter_slot)
         if not chunks and prefills:
-            self._make_room(prefills[0], preempted)  # somebody must advance
+            self._make_room(prefills[0], preempted)  # guarantee progress
         tokens = self._budget.prefill_tokens(len(chunks), len(prefills) + len(self._queue))
         if preempted:
             prefills = [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
@@ -139,9 +139,9 @@ class Scheduler:
     def commit(
         self, plan: Plan, step_time_s: float, accepted: Mapping[Sequence, list[int]] | None = None
     ) -> None:
-        """Count the plan's tokens as computed and publish full pages. Call after the forward pass has run.
+        """Mark the plan's tokens as computed and publish full pages. Call after the forward pass.
 
-        Of drafts only those `accepted`, which have been appended, count; the others leave nothing behind.
+        Of draft tokens only the `accepted` ones, already appended, count; pages of rejected ones are freed.
         """
         advance = self._kv.advance
         num_decodes = 0
@@ -158,17 +158,17 @@ class Scheduler:
         self._budget.observe(num_decodes, plan.num_tokens - plan.num_drafts - num_decodes, step_time_s)
 
     def append_token(self, sequence: Sequence, token_id: int) -> None:
-        """Add a sampled token, to be computed in the next step."""
+        """Append a sampled token; the next step computes it."""
         sequence.tokens.append(token_id)
         if sequence.first_token_s < 0.0:
             sequence.first_token_s = self._clock()
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        """End a running sequence. Its full pages, prompt and output, stay findable until they are evicted."""
+        """End a running sequence. Its full pages stay in the prefix tree until they are evicted."""
         self._retire(sequence, reason)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError on a leaked page or row or a wrong status. For tests: O(everything)."""
+        """Raise AssertionError on a leaked page or row or a wrong status. For tests: not O(1)."""
         waiting = self._queue.sequences()
         self._kv.check_invariants([*self._running.values(), *waiting])
         rows = [sequence.row for sequence in self._running.values()] + self._free_rows
@@ -185,7 +185,7 @@ class Scheduler:
             raise RequestError("the prompt has 0 tokens; give at least 1", param="prompt")
         total = num_prompt + max_tokens
         context, memory = self._config.max_model_tokens, self._kv.num_pages * PAGE_TOKENS
-        # The last sampled token ends the sequence and is never computed.
+        # The last token is sampled but never computed.
         if total <= context and total - 1 <= memory:
             return
         what, limit = ("the model's context", context) if total > context else ("the KV memory", memory)
@@ -196,12 +196,12 @@ class Scheduler:
         )
 
     def _plan_decodes(self, preempted: list[Sequence]) -> tuple[list[ScheduledChunk], list[Sequence]]:
-        """One token for every sequence that has one left; those with more come back in order of admission."""
+        """Plan one token for every decoding sequence; return the others as prefills, oldest first."""
         chunks: list[ScheduledChunk] = []
         prefills: list[Sequence] = []
         for sequence in list(self._running.values()):
             if sequence.status is not SequenceStatus.RUNNING:
-                continue  # preempted a moment ago, by an older one
+                continue  # preempted earlier in this loop
             start = sequence.num_computed_tokens
             num_left = len(sequence.tokens) - start
             if num_left > 1 or sequence.scheduled_s < 0.0:
@@ -213,9 +213,9 @@ class Scheduler:
         return chunks, prefills
 
     def _add_drafts(self, chunks: list[ScheduledChunk], drafts: Mapping[Sequence, Draft]) -> int:
-        """Lengthen chunks that decode by their drafts; how many tokens that added.
+        """Extend decode chunks by their drafts and return the number of draft tokens.
 
-        Comes last: a draft takes no page and no token that anybody else could use in this step.
+        Called last: drafts only use pages and tokens that no other sequence needs in this step.
         """
         left = self._config.max_batch_tokens - sum(chunk.num_tokens for chunk in chunks)
         added = 0
@@ -224,7 +224,7 @@ class Scheduler:
             draft = drafts.get(sequence)
             if not draft or chunk.num_tokens != 1 or chunk.end != len(sequence.tokens):
                 continue
-            # The last token that may come ends the sequence and is never computed.
+            # The last token is sampled but never computed.
             useful = sequence.request.params.max_tokens - sequence.num_output_tokens - 1
             if isinstance(draft, DraftTree):
                 chunks[index] = self._add_tree(chunk, draft, useful, left - added)
@@ -241,7 +241,7 @@ class Scheduler:
     def _add_tree(
         self, chunk: ScheduledChunk, tree: DraftTree, max_depth: int, max_nodes: int
     ) -> ScheduledChunk:
-        """Lengthen a chunk by what fits of a tree: in depth what may still come, in nodes what has room."""
+        """Extend a chunk by what fits of a draft tree: by `max_depth`, `max_nodes` and free pages."""
         tree = tree.cut(max_depth, min(max_nodes, self._config.max_model_tokens - chunk.end))
         if len(tree):
             tree = tree.cut(max_depth, self._kv.grow(chunk.sequence, chunk.end + len(tree)) - chunk.end)
@@ -249,9 +249,10 @@ class Scheduler:
         return replace(chunk, num_tokens=1 + len(tree), draft=tree.tokens, parents=parents)
 
     def _make_room(self, sequence: Sequence, preempted: list[Sequence]) -> bool:
-        """Get room for a token, preempting from the newest on; False when that hits the sequence itself.
+        """Allocate a page for the next token, preempting from the newest on.
 
-        Planned decodes are safe: they are older than the sequence, and it goes before they do.
+        Returns False if the sequence itself was preempted. Decodes already planned are older than it and
+        therefore never preempted.
         """
         start = sequence.num_computed_tokens
         while self._kv.grow(sequence, start + 1) <= start:
@@ -263,7 +264,7 @@ class Scheduler:
         return True
 
     def _preempt(self, victim: Sequence) -> None:
-        """Take row and pages; computed again later, when most of its pages are still in the prefix tree."""
+        """Free row and pages. On resumption, most of its pages are usually still prefix hits."""
         self._leave(victim)
         victim.status = SequenceStatus.WAITING
         victim.num_preemptions += 1
@@ -286,20 +287,20 @@ class Scheduler:
     def _admit(self, prefills: list[Sequence], tokens: int) -> None:
         """Move waiting sequences to running, first come first served, and append them to `prefills`.
 
-        Stops at the first that does not fit beside what the running ones still need. Passes over those whose
-        next page a running sequence is about to compute: to wait for it is cheaper than to compute it twice.
-        Also over those whose adapter has no place on the device yet, however many.
+        Stops at the first that does not fit beside what the running ones still need. Skips sequences whose
+        next page a running one is about to compute (a prefix hit is cheaper than computing it twice), and
+        those whose adapter has no device slot yet.
         """
         kv, adapters = self._kv, self._adapters
-        num_looked_at = len(self._free_rows) + _MAX_SKIPPED
+        num_candidates = len(self._free_rows) + _MAX_SKIPPED
         if adapters is not None:
             adapters.begin_pass()
-            num_looked_at = len(self._queue)
+            num_candidates = len(self._queue)
         tokens -= sum(sequence.num_uncomputed_tokens for sequence in prefills)
         reserved = sum(pages_for(len(s.tokens)) - len(s.pages) for s in prefills)
-        coming = {digest for s in prefills if (digest := kv.next_digest(s)) is not None}
+        in_progress = {digest for s in prefills if (digest := kv.next_digest(s)) is not None}
         num_skipped = 0
-        for sequence in self._queue.first(num_looked_at):
+        for sequence in self._queue.first(num_candidates):
             if not self._free_rows or num_skipped == _MAX_SKIPPED:
                 return
             if len(prefills) >= _MAX_PREFILLING and tokens <= 0:
@@ -307,11 +308,11 @@ class Scheduler:
             if adapters is not None and sequence.request.adapter and not adapters.admits(sequence):
                 continue
             match = kv.match(sequence)
-            if match.next_digest in coming:
+            if match.next_digest in in_progress:
                 num_skipped += 1
                 continue
             num_new = pages_for(len(sequence.tokens)) - len(match.nodes)
-            # Each running sequence may soon want one more page: admitting into the last ones would preempt.
+            # Each running sequence may soon need one more page: keep those free, or it would be preempted.
             spare = kv.free_pages - reserved - len(self._running)
             if self._running and num_new + match.num_evictable > spare:
                 return
@@ -320,7 +321,7 @@ class Scheduler:
             reserved += num_new
             tokens -= sequence.num_uncomputed_tokens
             if (digest := kv.next_digest(sequence)) is not None:
-                coming.add(digest)
+                in_progress.add(digest)
 
     def _start(self, sequence: Sequence, match: PrefixMatch) -> None:
         self._queue.depart(sequence, self._clock())
@@ -332,7 +333,7 @@ class Scheduler:
         self._running[sequence.request.request_id] = sequence
 
     def _prefill_order(self, prefills: list[Sequence]) -> list[Sequence]:
-        """Nearest to its end first; in every other step the oldest before all, so that it never starves."""
+        """Shortest remaining first; every other step moves the oldest to the front to prevent starvation."""
         order = sorted(prefills, key=lambda sequence: sequence.num_uncomputed_tokens)
         self._oldest_first = not self._oldest_first
         if self._oldest_first:
@@ -341,16 +342,16 @@ class Scheduler:
         return order
 
     def _plan_prefills(self, prefills: list[Sequence], tokens: int) -> list[ScheduledChunk]:
-        """Share the step's prompt tokens: a fixed part at most for each, then what is left over."""
+        """Divide the step's prompt tokens: an equal share each first, then the remainder in order."""
         least = min(self._config.min_chunk_tokens, tokens)
         order = self._prefill_order(prefills)
-        share = max(least, tokens // min(_PROMPTS_TOGETHER, len(order)))
+        share = max(least, tokens // min(_MIN_CONCURRENT_PREFILLS, len(order)))
         grants = [0] * len(order)
         for limit in (share, tokens):
             for index, sequence in enumerate(order):
                 wanted = min(sequence.num_uncomputed_tokens, grants[index] + tokens, limit)
                 if wanted < min(least, sequence.num_uncomputed_tokens):
-                    continue  # too small a piece, and not the last one
+                    continue  # smaller than a chunk may be, and not the end of the prompt
                 room = self._kv.grow(sequence, sequence.num_computed_tokens + wanted)
                 granted = room - sequence.num_computed_tokens
                 tokens -= granted - grants[index]

@@ -1,4 +1,4 @@
-"""Trees of drafts: cutting them leaves trees."""
+"""Draft trees: a cut tree is a tree."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def paths(tree: DraftTree) -> list[tuple[int, ...]]:
 
 
 @given(tree=trees(), max_depth=st.integers(0, 6), max_nodes=st.integers(0, 12))
-def test_what_is_cut_lies_too_deep_or_at_the_end(tree: DraftTree, max_depth: int, max_nodes: int) -> None:
+def test_cut_drops_deep_nodes_and_then_the_last_ones(tree: DraftTree, max_depth: int, max_nodes: int) -> None:
     short = tree.cut(max_depth, max_nodes)
     assert paths(short) == [path for path in paths(tree) if len(path) <= max_depth][:max_nodes]
     assert short.depth == max(map(len, paths(short)), default=0)
 
 
-def test_a_chain_is_known_as_one() -> None:
+def test_is_chain_and_depths() -> None:
     assert DraftTree((7, 8, 9), (-1, 0, 1)).is_chain and DraftTree((), ()).is_chain
     assert not DraftTree((7, 8, 9), (-1, 0, 0)).is_chain
     assert tree_depths((-1, -1, 1, 2, 0)) == (1, 1, 2, 3, 2)
 
 
 @pytest.mark.parametrize("parents", [(0,), (-2,), (-1, 2, 0)])
-def test_a_parent_comes_first(parents: tuple[int, ...]) -> None:
+def test_a_parent_precedes_its_children(parents: tuple[int, ...]) -> None:
     with pytest.raises(AssertionError, match="precedes"):
         DraftTree((1,) * len(parents), parents)
 
 
-def test_a_chunk_is_as_deep_as_its_draft() -> None:
+def test_draft_depth_of_a_chunk() -> None:
     request = Request(request_id="r", prompt_token_ids=[1], params=SamplingParams(max_tokens=9))
     sequence = Sequence(request, [1], 1)
     assert ScheduledChunk(sequence, 0, 1).draft_depth == 0

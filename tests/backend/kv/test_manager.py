@@ -21,7 +21,7 @@ def make_sequence(
 
 
 def compute(kv: KVManager, sequence: Sequence, end: int | None = None) -> None:
-    """Attach what is known and compute the rest, up to `end`."""
+    """Attach the cached prefix and compute the rest, up to `end`."""
     if not sequence.pages:
         kv.attach(sequence, kv.match(sequence))
     end = len(sequence.tokens) if end is None else end
@@ -81,8 +81,8 @@ def test_an_unfilled_page_is_not_published_and_a_filled_one_only_once_computed()
 def test_other_tenants_and_adapters_never_hit(salt: str, adapter: str) -> None:
     kv = make_manager()
     compute(kv, make_sequence(list(range(40)), salt="a", adapter="a"))
-    stranger = make_sequence(list(range(40)), salt=salt, adapter=adapter)
-    assert kv.match(stranger).num_tokens == 0
+    other = make_sequence(list(range(40)), salt=salt, adapter=adapter)
+    assert kv.match(other).num_tokens == 0
     assert kv.match(make_sequence(list(range(40)), salt="a", adapter="a")).num_tokens == 32
 
 
@@ -97,7 +97,7 @@ def test_the_same_page_computed_twice_stays_with_both() -> None:
     assert second.pages[: len(own)] == own and not set(first.pages) & set(second.pages)
     kv.check_invariants([first, second])
     kv.release(second)
-    assert kv.cached_pages == 0  # its copies went straight back
+    assert kv.cached_pages == 0  # its copies went straight to the free list
     kv.release(first)
     assert (kv.free_pages, kv.cached_pages) == (16, 2)
 
@@ -110,13 +110,13 @@ def test_growth_evicts_and_stops_at_the_last_page() -> None:
     second = make_sequence([99] * 100)
     kv.attach(second, kv.match(second))
     assert kv.grow(second, 20) == 20
-    assert kv.cached_pages == 2  # the tail of the known prefix went, its beginning stays
+    assert kv.cached_pages == 2  # the tail of the cached prefix was evicted, its beginning stays
     assert kv.match(first).num_tokens == 32
     assert kv.grow(second, 100) == 64
     kv.check_invariants([first, second])
 
 
-def test_publishing_stops_when_the_equal_page_above_is_gone() -> None:
+def test_publishing_stops_when_the_equal_parent_page_is_evicted() -> None:
     kv = make_manager(num_pages=5)
     first, second = make_sequence(list(range(32))), make_sequence(list(range(64)))
     for sequence in (first, second):
@@ -131,14 +131,14 @@ def test_publishing_stops_when_the_equal_page_above_is_gone() -> None:
     assert kv.free_pages == 5
 
 
-def test_prompt_logprobs_are_computed_in_full_and_leave_no_trace() -> None:
+def test_prompt_logprobs_neither_hit_nor_publish() -> None:
     kv = make_manager()
     compute(kv, make_sequence(list(range(40))))
     sequence = make_sequence(list(range(64)), prompt_logprobs=1)
     compute(kv, sequence)
     assert sequence.num_cached_tokens == 0 and kv.next_digest(sequence) is None
     assert kv.match(make_sequence(list(range(64)))).num_tokens == 32
-    sequence.tokens.append(1)  # the prompt's logprobs are out: hits are welcome again
+    sequence.tokens.append(1)  # the prompt logprobs are computed: hits are fine again
     assert kv.match(sequence).num_tokens == 32
 
 
@@ -151,7 +151,7 @@ def test_without_prefix_cache_nothing_is_kept() -> None:
     assert kv.match(make_sequence(list(range(40)))).num_tokens == 0
 
 
-def test_a_leak_is_noticed() -> None:
+def test_a_leak_is_detected() -> None:
     kv = make_manager()
     sequence = make_sequence(list(range(40)))
     compute(kv, sequence)

@@ -10,30 +10,30 @@ from backend.kv.pages import PagePool
 
 def test_pages_run_out_and_come_back() -> None:
     pool = PagePool(2)
-    assert [pool.take(), pool.take()] == [0, 1]
-    with pytest.raises(PageShortage, match="all 2 pages are taken"):
-        pool.take()
+    assert [pool.allocate(), pool.allocate()] == [0, 1]
+    with pytest.raises(PageShortage, match="all 2 pages are allocated"):
+        pool.allocate()
     assert pool.release(0)
-    pool.give_back(0)
-    assert pool.take() == 0
+    pool.free(0)
+    assert pool.allocate() == 0
 
 
 def test_a_shared_page_is_released_by_its_last_user() -> None:
     pool = PagePool(1)
-    page = pool.take()
+    page = pool.allocate()
     assert not pool.share(page)
     assert pool.references(page) == 2
     assert not pool.release(page)
     assert pool.release(page)
     assert not pool.is_free(page)
-    assert pool.share(page)  # kept by somebody, and used again
+    assert pool.share(page)  # a prefix hit on a page that only the prefix tree kept
 
 
-def test_misuse_is_noticed() -> None:
+def test_misuse_is_detected() -> None:
     pool = PagePool(2)
-    page = pool.take()
-    with pytest.raises(AssertionError, match="still has users"):
-        pool.give_back(page)
+    page = pool.allocate()
+    with pytest.raises(AssertionError, match="still has references"):
+        pool.free(page)
     pool.release(page)
     with pytest.raises(AssertionError, match="released more often"):
         pool.release(page)
@@ -49,7 +49,7 @@ def test_counts_follow_a_model(num_pages: int, operations: list[tuple[str, int]]
     users: dict[int, int] = {}
     for operation, choice in operations:
         if operation == "t" and len(users) < num_pages:
-            page = pool.take()
+            page = pool.allocate()
             assert page not in users
             users[page] = 1
         elif users and operation in "sr":
@@ -61,7 +61,7 @@ def test_counts_follow_a_model(num_pages: int, operations: list[tuple[str, int]]
                 users[page] -= 1
                 assert pool.release(page) == (users[page] == 0)
                 if users[page] == 0:
-                    pool.give_back(page)
+                    pool.free(page)
                     del users[page]
         pool.check_invariants()
         assert pool.num_free == num_pages - len(users)

@@ -57,7 +57,7 @@ def test_a_hit_refreshes_its_whole_path() -> None:
     assert [tree.evict() for _ in range(4)] == [4, 3, 1, 0]
 
 
-def test_a_pinned_child_protects_parents_that_nobody_uses() -> None:
+def test_a_pinned_child_protects_unused_parents() -> None:
     tree = PrefixTree(4)
     nodes = path(tree, "a", [0, 1])
     tree.unpin(nodes[0])
@@ -67,7 +67,7 @@ def test_a_pinned_child_protects_parents_that_nobody_uses() -> None:
     assert tree.num_evictable == 2
 
 
-def test_an_evicted_node_says_so() -> None:
+def test_an_evicted_node_is_marked() -> None:
     tree = PrefixTree(4)
     (node,) = path(tree, "a", [2])
     assert tree.find(node.digest) is node and tree.node_of(2) is node
@@ -79,7 +79,7 @@ def test_an_evicted_node_says_so() -> None:
 
 
 class Model:
-    """Parents and pins by page, written down naively."""
+    """Naive reference model: parents and pins by page."""
 
     def __init__(self) -> None:
         self.parents: dict[int, int | None] = {}

@@ -1,4 +1,4 @@
-"""Slots are written where the page table says, and a page costs what it claims."""
+"""Writes reach the right slots, and `page_bytes` is the real size of a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_write_reaches_its_slots_only() -> None:
     assert layer.count_nonzero() == new.numel() and not storage.layers[0].any()
 
 
-def test_slots_move_in_every_layer_also_onto_each_other() -> None:
+def test_slots_move_in_every_layer_even_if_they_overlap() -> None:
     storage = KVStorage(LAYOUT, 2)
     for number in range(2):
         storage.write(number, torch.arange(32), torch.randn(32, 6, 4))
@@ -30,7 +30,7 @@ def test_slots_move_in_every_layer_also_onto_each_other() -> None:
         assert torch.equal(layer.flatten(0, 1), old)
 
 
-def test_page_bytes_is_what_a_page_costs() -> None:
+def test_page_bytes_is_the_size_of_a_page() -> None:
     storage = KVStorage(LAYOUT, 5)
     assert storage.num_pages == 5
     assert sum(layer.nbytes for layer in storage.layers) == 5 * LAYOUT.page_bytes

@@ -1,8 +1,9 @@
-"""A checkpoint with HyperMoE computes what training computes; a broken one is refused with one sentence."""
+"""HyperMoE computes what training computes, of adapters and of checkpoints; broken ones are refused."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from backend.config import EngineConfig, HyperMoEConfig
+from backend.config import EngineConfig, MoEConfig
 from backend.errors import CheckpointError
-from backend.models import LoadedModel, load_model
-from backend.pico.hyper_moe import attach
+from backend.models import LoadedModel, hyper_moe, load_model
+from backend.models.hyper_moe import (
+    HyperExperts,
+    HyperMoEConfig,
+    all_subsets,
+    apply_adapters,
+    binomial_table,
+    subset_numbers,
+)
+from backend.pico.hyper_moe import HyperNetwork, attach
 from tests.backend.models.checkpoints import QWEN_MOE, Variant, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens
 
@@ -117,3 +126,65 @@ def refuse(directory: Path, *fragments: str) -> None:
     assert "\n" not in message
     for fragment in fragments:
         assert fragment in message
+
+
+@pytest.mark.parametrize("max_table_bytes", [hyper_moe.MAX_TABLE_BYTES, 0])
+@pytest.mark.parametrize(("num_experts", "chosen_experts"), [(8, 2), (6, 3), (4, 1)])
+def test_adapters_equal_training(
+    monkeypatch: pytest.MonkeyPatch, num_experts: int, chosen_experts: int, max_table_bytes: int
+) -> None:
+    monkeypatch.setattr(hyper_moe, "MAX_TABLE_BYTES", max_table_bytes)
+    torch.manual_seed(num_experts)
+    trained = HyperNetwork(CONFIG, 3, num_experts, chosen_experts, hidden_size=24)
+    torch.nn.init.normal_(trained.up.weight)
+    weights = {name: parameter.detach() for name, parameter in trained.named_parameters()}
+    network = hyper_moe.HyperNetwork(
+        rank=CONFIG.rank,
+        expert_embeddings=weights["expert_embeddings"],
+        layer_embeddings=weights["layer_embeddings"],
+        hidden=weights["hidden.weight"],
+        hidden_bias=weights["hidden.bias"],
+        condition=weights["condition.weight"],
+        down=weights["down.weight"],
+        up=weights["up.weight"],
+    )
+    x = torch.randn(50, 24)
+    chosen = torch.stack([torch.randperm(num_experts)[:chosen_experts] for _ in range(50)])
+    moe = MoEConfig(num_experts, chosen_experts, 16, normalise_top_k=True)
+    layers = []
+    for layer in range(3):
+        experts = HyperExperts(network, layer, moe, torch.float32)
+        assert experts.is_precomputed == (max_table_bytes > 0)
+        layers.append(experts(x, chosen))
+        torch.testing.assert_close(layers[-1], trained(layer, x, chosen), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(experts(x[7:8], chosen[7:8])[0], layers[-1][7], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(layers[0], layers[1], atol=0.1)
+
+
+def test_equals_a_loop_over_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(3)
+    down, up = (torch.randn(6, *shape, generator=generator) for shape in ((8, 3), (3, 8)))
+    x = torch.randn(7, 8, generator=generator)
+    numbers = torch.tensor([5, 0, 3, 3, 1, 5, 0])  # neither 2 nor 4
+    rows = zip(x, numbers.tolist(), strict=True)
+    expected = torch.stack([torch.nn.functional.silu(token @ down[n]) @ up[n] for token, n in rows])
+    torch.testing.assert_close(apply_adapters(x, numbers, down, up), expected)
+    torch.testing.assert_close(apply_adapters(x[2:3], numbers[2:3], down, up)[0], expected[2])
+    monkeypatch.setattr(hyper_moe, "_MAX_GATHERED_ELEMENTS", 100)  # 2 tokens at once, then the last one
+    torch.testing.assert_close(apply_adapters(x, numbers, down, up), expected)
+
+
+@pytest.mark.parametrize(("num_experts", "size"), [(8, 2), (6, 3), (5, 1), (4, 4)])
+def test_numbers_count_up_over_all_subsets(num_experts: int, size: int) -> None:
+    subsets = all_subsets(num_experts, size)
+    assert len({tuple(row) for row in subsets.tolist()}) == len(subsets) == math.comb(num_experts, size)
+    shuffled = subsets[:, torch.randperm(size, generator=torch.Generator().manual_seed(1))]
+    numbers = subset_numbers(shuffled, binomial_table(num_experts, size))
+    assert numbers.tolist() == list(range(len(subsets)))
+
+
+def test_the_rest_of_the_engine_does_not_know_it() -> None:
+    engine = Path(hyper_moe.__file__).parents[1]
+    modules = [path for path in engine.rglob("*.py") if engine / "pico" not in path.parents]
+    knowing = {path.name for path in modules if "hyper" in path.read_text(encoding="utf-8").lower()}
+    assert knowing == {"hyper_moe.py", "build.py"}

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from backend.config import HyperMoEConfig
+from backend.models.hyper_moe import HyperMoEConfig
 from backend.pico.hyper_moe import HyperNetwork, attach, load_sparse
 from backend.pico.model import build_model
 

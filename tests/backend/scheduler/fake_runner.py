@@ -1,6 +1,6 @@
-"""A runner without a model: checks every plan, keeps the identity of each KV slot, and "samples" from it.
+"""A runner without a model: checks every plan, tracks the content of each KV slot and "samples" from it.
 
-A slot holds the hash of everything that its token may attend to. A wrong page, a stale or foreign prefix, a
+A slot holds a hash of everything that its token may attend to. A wrong page, a stale or foreign prefix, a
 gap or a write into a shared page changes a hash, and the sampled text with it.
 """
 
@@ -22,7 +22,7 @@ def _extend(state: int, token: int) -> int:
 
 
 def identities(request: Request, tokens: list[int]) -> list[int]:
-    """What each slot must hold: the tenant, the adapter and all tokens up to this one."""
+    """The expected content of each slot: a hash of tenant, adapter and all tokens up to this one."""
     state = int.from_bytes(f"{request.tenant_salt}/{request.adapter}".encode(), "little")
     return [state := _extend(state, token) for token in tokens]
 
@@ -33,7 +33,7 @@ def next_token(state: int, request: Request) -> int:
 
 
 def expected_output(request: Request) -> list[int]:
-    """What the request must produce when it is alone."""
+    """The output of the request when it runs alone."""
     tokens = list(request.prompt_token_ids)
     while len(tokens) - len(request.prompt_token_ids) < request.params.max_tokens:
         token = next_token(identities(request, tokens)[-1], request)
@@ -44,7 +44,7 @@ def expected_output(request: Request) -> list[int]:
 
 
 class FakeRunner:
-    """Drives a scheduler as the engine does, one step at a time, on a clock of its own."""
+    """Drives a scheduler as the engine does, one step at a time, on a simulated clock."""
 
     def __init__(self, config: SchedulerConfig, num_pages: int, prefix_cache: bool = True) -> None:
         self.kv = KVManager(num_pages, revision="r", kv_dtype="float32", prefix_cache=prefix_cache)
@@ -80,7 +80,7 @@ class FakeRunner:
         return plan
 
     def run(self, max_steps: int = 100_000) -> int:
-        """Step until nothing is left; the number of steps."""
+        """Step until no work is left; return the number of steps."""
         for count in range(max_steps):
             if not self.scheduler.has_work:
                 return count
@@ -107,7 +107,7 @@ class FakeRunner:
         ], "decodes come first"
         assert set(decoding) <= set(planned), "a decode never waits"
         if plan.preempted:
-            assert self.running() <= running_before, "nobody is admitted in a step that preempts"
+            assert self.running() <= running_before, "a step that preempts admits no sequence"
         elif not plan.chunks:
             assert not self.scheduler.has_work, "nothing is planned although work is left"
 
@@ -120,7 +120,7 @@ class FakeRunner:
             slot = sequence.pages[position // PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS
             if position >= start:
                 self.slots[slot] = wanted[position]
-            assert self.slots[slot] == wanted[position], f"position {position} holds something else"
+            assert self.slots[slot] == wanted[position], f"position {position} holds the wrong content"
 
     def sample(self, sequence: Sequence) -> None:
         request = sequence.request

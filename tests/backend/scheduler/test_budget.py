@@ -14,13 +14,13 @@ def make_budget() -> PrefillBudget:
 
 
 def step_s(num_decodes: int, num_prompt_tokens: int, token_s: float) -> float:
-    """A machine: reading the weights, each decode, a start-up cost for prompts, each prompt token."""
+    """A machine model: reading the weights, each decode, a fixed cost of prefill, each prompt token."""
     started = 0.001 if num_prompt_tokens else 0.0
     return 0.008 + 0.0005 * num_decodes + started + token_s * num_prompt_tokens
 
 
 def prefill_alone(budget: PrefillBudget, prompt_tokens: int, token_s: float) -> list[float]:
-    """Compute a prompt by itself on a machine with 10 ms of overhead per step; the times of its steps."""
+    """Compute a prompt alone on a machine with 10 ms of overhead per step; return the step times."""
     times_s: list[float] = []
     while prompt_tokens:
         tokens = min(prompt_tokens, budget.prefill_tokens(0, 1))
@@ -31,7 +31,7 @@ def prefill_alone(budget: PrefillBudget, prompt_tokens: int, token_s: float) -> 
     return times_s
 
 
-def test_the_first_step_is_small_and_a_fast_machine_then_gets_everything() -> None:
+def test_the_first_step_is_small_and_a_fast_machine_then_fills_the_batch() -> None:
     budget = make_budget()
     assert budget.prefill_tokens(0, 5) == 64
     assert len(prefill_alone(budget, 64 + 3 * 2048, 0.00001)) == 4
@@ -42,7 +42,7 @@ def test_the_first_step_is_small_and_a_fast_machine_then_gets_everything() -> No
 def test_a_prompt_alone_is_computed_in_steps_of_about_a_second(token_s: float) -> None:
     times_s = prefill_alone(make_budget(), 4000, token_s)
     assert max(times_s[1:]) <= 1.1 and times_s[0] <= 64 * token_s + 0.01
-    assert sum(times_s[1:-1]) / len(times_s[1:-1]) >= 0.8, "and no shorter than need be"
+    assert sum(times_s[1:-1]) / len(times_s[1:-1]) >= 0.8, "and not much shorter either"
 
 
 def test_a_cost_that_grows_with_the_context_is_followed() -> None:
@@ -60,10 +60,10 @@ def test_short_prompts_do_not_slow_the_next_long_one() -> None:
     for _ in range(30):
         budget.observe(0, 5, 0.01)
     times_s = prefill_alone(budget, 8192, 0.00001)
-    assert len(times_s) <= 6, "the cost of a step must not pass for that of its few tokens"
+    assert len(times_s) <= 6, "the fixed cost of a step must not be attributed to its few tokens"
 
 
-def test_a_hiccup_does_not_cut_prompts_for_long() -> None:
+def test_an_outlier_does_not_shrink_prefill_for_long() -> None:
     budget = make_budget()
     prefill_alone(budget, 8192, 0.0001)
     budget.observe(0, 2048, 60.0)
@@ -71,7 +71,7 @@ def test_a_hiccup_does_not_cut_prompts_for_long() -> None:
     assert len(prefill_alone(budget, 8192, 0.0001)) <= 8
 
 
-def test_a_mixed_step_is_bounded_in_time_whatever_waits() -> None:
+def test_a_mixed_step_is_bounded_in_time_under_pressure() -> None:
     budget = make_budget()
     for _ in range(40):
         tokens = budget.prefill_tokens(1, 200)
@@ -88,7 +88,7 @@ def test_decoding_is_measured_before_prefill_joins() -> None:
     budget.observe(0, 512, 0.1)
     assert budget.prefill_tokens(4, 1) == 0
     budget.observe(4, 0, 0.01)
-    assert budget.prefill_tokens(4, 1) == 16  # starts carefully
+    assert budget.prefill_tokens(4, 1) == 16  # slow start
 
 
 def test_decodes_come_off_the_batch() -> None:
@@ -117,7 +117,7 @@ def test_mixed_steps_keep_the_bound_and_use_it(token_s: float, num_decodes: int)
     assert sum(stretches[20:]) / len(stretches[20:]) >= 0.7 * reachable
 
 
-def test_a_hiccup_is_forgotten() -> None:
+def test_an_outlier_is_clipped_and_decays() -> None:
     budget = make_budget()
     for _ in range(20):
         budget.observe(4, 0, 0.01)
@@ -130,7 +130,7 @@ def test_a_hiccup_is_forgotten() -> None:
     assert budget.prefill_tokens(4, 1) >= before // 2
 
 
-def test_decoding_is_measured_again_from_time_to_time() -> None:
+def test_decoding_is_measured_again_periodically() -> None:
     budget = make_budget()
     budget.observe(4, 0, 0.01)
     asked = []
@@ -140,7 +140,7 @@ def test_decoding_is_measured_again_from_time_to_time() -> None:
     assert 2 <= asked.count(0) <= 4
 
 
-def test_many_that_wait_for_a_first_token_weigh_more_than_few_that_decode() -> None:
+def test_many_prefills_outweigh_few_decodes() -> None:
     budget = make_budget()
     for _ in range(50):
         tokens = budget.prefill_tokens(4, 1)
@@ -148,7 +148,7 @@ def test_many_that_wait_for_a_first_token_weigh_more_than_few_that_decode() -> N
     assert budget.prefill_tokens(4, 40) >= 4 * budget.prefill_tokens(4, 4)
 
 
-def test_a_burst_is_not_held_back_by_the_careful_start() -> None:
+def test_a_burst_is_not_held_back_by_the_slow_start() -> None:
     budget = make_budget()
     budget.observe(4, 0, 0.01)
     budget.observe(0, 1024, 0.1)

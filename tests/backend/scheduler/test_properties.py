@@ -1,4 +1,4 @@
-"""Random work on a fake runner, which checks every plan, every slot and every invariant at each step."""
+"""Random workloads on a fake runner that checks every plan, every slot and every invariant at each step."""
 
 from __future__ import annotations
 

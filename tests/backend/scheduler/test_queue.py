@@ -23,7 +23,7 @@ def filled(max_queue: int) -> tuple[WaitingQueue, list[Sequence]]:
 def test_first_come_first_served_with_the_preempted_in_front() -> None:
     queue, (first, second, third) = filled(3)
     preempted = make_sequence("p")
-    queue.push_front(preempted)  # the bound is for new ones
+    queue.push_front(preempted)  # the bound applies to new ones only
     assert queue.first(2) == [preempted, first] and len(queue) == 4
     queue.depart(preempted, 0.0)
     assert queue.remove("1") is second and queue.remove("1") is None
@@ -31,7 +31,7 @@ def test_first_come_first_served_with_the_preempted_in_front() -> None:
     assert "0" in queue and "1" not in queue
 
 
-def test_a_full_queue_says_when_to_come_back() -> None:
+def test_a_full_queue_estimates_retry_after() -> None:
     queue, _ = filled(100)
     with pytest.raises(QueueFull, match="100 requests wait .* holds 100; try again in 1 s"):
         queue.push(make_sequence("late"))
@@ -44,7 +44,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
     assert 15.0 <= refusal.value.retry_after_s <= 20.0  # ten departures, one each 2 s
 
 
-def test_the_wait_is_bounded_and_idle_time_does_not_count() -> None:
+def test_retry_after_is_bounded_and_ignores_idle_time() -> None:
     queue, sequences = filled(2)
     queue.depart(sequences[0], now_s=0.0)
     queue.depart(sequences[1], now_s=1.0)
@@ -57,7 +57,7 @@ def test_the_wait_is_bounded_and_idle_time_does_not_count() -> None:
     assert refusal.value.retry_after_s == 1.0
 
 
-def test_blocked_sequences_are_passed_over_and_keep_their_place() -> None:
+def test_blocked_sequences_are_skipped_and_keep_their_place() -> None:
     queue, (first, second, third) = filled(3)
     first.is_blocked = True
     assert queue.first(2) == [second, third] and queue.sequences() == [first, second, third]

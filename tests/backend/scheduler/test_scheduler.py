@@ -11,12 +11,12 @@ from tests.backend.scheduler.fake_runner import FakeRunner
 def make_runner(num_pages: int = 1024, **settings: int) -> FakeRunner:
     limits = {"max_model_tokens": 8192, "max_batch_tokens": 512, "max_running": 8} | settings
     runner = FakeRunner(SchedulerConfig(**limits), num_pages)
-    runner.scheduler._budget.observe(0, 512, 512 * runner.prompt_token_s)  # a machine that is known already
+    runner.scheduler._budget.observe(0, 512, 512 * runner.prompt_token_s)  # skip the slow start
     return runner
 
 
 def endless(max_tokens: int) -> SamplingParams:
-    """The fake model then never ends by itself."""
+    """Parameters with which the fake model never samples EOS."""
     return SamplingParams(max_tokens=max_tokens, min_tokens=1)
 
 
@@ -46,10 +46,10 @@ def test_decodes_keep_their_pace_while_a_long_prompt_prefills() -> None:
         durations.append(runner.now_s - before_s)
         assert sum(key.startswith("stream") for key in tokens_by_id(plan)) == 4
     assert max(durations) <= 3 * runner.decode_s
-    assert len(durations) < 60  # and the prompt is not put off
+    assert len(durations) < 60  # and the prompt is not starved
 
 
-def test_prompts_are_foreseen_while_one_is_computed_or_has_room_to_begin() -> None:
+def test_has_prompts_while_one_is_computed_or_can_be_admitted() -> None:
     runner = make_runner(max_running=2)
     assert not runner.scheduler.has_prompts
     runner.add("long", prompt(2000), endless(100))
@@ -71,7 +71,7 @@ def test_long_prompts_progress_together() -> None:
         assert tokens_by_id(runner.step()) == {str(index): 128 for index in range(4)}
 
 
-def test_what_short_prompts_leave_goes_to_long_ones() -> None:
+def test_tokens_left_by_short_prompts_go_to_long_ones() -> None:
     runner = make_runner()
     runner.add("long", prompt(2000, 1), endless(1))
     runner.add("short", prompt(10, 2), endless(1))
@@ -106,7 +106,7 @@ def test_equal_prompts_are_computed_once() -> None:
     computed = 0
     while runner.scheduler.has_work:
         computed += sum(size for size in tokens_by_id(runner.step()).values() if size > 1)
-    # 43 full pages once, and what lies behind them four times.
+    # 43 full pages once, and the tokens after them four times.
     assert computed == 700 + 3 * (700 - 688)
     assert [sibling.num_cached_tokens for sibling in siblings] == [0, 688, 688, 688]
     assert len({tuple(sibling.tokens) for sibling in siblings}) == 1
@@ -132,7 +132,7 @@ def test_a_second_turn_finds_prompt_and_output_of_the_first() -> None:
     assert second.num_cached_tokens == 64  # 69 tokens of the first turn were computed
 
 
-def test_the_newest_is_preempted_waits_in_front_and_finds_its_pages() -> None:
+def test_the_newest_is_preempted_and_goes_to_the_front_of_the_queue() -> None:
     runner = make_runner(num_pages=6, max_model_tokens=96)
     old = runner.add("old", prompt(30, 1), endless(60))
     new = runner.add("new", prompt(20, 2), endless(40))
@@ -152,7 +152,7 @@ def test_the_newest_is_preempted_waits_in_front_and_finds_its_pages() -> None:
     runner.run()
 
 
-def test_nobody_is_admitted_into_the_pages_that_others_will_need() -> None:
+def test_admission_keeps_pages_for_running_sequences_to_grow() -> None:
     runner = make_runner(num_pages=6, max_model_tokens=96)
     runner.add("before", prompt(65, 1), endless(1))
     runner.run()
@@ -160,20 +160,20 @@ def test_nobody_is_admitted_into_the_pages_that_others_will_need() -> None:
     runner.step()
     again = runner.add("again", prompt(65, 1), endless(1))
     assert (runner.kv.free_pages, runner.kv.cached_pages) == (5, 4)
-    runner.step()  # its 4 known pages and 1 new one would leave nothing to grow into
+    runner.step()  # its 4 cached pages and 1 new one would leave no page to grow into
     assert again.status is SequenceStatus.WAITING
     runner.run()
     assert again.num_cached_tokens == 64 and runner.scheduler.preemptions_total == 0
 
 
 def steal_pages(runner: FakeRunner) -> None:
-    """Leave no page, as if the others had grown faster than admission expected."""
+    """Allocate all free pages, as if other sequences had grown faster than admission expected."""
     request = Request(request_id="thief", prompt_token_ids=[1], params=endless(1))
     runner.kv.grow(Sequence(request, [1], 1), runner.kv.free_pages * 16)
     assert runner.kv.free_pages == 0
 
 
-def test_prompts_that_block_each_other_give_way_to_the_oldest() -> None:
+def test_deadlocked_prefills_preempt_all_but_the_oldest() -> None:
     runner = make_runner(num_pages=40, max_batch_tokens=64)
     old, new = (runner.add(str(index), prompt(200, index), endless(1)) for index in range(2))
     runner.step()
@@ -183,12 +183,12 @@ def test_prompts_that_block_each_other_give_way_to_the_oldest() -> None:
     assert not new.pages
 
 
-def test_who_gives_up_everything_takes_no_page_for_the_preempted() -> None:
+def test_preempting_every_sequence_leaves_no_page_allocated() -> None:
     runner = make_runner(num_pages=40)
     first = runner.add("first", prompt(47), endless(9))
     runner.step()
     second = runner.add("second", prompt(47), endless(9))
-    runner.step()  # decodes only, to measure: the second owns nothing but what it shares
+    runner.step()  # decode-only, to measure: the second sequence has only shared pages
     assert second.pages == first.pages[:2]
     steal_pages(runner)
     plan = runner.scheduler.schedule()
@@ -222,7 +222,7 @@ def test_aborting_frees_everything_at_once() -> None:
     runner.scheduler.check_invariants()
 
 
-def test_times_are_noted() -> None:
+def test_arrival_scheduled_and_first_token_times() -> None:
     runner = make_runner()
     runner.now_s = 5.0
     sequence = runner.add("a", prompt(600), endless(3))
@@ -242,7 +242,7 @@ def test_a_prompt_of_one_token() -> None:
     assert sequence.num_output_tokens == 20 and sequence.scheduled_s == 0.0
 
 
-def test_what_can_never_fit_is_refused_with_numbers() -> None:
+def test_a_prompt_that_can_never_fit_is_refused_with_numbers() -> None:
     runner = make_runner(num_pages=4, max_model_tokens=100)
     with pytest.raises(PromptTooLong) as refusal:
         runner.add("a", prompt(90), endless(11))
@@ -263,7 +263,7 @@ def test_what_can_never_fit_is_refused_with_numbers() -> None:
         runner.add("e", [], endless(1))
 
 
-def test_ids_and_the_bound_of_the_queue() -> None:
+def test_duplicate_ids_and_the_queue_bound() -> None:
     runner = make_runner(max_running=1, max_queue=2)
     runner.add("a", prompt(20), endless(5))
     with pytest.raises(RequestError, match="request id 'a' is in use"):
