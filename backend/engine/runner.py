@@ -19,7 +19,7 @@ from backend.kernels.lora import AdapterRows, rows_of_one
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterStore
 from backend.models import LoadedModel
-from backend.sampling.logits import RowEdits, apply_edits, ban_tokens, bearable
+from backend.sampling.logits import RowEdits, apply_edits, ban_tokens, feasible_bans
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler
 from backend.speculative.base import StepObserver
@@ -99,7 +99,7 @@ class ModelRunner:
         if table.has_grammars:
             started_s = time.perf_counter()
             apply_grammars(logits, masked_draws(step.sampled))
-            bans = bearable(logits, bans)
+            bans = feasible_bans(logits, bans)
             mask_s = time.perf_counter() - started_s
         ban_tokens(logits, bans)
         token_ids, is_sound = self._sampler.sample(logits, table.sampling(rows, positions))

@@ -1,1 +1,1 @@
-"""From logits to the next token, and from text to the place where it stops."""
+"""Sampling: logits processors, the sampler, log-probabilities and stop strings."""

@@ -1,4 +1,4 @@
-"""Changes to logits before the draw: penalties, bias, banned tokens; flat lists of entries over all rows."""
+"""Logits processors: penalties, logit bias and banned tokens, batched as flat (row, token) entries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Floats = NDArray[np.float32]
 
 
 class TokenCounts:
-    """How often each token occurred in one sequence's output; prompt tokens are known with count 0.
+    """Counts of each token in one sequence's output; tokens of the prompt alone are included with count 0.
 
-    Costs O(different tokens), not O(vocabulary), and one dictionary look-up per new token.
+    Memory is O(distinct tokens), not O(vocabulary); adding a token costs one dictionary lookup.
     """
 
     __slots__ = ("_counts", "_ids", "_index", "_size")
@@ -34,7 +34,7 @@ class TokenCounts:
 
     @property
     def ids(self) -> Ints:
-        """The different tokens, in no order."""
+        """The distinct tokens, unordered."""
         return self._ids[: self._size]
 
     @property
@@ -50,7 +50,7 @@ class TokenCounts:
         self._counts[i] += 1
 
     def after(self, tokens: Iterable[int]) -> TokenCounts:
-        """A copy that has counted these as well."""
+        """Return a copy with these output tokens added."""
         copy = TokenCounts((), ())
         copy._index, copy._size = dict(self._index), self._size
         copy._ids, copy._counts = self._ids.copy(), self._counts.copy()
@@ -71,12 +71,12 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class RowEdits:
-    """What one sequence wants changed in its row of logits."""
+    """Penalties and bias of one row of logits."""
 
     counts: TokenCounts | None = None  # None: no penalty
-    repetition: float = 1.0  # prompt and output: positive logits are divided, negative ones multiplied
-    presence: float = 0.0  # output: subtracted once
-    frequency: float = 0.0  # output: subtracted per occurrence
+    repetition: float = 1.0  # prompt and output tokens: divides positive logits, multiplies negative ones
+    presence: float = 0.0  # output tokens: subtracted once
+    frequency: float = 0.0  # output tokens: subtracted per occurrence
     bias_ids: Ints | None = None
     bias_values: Floats | None = None
 
@@ -84,7 +84,7 @@ class RowEdits:
     def build(
         cls, counts: TokenCounts | None, penalties: tuple[float, float, float], bias: Mapping[int, float]
     ) -> RowEdits:
-        """`penalties` are (repetition, presence, frequency)."""
+        """Build from penalties (repetition, presence, frequency) and a logit bias by token id."""
         return cls(
             counts,
             *penalties,
@@ -94,9 +94,9 @@ class RowEdits:
 
 
 def apply_edits(logits: Tensor, edits: list[tuple[int, RowEdits]]) -> None:
-    """Change `logits` [R, V] float32 in place; `edits` pairs an index into R with what that row wants.
+    """Apply `edits`, pairs of (row, edit), to `logits` [R, V] float32 in place.
 
-    Order: repetition (as transformers' processor), presence and frequency (as OpenAI's), bias.
+    Order: repetition penalty (as in transformers), presence and frequency penalty (as in OpenAI's API), bias.
     """
     _apply_penalties(logits, [(row, edit) for row, edit in edits if edit.counts is not None])
     biased = [(row, edit.bias_ids, edit.bias_values) for row, edit in edits if edit.bias_ids is not None]
@@ -107,21 +107,21 @@ def apply_edits(logits: Tensor, edits: list[tuple[int, RowEdits]]) -> None:
 
 
 def ban_tokens(logits: Tensor, banned: list[tuple[int, Ints]]) -> None:
-    """Set the logits of these token ids to -inf in place; pairs of (index into R, ids)."""
+    """Set the logits of banned token ids to -inf in place; `banned` has pairs of (row, token ids)."""
     if banned:
         minus_infinity = torch.tensor(float("-inf"), dtype=logits.dtype, device=logits.device)
         logits.index_put_(_entries(logits, banned), minus_infinity)
 
 
-def bearable(logits: Tensor, banned: list[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
-    """Those bans that leave their row of `logits` [R, V] a token: where nothing else may come, that must."""
-    found: list[tuple[int, Ints]] = []
+def feasible_bans(logits: Tensor, banned: list[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
+    """Return the bans that leave at least one finite logit in their row of `logits` [R, V]."""
+    feasible: list[tuple[int, Ints]] = []
     for row, ids in banned:
-        is_left = logits[row] > float("-inf")
-        is_left[torch.from_numpy(ids).to(logits.device)] = False
-        if is_left.any():
-            found.append((row, ids))
-    return found
+        is_allowed = logits[row] > float("-inf")
+        is_allowed[torch.from_numpy(ids).to(logits.device)] = False
+        if is_allowed.any():
+            feasible.append((row, ids))
+    return feasible
 
 
 def _apply_penalties(logits: Tensor, edits: list[tuple[int, RowEdits]]) -> None:
@@ -143,7 +143,7 @@ def _apply_penalties(logits: Tensor, edits: list[tuple[int, RowEdits]]) -> None:
 
 
 def _entries(logits: Tensor, parts: list[tuple[int, Ints]]) -> tuple[Tensor, Tensor]:
-    """(row, token id) index tensors over all parts."""
+    """Return index tensors (rows, token ids) over all `parts`, pairs of (row, token ids)."""
     rows = np.repeat(np.array([row for row, _ in parts], dtype=np.int64), [len(ids) for _, ids in parts])
     ids = np.concatenate([ids for _, ids in parts])
     return torch.from_numpy(rows).to(logits.device), torch.from_numpy(ids).to(logits.device)

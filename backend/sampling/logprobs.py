@@ -1,4 +1,4 @@
-"""Log-probabilities of the model's own distribution: before penalties, bias, temperature and filters."""
+"""Log-probabilities of the raw distribution: before penalties, bias, temperature and filters."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 from backend.types import TokenLogprobs
 
 MAX_LOGITS_ELEMENTS = 2**24
-"""Prompt positions are scored in chunks of at most so many logits (64 MiB of float32)."""
+"""Bound on the logits of one chunk of prompt positions (64 MiB of float32)."""
 
 
 def token_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> list[TokenLogprobs]:
-    """One record per row of `logits` [R, V] float32: `token_ids`[r]'s logprob and the `num_top`[r] best."""
+    """Return, per row of `logits` [R, V] float32, the logprobs of `token_ids[r]` and the top `num_top[r]`."""
     chosen = torch.tensor(token_ids, dtype=torch.int64, device=logits.device)[:, None]
     normaliser = logits.logsumexp(dim=-1, keepdim=True)
     own = logits.gather(1, chosen)
     ranks = (logits > own).sum(dim=-1).add_(1).tolist()
     own_logprobs = (own - normaliser)[:, 0].tolist()
-    # The best are found among logits first, so that no [R, V] tensor of log-probabilities ever exists.
+    # top-k over logits, normalised afterwards: no [R, V] tensor of log-probabilities is materialised.
     best, best_ids = logits.topk(min(max(num_top), logits.shape[1]), dim=-1)
     best_logprobs, ids = (best - normaliser).tolist(), best_ids.tolist()
     return [
@@ -41,7 +41,7 @@ def prompt_logprobs(
     logits_of: Callable[[Tensor], Tensor],
     vocab_size: int,
 ) -> list[TokenLogprobs]:
-    """One record per target token: how likely `hidden`[i] [N, D] made `targets`[i].
+    """Return the logprobs of `targets[i]` [N] given the hidden state `hidden[i]` [N, D].
 
     Works in chunks of rows, so that memory does not grow with the prompt.
     """

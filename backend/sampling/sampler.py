@@ -1,8 +1,9 @@
-"""The draw: one uniform number per (seed, absolute position), looked up in the row's cumulative weights.
+"""Inverse-CDF sampling: a uniform number per (seed, absolute position), looked up in the cumulative weights.
 
-The number is a hash, so that a seed gives the same draw whatever the batch, the row or the order of steps.
-Weights are the softmax of logits / temperature; what top_k, top_p and min_p forbid weighs 0. The allowed set
-is a threshold: ties stay together. Tokens are laid out by id, so that near ties do not swap places.
+The number is a hash of seed and position, so a seed gives the same draw in any batch, row or order of steps.
+Weights are softmax(logits / temperature), set to 0 where top_k, top_p or min_p exclude a token. The filters
+act by a threshold on the weight, so ties are kept or dropped together. The cumulative sum runs in order of
+token ids, not of weights, so that rounding noise between near ties does not reorder it.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 CANDIDATES = 1024
-"""Best weights per row that filters look at first; a row whose filter reaches deeper sorts its vocabulary."""
+"""Largest weights per row that filters look at first; a row that needs more sorts its whole vocabulary."""
 
-_LEAST_TEMPERATURE = 1e-6
-"""Below, logits / temperature could overflow; it is as good as greedy by far."""
+_MIN_TEMPERATURE = 1e-6
+"""Lower temperatures are clamped: logits / temperature could overflow, and the result is greedy anyway."""
 
 _RUN_TOKENS = 128
-"""The draw first finds a run of so many tokens by their sums, then the token within."""
+"""Two-level search: first over the sums of runs of this many tokens, then within a run."""
 
 _BLOCK_ELEMENTS = 2**20
-"""So many logits are worked on at once: bounds memory, and keeps it in the processor's cache."""
+"""Logits processed at once: bounds memory, and stays in the CPU's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingBatch:
-    """How each of R rows is drawn. Plain arrays [R]; the caller has checked the ranges."""
+    """Sampling parameters of R rows, as arrays [R]; the caller has validated the ranges."""
 
     seeds: NDArray[np.uint64]
-    positions: NDArray[np.int64]  # of the token to be drawn
+    positions: NDArray[np.int64]  # absolute position of the token to sample
     temperature: NDArray[np.float32]  # 0: greedy
     top_k: NDArray[np.int64]  # 0: off
     top_p: NDArray[np.float32]  # 1: off
@@ -40,7 +41,7 @@ class SamplingBatch:
 
 
 class Sampler:
-    """Draws tokens for one vocabulary on one device."""
+    """Samples tokens for one vocabulary on one device."""
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._vocab_size = vocab_size
@@ -48,15 +49,15 @@ class Sampler:
         self._run = torch.arange(_RUN_TOKENS, device=device)
 
     def sample(self, logits: Tensor, batch: SamplingBatch) -> tuple[list[int], list[bool]]:
-        """Token ids [R] and whether each row's logits were sound (no NaN, not all masked).
+        """Return token ids [R] and whether each row was sound: without NaN and not fully masked.
 
-        `logits` [R, V] float32 stay as they are.
+        `logits` [R, V] float32 are not modified.
         """
         is_random = batch.temperature > 0
         if is_random.all():
             token_ids, is_sound = self._draw(logits, batch, np.arange(len(is_random)))
             return token_ids.tolist(), is_sound.tolist()
-        best, token_ids = _best(logits)
+        best, token_ids = _argmax(logits)
         is_sound = torch.isfinite(best)
         if is_random.any():
             rows = np.flatnonzero(is_random)
@@ -65,7 +66,7 @@ class Sampler:
         return token_ids.tolist(), is_sound.tolist()
 
     def _draw(self, logits: Tensor, batch: SamplingBatch, rows: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
-        """Token id and soundness for each of `logits` [R', V], which are those of `rows` of the batch."""
+        """Return token ids and soundness for `logits` [R', V], which belong to `rows` [R'] of the batch."""
         size = max(1, _BLOCK_ELEMENTS // self._vocab_size)
         parts = [
             self._draw_block(logits[i : i + size], batch, rows[i : i + size])
@@ -78,7 +79,7 @@ class Sampler:
     def _draw_block(
         self, logits: Tensor, batch: SamplingBatch, rows: NDArray[np.intp]
     ) -> tuple[Tensor, Tensor]:
-        temperature = np.maximum(batch.temperature[rows], np.float32(_LEAST_TEMPERATURE))
+        temperature = np.maximum(batch.temperature[rows], np.float32(_MIN_TEMPERATURE))
         weights = (logits / self._column(temperature)).softmax(dim=-1)
         top_k, top_p, min_p = batch.top_k[rows], batch.top_p[rows], batch.min_p[rows]
         filtered = np.flatnonzero(((top_k > 0) & (top_k < self._vocab_size)) | (top_p < 1) | (min_p > 0))
@@ -90,9 +91,9 @@ class Sampler:
         return self._pick(weights, self._column(_uniforms(batch.seeds[rows], batch.positions[rows])))
 
     def _pick(self, weights: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """Where `uniforms` [R, 1] float64 of the way through the row's sum of `weights` [R, V] lies.
+        """Return the first token with cumulative weight > u · sum(weights), and whether the sum is > 0.
 
-        A token of weight 0 is never picked.
+        `weights` [R, V] need not be normalised; u = `uniforms` [R, 1] float64. Never picks a weight of 0.
         """
         sums = _sums_of_runs(weights)
         edges = sums.cumsum(dim=-1, dtype=torch.float64)
@@ -105,11 +106,11 @@ class Sampler:
         if self._vocab_size % _RUN_TOKENS:
             inside.masked_fill_(ids > last, 0.0)
         inner = inside.cumsum(dim=-1, dtype=torch.float64)
-        # The run's own sum may differ from `sums` in its last digits: stay within it.
-        rest = (target - (edges.gather(1, run) - sums.gather(1, run))).clamp_(min=0.0)
-        rest = torch.minimum(rest, inner[:, -1:] * (1.0 - 2.0**-50))
-        token_ids = ids[:, 0] + (inner <= rest).sum(dim=-1)
-        return token_ids.clamp_(max=last), (total > 0)[:, 0]  # NaN is not
+        # `sums` and `inner` round differently: clamp the offset into the run's own total.
+        offset = (target - (edges.gather(1, run) - sums.gather(1, run))).clamp_(min=0.0)
+        offset = torch.minimum(offset, inner[:, -1:] * (1.0 - 2.0**-50))
+        token_ids = ids[:, 0] + (inner <= offset).sum(dim=-1)
+        return token_ids.clamp_(max=last), (total > 0)[:, 0]  # False for NaN
 
     def _column(self, values: NDArray[np.float32] | NDArray[np.float64] | NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(values).to(self._device)[:, None]
@@ -124,19 +125,21 @@ class _Filters:
     min_p: Tensor
 
     def thresholds(self, weights: Tensor) -> Tensor:
-        """The least allowed weight [R, 1] of `weights` [R, V], whose rows sum to 1."""
-        threshold, is_certain = self._thresholds(_largest(weights, CANDIDATES), weights.shape[1])
-        rest = torch.nonzero(~is_certain).flatten()
-        if len(rest):
-            some = _Filters(self.top_k[rest], self.top_p[rest], self.min_p[rest])
-            part = _largest(weights[rest], weights.shape[1])
-            threshold[rest], _ = some._thresholds(part, weights.shape[1])
+        """Return the smallest allowed weight [R, 1] of `weights` [R, V], whose rows sum to 1."""
+        threshold, is_exact = self._thresholds(_largest(weights, CANDIDATES), weights.shape[1])
+        inexact = torch.nonzero(~is_exact).flatten()
+        if len(inexact):
+            some = _Filters(self.top_k[inexact], self.top_p[inexact], self.min_p[inexact])
+            part = _largest(weights[inexact], weights.shape[1])
+            threshold[inexact], _ = some._thresholds(part, weights.shape[1])
         return threshold
 
     def _thresholds(self, values: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
-        """The least allowed weight of each row [R, 1], and whether `values` sufficed to know it [R].
+        """Return max(t_k, t_p, t_min) [R, 1], and whether `values` sufficed to compute it [R].
 
-        `values` [R, C] are the row's C best, best first. top_p counts within what top_k leaves.
+        `values` [R, C] are the C largest weights w of each row, descending. t_k = w[k - 1]; t_min = min_p ·
+        w[0]; t_p = w[j] with the smallest j such that w[0] + … + w[j] ≥ top_p · (the weight that top_k
+        leaves).
         """
         num_values = values.shape[1]
         is_limited = (self.top_k > 0) & (self.top_k < vocab_size)
@@ -152,28 +155,28 @@ class _Filters:
         threshold = torch.maximum(torch.maximum(by_k, by_p), by_min)
         if num_values == vocab_size:
             return threshold, torch.ones(len(values), dtype=torch.bool, device=values.device)
-        # Ties with the k-th may go on behind the last value, and would count for top_p.
-        knows_k = (self.top_k <= num_values) & (~has_p | (at_k > values[:, -1:]))
-        knows_p = ~has_p | (mass[:, -1:] >= wanted)
-        return threshold, torch.where(is_limited, knows_k, knows_p)[:, 0]
+        # Ties with the k-th weight may continue beyond `values`, and would count towards top_p.
+        is_k_exact = (self.top_k <= num_values) & (~has_p | (at_k > values[:, -1:]))
+        is_p_exact = ~has_p | (mass[:, -1:] >= wanted)
+        return threshold, torch.where(is_limited, is_k_exact, is_p_exact)[:, 0]
 
 
-def _best(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Largest value and its index in each row of [R, C]; a NaN counts as largest."""
+def _argmax(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the largest value [R] and its index [R] in each row of [R, C]; NaN counts as the largest."""
     if scores.is_cuda:
         best, index = scores.max(dim=-1)
         return best, index
-    # On a CPU, torch's max and argmax take ten times as long as numpy's argmax.
+    # On CPU, torch's max and argmax take ten times as long as numpy's argmax.
     index = torch.from_numpy(scores.numpy().argmax(axis=-1))
     return scores.gather(1, index[:, None])[:, 0], index
 
 
 def _largest(weights: Tensor, count: int) -> Tensor:
-    """The `count` largest of each row of [R, V], or all when there are fewer, best first."""
+    """Return the min(`count`, V) largest weights of each row of [R, V], descending."""
     count = min(count, weights.shape[1])
     if weights.is_cuda:
         return weights.topk(count, dim=-1).values
-    # On a CPU, torch's topk and sort take ten times as long as numpy's.
+    # On CPU, torch's topk and sort take ten times as long as numpy's.
     values = weights.numpy()
     if count < weights.shape[1]:
         values = np.partition(values, -count, axis=-1)[:, -count:]
@@ -181,19 +184,19 @@ def _largest(weights: Tensor, count: int) -> Tensor:
 
 
 def _zero_below(weights: Tensor, rows: Tensor, thresholds: Tensor) -> None:
-    """Set what is less than `thresholds` [R', 1] to 0 in these rows [R'] of `weights` [R, V]."""
+    """Set weights below `thresholds` [R', 1] to 0 in `rows` [R'] of `weights` [R, V], in place."""
     if weights.is_cuda:
         part = weights[rows]
         weights[rows] = part.masked_fill_(part < thresholds, 0.0)
         return
-    # On a CPU, comparing takes ten times as long as torch's threshold, which keeps what is greater.
+    # On CPU, a masked fill takes ten times as long as torch.threshold, which keeps values > its bound.
     bounds = np.nextafter(thresholds[:, 0].numpy(), np.float32(-1))
     for row, bound in zip(rows.tolist(), bounds.tolist(), strict=True):
         torch.threshold_(weights[row], bound, 0.0)
 
 
 def _sums_of_runs(weights: Tensor) -> Tensor:
-    """Sums of each _RUN_TOKENS neighbours in the rows of [R, V]; the last run may be shorter."""
+    """Return the sums of runs of _RUN_TOKENS tokens in each row of [R, V]; the last run may be shorter."""
     tail = weights.shape[1] % _RUN_TOKENS
     whole = weights.shape[1] - tail
     sums = weights[:, :whole].view(len(weights), whole // _RUN_TOKENS, _RUN_TOKENS).sum(dim=-1)
@@ -201,14 +204,14 @@ def _sums_of_runs(weights: Tensor) -> Tensor:
 
 
 def _uniforms(seeds: NDArray[np.uint64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """A number strictly between 0 and 1 for each (seed, position): 48 bits of their hash."""
+    """Return a number in (0, 1) for each (seed, position): the top 48 bits of their hash."""
     mixed = _mix64(_mix64(seeds) + positions.astype(np.uint64))
     uniforms: NDArray[np.float64] = ((mixed >> np.uint64(16)).astype(np.float64) + 0.5) * 2.0**-48
     return uniforms
 
 
 def _mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64: a bijective avalanche hash of 64-bit words."""
+    """SplitMix64, a bijective hash of 64-bit words (Steele et al., OOPSLA 2014)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,7 +1,7 @@
-"""Stop strings in a stream of text: what may be shown now, and where the answer ends.
+"""Stop strings in streamed text: the text that can be sent now, and where the answer ends.
 
-Plain Python without torch: the gateway runs it on detokenised text. The result never depends on how the text
-was cut into pieces.
+Plain Python without torch: the gateway runs it on detokenized text. The result does not depend on how the
+text was split into pieces.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from collections.abc import Iterable
 
 
 class StopMatcher:
-    """Looks for the stop string that is complete first; of several that end together, the longest wins.
+    """Finds the stop string that completes first; of several that end together, the longest wins.
 
-    Holds back only the longest tail that may still begin a stop string. One Knuth-Morris-Pratt automaton per
-    stop string: constant work per character on average, whatever the strings.
+    Holds back only the longest suffix that may be the start of a stop string. One Knuth-Morris-Pratt
+    automaton per stop string: amortised constant work per character.
     """
 
     __slots__ = ("_borders", "_first_chars", "_held", "_matched", "_states", "_stops")
 
     def __init__(self, stops: Iterable[str]) -> None:
-        """Raises ValueError on an empty stop string: it would end every answer before it began."""
+        """Raises ValueError on an empty stop string, which would end every answer before it began."""
         self._stops = tuple(dict.fromkeys(stops))
         if "" in self._stops:
             raise ValueError("A stop string is empty: leave it out, or give at least one character.")
         self._borders = [_borders(stop) for stop in self._stops]
         self._first_chars = frozenset(stop[0] for stop in self._stops)
-        self._states = [0] * len(self._stops)  # characters of each stop that the text so far ends with
+        self._states = [0] * len(self._stops)  # matched prefix length of each stop string
         self._held = ""
         self._matched: str | None = None
 
     @property
     def matched(self) -> str | None:
-        """The stop string that ended the text, once one did."""
+        """The stop string that ended the text, or None so far."""
         return self._matched
 
     def push(self, text: str) -> tuple[str, str | None]:
-        """Take the next piece; return what may be shown now, and the stop string when it is complete.
+        """Add a piece of text; return the text that can be sent now, and the stop string once it is complete.
 
-        The stop string and all that follows it are never shown. After a match nothing is shown any more.
+        The stop string and all text after it are never returned.
         """
         if self._matched is not None:
             return "", self._matched
@@ -55,13 +55,13 @@ class StopMatcher:
         return seen[:shown], None
 
     def flush(self) -> str:
-        """The text has ended: what was held back begins no stop string after all."""
+        """Return the text held back, at the end of the stream."""
         tail, self._held = self._held, ""
         self._states = [0] * len(self._stops)
         return tail
 
     def _advance(self, char: str) -> str | None:
-        """Move every automaton over one character; return the longest stop that is complete now."""
+        """Advance every automaton by one character; return the longest stop string that it completes."""
         found: str | None = None
         for i, stop in enumerate(self._stops):
             state = self._states[i]
@@ -76,7 +76,7 @@ class StopMatcher:
 
 
 def _borders(stop: str) -> list[int]:
-    """For each prefix, the length of its longest proper prefix that is also its suffix."""
+    """Return the KMP failure function: per prefix, the length of its longest border."""
     borders = [0] * len(stop)
     length = 0
     for i in range(1, len(stop)):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from backend.sampling.logits import RowEdits, TokenCounts, apply_edits, ban_tokens, bearable
+from backend.sampling.logits import RowEdits, TokenCounts, apply_edits, ban_tokens, feasible_bans
 
 VOCAB = 30
 tokens = st.lists(st.integers(0, VOCAB - 1), max_size=200)
@@ -68,8 +68,8 @@ def test_banned_tokens_cannot_win() -> None:
     assert torch.isinf(logits[1, [3, 9]]).all() and torch.isfinite(logits).sum() == 2 * VOCAB - 2
 
 
-def test_a_ban_of_all_that_may_come_is_left_out() -> None:
+def test_a_ban_of_every_allowed_token_is_dropped() -> None:
     logits = torch.full((2, VOCAB), float("-inf"))
     logits[0, [3, 9]] = logits[1, 3] = 1.0
     bans = [(0, np.array([3, 4])), (1, np.array([3, 4])), (0, np.array([3, 9]))]
-    assert bearable(logits, bans) == bans[:1]
+    assert feasible_bans(logits, bans) == bans[:1]

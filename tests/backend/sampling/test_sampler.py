@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 def batch_of(rows: int, **values: object) -> SamplingBatch:
-    """Every row alike unless a value is a list."""
+    """A batch in which all rows are the same, except for values given as lists."""
 
     def column(name: str, default: float, dtype: type) -> np.ndarray:
         return np.broadcast_to(np.array(values.get(name, default), dtype=dtype), (rows,)).copy()
@@ -105,11 +105,11 @@ def test_filters_that_reach_beyond_the_candidates(params: dict[str, float]) -> N
     tokens, _ = Sampler(vocab_size, CPU).sample(logits.expand(draws, -1).contiguous(), batch)
     assert kept[tokens].all()
     beyond = logits.argsort(descending=True)[CANDIDATES:]
-    assert set(tokens) & set(beyond.tolist()), "the less likely of the allowed are drawn too"
+    assert set(tokens) & set(beyond.tolist()), "tokens beyond the candidates are drawn too"
 
 
 @pytest.mark.parametrize("temperature", [1e-6, 1e-20, 1e-42])
-def test_the_smallest_temperatures_are_as_good_as_greedy(temperature: float) -> None:
+def test_the_smallest_temperatures_are_greedy(temperature: float) -> None:
     logits = torch.randn(5, 1000, generator=torch.Generator().manual_seed(4)) * 30
     tokens, sound = Sampler(1000, CPU).sample(logits, batch_of(5, temperature=temperature))
     assert all(sound) and tokens == logits.argmax(-1).tolist()
@@ -134,7 +134,7 @@ def test_two_seeds_and_two_positions_are_independent() -> None:
 def test_a_row_draws_the_same_in_any_batch(seed: int, vocab_size: int) -> None:
     rng = np.random.default_rng(seed)
     rows = 9
-    # Coarse logits make ties, also at the edge of what filters leave.
+    # Coarse logits make ties, including at the filters' thresholds.
     logits = torch.from_numpy(rng.integers(-6, 6, (rows, vocab_size)).astype(np.float32))
     batch = SamplingBatch(
         seeds=rng.integers(0, 2**63, rows).astype(np.uint64),
@@ -173,7 +173,7 @@ def test_only_tokens_that_transformers_allows(
     assert allowed[tokens].all()
 
 
-def test_greedy_rows_take_the_best_beside_random_ones() -> None:
+def test_greedy_rows_in_a_batch_with_random_ones() -> None:
     logits = torch.randn(6, 50)
     tokens, _ = Sampler(50, CPU).sample(logits, batch_of(6, temperature=[0, 1, 0, 1, 0, 0]))
     best = logits.argmax(-1).tolist()
@@ -182,7 +182,7 @@ def test_greedy_rows_take_the_best_beside_random_ones() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("top_k", [0, 3])
-def test_unsound_rows_are_told_apart(temperature: float, top_k: int) -> None:
+def test_unsound_rows_are_reported(temperature: float, top_k: int) -> None:
     logits = torch.randn(3, 20)
     logits[1, 4] = float("nan")
     logits[2] = float("-inf")
@@ -190,7 +190,7 @@ def test_unsound_rows_are_told_apart(temperature: float, top_k: int) -> None:
     assert sound == [True, False, False]
 
 
-def test_logits_are_left_alone() -> None:
+def test_logits_are_not_modified() -> None:
     logits = torch.randn(4, 500)
     before = logits.clone()
     Sampler(500, CPU).sample(logits, batch_of(4, temperature=[0, 1, 1, 1], top_k=[0, 0, 5, 300], top_p=0.9))

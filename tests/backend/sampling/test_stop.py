@@ -8,7 +8,7 @@ from backend.sampling.stop import StopMatcher
 
 
 def expected(text: str, stops: list[str]) -> tuple[str, str | None, str]:
-    """By definition: (all that is shown, the match, all that may be shown before the text's end is known)."""
+    """By definition: (the text sent in the end, the match, the text that can be sent so far)."""
     for end in range(1, len(text) + 1):
         complete = [stop for stop in stops if text[:end].endswith(stop)]
         if complete:
@@ -26,7 +26,7 @@ def run(pieces: list[str], stops: list[str]) -> tuple[str, str | None]:
         shown += emit
         seen += piece
         _, stop, may_show = expected(seen, stops)
-        assert (shown, matched) == (may_show, stop)  # nothing too early, nothing held longer than needed
+        assert (shown, matched) == (may_show, stop)  # sent neither too early nor later than needed
     return shown + matcher.flush(), matcher.matched
 
 
@@ -58,7 +58,7 @@ def test_every_split_in_three(text: str, stops: list[str], shown: str, matched: 
             assert run([text[:i], text[i:j], text[j:]], stops) == (shown, matched)
 
 
-def test_after_a_match_nothing_is_shown() -> None:
+def test_after_a_match_no_text_is_sent() -> None:
     matcher = StopMatcher(["."])
     assert matcher.push("One. Two.") == ("One", ".")
     assert matcher.push(" Three") == ("", ".")
