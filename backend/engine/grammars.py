@@ -6,8 +6,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from backend.engine.report import GrammarReport
 from backend.errors import RequestError
-from backend.structured.automata import Automaton
-from backend.structured.compiler import GrammarCompiler, start
+from backend.structured.compiled_grammar import CompiledGrammar
+from backend.structured.compiler import GrammarCompiler, new_grammar
 from backend.types import Draft, DraftTree, Request, ScheduledChunk, Sequence, TokenGrammar
 
 _PAUSE_S = 0.005
@@ -25,7 +25,7 @@ class Grammars:
 
     def __init__(self, compiler: GrammarCompiler | None) -> None:
         self._compiler = compiler
-        self._pending: dict[Sequence, Future[Automaton]] = {}
+        self._pending: dict[Sequence, Future[CompiledGrammar]] = {}
         self._forced: dict[Sequence, tuple[int, list[int]]] = {}  # tokens it had when these were drafted
         self._num_forced = 0  # tokens in outputs, since the last report
 
@@ -34,7 +34,7 @@ class Grammars:
         """True while a sequence waits for its grammar."""
         return bool(self._pending)
 
-    def submit(self, request: Request) -> Future[Automaton] | None:
+    def submit(self, request: Request) -> Future[CompiledGrammar] | None:
         """Begin to compile; None for requests without a grammar. Raises RequestError or QueueFull."""
         if request.grammar is None:
             return None
@@ -42,7 +42,7 @@ class Grammars:
             raise RequestError("this model has no tokenizer to write grammars in", request.grammar.param)
         return self._compiler.submit(request.grammar, request.tenant_salt)
 
-    def follow(self, sequence: Sequence, found: Future[Automaton]) -> None:
+    def follow(self, sequence: Sequence, found: Future[CompiledGrammar]) -> None:
         """The sequence is in the queue and waits for `found`; `settle` lets it go."""
         sequence.is_blocked = True
         self._pending[sequence] = found
@@ -55,7 +55,7 @@ class Grammars:
                 continue
             del self._pending[sequence]
             try:
-                sequence.grammar = start(found)
+                sequence.grammar = new_grammar(found)
             except RequestError as error:
                 refused.append((sequence, error))
             sequence.is_blocked = False

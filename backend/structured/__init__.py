@@ -1,1 +1,1 @@
-"""Structured output: which tokens a JSON schema, a regular expression or a grammar allows next."""
+"""Structured output (constrained decoding): the tokens that a JSON schema, regex or grammar allows next."""

@@ -1,4 +1,4 @@
-"""Compiles grammars beside the engine's loop: tried out in a sandbox first, then built here in a thread."""
+"""Compiles grammars off the engine's loop: first in a sandbox, then in a thread of the engine."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from pathlib import Path
 from threading import Lock
 
 from backend.errors import CheckpointError, QueueFull, RequestError
-from backend.structured.automata import Automaton, build
-from backend.structured.automaton_text import automaton_text
+from backend.structured.compiled_grammar import CompiledGrammar, build
+from backend.structured.fair_queue import FairQueue
 from backend.structured.grammar import Grammar
+from backend.structured.llguidance_source import llguidance_source
 from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits
-from backend.structured.turns import Turns
 from backend.structured.vocabulary import Vocabulary
 from backend.types import GrammarSpec
 
 _NUM_SANDBOXES = 3
-_NUM_OF_A_TENANT = 2
-"""So many grammars compile at a time: a hostile one does not hold up the next, nor its tenant all others."""
+_MAX_RUNNING_PER_TENANT = 2
+"""Fewer than there are sandboxes: one tenant's slow grammars cannot block all others."""
 
 _MAX_PENDING = 256
-"""When so many wait, a tenant may still have its share of them."""
+"""Pending compilations beyond which a tenant is refused, unless it has fewer than its equal share."""
 
 _MAX_CACHED = 256
 _RETRY_S = 2.0
 
-_REMEMBERED_S = 30.0
-"""So long a grammar that met a limit is not tried again. The machine may have been busy."""
+_NEGATIVE_CACHE_S = 30.0
+"""How long a grammar that exceeded a limit is refused without another try; the machine may have been busy."""
 
-_LONGEST_PAUSE_S = 0.02
-"""An automaton that is built so fast is built anew by the engine's loop, when it has met a limit."""
+_MAX_REBUILD_S = 0.02
+"""A matcher built faster than this may be rebuilt in the engine's loop once it reaches its state limit."""
 
 
 class GrammarCompiler:
-    """`submit` from one thread; the work is done in others. Equal grammars are compiled once."""
+    """Compiles each grammar once and caches it (LRU). Call it from one thread; worker threads do the work."""
 
     def __init__(
         self,
@@ -48,105 +48,105 @@ class GrammarCompiler:
         eos_token_ids: Iterable[int],
         limits: SandboxLimits | None = None,
     ) -> None:
-        """`size` and ends are the model's. Raises CheckpointError when there is no tokenizer."""
+        """`size` is the model's vocabulary size. Raises CheckpointError if there is no tokenizer."""
         ends = sorted(eos_token_ids)
         self._vocabulary = Vocabulary.from_checkpoint(checkpoint, size, ends)
         self._pool = ThreadPoolExecutor(_NUM_SANDBOXES, thread_name_prefix="grammar")
         limits = limits or SandboxLimits()
-        self._all = [Sandbox(checkpoint, size, ends, limits) for _ in range(_NUM_SANDBOXES)]
-        self._sandboxes: queue.LifoQueue[Sandbox] = queue.LifoQueue()  # free ones, a started one first
-        for sandbox in self._all:
-            self._sandboxes.put(sandbox)
+        self._sandboxes = [Sandbox(checkpoint, size, ends, limits) for _ in range(_NUM_SANDBOXES)]
+        self._idle: queue.LifoQueue[Sandbox] = queue.LifoQueue()  # LIFO: reuse one that has started
+        for sandbox in self._sandboxes:
+            self._idle.put(sandbox)
         self._lock = Lock()
-        self._found: OrderedDict[bytes, Future[Automaton]] = OrderedDict()  # the longest unused first
+        self._cache: OrderedDict[bytes, Future[CompiledGrammar]] = OrderedDict()  # least recently used first
         self._waiting: dict[bytes, GrammarSpec] = {}
-        self._turns: Turns[bytes] = Turns(_NUM_OF_A_TENANT)
+        self._jobs: FairQueue[bytes] = FairQueue(_MAX_RUNNING_PER_TENANT)
         self._times_s: deque[float] = deque()
 
-    def submit(self, spec: GrammarSpec, tenant: str = "") -> Future[Automaton]:
-        """The automaton's start, sooner or later, or RequestError. Raises QueueFull when too many wait."""
+    def submit(self, spec: GrammarSpec, tenant: str = "") -> Future[CompiledGrammar]:
+        """Return a future of the grammar, or of a RequestError. Raises QueueFull if too many are pending."""
         key = _key(spec)
         with self._lock:
-            future = self._found.get(key)
-            if future is None or _is_of_no_use(future):
+            future = self._cache.get(key)
+            if future is None or _is_stale(future):
                 self._check_room(tenant)
-                future = self._found[key] = Future()
+                future = self._cache[key] = Future()
                 self._waiting[key] = spec
-                self._drop_oldest()
-            self._found.move_to_end(key)
-            if key in self._waiting:  # in another tenant's line, maybe: the first turn counts
-                self._turns.put(tenant, key)
-                self._pool.submit(self._work)
+                self._evict()
+            self._cache.move_to_end(key)
+            if key in self._waiting:  # perhaps queued by another tenant too: the first turn counts
+                self._jobs.put(tenant, key)
+                self._pool.submit(self._run_jobs)
             return future
 
     def _check_room(self, tenant: str) -> None:
-        if sum(not future.done() for future in self._found.values()) < _MAX_PENDING:
+        if sum(not future.done() for future in self._cache.values()) < _MAX_PENDING:
             return
-        if self._turns.num_jobs(tenant) >= _MAX_PENDING // self._turns.num_tenants_with(tenant):
+        if self._jobs.num_jobs(tenant) >= _MAX_PENDING // self._jobs.num_tenants_with(tenant):
             raise QueueFull(
                 f"{_MAX_PENDING} grammars wait to be compiled; try again in {_RETRY_S:.0f} s", _RETRY_S
             )
 
     def take_times(self) -> list[float]:
-        """Seconds that each grammar took since the last call, those that were refused as well."""
+        """Return the seconds of each compilation since the last call, including refused ones."""
         times_s = self._times_s
         return [times_s.popleft() for _ in range(len(times_s))] if times_s else []
 
     def close(self) -> None:
-        """End the sandboxes, also those at work; what still waits is forgotten."""
+        """Kill the sandboxes, busy ones included, and cancel what waits."""
         with self._lock:
             for key in self._waiting:
-                self._found[key].cancel()
+                self._cache[key].cancel()
             self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for sandbox in self._all:
+        for sandbox in self._sandboxes:
             sandbox.interrupt()
         self._pool.shutdown()
-        for sandbox in self._all:
+        for sandbox in self._sandboxes:
             sandbox.close()
 
-    def _drop_oldest(self) -> None:
-        if (surplus := len(self._found) - _MAX_CACHED) > 0:
-            for key in [key for key, future in self._found.items() if future.done()][:surplus]:
-                del self._found[key]
+    def _evict(self) -> None:
+        if (surplus := len(self._cache) - _MAX_CACHED) > 0:
+            for key in [key for key, future in self._cache.items() if future.done()][:surplus]:
+                del self._cache[key]
 
-    def _work(self) -> None:
-        """Compile whatever may be compiled now."""
-        while taken := self._take():
-            tenant, spec, future = taken
+    def _run_jobs(self) -> None:
+        """Compile jobs until none may run."""
+        while job := self._next_job():
+            tenant, spec, future = job
             try:
                 future.set_result(self._compile(spec))
-            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+            except BaseException as error:  # noqa: BLE001 - delivered to the waiter
                 future.set_exception(error)
             with self._lock:
-                self._turns.release(tenant)
+                self._jobs.release(tenant)
 
-    def _take(self) -> tuple[str, GrammarSpec, Future[Automaton]] | None:
+    def _next_job(self) -> tuple[str, GrammarSpec, Future[CompiledGrammar]] | None:
         with self._lock:
-            while taken := self._turns.take():
+            while taken := self._jobs.take():
                 tenant, key = taken
                 spec = self._waiting.pop(key, None)
                 if spec is not None:
-                    self._found[key].set_running_or_notify_cancel()
-                    return tenant, spec, self._found[key]
-                self._turns.release(tenant)  # it has had its turn in another line
+                    self._cache[key].set_running_or_notify_cancel()
+                    return tenant, spec, self._cache[key]
+                self._jobs.release(tenant)  # compiled from another tenant's queue
             return None
 
-    def _compile(self, spec: GrammarSpec) -> Automaton:
+    def _compile(self, spec: GrammarSpec) -> CompiledGrammar:
         started_s = time.monotonic()
         try:
             return self._build(spec)
         finally:
             self._times_s.append(time.monotonic() - started_s)
 
-    def _build(self, spec: GrammarSpec) -> Automaton:
-        text = automaton_text(spec, self._vocabulary)
-        sandbox = self._sandboxes.get()
+    def _build(self, spec: GrammarSpec) -> CompiledGrammar:
+        source = llguidance_source(spec, self._vocabulary)
+        sandbox = self._idle.get()
         try:
-            return self._automaton(sandbox.check(text))
+            return self._build_checked(sandbox.check(source))
         except SandboxEnded as error:
-            raise _OverLimit(_refusal(error), spec.param, _REMEMBERED_S) from None
-        except OSError as error:  # the machine's fault; it must not cost the engine its life
+            raise _OverLimit(_refusal(error), spec.param, _NEGATIVE_CACHE_S) from None
+        except OSError as error:  # fork failed: the machine's fault, and no reason to stop the engine
             raise _OverLimit(
                 f"no process to try the grammar out in could be started ({error.strerror}); try again later",
                 spec.param,
@@ -154,52 +154,52 @@ class GrammarCompiler:
         except ValueError as error:
             raise RequestError(_refusal(error), spec.param) from None
         finally:
-            self._sandboxes.put(sandbox)
+            self._idle.put(sandbox)
 
-    def _automaton(self, text: str) -> Automaton:
-        """What the sandbox has found to be good."""
-        build_anew = partial(build, text, self._vocabulary)
+    def _build_checked(self, source: str) -> CompiledGrammar:
+        """Build from source that compiled in the sandbox."""
+        rebuild = partial(build, source, self._vocabulary)
         started_s = time.monotonic()
-        matcher = build_anew()
-        is_quick = time.monotonic() - started_s < _LONGEST_PAUSE_S
-        return Automaton(matcher, build_anew if is_quick else None)
+        matcher = rebuild()
+        is_fast = time.monotonic() - started_s < _MAX_REBUILD_S
+        return CompiledGrammar(matcher, rebuild if is_fast else None)
 
 
 class _OverLimit(RequestError):
-    """Too slow or too large, which counts for a while and is then tried again when asked again."""
+    """Too slow or too large to compile; cached for `valid_s`, then tried again on request."""
 
     def __init__(self, message: str, param: str, valid_s: float = 0.0) -> None:
         super().__init__(message, param)
         self.until_s = time.monotonic() + valid_s
 
 
-def _is_of_no_use(found: Future[Automaton]) -> bool:
-    """True when it is worth another try: it met a limit some time ago, or has taken others to one."""
-    if not found.done() or found.cancelled():
+def _is_stale(cached: Future[CompiledGrammar]) -> bool:
+    """True if the entry must be compiled again: an expired failure, or a matcher at its state limit."""
+    if not cached.done() or cached.cancelled():
         return False
-    error = found.exception()
+    error = cached.exception()
     if isinstance(error, _OverLimit):
         return error.until_s <= time.monotonic()
-    return error is None and found.result().is_spent
+    return error is None and cached.result().is_exhausted
 
 
-def _refusal(against: Exception) -> str:
-    return f"the grammar is refused: {against}; simplify or mend it"
+def _refusal(cause: Exception) -> str:
+    return f"the grammar is refused: {cause}; simplify or correct it"
 
 
 def open_compiler(
     checkpoint: str, size: int, eos_token_ids: Iterable[int], limits: SandboxLimits | None = None
 ) -> GrammarCompiler | None:
-    """None for a checkpoint without a tokenizer: token ids alone spell nothing."""
+    """Return a compiler, or None for a checkpoint without a tokenizer: grammars need the tokens' text."""
     try:
         return GrammarCompiler(Path(checkpoint), size, eos_token_ids, limits)
     except CheckpointError:
         return None
 
 
-def start(found: Future[Automaton]) -> Grammar:
-    """A sequence's own grammar from a finished compilation. Raises RequestError."""
-    return Grammar(found.result(timeout=0))
+def new_grammar(compiled: Future[CompiledGrammar]) -> Grammar:
+    """Return the grammar state of a new sequence from a finished compilation. Raises RequestError."""
+    return Grammar(compiled.result(timeout=0))
 
 
 def _key(spec: GrammarSpec) -> bytes:

@@ -1,4 +1,4 @@
-"""Dates and times that exist, for schemas that are exact: the library's own take 29 February of any year."""
+"""Calendar-correct dates and times for exact schemas: llguidance's formats accept 29 February of any year."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _HOUR = "(?:[01][0-9]|2[0-3])"
 _TIME = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[zZ]|[+-]{_HOUR}:[0-5][0-9])"
 
 _PATTERNS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}[tT]{_TIME}$"}
-"""As RFC 3339 has them, but for leap seconds: whoever reads times takes none."""
+"""RFC 3339 without leap seconds, which most parsers reject."""
 
 
-def with_real_dates(text: str) -> str:
-    """The library's text, in which exact schemas take no date and no time that does not exist."""
-    return rewritten(text, _spell_out, is_lenient=False) if "format" in text else text
+def with_calendar_dates(source: str) -> str:
+    """Return the llguidance source with the date and time formats of exact schemas replaced by patterns."""
+    return rewritten(source, _replace_format, is_lenient=False) if "format" in source else source
 
 
-def _spell_out(schema: dict[str, Any]) -> None:
+def _replace_format(schema: dict[str, Any]) -> None:
     name = schema.get("format")
     if not isinstance(name, str) or name not in _PATTERNS or not isinstance(schema.get("allOf", []), list):
         return

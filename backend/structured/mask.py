@@ -1,4 +1,4 @@
-"""Grammars → logits: what no grammar allows becomes -inf, in the rows that have one."""
+"""Applies grammar masks to logits: tokens that a row's grammar forbids become -inf."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from backend.structured.parallel import executor, fill_masks
 from backend.types import Draft, TokenGrammar
 
 _BLOCK_WORDS = 8192
-"""Words of masks (32 tokens each) made into numbers at a time: 1 MiB of them stays in a core's cache."""
+"""Mask words (32 tokens each) expanded at a time: 1 MiB of floats stays in a core's cache."""
 
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _PENALTIES = np.where(_BITS, 0.0, -np.inf).astype(np.float32)
-"""For each byte of a mask, what is added to the logits of its eight tokens."""
+"""[256, 8]: for each byte of a mask, the values to add to the logits of its eight tokens, 0 or -inf."""
 
 
 def apply_grammars(logits: Tensor, grammars: Sequence[tuple[int, TokenGrammar, Draft]]) -> None:
-    """Mask `logits` [R, V] in place; triples of (row of its first position, grammar, drafts after that).
+    """Mask `logits` [R, V] in place, given triples of (first row, grammar, draft tokens).
 
-    A grammar with k drafts masks k + 1 neighbouring rows.
+    A grammar with k draft tokens masks k + 1 consecutive rows.
     """
     if not grammars:
         return
-    assert sys.byteorder == "little", "bits of a mask are read as little-endian bytes"
+    assert sys.byteorder == "little", "mask words are read as little-endian bytes"
     vocab_size = logits.shape[1]
     counts = [len(drafts) + 1 for _, _, drafts in grammars]
     masks = np.zeros((sum(counts), -(-vocab_size // 32)), dtype=np.int32)
     ends = np.cumsum(counts)
     rows: list[int] = []
-    alone: list[tuple[int, Grammar]] = []
+    undrafted: list[tuple[int, Grammar]] = []
     for (row, grammar, drafts), end, count in zip(grammars, ends.tolist(), counts, strict=True):
         if drafts:
             masks[end - count : end] = -1
             grammar.fill_masks(masks[end - count : end], drafts)
         elif isinstance(grammar, Grammar):
-            alone.append((end - 1, grammar))
+            undrafted.append((end - 1, grammar))
         else:
             grammar.fill_mask(masks[end - 1])
         rows += range(row, row + count)
-    fill_masks(alone, masks, executor())
+    fill_masks(undrafted, masks, executor())
     if logits.is_cuda:
         bits = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")[:, :vocab_size]
         is_banned = torch.from_numpy(bits == 0).to(logits.device)
@@ -58,7 +58,7 @@ def apply_grammars(logits: Tensor, grammars: Sequence[tuple[int, TokenGrammar, D
 
 
 def _add(logits: Tensor, rows: list[int], masks: NDArray[np.int32]) -> None:
-    """Mask these rows. To look bytes up and add takes a fifth of what filling where a bit is 0 does."""
+    """Mask these rows by table lookup and addition, which takes a fifth of the time of a masked fill."""
     penalties = np.empty((len(rows), masks.shape[1] * 4, 8), dtype=np.float32)
     np.take(_PENALTIES, masks.view(np.uint8), axis=0, out=penalties, mode="clip")
     added = torch.from_numpy(penalties.reshape(len(rows), -1)[:, : logits.shape[1]])

@@ -1,4 +1,4 @@
-"""Masks of many grammars at once: on several cores, where there are cores to spare."""
+"""Computes the masks of many grammars in parallel where the machine has spare cores."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from backend.structured.grammar import Grammar, Mask
 
 _MAX_THREADS = 4
 
-_MANY = 8
-"""Fewer masks are filled before threads have woken up."""
+_MIN_PARALLEL_MASKS = 8
+"""Fewer masks are computed before threads have woken up."""
 
-_LONG_S = 0.005
-"""When all masks together take longer, those that are at fault must be found."""
+_SLOW_BATCH_S = 0.005
+"""If a parallel batch takes longer, its grammars are timed one by one to find the slow ones."""
 
 
 @functools.cache
 def executor() -> LLExecutor | None:
-    """The threads of this process; None where they would take turns with the model's and the gateway's."""
+    """Return the process's thread pool; None if it would compete with the model and the gateway for cores."""
     has_affinity = hasattr(os, "sched_getaffinity")
     num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     num_threads = min(_MAX_THREADS, num_cores - 1)
@@ -30,24 +30,24 @@ def executor() -> LLExecutor | None:
 
 
 def fill_masks(grammars: Sequence[tuple[int, Grammar]], masks: Mask, threads: LLExecutor | None) -> None:
-    """Fill rows of `masks` [R, W], each with what its grammar allows next; pairs of (row, grammar).
+    """Fill row r of `masks` [R, W] for each pair (r, grammar) with the tokens that the grammar allows next.
 
-    The processor's time is counted only in this thread: grammars that may be slow are kept here.
+    CPU budgets only measure the calling thread, so grammars marked slow are computed here, not in the pool.
     """
-    together = [(row, grammar) for row, grammar in grammars if not (grammar.error or grammar.is_slow)]
-    if threads is None or len(together) < _MANY:
-        together = []
-    elif _fill_together(together, masks, threads) > _LONG_S:
-        for _, grammar in together:
-            grammar.is_slow = True  # until its next mask tells
-    filled = {row for row, grammar in together if not grammar.matcher.is_error()}
+    parallel = [(row, grammar) for row, grammar in grammars if not (grammar.error or grammar.is_slow)]
+    if threads is None or len(parallel) < _MIN_PARALLEL_MASKS:
+        parallel = []
+    elif _fill_parallel(parallel, masks, threads) > _SLOW_BATCH_S:
+        for _, grammar in parallel:
+            grammar.is_slow = True  # until its next mask is timed
+    filled = {row for row, grammar in parallel if not grammar.matcher.is_error()}
     for row, grammar in grammars:
         if row not in filled:
-            grammar.fill_mask(masks[row])  # which mends it, if that can be
+            grammar.fill_mask(masks[row])  # recovers from a matcher error if possible
 
 
-def _fill_together(grammars: Sequence[tuple[int, Grammar]], masks: Mask, threads: LLExecutor) -> float:
-    """Returns the seconds that went by."""
+def _fill_parallel(grammars: Sequence[tuple[int, Grammar]], masks: Mask, threads: LLExecutor) -> float:
+    """Return the elapsed seconds."""
     num_rows, num_words = masks.shape
     assert masks.flags.c_contiguous
     started_s = time.perf_counter()

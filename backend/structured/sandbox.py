@@ -1,4 +1,4 @@
-"""A process that tries out grammars first: a hostile one costs it its life, and nobody else anything."""
+"""Compiles untrusted grammars in a subprocess under time and memory limits, before the engine does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from backend.structured.sandbox_process import GOOD, HEAD_BYTES
+from backend.structured.sandbox_process import ACCEPTED, HEAD_BYTES
 
 _START_LIMIT_S = 60.0
 _MODULE = "backend.structured.sandbox_process"
@@ -21,18 +21,18 @@ _MODULE = "backend.structured.sandbox_process"
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What one grammar may take to compile."""
+    """Limits on compiling one grammar."""
 
     time_s: float = 3.0
     max_bytes: int = 1 << 30
 
 
 class SandboxEnded(Exception):
-    """The process died or had to be ended."""
+    """The process died or was killed at a limit."""
 
 
 class Sandbox:
-    """One process, started when first needed and again after each death. One thread, but for `interrupt`."""
+    """One subprocess, started on first use and restarted after it dies. Only `interrupt` is thread-safe."""
 
     def __init__(
         self, checkpoint: Path, size: int, eos_token_ids: Iterable[int], limits: SandboxLimits
@@ -50,14 +50,14 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
         self._interrupted = Event()
 
-    def check(self, text: str) -> str:
-        """The text as the library reads it, when it compiles.
+    def check(self, source: str) -> str:
+        """Return llguidance source that is known to compile: the given one, relaxed if need be.
 
-        Raises ValueError with the reason when it does not, SandboxEnded at a limit.
+        Raises ValueError with the reason if it does not compile, SandboxEnded at a limit.
         """
         try:
             process = self._process or self._start()
-            data = text.encode()
+            data = source.encode()
             assert process.stdin is not None
             try:
                 process.stdin.write(len(data).to_bytes(HEAD_BYTES) + data)
@@ -69,19 +69,19 @@ class Sandbox:
             self.close()
             raise
         verdict = reply[1:].decode("utf-8", "replace")
-        if reply[:1] != GOOD:
+        if reply[:1] != ACCEPTED:
             raise ValueError(" ".join(verdict.split()))
         return verdict
 
     def interrupt(self) -> None:
-        """End the process for good, from any thread; a `check` in progress raises SandboxEnded."""
+        """Kill the process for good, from any thread; a `check` in progress raises SandboxEnded."""
         self._interrupted.set()
         process = self._process
         if process is not None:
             process.kill()
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -89,27 +89,27 @@ class Sandbox:
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.close()
-        except OSError:  # what it had not read yet cannot be written any more
+        except OSError:  # flushing unread input to a dead process fails
             pass
         process.stdout.close()
         process.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._interrupted.is_set():
-            raise SandboxEnded("the engine ends")
+            raise SandboxEnded("the engine is shutting down")
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", _MODULE, self._argument],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        if self._interrupted.is_set():  # meanwhile
+        if self._interrupted.is_set():  # while Popen ran
             process.kill()
         self._reply(process, _START_LIMIT_S)
         return process
 
     def _reply(self, process: subprocess.Popen[bytes], limit_s: float) -> bytes:
-        """One frame. Raises SandboxEnded."""
+        """Read one frame. Raises SandboxEnded."""
         assert process.stdout is not None
         until_s = time.monotonic() + limit_s
         head = self._read(process.stdout.fileno(), HEAD_BYTES, until_s)

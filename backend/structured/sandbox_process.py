@@ -1,8 +1,7 @@
-"""`python -m backend.structured.sandbox_process JSON`: builds automata only to see whether that goes well.
+"""`python -m backend.structured.sandbox_process JSON`: finds out whether grammars compile, within limits.
 
-Frames (4-byte big-endian length, then bytes) come by stdin: a grammar's text; its verdict goes to stdout:
-"+" and the text as the library reads it, or "-" and the reason against it. The kernel ends the process when
-one takes too long or too much memory.
+Frames (4-byte big-endian length, then bytes): llguidance source on stdin; the verdict on stdout, "+" and the
+source as `build` accepts it, or "-" and the reason. The kernel kills the process at its time or memory limit.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import signal
 import sys
 from pathlib import Path
 
-from backend.structured.automata import compilable
+from backend.structured.compiled_grammar import compilable
 from backend.structured.vocabulary import Vocabulary
 
 HEAD_BYTES = 4
-GOOD, BAD = b"+", b"-"
+ACCEPTED, REJECTED = b"+", b"-"
 MAX_REASON_CHARS = 400
 
 
@@ -33,19 +32,19 @@ def main(argument: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _write(b"ready")
     while head := _read(HEAD_BYTES):
-        text = _read(int.from_bytes(head)).decode()
-        # Should the parent be gone, nobody else would end this.
+        source = _read(int.from_bytes(head)).decode()
+        # The parent enforces the time limit; this covers a parent that has died.
         signal.setitimer(signal.ITIMER_REAL, options["limit_s"])
         try:
-            verdict = GOOD + compilable(text, vocabulary).encode()
-        except Exception as error:  # noqa: BLE001 - whatever fails here, the grammar is to blame
-            verdict = BAD + str(error)[:MAX_REASON_CHARS].encode("utf-8", "replace")
+            verdict = ACCEPTED + compilable(source, vocabulary).encode()
+        except Exception as error:  # noqa: BLE001 - any failure rejects the grammar
+            verdict = REJECTED + str(error)[:MAX_REASON_CHARS].encode("utf-8", "replace")
         signal.setitimer(signal.ITIMER_REAL, 0)
         _write(verdict)
 
 
 def _read(size: int) -> bytes:
-    """So many bytes, or none at the end of stdin."""
+    """Return exactly `size` bytes, or b"" at the end of stdin."""
     data = b""
     while len(data) < size:
         part = os.read(0, size - len(data))

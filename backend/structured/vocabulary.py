@@ -1,4 +1,4 @@
-"""A checkpoint's tokens as the automata library wants them: bytes, special tokens, ends."""
+"""A checkpoint's vocabulary in the form that llguidance needs: token bytes, special tokens, EOS tokens."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from backend.tokenizer import Tokenizer
 
 
 class Vocabulary:
-    """Token ids with their bytes, as many as the model has: ids that are no tokens are never allowed."""
+    """Token ids and their bytes, padded to the model's size; ids without a token are never allowed."""
 
-    bos_token_id: int | None = None  # read by the library, as the next four
+    bos_token_id: int | None = None  # part of llguidance's tokenizer protocol
 
     def __init__(
         self,
@@ -23,12 +23,12 @@ class Vocabulary:
         eos_token_ids: Iterable[int],
         encode: Callable[[str], list[int]] | None = None,
     ) -> None:
-        """`encode` is the tokenizer's own way to cut a text; without it, the longest token is taken first."""
+        """`encode` is the tokenizer's encoder; without it, text is split into the longest tokens greedily."""
         self.tokens = list(tokens)
         self.special_token_ids = sorted(special_ids)
-        # Without an end of the model's own, a token that spells nothing tells that the output is complete.
-        silent = [*self.special_token_ids, *(i for i, token in enumerate(tokens) if not token)]
-        ends = sorted(eos_token_ids) or silent[:1]
+        # A model without EOS uses a token without text to mark the output as complete.
+        textless = [*self.special_token_ids, *(i for i, token in enumerate(tokens) if not token)]
+        ends = sorted(eos_token_ids) or textless[:1]
         if not ends:
             raise CheckpointError("the tokenizer has no special token that could end a structured output")
         self.eos_token_id = ends[0]
@@ -36,11 +36,11 @@ class Vocabulary:
         self._ids = {token: i for i, token in enumerate(self.tokens) if token and i not in special}
         self._longest = max(map(len, self._ids), default=1)
         self._encode = encode
-        self.automata = LLTokenizer(TokenizerWrapper(self), eos_token=ends)
+        self.ll_tokenizer = LLTokenizer(TokenizerWrapper(self), eos_token=ends)
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer, size: int, eos_token_ids: Iterable[int]) -> Vocabulary:
-        """`size` and ends are the model's."""
+        """Build from a tokenizer and the model's vocabulary size and EOS tokens."""
         tokens = [tokenizer.token_bytes(i) for i in range(min(tokenizer.vocab_size, size))]
         tokens += [b""] * (size - len(tokens))
         special = [i for i in tokenizer.special_ids if i < size]
@@ -48,27 +48,27 @@ class Vocabulary:
 
     @classmethod
     def from_checkpoint(cls, folder: Path, size: int, eos_token_ids: Iterable[int]) -> Vocabulary:
-        """Raises CheckpointError when the folder has no tokenizer."""
+        """Build from a checkpoint's folder. Raises CheckpointError if it has no tokenizer."""
         return cls.from_tokenizer(Tokenizer.from_checkpoint(folder), size, eos_token_ids)
 
     @property
     def num_mask_words(self) -> int:
-        """int32 words in a mask."""
+        """Number of int32 words in a mask."""
         return -(-len(self.tokens) // 32)
 
     def special_id(self, text: str) -> int | None:
-        """The id of a special token written like this; None when there is none."""
+        """Return the id of the special token with this text, if any."""
         data = text.encode()
         return next((i for i in self.special_token_ids if self.tokens[i] == data), None)
 
     def __call__(self, data: bytes) -> list[int]:
-        """Tokens whose bytes are exactly `data`: the tokenizer's if they are, else the longest each time."""
+        """Return tokens whose bytes are exactly `data`: by the tokenizer if it can, else greedily."""
         if self._encode is not None:
             try:
                 found = self._encode(data.decode())
             except (UnicodeDecodeError, RequestError):
                 found = []
-            # Some tokenizers put a space in front of a text, or read special tokens in it.
+            # Some tokenizers prepend a space or parse special tokens.
             special = self.special_token_ids
             if b"".join(self.tokens[i] for i in found) == data and not any(i in special for i in found):
                 return found

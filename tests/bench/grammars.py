@@ -19,7 +19,7 @@ import torch
 from llguidance import LLExecutor, LLMatcher
 
 from backend.sampling.sampler import Sampler, SamplingBatch
-from backend.structured.automata import Automaton
+from backend.structured.compiled_grammar import CompiledGrammar
 from backend.structured.grammar import Grammar
 from backend.structured.mask import apply_grammars
 from backend.structured.parallel import fill_masks
@@ -64,7 +64,7 @@ class Guidance:
     def start(self, schema: Schema) -> Grammar:
         """The same as the engine has it."""
         text = LLMatcher.grammar_from_json_schema(json.dumps(schema))
-        return Grammar(Automaton(LLMatcher(self._tokenizer, text, log_level=0)))
+        return Grammar(CompiledGrammar(LLMatcher(self._tokenizer, text, log_level=0)))
 
 
 class _GuidanceWalk:

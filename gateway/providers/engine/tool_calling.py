@@ -17,7 +17,7 @@ from gateway.tool_calls.mistral import MISTRAL, short_id
 from gateway.tool_calls.parser import HOLD_CHARS, Syntax, ToolCallParser
 
 _AT_LINE = re.compile(r"at (?P<line>\d+)\(\d+\): (failed to compile JSON schema: )?")
-_REMEDY = "; simplify or mend it"
+_REMEDY = "; simplify or correct it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A vocabulary that one can read: single bytes, two pieces, a thought's tags and an end."""
+"""A readable vocabulary: single bytes, two longer tokens, reasoning tags and EOS."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from backend.structured.automata import Automaton, build, read
-from backend.structured.automaton_text import automaton_text
+from backend.structured.compiled_grammar import CompiledGrammar, build, parsed
 from backend.structured.grammar import Grammar
+from backend.structured.llguidance_source import llguidance_source
 from backend.structured.vocabulary import Vocabulary
 from backend.types import GrammarSpec
 
@@ -16,19 +16,19 @@ AB, NAME, OPEN, CLOSE, END = 256, 257, 258, 259, 260
 TOKENS = [bytes([i]) for i in range(256)] + [b"ab", b'"name"', b"<think>", b"</think>", b"<end>", b""]
 
 AMBIGUOUS = 'start: a\na: a a | a a a | "x" | "y"'
-"""Lark: each text can be read in ever more ways, and takes ever longer."""
+"""An ambiguous Lark grammar: the number of parses, and so the time per token, grows with the text."""
 
 
 def letters(*, has_tags: bool = True) -> Vocabulary:
-    """`has_tags`: the tags are special tokens."""
+    """`has_tags`: whether the reasoning tags are special tokens."""
     return Vocabulary(TOKENS, [OPEN, CLOSE, END] if has_tags else [END], [END])
 
 
 def grammar(text: str, vocabulary: Vocabulary | None = None, kind: str = "regex", **more: object) -> Grammar:
     spec = GrammarSpec(kind=kind, text=text, **more)  # type: ignore[arg-type]
     vocabulary = vocabulary or letters()
-    build_anew = partial(build, read(automaton_text(spec, vocabulary)), vocabulary)
-    return Grammar(Automaton(build_anew(), build_anew))
+    rebuild = partial(build, parsed(llguidance_source(spec, vocabulary)), vocabulary)
+    return Grammar(CompiledGrammar(rebuild(), rebuild))
 
 
 def allowed(found: Grammar) -> set[int]:

@@ -1,4 +1,4 @@
-"""The embedded model in an engine that serves grammars, and what to ask it."""
+"""The embedded model in an engine with grammars, and requests for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PICO = Path(__file__).parents[3] / "backend/pico/weights/pico-small"
 
 
 class Pico:
-    """One set of weights, one compiler; engines of any shape."""
+    """One set of weights and one compiler, shared by any number of engines."""
 
     def __init__(self) -> None:
         self.tokenizer = Tokenizer.from_checkpoint(PICO)

@@ -1,4 +1,4 @@
-"""Schemas to try grammars on: what people write by hand, any number of generated ones, and hostile ones."""
+"""Schemas for grammar tests: handwritten, generated in any number, and hostile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORMATS = ("date", "time", "uuid", "ipv4")
 
 
 def closed(properties: dict[str, Any]) -> Schema:
-    """An object as strict schemas want it: all properties required, no others."""
+    """A strict object schema: all properties required, no others."""
     return {
         "type": "object",
         "properties": properties,
@@ -63,7 +63,7 @@ HANDWRITTEN: tuple[Schema, ...] = (
 
 
 def generated(seed: int) -> Schema:
-    """An object's schema of a few levels; the same for the same seed."""
+    """A schema of an object with a few levels, deterministic in the seed."""
     rng = random.Random(seed)
     return _object(rng, depth=rng.randint(1, 3))
 
@@ -74,12 +74,12 @@ def corpus(count: int) -> list[Schema]:
 
 
 def huge_enum(count: int) -> Schema:
-    """So many different objects that each is spelt out in the automaton."""
+    """An enum of `count` different objects, each of which becomes a path of the automaton."""
     return {"enum": [{"x": [f"y{i}"]} for i in range(count)]}
 
 
 def nested_choices(depth: int) -> Schema:
-    """Choices within choices: its size triples with each level."""
+    """Nested choices; the size triples with each level."""
     schema: Schema = {"type": "string"}
     for _ in range(depth):
         schema = {"oneOf": [schema, closed({"a": schema}), {"type": "array", "items": schema}]}

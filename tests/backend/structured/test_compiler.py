@@ -1,4 +1,4 @@
-"""Compilation beside the loop: what is refused, what survives, what is kept. Real sandboxes."""
+"""Compilation with real sandboxes: refusals, recovery, caching, fairness."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from backend.errors import QueueFull, RequestError
 from backend.structured import compiler as module
-from backend.structured.automata import Automaton
-from backend.structured.compiler import GrammarCompiler, open_compiler, start
+from backend.structured.compiled_grammar import CompiledGrammar
+from backend.structured.compiler import GrammarCompiler, new_grammar, open_compiler
 from backend.structured.sandbox import Sandbox, SandboxLimits
 from backend.types import GrammarSpec
 from tests.backend.structured.pico import PICO
@@ -48,12 +48,12 @@ def refusal(compiler: GrammarCompiler, hostile: GrammarSpec) -> RequestError:
     return refused.value
 
 
-def test_a_compiled_grammar_is_kept_and_each_sequence_gets_its_own(compiler: GrammarCompiler) -> None:
+def test_a_compiled_grammar_is_cached_and_each_sequence_gets_its_own_state(compiler: GrammarCompiler) -> None:
     found = compiler.submit(GOOD)
     found.result(timeout=60)
     assert compiler.submit(GOOD) is found
     assert compiler.submit(GrammarSpec(kind="regex", text="[ab]+", thought="inside")) is not found
-    assert start(found) is not start(found)
+    assert new_grammar(found) is not new_grammar(found)
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,20 @@ def test_a_compiled_grammar_is_kept_and_each_sequence_gets_its_own(compiler: Gra
         (spec(nested_choices(9)), "at most 262144"),
     ],
 )
-def test_hostile_ones_are_refused_and_the_next_is_served(
+def test_hostile_grammars_are_refused_and_the_next_is_served(
     compiler: GrammarCompiler, hostile: GrammarSpec, words: str
 ) -> None:
     error = refusal(compiler, hostile)
-    assert compiler.submit(hostile).done(), "it is not tried again, at least not at once"
+    assert compiler.submit(hostile).done(), "the refusal is cached"
     assert words in str(error) and error.param == "response_format" and len(str(error)) < 500
     other = GrammarSpec(kind="regex", text=f"x{len(words)}+")
     assert compiler.submit(other).result(timeout=60) is not None
 
 
-def test_a_limit_may_be_met_another_time(compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED_S", 0.0)
+def test_a_grammar_over_a_limit_is_tried_again_later(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_NEGATIVE_CACHE_S", 0.0)
     assert "takes longer" in str(refusal(compiler, slow(1)))
     assert not compiler.submit(slow(1)).done()
 
@@ -93,13 +95,13 @@ def test_a_schema_that_compiles_too_slowly_is_refused() -> None:
 
 
 class Gates:
-    """Stands in for a sandbox: who compiles what, and only when it is let."""
+    """Replaces compilation: records each start, and blocks it until released."""
 
     def __init__(self, compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: queue.Queue[str] = queue.Queue()
         self.let = Semaphore(0)
 
-        def build(spec: GrammarSpec) -> Automaton:
+        def build(spec: GrammarSpec) -> CompiledGrammar:
             self.begun.put(spec.text)
             self.let.acquire(timeout=60)
             raise RequestError("only a test")
@@ -120,7 +122,7 @@ def test_tenants_take_turns_and_none_takes_all_sandboxes(monkeypatch: pytest.Mon
     greedy = [found.submit(regex(f"a{i}"), "a") for i in range(6)]
     assert gates.begin(2) == {"a0", "a1"} and gates.begun.empty()
     shared = found.submit(regex("a5"), "b")
-    assert shared is greedy[5] and gates.begin(1) == {"a5"}, "it need not wait behind the others of a"
+    assert shared is greedy[5] and gates.begin(1) == {"a5"}, "b's turn comes before a's other jobs"
     last = found.submit(regex("c0"), "c")
     for _ in range(2):
         gates.let.release()
@@ -133,7 +135,7 @@ def test_tenants_take_turns_and_none_takes_all_sandboxes(monkeypatch: pytest.Mon
     found.close()
 
 
-def test_who_fills_the_line_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_that_fills_the_queue_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_PENDING", 6)
     found = GrammarCompiler(PICO, 1536, [2], LIMITS)
     gates = Gates(found, monkeypatch)
@@ -150,7 +152,7 @@ def test_who_fills_the_line_leaves_room_for_others(monkeypatch: pytest.MonkeyPat
     found.close()
 
 
-def test_memory_has_a_limit() -> None:
+def test_memory_limit() -> None:
     tight = GrammarCompiler(PICO, 1536, [2], SandboxLimits(time_s=30, max_bytes=16 << 20))
     try:
         assert "memory" in str(refusal(tight, spec(huge_enum(9000))))
@@ -159,15 +161,15 @@ def test_memory_has_a_limit() -> None:
         tight.close()
 
 
-def test_what_waits_and_what_is_kept_is_bounded(
+def test_pending_and_cached_grammars_are_bounded(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for pending in list(compiler._found.values()):  # of the tests before
+    for pending in list(compiler._cache.values()):  # of the tests before
         pending.exception(timeout=60)
     monkeypatch.setattr(module, "_MAX_CACHED", 2)
     for count in range(1, 5):
         compiler.submit(GrammarSpec(kind="regex", text="y" * count)).result(timeout=60)
-    assert sum(future.done() for future in compiler._found.values()) <= 2
+    assert sum(future.done() for future in compiler._cache.values()) <= 2
     monkeypatch.setattr(module, "_MAX_PENDING", 1)
     pending = compiler.submit(slow(2))
     with pytest.raises(QueueFull):
@@ -176,7 +178,7 @@ def test_what_waits_and_what_is_kept_is_bounded(
         pending.result(timeout=60)
 
 
-def test_without_a_process_to_be_had_grammars_are_refused_until_there_is_one() -> None:
+def test_grammars_are_refused_while_no_process_can_be_started() -> None:
     found = GrammarCompiler(PICO, 1536, [2], LIMITS)
 
     def exhausted(*args: object, **options: object) -> None:
@@ -191,22 +193,22 @@ def test_without_a_process_to_be_had_grammars_are_refused_until_there_is_one() -
         found.close()
 
 
-def test_what_is_slow_to_build_and_has_met_a_limit_is_compiled_anew(
+def test_an_exhausted_grammar_that_is_slow_to_build_is_compiled_again(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(module, "_MAX_REBUILD_S", 0.0)
     wanted = GrammarSpec(kind="regex", text="a[ab]+")
     found = compiler.submit(wanted)
     found.result(timeout=60)
-    one, other = start(found), start(found)
+    one, other = new_grammar(found), new_grammar(found)
     one.advance(0)
     assert "too complex" in one.error and not other.error
-    anew = compiler.submit(wanted)
-    anew.result(timeout=60)
-    assert anew is not found and compiler.submit(wanted) is anew
+    again = compiler.submit(wanted)
+    again.result(timeout=60)
+    assert again is not found and compiler.submit(wanted) is again
 
 
-def test_closing_does_not_wait_for_anything() -> None:
+def test_closing_does_not_wait_for_jobs() -> None:
     started_s = time.monotonic()
     GrammarCompiler(PICO, 1536, [2], LIMITS).close()
     assert time.monotonic() - started_s < 20
@@ -216,7 +218,7 @@ def test_a_checkpoint_without_a_tokenizer_has_no_compiler() -> None:
     assert open_compiler("/nowhere", 10, [2]) is None
 
 
-def test_closing_ends_sandboxes_that_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_kills_busy_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
     at_work = Event()
     reply = Sandbox._reply
 
@@ -232,4 +234,4 @@ def test_closing_ends_sandboxes_that_are_at_work(monkeypatch: pytest.MonkeyPatch
     slow.close()
     with pytest.raises(RequestError):
         found.result(timeout=0)
-    assert all(sandbox._process is None for sandbox in slow._all)
+    assert all(sandbox._process is None for sandbox in slow._sandboxes)

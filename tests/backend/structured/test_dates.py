@@ -1,4 +1,4 @@
-"""Dates and times: of exact schemas only those that exist."""
+"""Date and time formats of exact schemas accept only dates and times that exist."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from backend.structured.automata import build, compilable
-from backend.structured.automaton_text import automaton_text
+from backend.structured.compiled_grammar import build, compilable
+from backend.structured.llguidance_source import llguidance_source
 from backend.types import GrammarSpec
 from tests.backend.structured.letters import ids, letters
 
@@ -17,7 +17,7 @@ from tests.backend.structured.letters import ids, letters
 def takes(schema: dict[str, Any], *texts: str, is_exact: bool = True) -> list[bool]:
     spec = GrammarSpec(kind="json_schema", text=json.dumps(schema), is_exact=is_exact)
     vocabulary = letters()
-    start = build(compilable(automaton_text(spec, vocabulary), vocabulary), vocabulary)
+    start = build(compilable(llguidance_source(spec, vocabulary), vocabulary), vocabulary)
     found = []
     for text in texts:
         matcher = start.deep_copy()
@@ -38,7 +38,7 @@ def is_date(text: str) -> bool:
     return True
 
 
-def test_a_date_is_one_of_the_calendar() -> None:
+def test_dates_follow_the_calendar() -> None:
     years = (0, 1, 4, 100, 400, 1900, 1999, 2000, 2023, 2024, 2100, 9996, 9999)
     texts = [f"{year:04}-{month:02}-{day:02}" for year in years for month in (2, 4) for day in range(33)]
     texts += [str(date(2023, 1, 1) + timedelta(days)) for days in range(365)]
@@ -61,7 +61,7 @@ def test_a_time_has_sixty_seconds_in_a_minute(time: str, is_good: bool) -> None:
     assert takes(string("date-time"), f"2024-02-29T{time}", f"2023-02-29T{time}") == [is_good, False]
 
 
-def test_beside_a_pattern_both_hold_and_other_schemas_are_as_they_were() -> None:
+def test_a_pattern_and_a_format_both_hold_and_lenient_schemas_do_not_change() -> None:
     both = string("date", pattern="-29$")
     assert takes(both, "2024-02-29", "2023-02-29", "2023-02-28") == [True, False, False]
     assert takes(string("date"), "2023-02-29", is_exact=False) == [True]

@@ -1,4 +1,4 @@
-"""Masks, the way forward and back, drafts: on a vocabulary of letters."""
+"""Masks, advance, rollback and drafts on a vocabulary of letters."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from llguidance import LLExecutor, LLParserLimits
 
-from backend.structured import allowance, automata
-from backend.structured.automata import Automaton, build
-from backend.structured.automaton_text import automaton_text
+from backend.structured import compiled_grammar, cpu_budget
+from backend.structured.compiled_grammar import CompiledGrammar, build
 from backend.structured.grammar import Grammar
+from backend.structured.llguidance_source import llguidance_source
 from backend.structured.parallel import fill_masks
 from backend.types import DraftTree, GrammarSpec
 from tests.backend.structured.letters import AB, AMBIGUOUS, END, TOKENS, allowed, bits, grammar, ids, letters
@@ -21,7 +21,7 @@ from tests.backend.structured.schemas import corpus
 WORDS = -(-len(TOKENS) // 32)
 
 
-def test_the_mask_holds_what_may_follow_and_the_end_only_of_a_complete_output() -> None:
+def test_the_mask_allows_eos_only_after_a_complete_output() -> None:
     found = grammar("a+b?")
     assert allowed(found) == {*ids("a"), AB}
     found.advance(ord("a"))
@@ -63,7 +63,7 @@ def test_masks_of_drafts_are_those_of_stepping_and_leave_the_state() -> None:
     assert [bits(row) for row in rows] == stepped
 
 
-def test_rows_behind_a_forbidden_draft_stay_free() -> None:
+def test_rows_after_a_forbidden_draft_stay_unmasked() -> None:
     found = grammar("a(b|c)d")
     rows = np.full((4, WORDS), -1, dtype=np.int32)
     found.fill_masks(rows, ids("axd"))
@@ -74,7 +74,7 @@ def test_rows_behind_a_forbidden_draft_stay_free() -> None:
 
 def test_masks_of_a_tree_are_those_of_each_path_and_leave_the_state() -> None:
     found = grammar("a(b|c)d?")
-    # a → b, x, c → d; x is not allowed, so d behind it is not reached
+    # a → b, x, c → d; x is forbidden, so the d after it is not reached
     tree = DraftTree(tuple(ids("abxcdd")), (-1, 0, 0, 0, 2, 3))
     rows = np.full((7, WORDS), -1, dtype=np.int32)
     found.fill_masks(rows, tree)
@@ -99,7 +99,7 @@ def test_drafts_are_filtered_up_to_the_first_forbidden_one() -> None:
     assert found.filter_drafts(ids("a")) == 0
 
 
-def test_what_must_come_is_known_in_advance() -> None:
+def test_forced_tokens() -> None:
     found = grammar("(x|y)name: z")
     assert found.forced_tokens() == []
     found.advance(ord("x"))
@@ -109,7 +109,7 @@ def test_what_must_come_is_known_in_advance() -> None:
     assert found.forced_tokens() == []
 
 
-def test_after_an_error_everything_is_allowed_and_nothing_is_over() -> None:
+def test_after_an_error_every_token_is_allowed() -> None:
     found = grammar("abc")
     found.advance(ord("x"))
     assert "too complex" in found.error and not found.is_over and not found.is_accepting
@@ -121,11 +121,11 @@ def test_after_an_error_everything_is_allowed_and_nothing_is_over() -> None:
     assert found.filter_drafts(ids("a")) == 0 and found.forced_tokens() == []
 
 
-def test_a_dead_end_is_called_so() -> None:
+def test_a_dead_end_has_its_own_message() -> None:
     found = grammar('start: "a" B\nB: /x/ & /y/', kind="lark")
     found.advance(ord("a"))
     allowed(found)
-    assert "can never be completed" in found.error and "NoExtension" not in found.error
+    assert "cannot be completed" in found.error and "NoExtension" not in found.error
     with pytest.raises(ValueError, match="^nothing satisfies it$"):
         grammar('{"$ref": "#"}', kind="json_schema")
 
@@ -139,21 +139,23 @@ def test_a_refusal_shows_no_other_part_of_the_grammar() -> None:
 
 def test_sequences_of_one_grammar_are_independent() -> None:
     vocabulary = letters()
-    matcher = build(automaton_text(GrammarSpec(kind="regex", text="ab|ac"), vocabulary), vocabulary)
-    start = Automaton(matcher)
+    matcher = build(llguidance_source(GrammarSpec(kind="regex", text="ab|ac"), vocabulary), vocabulary)
+    start = CompiledGrammar(matcher)
     one, other = Grammar(start), Grammar(start)
     one.advance(ord("a"))
     assert allowed(one) == set(ids("bc")) and allowed(other) == {*ids("a"), AB}
 
 
 GROWING = "[ab]*a[ab]{10}c|x+"
-"""New states of the automaton with almost every draft of a and b."""
+"""Almost every draft of a and b adds states to the automaton."""
 
 
 @pytest.fixture
 def few_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for a few drafts."""
-    monkeypatch.setattr(automata, "_LIMITS", LLParserLimits(max_lexer_states=80, verbose_errors=False))
+    monkeypatch.setattr(
+        compiled_grammar, "_LIMITS", LLParserLimits(max_lexer_states=80, verbose_errors=False)
+    )
 
 
 def drafts_of_letters(count: int) -> list[list[int]]:
@@ -161,8 +163,8 @@ def drafts_of_letters(count: int) -> list[list[int]]:
     return [ids("".join(rng.choices("ab", k=12))) for _ in range(count)]
 
 
-def masks_behind(kept: list[int], draft: list[int]) -> list[set[int]]:
-    """Those of the plain path, for as long as it goes."""
+def masks_after(kept: list[int], draft: list[int]) -> list[set[int]]:
+    """The masks after `kept` and after each draft token, computed without drafts."""
     plain, found = grammar(GROWING), []
     for token in [*kept, *draft]:
         found.append(allowed(plain))
@@ -171,7 +173,7 @@ def masks_behind(kept: list[int], draft: list[int]) -> list[set[int]]:
 
 
 @pytest.mark.usefixtures("few_states")
-def test_rejected_drafts_take_no_grammar_to_its_limits() -> None:
+def test_rejected_drafts_do_not_exhaust_a_grammar() -> None:
     found, kept = grammar(GROWING), ids("ab")
     for token in kept:
         found.advance(token)
@@ -179,25 +181,25 @@ def test_rejected_drafts_take_no_grammar_to_its_limits() -> None:
         rows = np.full((13, WORDS), -1, dtype=np.int32)
         found.fill_masks(rows, draft)
         assert not found.error and found.filter_drafts(draft) == 12
-    assert [bits(row) for row in rows] == masks_behind(kept, draft)
+    assert [bits(row) for row in rows] == masks_after(kept, draft)
     found.advance(ord("a"))
     found.rollback(2)
-    assert allowed(found) == masks_behind(kept[:1], [])[0]
+    assert allowed(found) == masks_after(kept[:1], [])[0]
 
 
 @pytest.mark.usefixtures("few_states")
-def test_what_one_sequence_asks_harms_no_other() -> None:
+def test_drafts_of_one_sequence_do_not_fail_another() -> None:
     one = grammar(GROWING)
-    other = Grammar(one._automaton)
+    other = Grammar(one._compiled)
     for draft in drafts_of_letters(20):
         one.fill_masks(np.full((13, WORDS), -1, dtype=np.int32), draft)
     rows = np.full((13, WORDS), -1, dtype=np.int32)
     other.fill_masks(rows, draft)
-    assert not other.error and [bits(row) for row in rows] == masks_behind([], draft)
+    assert not other.error and [bits(row) for row in rows] == masks_after([], draft)
 
 
 @pytest.mark.usefixtures("few_states")
-def test_nor_do_trees_of_them() -> None:
+def test_rejected_draft_trees_do_not_exhaust_a_grammar() -> None:
     found = grammar(GROWING)
     drafts = drafts_of_letters(30)
     for one, other in zip(drafts[::2], drafts[1::2], strict=True):
@@ -207,11 +209,11 @@ def test_nor_do_trees_of_them() -> None:
         found.fill_masks(rows, tree)
         assert not found.error
     masks = [bits(row) for row in rows]
-    assert masks[:13] == masks_behind([], one) and masks[13:] == masks_behind([], other)[1:]
+    assert masks[:13] == masks_after([], one) and masks[13:] == masks_after([], other)[1:]
 
 
 @pytest.mark.parametrize("threads", [None, LLExecutor(2)])
-def test_an_automaton_that_failed_is_built_anew(threads: LLExecutor | None) -> None:
+def test_a_failed_matcher_is_rebuilt(threads: LLExecutor | None) -> None:
     grammars = [grammar("ab|ac") for _ in range(9)]
     for each in grammars:
         each.advance(ord("a"))
@@ -222,7 +224,7 @@ def test_an_automaton_that_failed_is_built_anew(threads: LLExecutor | None) -> N
     assert all(bits(row) == set(ids("bc")) for row in masks) and not grammars[4].error
 
 
-def test_a_grammar_that_takes_ever_longer_ends_its_request() -> None:
+def test_an_ever_slower_grammar_ends_its_request() -> None:
     found = grammar(AMBIGUOUS, kind="lark")
     for _ in range(2000):
         if found.error:
@@ -235,17 +237,17 @@ def test_a_grammar_that_takes_ever_longer_ends_its_request() -> None:
 
 
 def clocked(monkeypatch: pytest.MonkeyPatch, *times_s: float) -> None:
-    """The clock goes on by so much with each look, and then stands still."""
+    """Replace the CPU clock: it advances by the next of `times_s` at each reading, then stops."""
     steps, now_s = iter(times_s), [0.0]
 
     def thread_time() -> float:
         now_s[0] += next(steps, 0.0)
         return now_s[0]
 
-    monkeypatch.setattr(allowance, "thread_time", thread_time)
+    monkeypatch.setattr(cpu_budget, "thread_time", thread_time)
 
 
-def test_time_is_saved_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_budget_refills_up_to_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     found = grammar("[ab]*")
     for _ in range(200):
         found.advance(ord("a"))
@@ -262,7 +264,7 @@ def test_time_is_saved_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "takes too long" in found.error
 
 
-def test_slow_drafts_are_no_error_but_there_are_none_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_drafts_are_refused_for_a_while_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     found = grammar("[ab]*c")
     tree = DraftTree(tuple(ids("ab")), (-1, -1))
     clocked(monkeypatch, 0.0, 0.06)
@@ -270,13 +272,13 @@ def test_slow_drafts_are_no_error_but_there_are_none_for_a_while(monkeypatch: py
     assert found.filter_drafts(ids("ab")) == 0 and found.allowed_nodes(tree) == []
     rows = np.full((3, WORDS), -1, dtype=np.int32)
     found.fill_masks(rows, ids("ab"))
-    assert [bits(row) for row in rows] == [{*ids("abc"), AB}] * 3, "those that are there are judged"
+    assert [bits(row) for row in rows] == [{*ids("abc"), AB}] * 3, "drafts already made are still masked"
     for _ in range(5):
         found.advance(ord("a"))
     assert found.filter_drafts(ids("ab")) == 2 and found.allowed_nodes(tree) == [0, 1] and not found.error
 
 
-def test_an_automaton_built_anew_may_not_take_too_long_either(
+def test_replay_on_a_rebuilt_matcher_has_a_cpu_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = grammar("[ab]*")
@@ -288,14 +290,14 @@ def test_an_automaton_built_anew_may_not_take_too_long_either(
     assert "takes too long" in found.error
 
 
-def test_honest_schemas_take_a_fraction_of_the_time_that_they_have() -> None:
+def test_legitimate_schemas_use_a_fraction_of_their_cpu_budget() -> None:
     for seed, schema in enumerate(corpus(60)):
         rng = random.Random(seed)
-        found, least_s = grammar(json.dumps(schema), kind="json_schema"), allowance.MOST_S
+        found, least_s = grammar(json.dumps(schema), kind="json_schema"), cpu_budget.MAX_S
         for _ in range(60):
             choices = sorted(allowed(found))
-            least_s = min(least_s, found._for_tokens.left_s)
+            least_s = min(least_s, found._token_budget.left_s)
             found.advance(rng.choice(choices))
             if found.is_over:
                 break
-        assert least_s > allowance.MOST_S / 2 and not found.error
+        assert least_s > cpu_budget.MAX_S / 2 and not found.error

@@ -1,4 +1,4 @@
-"""Logits under grammars: only rows that have one change."""
+"""Grammar masks change only the rows that have a grammar."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_only_rows_with_a_grammar_change() -> None:
     assert torch.equal(logits[kept], before[kept])
 
 
-def test_an_end_that_is_no_token_of_the_model_is_cut_off() -> None:
+def test_token_ids_beyond_the_logits_are_ignored() -> None:
     logits = torch.zeros(1, END)
     apply_grammars(logits, [(0, grammar("(ab)?"), [])])
     assert allowed_in(logits[0]) == {*ids("a"), AB}

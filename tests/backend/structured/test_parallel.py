@@ -1,4 +1,4 @@
-"""Masks filled together are those filled one after the other, also of grammars that have ended or failed."""
+"""Masks computed in parallel equal those computed one by one, also of finished and failed grammars."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def test_many_at_once() -> None:
         masks[threads is None] = [bits(row) for row in found]
     assert masks[True] == masks[False]
     assert masks[True][2] == {*ids("a"), 256} and not masks[True][0] and not masks[True][11]
-    assert len(masks[True][8]) > 250, "who has failed is not held up by its mask"
+    assert len(masks[True][8]) > 250, "a failed grammar allows every token"
 
 
-def test_a_slow_one_is_found_and_the_others_stay_unhurt() -> None:
+def test_a_slow_grammar_fails_and_the_others_do_not() -> None:
     slow = grammar(AMBIGUOUS, kind="lark")
     honest = [grammar("[x-z]*") for _ in range(8)]
     threads = LLExecutor(2)
@@ -40,5 +40,5 @@ def test_a_slow_one_is_found_and_the_others_stay_unhurt() -> None:
         for each in [slow, *honest]:
             each.advance(ord("x"))
     assert "takes too long" in slow.error and not any(each.error for each in honest)
-    fill_masks(list(enumerate(honest)), masks, None)  # a busy machine may have made them suspects
-    assert not any(each.is_slow for each in honest), "they go on in threads"
+    fill_masks(list(enumerate(honest)), masks, None)  # a busy machine may have marked them slow
+    assert not any(each.is_slow for each in honest), "they return to the thread pool"

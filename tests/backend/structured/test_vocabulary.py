@@ -1,4 +1,4 @@
-"""Tokens as bytes, whatever a tokenizer does to a text's start."""
+"""Token bytes are exact, whatever the tokenizer does at the start of a text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from backend.structured.vocabulary import Vocabulary
 from tests.backend.structured.letters import AB, CLOSE, END, NAME, TOKENS, allowed, grammar, ids, letters
 
 
-def test_tokens_spell_exactly_what_was_asked() -> None:
+def test_tokens_have_exactly_the_given_bytes() -> None:
     assert letters()(b'ab"name"c') == [AB, NAME, ord("c")]
     assert letters()(bytes([0xFF, 0x61])) == [0xFF, 0x61]
 
 
-def test_a_tokenizer_that_adds_something_is_not_believed() -> None:
+def test_a_tokenizer_that_adds_text_is_ignored() -> None:
     def encode(text: str) -> list[int]:
         return ids(" " + text) if text != "x" else [ord("x")]
 
@@ -22,7 +22,7 @@ def test_a_tokenizer_that_adds_something_is_not_believed() -> None:
     assert found(b"abc") == [AB, ord("c")] and found(b"x") == [ord("x")]
 
 
-def test_special_tokens_spell_nothing() -> None:
+def test_special_tokens_are_not_used_for_text() -> None:
     found = Vocabulary(TOKENS, [CLOSE, END], [END], lambda text: [CLOSE])
     assert found(b"</think>") == ids("</think>")
     assert found.special_id("</think>") == CLOSE and found.special_id("<think>") is None
@@ -34,7 +34,7 @@ def test_no_text_allows_special_tokens_and_ids_without_a_token() -> None:
     assert not allowed(found) & {CLOSE, len(TOKENS) - 1}
 
 
-def test_without_an_end_of_its_own() -> None:
+def test_a_model_without_eos() -> None:
     assert Vocabulary(TOKENS, [CLOSE], []).eos_token_id == CLOSE
     assert Vocabulary(TOKENS, [], []).eos_token_id == len(TOKENS) - 1
     with pytest.raises(CheckpointError, match="special token"):

@@ -24,7 +24,7 @@ from backend.speculative.loading import LoadedDrafters, OpenDrafters, load_draft
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.suffix import SuffixDrafter
-from backend.structured.automata import Automaton
+from backend.structured.compiled_grammar import CompiledGrammar
 from backend.structured.compiler import GrammarCompiler
 from backend.tokenizer import Tokenizer
 from backend.types import Draft, GrammarSpec, Plan, Request, ScheduledChunk, StepOutput
@@ -127,7 +127,7 @@ WITHOUT_WEIGHTS: Mapping[str, Callable[[], Drafter]] = {
 class ReadyCompiler(GrammarCompiler):
     """Grammars are there at once: what a step does must not depend on how fast they are compiled."""
 
-    def submit(self, spec: GrammarSpec, tenant: str = "") -> Future[Automaton]:
+    def submit(self, spec: GrammarSpec, tenant: str = "") -> Future[CompiledGrammar]:
         found = super().submit(spec, tenant)
         wait([found])
         return found

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from llguidance import LLMatcher
 
-from backend.structured.automata import build, read
-from backend.structured.automaton_text import automaton_text
+from backend.structured.compiled_grammar import build, parsed
+from backend.structured.llguidance_source import llguidance_source
 from backend.structured.vocabulary import Vocabulary
 from backend.tokenizer import Tokenizer
 from backend.tokenizer.tool_use import ToolUse
@@ -70,7 +70,7 @@ def test_the_grammar_allows_what_was_asked_for(
         token_id = tokenizer.special_id if is_special else lambda _: None
         grammar = call_grammar(SYNTAXES[syntax], tools, token_id, content)
         spec = GrammarSpec(kind="lark", text=grammar, thought="inside" if has_thought else "none")
-        matcher = LLMatcher(vocabulary.automata, read(automaton_text(spec, vocabulary)))
+        matcher = LLMatcher(vocabulary.ll_tokenizer, parsed(llguidance_source(spec, vocabulary)))
         assert not matcher.is_error(), matcher.get_error()
         ids = tokenizer.encode("So.\n</think>\n\n") if has_thought else []
         if is_special:
@@ -108,8 +108,8 @@ def test_strict_functions_refuse_what_others_ignore(
     for strict in (frozenset(["add"]), frozenset[str]()):
         tools = ToolChoice([{"type": "function", "function": function}], strict, is_required=True)
         grammar = call_grammar(SYNTAXES["hermes"], tools, lambda _: None)
-        text = automaton_text(GrammarSpec(kind="lark", text=grammar), vocabulary)
-        assert LLMatcher(vocabulary.automata, read(text)).is_error() == bool(strict)
+        text = llguidance_source(GrammarSpec(kind="lark", text=grammar), vocabulary)
+        assert LLMatcher(vocabulary.ll_tokenizer, parsed(text)).is_error() == bool(strict)
 
 
 @pytest.mark.parametrize("is_exact", [False, True])
@@ -117,8 +117,8 @@ def test_a_strict_answer_beside_tools_is_as_strict_as_without(vocabulary: Vocabu
     schema = CONTENT_SCHEMA | {"properties": {"x": {"type": "array", "uniqueItems": True}}}
     content = GrammarSpec(kind="json_schema", text=json.dumps(schema), is_exact=is_exact)
     grammar = call_grammar(SYNTAXES["hermes"], choice(), lambda _: None, content)
-    text = automaton_text(GrammarSpec(kind="lark", text=grammar), vocabulary)
-    matcher = LLMatcher(vocabulary.automata, read(text))
+    text = llguidance_source(GrammarSpec(kind="lark", text=grammar), vocabulary)
+    matcher = LLMatcher(vocabulary.ll_tokenizer, parsed(text))
     assert matcher.is_error() == is_exact
     assert ("uniqueItems" in matcher.get_error()) == is_exact
 
@@ -142,8 +142,8 @@ def offered(*schemas: dict[str, Any], **fields: Any) -> Tools:  # noqa: ANN401
 def refusal(tools: Tools, vocabulary: Vocabulary, spec: GrammarSpec) -> InvalidRequest:
     """What is said of a grammar that the library refuses with these words."""
     with pytest.raises(ValueError, match="uniqueItems") as refused:
-        build(read(automaton_text(spec, vocabulary)), vocabulary)
-    words = f"the grammar is refused: {refused.value}; simplify or mend it"
+        build(parsed(llguidance_source(spec, vocabulary)), vocabulary)
+    words = f"the grammar is refused: {refused.value}; simplify or correct it"
     return tools.explained(InvalidRequest(words, param=spec.param), spec)
 
 
@@ -161,7 +161,7 @@ def test_the_function_at_fault_is_named(
         error = refusal(tools, vocabulary, msgspec.structs.replace(spec, thought=thought))
         assert error.message == (
             f"Invalid schema for function 'f{number}': "
-            'Unimplemented keys: ["uniqueItems"]; simplify or mend it.'
+            'Unimplemented keys: ["uniqueItems"]; simplify or correct it.'
         )
         assert error.param == f"tools[{number}].function.parameters"
 
@@ -173,7 +173,7 @@ def test_an_answer_at_fault_beside_tools_is_named_without_them(vocabulary: Vocab
     assert spec is not None
     error = refusal(tools, vocabulary, spec)
     assert error.message == (
-        'the grammar is refused: Unimplemented keys: ["uniqueItems"]; simplify or mend it'
+        'the grammar is refused: Unimplemented keys: ["uniqueItems"]; simplify or correct it'
     )
     assert error.param == "response_format"
 
@@ -183,9 +183,9 @@ def test_other_words_stay_as_they_are() -> None:
     spec = GrammarSpec(kind="lark", text="start: calls")
     other = InvalidRequest("the grammar of this request became too complex: too many states", param="tools")
     assert tools.explained(other, spec) is other
-    beyond = InvalidRequest("the grammar is refused: at 9(1): no; simplify or mend it", param="tools")
+    beyond = InvalidRequest("the grammar is refused: at 9(1): no; simplify or correct it", param="tools")
     found = tools.explained(beyond, spec)
-    assert (found.message, found.param) == ("the grammar is refused: no; simplify or mend it", "tools")
+    assert (found.message, found.param) == ("the grammar is refused: no; simplify or correct it", "tools")
 
 
 def test_there_is_no_grammar_for_what_models_write_in_other_ways() -> None:

@@ -1,4 +1,4 @@
-"""Each kind of grammar, what may come before it, and what cannot be read."""
+"""Every kind of grammar, reasoning before it, and specs that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from backend.errors import RequestError
-from backend.structured.automaton_text import MAX_TEXT_CHARS, automaton_text
+from backend.structured.llguidance_source import MAX_TEXT_CHARS, llguidance_source
 from backend.types import GrammarSpec
 from gateway.requests.structured_output import MAX_CHOICES
 from tests.backend.structured.letters import CLOSE, END, OPEN, allowed, grammar, ids, letters
@@ -44,14 +44,14 @@ def test_as_many_choices_as_are_allowed() -> None:
     assert found.is_over and not found.error
 
 
-def test_an_empty_choice_may_be_taken() -> None:
+def test_a_choice_may_be_empty() -> None:
     found = grammar('["", "a", "a\U0001f600"]', kind="choice")
     assert allowed(found) == {*ids("a"), END}
     found.advance(ord("a"))
     assert allowed(found) == {ids("\U0001f600")[0], END}
 
 
-def test_json_has_no_room_to_get_lost_in_white_space() -> None:
+def test_white_space_in_json_is_bounded() -> None:
     text = json.dumps(closed({"a": {"type": "integer"}}))
     assert grammar(text, kind="json_schema").filter_drafts(ids('{\n  "a": 1\n}')) == 12
     assert grammar(text, kind="json_schema").filter_drafts(ids("{\n\n\n")) == 2
@@ -62,7 +62,7 @@ THOUGHT = "so {1}\n"
 
 @pytest.mark.parametrize("has_tags", [True, False])
 @pytest.mark.parametrize("thought", ["inside", "whole"])
-def test_a_thought_is_free_and_the_answer_is_not(thought: str, has_tags: bool) -> None:
+def test_reasoning_is_free_text_before_the_constrained_answer(thought: str, has_tags: bool) -> None:
     found = grammar("[0-9]+", letters(has_tags=has_tags), thought=thought)
     opening = [OPEN] if has_tags else ids("<think>")
     if thought == "whole":
@@ -72,7 +72,7 @@ def test_a_thought_is_free_and_the_answer_is_not(thought: str, has_tags: bool) -
             found.advance(token)
     for token in ids(THOUGHT):
         found.advance(token)
-    assert END not in allowed(found), "a thought is no answer"
+    assert END not in allowed(found), "reasoning alone is not an answer"
     for token in [CLOSE] if has_tags else ids("</think>"):
         found.advance(token)
     assert allowed(found) >= set(ids("\n0123456789")) and not found.error
@@ -91,14 +91,15 @@ def test_a_thought_is_free_and_the_answer_is_not(thought: str, has_tags: bool) -
         ("regex", "a" * (MAX_TEXT_CHARS + 1), str(MAX_TEXT_CHARS)),
     ],
 )
-def test_what_cannot_be_read_names_the_field(kind: str, text: str, words: str) -> None:
+def test_errors_of_unparsable_specs_name_the_field(kind: str, text: str, words: str) -> None:
+    spec = GrammarSpec(kind=kind, text=text, param="guided_json")  # type: ignore[arg-type]
     with pytest.raises(RequestError, match=words) as refused:
-        automaton_text(GrammarSpec(kind=kind, text=text, param="guided_json"), letters())  # type: ignore[arg-type]
+        llguidance_source(spec, letters())
     assert refused.value.param == "guided_json" and len(str(refused.value)) < 400
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-def test_keywords_that_cannot_be_enforced_are_refused_where_that_was_asked_for(is_exact: bool) -> None:
+def test_unsupported_keywords_are_refused_in_exact_schemas_only(is_exact: bool) -> None:
     schema = json.dumps(closed({"a": {"type": "array", "uniqueItems": True, "items": {"type": "null"}}}))
     if is_exact:
         with pytest.raises(ValueError, match="uniqueItems"):

@@ -1,4 +1,4 @@
-"""What cannot be enforced is left out of lenient schemas, and nothing else is."""
+"""Relaxation drops unsupported keywords from lenient schemas, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from backend.structured.automata import compilable
-from backend.structured.automaton_text import automaton_text
-from backend.structured.lenient import loosened
+from backend.structured.compiled_grammar import compilable
+from backend.structured.llguidance_source import llguidance_source
+from backend.structured.schema_relaxation import relaxed
 from backend.types import GrammarSpec
 from tests.backend.structured.letters import letters
 from tests.backend.structured.schemas import closed
@@ -18,9 +18,9 @@ EMAIL = r"^(?!\.)(?!.*\.\.)[a-z.]+@[a-z.]+$"
 
 
 def compiled(schema: dict[str, Any], *, is_exact: bool = False) -> dict[str, Any]:
-    """The schema as the engine follows it."""
+    """The schema that the engine enforces."""
     spec = GrammarSpec(kind="json_schema", text=json.dumps(schema), is_exact=is_exact)
-    whole = json.loads(compilable(automaton_text(spec, letters()), letters()))
+    whole = json.loads(compilable(llguidance_source(spec, letters()), letters()))
     found: dict[str, Any] = whole["grammars"][1]["json_schema"]
     del found["x-guidance"]
     return found
@@ -47,7 +47,7 @@ def compiled(schema: dict[str, Any], *, is_exact: bool = False) -> dict[str, Any
         ),
     ],
 )
-def test_what_cannot_be_enforced_is_left_out(keywords: dict[str, Any], left: dict[str, Any]) -> None:
+def test_unsupported_keywords_are_dropped(keywords: dict[str, Any], left: dict[str, Any]) -> None:
     kept = {"type": "string", "pattern": "^[a-z]{2}$"}
     found = compiled(closed({"a": keywords, "b": {"type": "array", "items": keywords}, "c": kept}))
     assert found == closed({"a": left, "b": {"type": "array", "items": left}, "c": kept})
@@ -72,12 +72,12 @@ def test_a_schema_that_is_wrong_is_still_refused() -> None:
             compiled(closed({"a": wrong, "b": {"pattern": "(?=a)"}}))
 
 
-def test_schemas_inside_of_a_grammar_say_whether_they_are_lenient() -> None:
+def test_schemas_embedded_in_lark_are_relaxed_if_lenient() -> None:
     def text(*, lenient: bool) -> str:
         schema = {"type": "string", "pattern": "(?=a)", "x-guidance": {"lenient": lenient}}
         lark = f"start: call\ncall: %json {json.dumps(schema)}\nother: /x/"
         return json.dumps({"grammars": [{"lark_grammar": lark}]})
 
-    assert loosened(text(lenient=False)) == text(lenient=False)
-    found = loosened(text(lenient=True))
+    assert relaxed(text(lenient=False)) == text(lenient=False)
+    found = relaxed(text(lenient=True))
     assert "(?=a)" not in found and compilable(text(lenient=True), letters()) == found

@@ -1,4 +1,4 @@
-"""GrammarSpec → the automata library's own text, with what may come before the body: a thought."""
+"""GrammarSpec → a grammar in llguidance's JSON format, with free reasoning text allowed before the body."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from backend.types import GrammarSpec
 
 MAX_TEXT_CHARS = 256 * 1024
 
-UNREAD = "unread_grammar"
-"""Marks a body in Lark or GBNF. Which of them it is only the sandbox finds out: that may take for ever."""
+UNPARSED = "unread_grammar"
+"""Key of a body in Lark or GBNF. To tell them apart means parsing, which may hang: left to the sandbox."""
 
 _WHITESPACE = r"(\n[ \t]{0,40}| )?"
-"""Between a JSON document's tokens: what printers write, and no room for a model to get lost in."""
+"""Between JSON tokens: enough for pretty-printing, but bounded, or a model may emit whitespace for ever."""
 
 
-def automaton_text(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
-    """Raises RequestError when the text cannot be read at all; the library judges the rest."""
+def llguidance_source(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
+    """Return the source. Raises RequestError if the spec cannot be parsed; llguidance validates it later."""
     if len(spec.text) > MAX_TEXT_CHARS:
         raise RequestError(
             f"the grammar has {len(spec.text)} characters; send at most {MAX_TEXT_CHARS}", spec.param
@@ -32,13 +32,16 @@ def automaton_text(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
         body = _body(spec)
     except (ValueError, RecursionError) as error:
         shown = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise RequestError(f"the grammar cannot be read ({shown}); mend it", spec.param) from None
+        raise RequestError(f"the grammar cannot be read ({shown}); correct it", spec.param) from None
     start = _start(spec.thought, vocabulary)
     return json.dumps({"grammars": [{"lark_grammar": start}, {**body, "name": "body"}]})
 
 
 def _start(thought: str, vocabulary: Vocabulary) -> str:
-    """The rule above the body. A tag is a special token or plain text, as the checkpoint has it."""
+    """Return the Lark start rule: the body after an optional reasoning block.
+
+    A tag of the block is a special token or plain text, depending on the checkpoint.
+    """
     if thought == "none":
         return "start: @body\n"
     opening, closing = vocabulary.special_id(OPEN_TAG), vocabulary.special_id(CLOSE_TAG)
@@ -72,7 +75,7 @@ def _body(spec: GrammarSpec) -> dict[str, Any]:
             return {"lark_grammar": found["lark_grammar"]}
         case "choice":
             choices = msgspec.json.decode(spec.text, type=list[str])
-            # One terminal: as rules they would all be open at once, and more than 2,000 may not be.
+            # One terminal, not a rule per choice: the parser tracks at most 2,000 rules at once.
             return {"lark_grammar": "start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, choices))}
         case "lark":
-            return {UNREAD: spec.text}
+            return {UNPARSED: spec.text}

@@ -1,0 +1,85 @@
+"""llguidance source → a matcher in its initial state, within memory limits that also bound later steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits
+from llguidance.gbnf_to_lark import any_to_lark
+
+from backend.structured.dates import with_calendar_dates
+from backend.structured.library_errors import error_summary
+from backend.structured.llguidance_source import UNPARSED
+from backend.structured.schema_relaxation import relaxed
+from backend.structured.vocabulary import Vocabulary
+
+_LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+"""A lexer state takes 1 to 2 KiB. The CPU time per token is bounded by `cpu_budget`."""
+
+
+class CompiledGrammar:
+    """A matcher in its initial state, copied for each sequence that uses the grammar.
+
+    The copies share one lexer automaton, which grows with every token that any of them tries, rejected draft
+    tokens included. Some grammars reach the limit of states in this way; their sequences then continue with a
+    rebuilt matcher.
+    """
+
+    __slots__ = ("_rebuild", "is_exhausted", "matcher")
+
+    def __init__(self, matcher: LLMatcher, rebuild: Callable[[], LLMatcher] | None = None) -> None:
+        """`rebuild` is None if building takes too long to be done between two steps."""
+        self.matcher = matcher
+        self.is_exhausted = False  # at the limit and not rebuilt: compile again before the next use
+        self._rebuild = rebuild
+
+    def replacement_for(self, exhausted: LLMatcher) -> LLMatcher | None:
+        """Return the initial state to use after `exhausted` led to a limit; None if there is none."""
+        if self.matcher is exhausted:
+            if self._rebuild is None:
+                self.is_exhausted = True
+                return None
+            self.matcher = self._rebuild()
+        return self.matcher
+
+
+def parsed(source: str) -> str:
+    """Return the source with a body left unparsed converted to Lark. May take long: for the sandbox."""
+    if UNPARSED not in source:
+        return source
+    whole = json.loads(source)
+    for grammar in whole["grammars"]:
+        if UNPARSED in grammar:
+            grammar["lark_grammar"] = any_to_lark(grammar.pop(UNPARSED))
+    return json.dumps(whole)
+
+
+def compilable(source: str, vocabulary: Vocabulary) -> str:
+    """Return the source in the form that `build` accepts, relaxed if need be.
+
+    May take long: for the sandbox. Raises ValueError as `build` does.
+    """
+    source = with_calendar_dates(parsed(source))
+    try:
+        build(source, vocabulary)
+    except ValueError:
+        if (relaxed_source := relaxed(source)) == source:
+            raise
+        build(relaxed_source, vocabulary)
+        return relaxed_source
+    return source
+
+
+def build(source: str, vocabulary: Vocabulary) -> LLMatcher:
+    """Return the matcher with its first mask computed. Raises ValueError with llguidance's reason."""
+    matcher = LLMatcher(vocabulary.ll_tokenizer, source, log_level=0, limits=_LIMITS)
+    if not matcher.is_error():
+        row = np.zeros(vocabulary.num_mask_words, dtype=np.int32)
+        matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+        if not matcher.is_error() and not row.any():
+            raise ValueError("nothing satisfies it")
+    if matcher.is_error():
+        raise ValueError(error_summary(matcher))
+    return matcher
