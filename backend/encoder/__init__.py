@@ -1,1 +1,1 @@
-"""Sentences to vectors: a BERT-shaped sentence encoder on ONNX Runtime. No torch."""
+"""Sentence embeddings: a BERT encoder on ONNX Runtime, without torch."""

@@ -1,4 +1,4 @@
-"""Who is encoded next: batches of similar length, mixed from all waiting requests, each in its turn."""
+"""Dynamic batching for the encoder: inputs of similar length, round-robin over the waiting requests."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MAX_BATCH_TOKENS = 512
-"""Padded tokens in one pass (at least one input): larger passes are no faster per token, and block longer."""
+"""Padded tokens in a batch of more than one input: larger ones are no faster per token, and block longer."""
 
 Item = tuple[int, int]
-"""A request's key and the index of one of its inputs."""
+"""(request key, index of one of its inputs)."""
 
 
 @dataclass(slots=True)
 class _Waiting:
     key: int
     lengths: Sequence[int]
-    order: list[int] = field(init=False)  # inputs left, the longest last
+    order: list[int] = field(init=False)  # indexes of the inputs left, by ascending length
 
     def __post_init__(self) -> None:
         self.order = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
 
 
 class BatchQueue:
-    """Requests in rotation: each batch starts with the longest input of the request whose turn it is.
+    """Round-robin over requests: each batch starts with the longest input of the next request.
 
-    So a request of one input waits for at most one batch of every other request, however many inputs they
-    have. The batch is filled, again in rotation, with inputs of at least half that length: at most half of a
-    pass is padding.
+    So a request with one input waits for at most one batch of every other request, however many inputs those
+    have. The batch is filled, again round-robin, with inputs of at least half that length: at most half of a
+    batch is padding.
     """
 
     def __init__(self, max_batch_tokens: int = MAX_BATCH_TOKENS) -> None:
         self._max_batch_tokens = max_batch_tokens
         self._waiting: deque[_Waiting] = deque()
-        self.num_tokens = 0  # that wait
-        self.num_inputs = 0
+        self.num_tokens = 0  # waiting
+        self.num_inputs = 0  # waiting
 
     def add(self, key: int, lengths: Sequence[int]) -> None:
         """Enqueue a request's inputs, given by their lengths in tokens."""
@@ -44,7 +44,7 @@ class BatchQueue:
         self.num_inputs += len(lengths)
 
     def cancel(self, key: int) -> None:
-        """Forget what a request has left; nothing happens when that is nothing."""
+        """Remove the inputs that a request has left, if any."""
         for request in self._waiting:
             if request.key == key:
                 self.num_tokens -= sum(request.lengths[i] for i in request.order)
@@ -53,7 +53,7 @@ class BatchQueue:
                 return
 
     def next_batch(self) -> list[Item]:
-        """Take the inputs of the next pass; [] when nothing waits."""
+        """Remove and return the inputs of the next batch; [] if the queue is empty."""
         if not self._waiting:
             return []
         longest = self._longest(self._waiting[0])

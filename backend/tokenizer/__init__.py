@@ -1,6 +1,6 @@
-"""Text to token ids and back, and chats to prompts, for any checkpoint in Hugging Face format.
+"""Tokenization, detokenization and chat templates of checkpoints in Hugging Face format.
 
-Plain Python over the `tokenizers` library; no torch and no transformers, so the gateway may import it.
+Plain Python over the `tokenizers` library, without torch and transformers, so that the gateway can import it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A checkpoint's chat template: messages in, the model's prompt out, as apply_chat_template of transformers.
+"""Renders a checkpoint's chat template as `apply_chat_template` of transformers does: messages → prompt.
 
-Any failure is a TemplateError that names the template's line; the sandbox is template_sandbox.py.
+Any failure is a TemplateError with the template's line. The sandbox is in template_sandbox.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.tokenizer.template_sandbox import MAX_SIZE, TemplateEnvironment, ne
 
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-_FILE_NAME = "<template>"  # what Jinja calls a template that came as a string
+_FILE_NAME = "<template>"  # Jinja's file name for templates compiled from a string
 _MAX_REASON = 500
 
 
@@ -24,7 +24,7 @@ class ChatTemplate:
     """One compiled template."""
 
     def __init__(self, source: str, checkpoint: str) -> None:
-        """Compile. Raises CheckpointError when the source is not a template, or is huge."""
+        """Compile. Raises CheckpointError if the source is not a valid template, or too long."""
         if len(source) > MAX_SIZE:
             raise CheckpointError(f"The chat template of {checkpoint!r} is too long ({len(source)}).")
         try:
@@ -44,7 +44,7 @@ class ChatTemplate:
         add_generation_prompt: bool,
         continue_final_message: bool,
     ) -> str:
-        """The prompt. Raises TemplateError, with prompt text only where the template wrote it."""
+        """Return the prompt. Raises TemplateError, with prompt text only where the template put it there."""
         if not messages:
             raise TemplateError("There are no messages: send at least one.", param="messages")
         chat = [_plain(message) for message in messages]
@@ -78,7 +78,7 @@ class ChatTemplate:
         return "".join(pieces)
 
     def _tag_final(self, chat: list[dict[str, Any]]) -> str:
-        """Mark the end of the last message's text; return that text without the mark."""
+        """Append a tag to the text of the last message; return the text without it."""
         content = chat[-1].get("content")
         if isinstance(content, str) and self._reads_content:
             chat[-1]["content"] = content + _CONTINUE_TAG
@@ -97,14 +97,14 @@ class ChatTemplate:
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy without nulls (clients send `content: null`), its reasoning under every name templates read."""
+    """Copy a message without nulls (clients send `content: null`), its reasoning under all common names."""
     plain = {key: value for key, value in message.items() if value is not None}
     reasoning = next((plain[key] for key in _REASONING_FIELDS if key in plain), None)
     return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
 
 
 def _cut_at_tag(prompt: str, final: str) -> str:
-    """The prompt up to the end of the last message's text: nothing that the template puts after it."""
+    """Cut the prompt at the end of the last message's text, dropping what the template adds after it."""
     tag = _CONTINUE_TAG.strip()
     if final.strip() not in prompt or tag not in prompt:
         raise TemplateError(
@@ -112,12 +112,12 @@ def _cut_at_tag(prompt: str, final: str) -> str:
             param="continue_final_message",
         )
     end = prompt.rindex(tag)
-    # Without the tag's own space the template trims messages, and the prompt must end as trimmed.
+    # If the tag has lost its trailing space, the template trims messages, so the text is trimmed as well.
     return prompt[:end] if prompt.startswith(_CONTINUE_TAG, end) else prompt[:end].rstrip()
 
 
 def _line(traceback: TracebackType | None) -> int:
-    """The template's line in a traceback that Jinja has rewritten; the innermost one."""
+    """Return the innermost template line of a traceback that Jinja has rewritten."""
     line = 1
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == _FILE_NAME:

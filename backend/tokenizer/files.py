@@ -1,6 +1,6 @@
-"""What a checkpoint folder says about its text: special tokens, chat templates, end-of-sequence tokens.
+"""Reads the tokenizer files of a checkpoint: special tokens, chat templates, EOS tokens.
 
-Precedence between files is that of transformers, which wrote them.
+Files take precedence over each other as in transformers, which writes them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ TEMPLATE_FOLDER = "additional_chat_templates"
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFiles:
-    """The text side of a checkpoint, read and checked but not yet interpreted."""
+    """A checkpoint's tokenizer files, read and validated but not yet interpreted."""
 
     folder: Path
-    tokenizer: str  # tokenizer.json as it is
-    decoder: dict[str, Any] | None  # its section of that name
-    config: dict[str, Any]  # tokenizer_config.json; {} when there is none
-    special_tokens: dict[str, AddedToken]  # "bos_token" … as chat templates name them
-    chat_templates: dict[str, str]  # name → Jinja source; the usual one is "default"
-    eos_token_ids: tuple[int, ...]  # every token that ends an answer; may be empty
+    tokenizer: str  # text of tokenizer.json
+    decoder: dict[str, Any] | None  # the section `decoder` of tokenizer.json
+    config: dict[str, Any]  # tokenizer_config.json; {} if missing
+    special_tokens: dict[str, AddedToken]  # by the names that chat templates use, "bos_token" …
+    chat_templates: dict[str, str]  # name → Jinja source; the main one is "default"
+    eos_token_ids: tuple[int, ...]  # all tokens that end an answer; may be empty
 
 
 def read_files(folder: Path) -> TokenizerFiles:
-    """Read `folder`. Raises CheckpointError when tokenizer.json is missing or any file is broken."""
+    """Read the folder. Raises CheckpointError if tokenizer.json is missing or any file is broken."""
     if not folder.is_dir():
         raise CheckpointError(f"There is no folder {str(folder)!r}: give the checkpoint's folder.")
     path = folder / "tokenizer.json"
@@ -55,17 +55,17 @@ def read_files(folder: Path) -> TokenizerFiles:
 
 
 def read_eos_token_ids(folder: Path) -> tuple[int, ...]:
-    """Every token that ends an answer of the checkpoint in `folder`; files that are missing say nothing.
+    """Return all tokens that end an answer of the checkpoint in `folder`; missing files are skipped.
 
-    The list of generation_config.json, else of config.json, and the tokenizer's own EOS token: chat models
-    often name their end of turn in only one of them.
+    These are the list in generation_config.json, else in config.json, plus the tokenizer's EOS token: chat
+    models often name their end-of-turn token in only one of them.
     """
     config = _read_json(folder / "tokenizer_config.json")
     return _eos_token_ids(folder, config, _read_json(folder / "tokenizer.json"))
 
 
 def as_added_token(value: str | dict[str, Any], path: Path) -> AddedToken:
-    """A token as config files write it: its text, or a record with its text and how it matches."""
+    """Convert a token from a config file: a string, or a record with `content` and matching flags."""
     if isinstance(value, str):
         return AddedToken(value, special=True, normalized=False)
     content = value.get("content")
@@ -110,7 +110,7 @@ def _special_tokens(config: dict[str, Any], legacy: dict[str, Any]) -> dict[str,
 
 
 def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """The file chat_template.jinja, else the key of tokenizer_config.json (one source, or a named list)."""
+    """Return chat_template.jinja, else the template(s) in tokenizer_config.json, by name."""
     named = {path.stem: _read_text(path) for path in sorted((folder / TEMPLATE_FOLDER).glob("*.jinja"))}
     if (folder / TEMPLATE_FILE).is_file():
         return {**named, "default": _read_text(folder / TEMPLATE_FILE)}

@@ -1,6 +1,6 @@
-"""The Jinja environment in which chat templates run: no attribute access into Python, bounded work and size.
+"""The sandboxed Jinja environment of chat templates: no access to Python internals, bounded work and size.
 
-A template comes with a checkpoint, from strangers. It offers what transformers offers to templates.
+Templates come with checkpoints and are untrusted. The environment offers what transformers offers to them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 MAX_ITERATIONS = 1_000_000  # of all loops of one rendering
-MAX_SIZE = 16_000_000  # characters or items: of the prompt, and of all that one rendering builds by operators
-MAX_WIDTH = 9_999  # padding, precision, exponent
+MAX_SIZE = 16_000_000  # characters or items in the prompt plus all operator results of one rendering
+MAX_WIDTH = 9_999  # of paddings, precisions and exponents
 
 _WIDTH_FILTERS = (
     "batch",
@@ -45,7 +45,7 @@ _WIDTH_FILTERS = (
 
 @dataclass(slots=True)
 class _Budget:
-    """What one rendering may still spend."""
+    """What is left of one rendering's limits."""
 
     iterations: int = MAX_ITERATIONS
     size: int = MAX_SIZE
@@ -66,7 +66,7 @@ _budget: ContextVar[_Budget] = ContextVar("template_budget")
 
 @contextmanager
 def new_budget() -> Iterator[_Budget]:
-    """Meter one rendering."""
+    """Set the budget of one rendering for the duration of the context."""
     token = _budget.set(budget := _Budget())
     try:
         yield budget
@@ -75,12 +75,12 @@ def new_budget() -> Iterator[_Budget]:
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja with transformers' extras for templates, every loop and every growing operator metered."""
+    """Sandboxed Jinja with transformers' extensions; loops and operators that build values are metered."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self) -> None:
-        # Not optimised: the optimiser runs filters on constants at load, before any budget exists.
+        # optimized=False: the optimizer would run filters on constants at load time, without a budget.
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols], optimized=False
         )
@@ -104,19 +104,19 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
-        """Refuse an operator whose result would be huge, before it runs."""
+        """Charge the result's size to the budget before the operator runs."""
         _check_operator(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
     def wrap_str_format(self, value: Any) -> Any:  # noqa: ANN401
-        """Sandboxed str.format, without huge widths."""
+        """Wrap str.format as the base class does, and refuse huge widths."""
         wrapped = super().wrap_str_format(value)
         if wrapped is not None:
             _check_format(value.__self__)
         return wrapped
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Refuse huge paddings (`'x'.ljust(10 ** 9)`) and growth by str.replace, then call."""
+        """Charge the results of string methods such as `'x'.ljust(10 ** 9)` to the budget, then call."""
         owner = getattr(obj, "__self__", None)
         if isinstance(owner, str):
             _check_string_method(owner, obj.__name__, args)
@@ -124,7 +124,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _GenerationTag(Extension):
-    """{% generation %} marks what the assistant wrote, for training; here its body is just rendered."""
+    """{% generation %} marks assistant text for training masks; for inference its body is just rendered."""
 
     tags = {"generation"}
 
@@ -158,7 +158,7 @@ def _filtered(name: str, node: nodes.Node) -> nodes.Filter:
 
 
 def _meter_concatenations(node: nodes.Node) -> None:
-    """Wrap every `a ~ b` in the tree, inner ones first."""
+    """Wrap every concatenation `a ~ b` in the syntax tree with the metering filter, innermost first."""
     for field, value in node.iter_fields():
         children = value if isinstance(value, list) else [value]
         for i, child in enumerate(children):
@@ -174,7 +174,7 @@ def _meter_concatenations(node: nodes.Node) -> None:
 
 
 def _metered_items(items: Any) -> Any:  # noqa: ANN401 - whatever the template loops over
-    """What a loop runs over, counted before it runs."""
+    """Charge a loop's iterations to the budget before it runs."""
     listed = items if isinstance(items, list | tuple | str | dict) else list(items)
     _budget.get().spend_iterations(len(listed))
     return listed
@@ -205,9 +205,9 @@ def _has_huge_int(*values: object) -> bool:
 
 
 def _width_checked(filter_function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same filter, refusing what would make its result huge."""
+    """Wrap a filter to refuse arguments that would make its result huge."""
 
-    @functools.wraps(filter_function)  # keeps Jinja's mark of a leading context argument
+    @functools.wraps(filter_function)  # keeps the attribute by which Jinja marks @pass_context filters
     def checked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         values = [*args[1:], *kwargs.values()]
         if any(isinstance(value, int) and abs(value) > MAX_WIDTH for value in values):
@@ -232,7 +232,7 @@ def _check_string_method(owner: str, method: str, args: tuple[Any, ...]) -> None
 
 
 def _check_format(pattern: str) -> None:
-    """Widths and precisions in a format string stay small, and come from nowhere else."""
+    """Refuse format strings with widths over MAX_WIDTH, or with widths taken from an argument."""
     if "%*" in pattern or re.search(r"\d{5}", pattern) or re.search(r":[^}]*\{", pattern):
         raise SecurityError(f"a width in a format string is over {MAX_WIDTH}, or computed")
 
@@ -256,6 +256,6 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON without Jinja's HTML escapes, with the options that templates use."""
+    """Return JSON without the HTML escapes of Jinja's own filter, with the options that templates use."""
     dumps: Callable[..., str] = json.dumps
     return dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,4 +1,4 @@
-"""How a checkpoint thinks aloud: the tags around a thought, and the switch in its chat template."""
+"""Reasoning support of a checkpoint: the tags around its reasoning, and the switch in its chat template."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from backend.errors import TemplateError
 OPEN_TAG = "<think>"
 CLOSE_TAG = "</think>"
 SWITCHES = ("enable_thinking", "thinking")
-"""Template variables that models call it by: Qwen3 and most others; DeepSeek-V3.1."""
+"""Template variables that switch reasoning: of Qwen3 and most others, and of DeepSeek-V3.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingMode:
-    """What a chat template can do about thinking, found by rendering it."""
+    """How a chat template controls reasoning, detected by rendering it."""
 
-    switches: tuple[str, ...] = ()  # the variables that turn it on and off
-    is_default: bool = False  # the model thinks when nobody asks for anything
+    switches: tuple[str, ...] = ()  # the template variables that turn reasoning on and off
+    is_default: bool = False  # the model reasons if no variable is set
 
     @property
     def can_think(self) -> bool:
-        """True when the model thinks at least sometimes."""
+        """True if the model reasons always or on request."""
         return self.is_default or bool(self.switches)
 
     def variables(self, thinks: bool) -> dict[str, bool]:
-        """What to give the template."""
+        """Return the template variables that switch reasoning on or off."""
         return dict.fromkeys(self.switches, thinks)
 
 
 def thinking_mode(render: Callable[[dict[str, Any]], str], source: str) -> ThinkingMode:
-    """The mode of a template with this `source`; `render` gives a short chat's prompt with these variables.
+    """Detect the mode of a template; `render` returns the prompt of a short chat with the given variables.
 
-    A template that writes thoughts but has no switch belongs to a model that always thinks.
+    A template with reasoning tags in its `source` but without a switch belongs to a model that always
+    reasons.
     """
     if CLOSE_TAG not in source and OPEN_TAG not in source:
         return ThinkingMode()

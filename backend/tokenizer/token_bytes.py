@@ -1,7 +1,7 @@
-"""The bytes that each token stands for, and how a decoder treats the start of a text.
+"""The bytes of each token, and the decoding rules for the start of a text.
 
 Two families: byte-level BPE (Llama 3, Qwen: every character of a token is one byte) and SentencePiece style
-(Llama 2, Mistral: U+2581 is a space, <0x41> a byte, and a text's first space belongs to the encoding).
+(Llama 2, Mistral: U+2581 is a space, <0x41> a byte, and the first space of a text is added by the encoder).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @dataclass(frozen=True, slots=True)
 class DecodeRules:
-    """tokenizer.json's `decoder`, reduced to what two families of tokenizers need."""
+    """The `decoder` of tokenizer.json, reduced to what the two families need."""
 
     byte_level: bool = False
-    replacements: tuple[tuple[str, str], ...] = ()  # in every token, in this order
+    replacements: tuple[tuple[str, str], ...] = ()  # applied to every token, in this order
     byte_fallback: bool = False  # <0x41> is the byte 0x41
-    strip_leading: int = 0  # spaces to take from the start of a text, at most
-    drop_in_first: str = ""  # character to remove from a text's first token
+    strip_leading: int = 0  # most spaces to strip from the start of a text
+    drop_in_first: str = ""  # character to remove from the first token of a text
 
     def bytes_of(self, token: str) -> bytes:
-        """The bytes of one token inside a text."""
+        """Return the bytes of a token inside a text."""
         if self.byte_level:
             try:
                 return bytes(_BYTE_OF_CHAR[char] for char in token)
-            except KeyError:  # an added token with characters of its own
+            except KeyError:  # an added token outside of the byte alphabet
                 return token.encode()
         for pattern, content in self.replacements:
             token = token.replace(pattern, content)
@@ -42,15 +42,12 @@ class DecodeRules:
         return token.encode()
 
     def first_bytes_of(self, token: str) -> bytes:
-        """The bytes of a text's first token, before `strip_leading`."""
+        """Return the bytes of the first token of a text, before `strip_leading`."""
         return self.bytes_of(token.replace(self.drop_in_first, "") if self.drop_in_first else token)
 
 
 class TokenBytes(dict[int, bytes]):
-    """Token id → bytes, computed at first use; an id that is no token stands for nothing.
-
-    `hidden` ids stand for nothing either: special tokens, when they are to be skipped.
-    """
+    """Token id → bytes, computed on first use; b"" for unknown ids and for `hidden` ones (special tokens)."""
 
     def __init__(
         self, token_of: Callable[[int], str | None], rules: DecodeRules, hidden: frozenset[int]
@@ -63,15 +60,16 @@ class TokenBytes(dict[int, bytes]):
     def __missing__(self, token_id: int) -> bytes:
         token = self.token_of(token_id)
         if token is None:
-            return b""  # not kept: callers may try any number
+            return b""  # not cached: clients may send any number
         value = self[token_id] = self.rules.bytes_of(token)
         return value
 
 
 def read_rules(decoder: dict[str, Any] | None, source: str) -> DecodeRules:
-    """Interpret the `decoder` of tokenizer.json; `source` names the file.
+    """Interpret the `decoder` of tokenizer.json; `source` is the file's path, for errors.
 
-    Raises CheckpointError for decoders of other families (WordPiece …): their tokens have no own bytes.
+    Raises CheckpointError for decoders of other families (WordPiece …): the bytes of their tokens depend on
+    the context.
     """
     steps = decoder.get("decoders", [decoder]) if decoder else []
     kinds = [str(step.get("type")) for step in steps]
@@ -97,7 +95,7 @@ def read_rules(decoder: dict[str, Any] | None, source: str) -> DecodeRules:
 
 
 def special_ids(backend: Backend) -> frozenset[int]:
-    """The ids of special tokens, which carry no text."""
+    """Return the ids of special tokens, which have no text."""
     return frozenset(i for i, token in backend.get_added_tokens_decoder().items() if token.special)
 
 
@@ -109,7 +107,7 @@ def _unsupported(kind: str, source: str) -> str:
 
 
 def _byte_of_char() -> dict[str, int]:
-    """GPT-2's alphabet: printable bytes are themselves, the others follow from U+0100 on."""
+    """Return GPT-2's byte alphabet: printable bytes map to themselves, the others to U+0100 and up."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}

@@ -1,4 +1,4 @@
-"""Tokenizer: what the gateway asks about a checkpoint's text, loaded from its folder."""
+"""Tokenizer: encoding, decoding and chat prompts for one checkpoint."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from backend.tokenizer.tool_use import ToolUse, tool_use
 Message = Mapping[str, Any]
 
 LONG_TEXT_CHARS = 16_384
-"""Longer texts are encoded without the interpreter's lock, which costs short ones more than it gives."""
+"""Longer texts are encoded with the GIL released; for short ones the overhead outweighs that."""
 NORMALIZER_SHRINKS = 4
-"""How much shorter a normalizer may make a text (composing accents, trimming spaces) before it is split."""
+"""Upper bound on the factor by which a normalizer shortens a text (composing accents, trimming spaces)."""
 TAIL_TOKENS = 16
-"""More than a tag and the line break after it take, in any vocabulary."""
+"""More tokens than a reasoning tag and a line break take in any vocabulary."""
 
 
 class Tokenizer:
-    """Text ↔ token ids, and chats → prompts, as transformers does for the same checkpoint.
+    """Encodes, decodes and renders chats as transformers does for the same checkpoint.
 
-    Immutable once loaded; safe to use from several threads.
+    Immutable after loading and thread-safe.
     """
 
     def __init__(self, backend: Backend, files: TokenizerFiles) -> None:
@@ -52,11 +52,11 @@ class Tokenizer:
         self.hidden_tags: dict[int, str] = {
             token_id: tag for token_id, tag in named.items() if token_id in self._text_bytes.hidden
         }
-        """The tags of thoughts that are special tokens here, which no detokenizer shows."""
+        """Reasoning tags that are special tokens here, by id: detokenizers skip them."""
 
     @classmethod
     def from_checkpoint(cls, folder: str | Path) -> Tokenizer:
-        """Load from a Hugging Face folder. Raises CheckpointError, one sentence, when it cannot."""
+        """Load from a Hugging Face folder. Raises CheckpointError."""
         files = read_files(Path(folder))
         try:
             backend = Backend.from_str(files.tokenizer)
@@ -71,25 +71,25 @@ class Tokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the checkpoint says how to write a chat."""
+        """True if the checkpoint has a chat template."""
         return "default" in self._templates
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of special tokens, which carry no text."""
+        """Ids of special tokens, which have no text."""
         return self._text_bytes.hidden
 
     def special_id(self, text: str) -> int | None:
-        """The id of a special token; None when this is none."""
+        """Return the id of the special token with this text, if any."""
         token_id: int | None = self._backend.token_to_id(text)
         return token_id if token_id in self.special_ids else None
 
     def encode(self, text: str, add_special_tokens: bool = False, max_tokens: int | None = None) -> list[int]:
-        """Token ids of `text`; special tokens written in it count as such, as in transformers.
+        """Return the token ids of `text`; special tokens in it are parsed, as in transformers.
 
-        `add_special_tokens` adds what the checkpoint puts around a plain prompt (often BOS). Raises
-        RequestError when the text holds half of a surrogate pair, which no encoding has, and PromptTooLong,
-        without encoding it, when it is so long that it surely has more than `max_tokens`.
+        `add_special_tokens` adds the tokens around a plain prompt (often BOS). Raises RequestError if the
+        text has an unpaired surrogate, and PromptTooLong, without encoding, if the text must exceed
+        `max_tokens`.
         """
         if max_tokens is not None:
             self._check_length(text, max_tokens)
@@ -104,7 +104,7 @@ class Tokenizer:
         return ids
 
     def beginning(self, text: str, num_tokens: int) -> str:
-        """As much of `text` as its first `num_tokens` tokens can take, and perhaps more."""
+        """Return a prefix of `text` that includes its first `num_tokens` tokens, and perhaps more."""
         return text[: num_tokens * self._longest_token * NORMALIZER_SHRINKS]
 
     def _check_length(self, text: str, max_tokens: int) -> None:
@@ -116,7 +116,7 @@ class Tokenizer:
             )
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """The text of these tokens; ids that are no tokens stand for nothing. Raises RequestError below 0."""
+        """Return the text of these tokens, skipping unknown ids. Raises RequestError for negative ids."""
         detokenizer = self.detokenizer(skip_special_tokens=skip_special_tokens)
         try:
             return detokenizer.push(token_ids) + detokenizer.flush()
@@ -126,11 +126,11 @@ class Tokenizer:
     def detokenizer(
         self, *, skip_special_tokens: bool = True, continues: bool = False, shown: Collection[str] = ()
     ) -> Detokenizer:
-        """A fresh incremental decoder for one sequence.
+        """Return an incremental decoder for one sequence.
 
-        `continues`: the output goes on from a prompt's text (completions, a continued message), so a leading
-        space is kept; without it the text starts anew (a chat answer), as decode() sees it.
-        `shown` are special tokens that are not skipped.
+        `continues`: the output continues the prompt's text (completions, a continued message), so a leading
+        space is kept; otherwise it is a new text (a chat answer), as for decode(). `shown` are special tokens
+        that are not skipped.
         """
         table = self._text_bytes if skip_special_tokens else self._all_bytes
         shown_ids = {self._backend.token_to_id(token) for token in shown} & table.hidden
@@ -139,15 +139,15 @@ class Tokenizer:
         return Detokenizer(table, continues=continues)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The exact bytes of one token inside a text; specials as they are written."""
+        """Return the exact bytes of a token inside a text, special tokens included."""
         return self._all_bytes[token_id]
 
     def token_text(self, token_id: int) -> str:
-        """One token as text; bytes that are no whole character show as U+FFFD."""
+        """Return the text of a token; incomplete characters become U+FFFD."""
         return self._all_bytes[token_id].decode("utf-8", "replace")
 
     def opens_thought(self, prompt_token_ids: Sequence[int]) -> bool:
-        """True when a prompt ends with the tag that opens a thought: the output begins inside it."""
+        """Return True if the prompt ends with the opening reasoning tag, so that the output starts inside."""
         tail = self.decode(prompt_token_ids[-TAIL_TOKENS:], skip_special_tokens=False)
         return tail.rstrip().endswith(OPEN_TAG)
 
@@ -159,9 +159,9 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,  # noqa: ANN401 - templates take any JSON value
     ) -> str:
-        """The prompt of a chat. Raises TemplateError, naming the template's line, when the template refuses.
+        """Return the prompt of a chat. Raises TemplateError, with the template's line, if rendering fails.
 
-        `messages` hold plain JSON values. `variables` are handed to the template (`enable_thinking` …).
+        `messages` hold plain JSON values; `variables` are passed to the template (`enable_thinking` …).
         """
         name = "tool_use" if tools and "tool_use" in self._templates else "default"
         template = self._templates.get(name)
@@ -183,7 +183,7 @@ class Tokenizer:
         max_tokens: int | None = None,
         **variables: Any,  # noqa: ANN401 - templates take any JSON value
     ) -> list[int]:
-        """Token ids of the chat's prompt: templates write their own special tokens; else as `encode`."""
+        """Return the token ids of the rendered chat; the template adds special tokens. Raises as `encode`."""
         prompt = self.render_chat(messages, add_generation_prompt, continue_final_message, tools, **variables)
         return self.encode(prompt, max_tokens=max_tokens)
 
@@ -201,7 +201,7 @@ _NO_TEMPLATE = (
 
 
 def _add_configured_tokens(backend: Backend, files: TokenizerFiles) -> None:
-    """Tokens that only tokenizer_config.json knows; those in tokenizer.json stay as they are there."""
+    """Add the tokens that only tokenizer_config.json defines; tokenizer.json takes precedence."""
     path = files.folder / "tokenizer_config.json"
     known = {token.content: token for token in backend.get_added_tokens_decoder().values()}
     listed = files.config.get("added_tokens_decoder") or {}

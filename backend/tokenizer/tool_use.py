@@ -1,4 +1,4 @@
-"""What a chat template does with tools, found by rendering it."""
+"""How a chat template renders tools, detected by rendering it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from backend.errors import TemplateError
 PROBE_NAME = "probe_function"
 PROBE_KEY = "probe_key"
 _PROBE_RESULT = "probe_result"
-_CALL_ID = "probe0001"  # nine letters and digits, which Mistral's templates insist on
+_CALL_ID = "probe0001"  # nine letters and digits, as Mistral's templates require
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """Which parts of a conversation with tools reach the prompt."""
+    """The parts of a conversation with tools that a chat template renders."""
 
     reads_tools: bool = False
-    reads_results: bool = False  # and the calls that they answer
-    example: str = ""  # a prompt in which PROBE_NAME was called with the argument PROBE_KEY; "": unknown
+    reads_results: bool = False  # tool results and the calls that they answer
+    example: str = ""  # a prompt in which PROBE_NAME was called with the argument PROBE_KEY; "": not rendered
 
 
 def tool_use(render: Callable[..., str]) -> ToolUse:
-    """`render` gives the prompt of messages and, as a keyword, `tools`."""
+    """Detect tool support; `render(messages, tools=...)` returns a prompt or raises TemplateError."""
 
     def rendered(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:
         try:
@@ -37,7 +37,7 @@ def tool_use(render: Callable[..., str]) -> ToolUse:
     call = {"id": _CALL_ID, "type": "function", "function": function}
     called = {"role": "assistant", "content": "", "tool_calls": [call]}
     result = {"role": "tool", "content": _PROBE_RESULT, "name": PROBE_NAME, "tool_call_id": _CALL_ID}
-    # Some templates write earlier calls only where tools are offered.
+    # Some templates render earlier calls only if tools are offered.
     example = rendered([*asked, called, result], [_definition("other_function")])
     return ToolUse(
         reads_tools=PROBE_NAME in rendered(asked, [_definition(PROBE_NAME)]),

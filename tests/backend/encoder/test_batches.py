@@ -9,7 +9,7 @@ requests_strategy = st.lists(st.lists(st.integers(1, 256), min_size=1, max_size=
 
 
 @given(requests=requests_strategy, limit=st.integers(1, 1024))
-def test_every_input_is_taken_once_in_bounded_passes(requests: list[list[int]], limit: int) -> None:
+def test_every_input_is_taken_once_in_bounded_batches(requests: list[list[int]], limit: int) -> None:
     queue = BatchQueue(limit)
     for key, lengths in enumerate(requests):
         queue.add(key, lengths)
@@ -30,7 +30,7 @@ def test_every_input_is_taken_once_in_bounded_passes(requests: list[list[int]], 
 
 
 @given(requests=requests_strategy, small=st.integers(1, 256))
-def test_a_small_request_waits_for_one_pass_of_every_other(requests: list[list[int]], small: int) -> None:
+def test_a_small_request_waits_for_one_batch_of_every_other(requests: list[list[int]], small: int) -> None:
     queue = BatchQueue()
     for key, lengths in enumerate(requests):
         queue.add(key, lengths)
@@ -42,7 +42,7 @@ def test_a_small_request_waits_for_one_pass_of_every_other(requests: list[list[i
 
 
 @given(requests=requests_strategy.filter(bool), data=st.data())
-def test_a_cancelled_request_leaves_nothing(requests: list[list[int]], data: st.DataObject) -> None:
+def test_a_cancelled_request_is_removed(requests: list[list[int]], data: st.DataObject) -> None:
     queue = BatchQueue()
     for key, lengths in enumerate(requests):
         queue.add(key, lengths)

@@ -40,7 +40,7 @@ def vectors(encoder: SentenceEncoder, texts: list[str]) -> NDArray[np.float32]:
 
 
 def test_equals_the_definition_of_sentence_transformers(encoder: SentenceEncoder) -> None:
-    """Mean of the last hidden states over all tokens, of length 1; here computed by transformers."""
+    """The reference is the normalised mean of the last hidden states, computed by transformers."""
     model = AutoModel.from_pretrained(resolve(BUILTIN), dtype=torch.float32).eval()
     for ids in encoder.tokenize(MIXED):
         with torch.no_grad():
@@ -58,12 +58,12 @@ def test_batch_equals_single(encoder: SentenceEncoder) -> None:
     assert together.dtype == np.float32 and together.shape == (len(MIXED), encoder.dimensions)
 
 
-def test_paraphrases_are_closer_than_strangers(encoder: SentenceEncoder) -> None:
+def test_paraphrases_are_closer_than_unrelated_sentences(encoder: SentenceEncoder) -> None:
     left = vectors(encoder, [a for a, _ in PARAPHRASES])
     right = vectors(encoder, [b for _, b in PARAPHRASES])
     similarity = left @ right.T
-    strangers = similarity[~np.eye(len(PARAPHRASES), dtype=bool)]
-    assert np.diag(similarity).min() > strangers.max() + 0.2
+    unrelated = similarity[~np.eye(len(PARAPHRASES), dtype=bool)]
+    assert np.diag(similarity).min() > unrelated.max() + 0.2
 
 
 def test_token_ids_equal_text(encoder: SentenceEncoder) -> None:
@@ -107,7 +107,7 @@ def test_refusals(encoder: SentenceEncoder, inputs: list[str | list[int]], messa
 
 
 def tiny(folder: Path) -> Path:
-    """The built-in encoder's folder without the weights of all but one layer."""
+    """Write the built-in encoder with only its first layer."""
     for path in resolve(BUILTIN).rglob("*.json"):
         target = folder / path.relative_to(resolve(BUILTIN))
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def tiny(folder: Path) -> Path:
     return folder
 
 
-def test_other_folders_serve_too(tmp_path: Path) -> None:
+def test_an_encoder_from_a_folder(tmp_path: Path) -> None:
     encoder = SentenceEncoder.from_checkpoint(str(tiny(tmp_path)), num_threads=1)
     assert vectors(encoder, ["one layer"]).shape == (1, 384)
 
@@ -138,7 +138,7 @@ def test_other_folders_serve_too(tmp_path: Path) -> None:
         ("model.safetensors", None, "missing or broken"),
     ],
 )
-def test_a_broken_folder_is_one_sentence(
+def test_errors_of_broken_folders(
     tmp_path: Path, file: str, change: dict[str, object] | None, message: str
 ) -> None:
     path = tiny(tmp_path) / file

@@ -1,4 +1,4 @@
-"""Small tokenizers of both families, trained in the test run and saved as Hugging Face folders."""
+"""Small tokenizers of both families, trained during the test run and saved as Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADDED = (AddedToken("<think>", special=False), AddedToken("<｜tool▁call｜>",
 
 
 def save_byte_level(folder: Path, *, added: Sequence[AddedToken] = ADDED, **config: object) -> Path:
-    """Byte-level BPE as in Qwen and Llama 3, with added tokens that are not special."""
+    """Save byte-level BPE as in Qwen and Llama 3, with added tokens that are not special."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -47,7 +47,7 @@ def save_byte_level(folder: Path, *, added: Sequence[AddedToken] = ADDED, **conf
 
 
 def save_metaspace(folder: Path, *, decoder: str = "strip", **config: object) -> Path:
-    """SentencePiece style with byte fallback; `decoder` as in Llama 2 ("strip"), newer files, or Gemma."""
+    """Save a SentencePiece-style tokenizer: "strip" (Llama 2), "metaspace" (newer) or "keep" (Gemma)."""
     corpus_chars = sorted(set("".join(CORPUS[:1])) | set("▁Größecafé雨"))
     vocab = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *corpus_chars]
     merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("▁", "w"), ("▁", "▁"), ("a", "t"), ("▁w", "at")]
@@ -70,7 +70,7 @@ def save_metaspace(folder: Path, *, decoder: str = "strip", **config: object) ->
 
 
 def save(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Path:
-    """Write tokenizer.json and tokenizer_config.json; a generic class, so that transformers adds nothing."""
+    """Write the files; the generic tokenizer class keeps transformers from adding tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **config}

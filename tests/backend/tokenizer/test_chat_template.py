@@ -198,7 +198,7 @@ def test_a_refusal_names_the_line(source: str, line: int, reason: str) -> None:
     assert caught.value.param == "messages"
 
 
-def test_alternation_is_the_templates_business(pairs: dict[str, Pair]) -> None:
+def test_the_template_checks_alternation(pairs: dict[str, Pair]) -> None:
     with pytest.raises(TemplateError, match="line 5: Roles must alternate"):
         pairs["inst"][0].render_chat([{"role": "assistant", "content": "x"}])
 
@@ -213,7 +213,7 @@ def test_alternation_is_the_templates_business(pairs: dict[str, Pair]) -> None:
         ([{"role": "tool", "content": "dropped by this template"}], {}, "changes or drops"),
     ],
 )
-def test_what_cannot_be_continued(
+def test_messages_that_cannot_be_continued(
     pairs: dict[str, Pair], chat: list[Message], flags: dict[str, bool], message: str
 ) -> None:
     flags = {"add_generation_prompt": False, **flags}
@@ -269,7 +269,7 @@ def test_a_template_cannot_reach_python(attack: str) -> None:
     ],
 )
 @pytest.mark.timeout(5)
-def test_a_template_cannot_take_all_memory_or_time(attack: str) -> None:
+def test_a_template_cannot_exhaust_memory_or_time(attack: str) -> None:
     with pytest.raises(TemplateError):
         render(attack)
 

@@ -1,4 +1,4 @@
-"""What is found out about a model's thinking from its template and vocabulary."""
+"""Detection of a model's reasoning mode from its template and vocabulary."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_the_mode_is_found_by_rendering(tmp_path: Path, name: str) -> None:
     assert load(tmp_path, tail).thinking == mode
 
 
-def test_without_a_template_nobody_thinks(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_template_cannot_think(tmp_path: Path) -> None:
     assert not Tokenizer.from_checkpoint(save_byte_level(tmp_path)).thinking.can_think
 
 
-def test_a_prompt_that_opens_a_thought_is_known(tmp_path: Path) -> None:
+def test_opens_thought(tmp_path: Path) -> None:
     tokenizer = load(tmp_path, "{% if enable_thinking %}<think>\n{% endif %}")
     assert tokenizer.opens_thought(tokenizer.encode_chat(HI, enable_thinking=True))
     assert not tokenizer.opens_thought(tokenizer.encode_chat(HI))

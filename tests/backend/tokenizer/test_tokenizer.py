@@ -88,7 +88,7 @@ def test_token_bytes_are_exact(pairs: dict[str, Pair]) -> None:
     assert ours.token_bytes(1) == b"<s>"
 
 
-def test_ids_that_are_no_tokens(pairs: dict[str, Pair]) -> None:
+def test_unknown_ids_and_invalid_text(pairs: dict[str, Pair]) -> None:
     ours, _ = pairs["byte_level"]
     assert ours.decode([10_000_000, *ours.encode("ok")]) == "ok"
     with pytest.raises(RequestError, match="out of range"):
@@ -97,7 +97,7 @@ def test_ids_that_are_no_tokens(pairs: dict[str, Pair]) -> None:
         ours.encode("\ud83c")
 
 
-def test_tokens_that_only_the_configuration_lists(tmp_path: Path) -> None:
+def test_tokens_defined_only_in_the_configuration(tmp_path: Path) -> None:
     added = {"430": {"content": "<|tool|>", "special": True}, "431": {"content": "<note>", "special": False}}
     folder = save_byte_level(tmp_path, added_tokens_decoder=added, unk_token=UNKNOWN)
     ours, reference = Tokenizer.from_checkpoint(folder), AutoTokenizer.from_pretrained(folder)
@@ -130,7 +130,7 @@ def test_a_checkpoint_without_any_text_files_has_no_eos(tmp_path: Path) -> None:
     assert read_eos_token_ids(tmp_path) == ()
 
 
-def test_a_checkpoint_without_template_says_what_to_do(pairs: dict[str, Pair]) -> None:
+def test_rendering_without_a_template_names_the_remedy(pairs: dict[str, Pair]) -> None:
     ours, _ = pairs["strip"]
     assert not ours.has_chat_template
     with pytest.raises(TemplateError, match="chat_template.jinja"):
@@ -163,9 +163,7 @@ def test_a_decoder_of_another_family_is_refused(tmp_path: Path) -> None:
         ("chat_template.jinja", b"line\n{% if %}", "broken at line 2"),
     ],
 )
-def test_a_broken_checkpoint_is_one_sentence(
-    tmp_path: Path, file: str, content: bytes | None, message: str
-) -> None:
+def test_errors_of_broken_checkpoints(tmp_path: Path, file: str, content: bytes | None, message: str) -> None:
     path = save_byte_level(tmp_path) / file
     if content is None:
         path.unlink()
@@ -181,7 +179,7 @@ def test_a_missing_folder(tmp_path: Path) -> None:
         Tokenizer.from_checkpoint(tmp_path / "nowhere")
 
 
-def test_long_texts_are_encoded_as_short_ones_and_let_other_threads_run(pairs: dict[str, Pair]) -> None:
+def test_long_texts_are_encoded_with_the_gil_released(pairs: dict[str, Pair]) -> None:
     ours, theirs = pairs["byte_level"]
     text = "The water turns the wheel. é " * 20_000
     found: list[list[int]] = []
@@ -191,14 +189,14 @@ def test_long_texts_are_encoded_as_short_ones_and_let_other_threads_run(pairs: d
     while worker.is_alive():
         num_turns += 1
         time.sleep(0)
-    assert num_turns > 100  # with the interpreter's lock held there are one or two
+    assert num_turns > 100  # one or two if the GIL were held
     assert found == [theirs.encode(text, add_special_tokens=False)]
     with pytest.raises(RequestError, match="surrogate"):
         ours.encode(text + "\ud83d")
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_what_surely_exceeds_the_limit_is_refused_before_it_costs_time(
+def test_texts_that_must_exceed_the_limit_are_refused_without_encoding(
     pairs: dict[str, Pair], kind: str
 ) -> None:
     tokenizer = pairs[kind][0]

@@ -1,4 +1,4 @@
-"""What is found out about tools from a model's template."""
+"""Detection of tool support from a model's template."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load(folder: Path, template: str) -> Tokenizer:
         (TOOLS + "{% if messages | length > 1 %}{{ raise_exception('one') }}{% endif %}", True, False),
     ],
 )
-def test_it_is_found_by_rendering(
+def test_detection_by_rendering(
     tmp_path: Path, template: str, reads_tools: bool, reads_results: bool
 ) -> None:
     found = load(tmp_path, template).tool_use
@@ -48,7 +48,7 @@ def test_without_a_template_there_are_no_tools(tmp_path: Path) -> None:
     assert not Tokenizer.from_checkpoint(save_byte_level(tmp_path)).tool_use.reads_tools
 
 
-def test_a_detokenizer_shows_the_special_tokens_that_it_is_told_to(tmp_path: Path) -> None:
+def test_a_detokenizer_can_show_some_special_tokens(tmp_path: Path) -> None:
     tokenizer = load(tmp_path, TURNS)
     ids = tokenizer.encode("<tool_call>x</tool_call><|im_end|>")
     assert len(ids) == 4
