@@ -12,6 +12,7 @@ from backend.errors import CheckpointError
 from backend.server.client import EngineClient
 from backend.server.encoder_client import EncoderClient
 from backend.tokenizer import Tokenizer
+from gateway.adapters.loader import AdapterLoader
 from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
 from gateway.health import HealthEndpoint
@@ -26,6 +27,7 @@ from gateway.processes.status import read_status
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from gateway.providers.upstream.openai import OpenAIProvider
 from gateway.requests.reasoning import fault_of_default
 from gateway.settings import Settings
@@ -87,7 +89,8 @@ def _other_routes(
     text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
     health = HealthEndpoint(models, metrics)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
-    adapters = AdaptersEndpoint(keys, models, loading, settings.max_body_bytes, settings.timeouts.total_s)
+    loader = AdapterLoader(models, loading, settings.timeouts.total_s)
+    adapters = AdaptersEndpoint(keys, loader, settings.max_body_bytes)
     return [
         door.route("POST", "/v1/load_lora_adapter", "other", adapters.load),
         door.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),
@@ -150,9 +153,10 @@ class _Builder:
                 f"{engine.checkpoint!r} cannot do that. {fault}"
             )
         wait_s = self._settings.timeouts.engine_start_s
-        provider = EngineProvider(
-            name, client, tokenizer, wait_s, engine.reasoning, engine.tool_parser, engine.speculative
+        service = EngineService(
+            client, tokenizer, wait_s, engine.reasoning, engine.tool_parser, engine.speculative
         )
+        provider = EngineProvider.of(name, service)
         self.resources.append(client)
         self._metrics.add_engine(name, client)
         return ServedModel(name, "engine", provider, self._limits, self._state(name, client), engine=provider)

@@ -74,7 +74,7 @@ async def _send(exchange: Exchange, call: Call) -> None:
 def _shape(exchange: Exchange, answer: Generated) -> Shape:
     model = exchange.model
     assert model is not None
-    fingerprint = model.engine.fingerprint if model.engine is not None else None
+    fingerprint = model.engine.model.fingerprint if model.engine is not None else None
     if isinstance(exchange.request, ChatRequest):
         return ChatShape(
             exchange.request,

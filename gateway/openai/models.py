@@ -28,7 +28,7 @@ class ModelsEndpoint:
         entries += [
             model_entry(name, model)
             for name, model in routes
-            if model.engine is None or model.engine.is_loaded
+            if model.engine is None or model.engine.model.is_loaded
         ]
         entries += [model_entry(model.name, model) for model in self._models.adapted()]
         await call.respond(encode({"object": "list", "data": entries}))
@@ -39,7 +39,7 @@ class ModelsEndpoint:
         name: str = call.scope["path_params"]["id"]
         found = self._models.resolve(name)
         if found.engine is not None:
-            found.engine.check_loaded()
+            found.engine.model.check_loaded()
         await call.respond(encode(model_entry(name, found)))
 
 

@@ -32,12 +32,12 @@ class TokenizeEndpoint:
         tokens = await _tokens(engine, request)
         answer: dict[str, object] = {
             "count": len(tokens),
-            "max_model_len": engine.hello.max_model_tokens,
+            "max_model_len": engine.model.hello().max_model_tokens,
             "tokens": tokens,
             "token_strs": None,
         }
         if request.return_token_strs:
-            answer["token_strs"] = [engine.tokenizer.token_text(token) for token in tokens]
+            answer["token_strs"] = [engine.service.tokenizer.token_text(token) for token in tokens]
         await call.respond(encode(answer))
 
     async def detokenize(self, call: Call) -> None:
@@ -46,7 +46,7 @@ class TokenizeEndpoint:
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
         request = typed(body, DetokenizeRequest)
         engine = self._engine(request.model)
-        prompt = await engine.decode(request.tokens)
+        prompt = await engine.service.prompts.decode(request.tokens)
         await call.respond(encode({"prompt": prompt}))
 
     def _engine(self, name: str | None) -> EngineProvider:
@@ -62,7 +62,9 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
         if request.tools is not None:
             raise InvalidRequest("'tools' go with 'messages', not with a 'prompt'.", param="tools")
         add_special_tokens = request.add_special_tokens is not False
-        (tokens,) = await engine.encode_prompts([request.prompt], add_special_tokens=add_special_tokens)
+        (tokens,) = await engine.service.prompts.encode_prompts(
+            [request.prompt], add_special_tokens=add_special_tokens
+        )
         return tokens
     assert request.messages is not None
     if request.add_special_tokens:
@@ -71,8 +73,8 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
             param="add_special_tokens",
         )
     if request.tools is not None:
-        check_offerable(engine.tokenizer.tool_use)
-    return await engine.encode_messages(
+        check_offerable(engine.service.tokenizer.tool_use)
+    return await engine.service.prompts.encode_messages(
         request.messages,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,

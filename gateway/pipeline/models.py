@@ -66,7 +66,7 @@ def _has_now(model: ServedModel, adapter: str) -> bool:
 
 def _with_adapter(base: ServedModel, adapter: str, name: str) -> ServedModel:
     assert base.engine is not None
-    engine = base.engine.adapted(adapter, name)
+    engine = base.engine.with_adapter(adapter, name)
     adapted = replace(base, name=name, provider=engine, engine=engine, parent=base.name)
     # Metrics have a place for every name of the policies; what is loaded later counts with its base.
     label = adapter if adapter in base.adapters else base.name

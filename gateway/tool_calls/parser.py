@@ -44,7 +44,7 @@ class ToolCallParser:
     __slots__ = (
         "_at_start", "_gap", "_has_text", "_held", "_hold_chars", "_is_begun", "_is_shown", "_max_calls",
         "_name", "_names", "_num_arguments", "_out", "_pending", "_raw", "_reader", "_syntax", "is_done",
-        "num_calls", "num_given",
+        "num_calls", "num_settled_chars",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +57,7 @@ class ToolCallParser:
     ) -> None:
         """`names` are the functions offered; behind `max_calls` calls the answer is over."""
         self.num_calls = 0  # shown, in part at least
-        self.num_given = 0  # characters of the text that are settled: shown, or part of calls
+        self.num_settled_chars = 0  # characters of the text that are settled: shown, or part of calls
         self.is_done = False
         self._syntax = syntax
         self._names = names
@@ -85,18 +85,18 @@ class ToolCallParser:
     def push(self, text: str) -> Parsed:
         """What the next piece adds."""
         self._out = Parsed()
-        self.num_given += len(text) + self._num_waiting
+        self.num_settled_chars += len(text) + self._num_waiting
         while text and not self.is_done:
             text = self._talk(text) if self._reader is None else self._read(self._reader, text)
         if self._is_shown:
             self._show()
-        self.num_given -= self._num_waiting
+        self.num_settled_chars -= self._num_waiting
         return self._out
 
     def flush(self) -> Parsed:
         """The text has ended: what is no complete call is text after all."""
         self._out = Parsed()
-        self.num_given += self._num_waiting
+        self.num_settled_chars += self._num_waiting
         if self._is_begun or not self._is_behind_call():
             self._say("".join(self._raw) + self._held)
         self._raw.clear()

@@ -76,7 +76,7 @@ def test_kill_nine_with_adapters(start_server: StartServer, tmp_path: Path) -> N
     assert text(server, "kept") == before["kept"] and text(server, "pico") == before["pico"]
     for model in ("gone", "changed", "pico:changed"):
         answer = ask(server, model)
-        assert answer.status_code == 404 and "Load it anew" in answer.json()["error"]["message"]
+        assert answer.status_code == 404 and "Load it again" in answer.json()["error"]["message"]
     assert ask(server, "taken-away").status_code == 404
     assert listed(server) == {"pico", "kept", "loaded"}
 

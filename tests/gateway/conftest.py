@@ -13,6 +13,7 @@ from gateway.app import build_app
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
 from gateway.web.deadlines import Limits
@@ -83,7 +84,7 @@ async def provider(engine: ScriptedEngine, tokenizer: Tokenizer) -> AsyncIterato
     client = EngineClient(engine.path)
     await client.start()
     await client.wait_ready(5)
-    yield EngineProvider("ours", client, tokenizer)
+    yield EngineProvider.of("ours", EngineService(client, tokenizer))
     await client.close()
 
 

@@ -213,7 +213,7 @@ def test_a_default_effort_that_the_model_does_not_know_is_refused(
 async def test_tokenize_and_back(engine_http: httpx.AsyncClient, provider: EngineProvider) -> None:
     text = "Größe 🎉"
     answer = (await engine_http.post("/tokenize", json={"model": "ours", "prompt": text})).json()
-    ids = provider.tokenizer.encode(text)
+    ids = provider.service.tokenizer.encode(text)
     assert answer == {"count": len(ids), "max_model_len": 256, "tokens": ids, "token_strs": None}
     back = await engine_http.post("/detokenize", json={"model": "ours", "tokens": ids})
     assert back.json() == {"prompt": text}

@@ -1,4 +1,4 @@
-"""One choice on its way from the engine's tokens to deltas: text, stop strings, log-probabilities."""
+"""Decodes one choice: tokens to text, reasoning, tool calls, stop strings and log-probabilities."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from backend.sampling.stop import StopMatcher
 from backend.tokenizer import Detokenizer, Tokenizer
 from backend.types import StepOutput, TokenLogprobs
 from gateway.answer import Delta, FinishReason, TokenInfo
-from gateway.providers.engine.reasoning_splitter import ThoughtSplitter
+from gateway.providers.engine.reasoning_splitter import ReasoningSplitter
 from gateway.tool_calls.parser import ToolCallParser
 
 
-class Choice:
-    """Turns step outputs of one sequence into deltas, until `is_finished`; `num_tokens` is what they took.
+class ChoiceDecoder:
+    """Turns the step outputs of one sequence into deltas, until `is_finished`.
 
-    Token records are held back with the text they belong to, and dropped with text that a stop string cuts.
-    A thought is parted from the answer, which alone has stop strings and token records; and tool calls from
-    its text, which alone has stop strings.
+    Order: detokenizer → reasoning splitter → tool-call parser → stop matcher. So stop strings are matched in
+    the answer's text only, and log-probabilities are those of the answer, tool calls included. Token records
+    are held back with their text, and dropped with text that a stop string cuts off.
     """
 
     __slots__ = (
         "_detokenizer",
-        "_held",
-        "_made",
+        "_held_tokens",
         "_min_tokens",
+        "_num_decoded_chars",
+        "_num_released_chars",
         "_parser",
-        "_shown",
         "_splitter",
         "_stops",
         "_tokenizer",
         "_wants_logprobs",
         "index",
         "is_finished",
-        "num_thought_tokens",
+        "num_reasoning_tokens",
         "num_tokens",
     )
 
@@ -46,17 +46,17 @@ class Choice:
         *,
         wants_logprobs: bool = False,
         min_tokens: int = 0,
-        splitter: ThoughtSplitter | None = None,
+        splitter: ReasoningSplitter | None = None,
         parser: ToolCallParser | None = None,
     ) -> None:
-        """Stop strings are looked for after `min_tokens`.
+        """Stop strings are matched after `min_tokens` tokens.
 
-        Without a `splitter` all text is the answer, without a `parser` it holds no tool calls.
+        Without a `splitter` all text is the answer's, without a `parser` it holds no tool calls.
         """
         self.index = index
         self.is_finished = False
         self.num_tokens = 0
-        self.num_thought_tokens = 0  # of num_tokens, through the tag that ends the thought
+        self.num_reasoning_tokens = 0  # of num_tokens, including the tag that ends the reasoning
         self._tokenizer = tokenizer
         self._detokenizer = detokenizer
         self._stops = StopMatcher(stops) if stops else None
@@ -64,150 +64,151 @@ class Choice:
         self._min_tokens = min_tokens
         self._splitter = splitter
         self._parser = parser
-        self._held: list[TokenInfo] = []
-        self._made = 0  # characters detokenised, of the answer
-        self._shown = 0  # characters given out
+        self._held_tokens: list[TokenInfo] = []
+        self._num_decoded_chars = 0  # of the answer
+        self._num_released_chars = 0
 
-    def start_behind(self, num_chars: int) -> None:
-        """So many characters of an echoed prompt come first."""
-        self._made = self._shown = num_chars
+    def start_after(self, num_chars: int) -> None:
+        """Count `num_chars` characters of an echoed prompt as released already."""
+        self._num_decoded_chars = self._num_released_chars = num_chars
 
     def push(self, output: StepOutput) -> Delta:
-        """The delta of one output. Its tokens after a stop string are forgotten."""
+        """The delta of one output. Tokens after a stop string are dropped."""
         delta = Delta(self.index)
-        matched = self._take(output, delta)
+        matched = self._decode(output, delta)
         if matched:
-            delta.finish_reason = self._reason()
+            delta.finish_reason = self._finish_reason()
         elif output.finish_reason is not None:
             is_cut = output.finish_reason == "length"
-            matched = self._end(delta, is_cut=is_cut)
-            delta.finish_reason = "length" if is_cut and not matched else self._reason()
+            matched = self._flush(delta, is_cut=is_cut)
+            delta.finish_reason = "length" if is_cut and not matched else self._finish_reason()
         self.is_finished = delta.finish_reason is not None
-        self._shown += len(delta.text)
-        delta.tokens = self._release(is_cut=matched)
+        self._num_released_chars += len(delta.text)
+        delta.tokens = self._release_tokens(is_cut=matched)
         return delta
 
     def skip(self, output: StepOutput) -> Delta:
-        """The delta of an output of which nothing is shown; the choice ends here, for want of tokens."""
+        """The delta of an output that is not shown; the choice ends here, at its token limit."""
         self.is_finished = True
         return Delta(self.index, finish_reason="length")
 
-    def _reason(self) -> FinishReason:
+    def _finish_reason(self) -> FinishReason:
         return "tool_calls" if self._parser is not None and self._parser.num_calls else "stop"
 
-    def _take(self, output: StepOutput, delta: Delta) -> bool:
-        """Put the output's text into `delta`; True when that ends the answer: a stop string, enough calls."""
+    def _decode(self, output: StepOutput, delta: Delta) -> bool:
+        """Add the output's text to `delta`; True when a stop string or the last tool call ends the answer."""
         if not (self._stops or self._wants_logprobs or self._splitter or self._parser):
             self.num_tokens += len(output.token_ids)
             delta.text = self._detokenizer.push(output.token_ids)
-            self._made += len(delta.text)
+            self._num_decoded_chars += len(delta.text)
             return False
         logprobs = output.logprobs or []
         for i, token_id in enumerate(output.token_ids):
             if i < len(logprobs):
-                waiting = self._splitter.num_waiting if self._splitter else 0
-                record = token_info(self._tokenizer, token_id, logprobs[i], self._made + waiting)
-                self._held.append(record)
+                num_waiting = self._splitter.num_waiting_chars if self._splitter else 0
+                offset = self._num_decoded_chars + num_waiting
+                self._held_tokens.append(token_info(self._tokenizer, token_id, logprobs[i], offset))
             self.num_tokens += 1
-            made = self._part(token_id, delta) if self._splitter else self._detokenizer.push((token_id,))
-            if self._add(made, delta, checks=self.num_tokens > self._min_tokens):
+            text = self._split(token_id, delta) if self._splitter else self._detokenizer.push((token_id,))
+            if self._add(text, delta, matches_stops=self.num_tokens > self._min_tokens):
                 return True
         return False
 
-    def _add(self, made: str, delta: Delta, *, checks: bool) -> bool:
-        """Put text of the answer into `delta`; True when that ends it. Stop strings count where `checks`."""
-        self._made += len(made)
+    def _add(self, text: str, delta: Delta, *, matches_stops: bool) -> bool:
+        """Add text of the answer to `delta`; True when that ends the answer."""
+        self._num_decoded_chars += len(text)
         parser = self._parser
         if parser is not None:
-            made = self._without_calls(parser, made, delta)
-        text, matched = self._checked(made) if checks else (made, False)
+            text = self._without_calls(parser, text, delta)
+        text, matched = self._match_stops(text) if matches_stops else (text, False)
         delta.text += text
         if matched or parser is None or not parser.is_done:
             return matched
         delta.text += self._stops.flush() if self._stops is not None else ""
         return True
 
-    def _without_calls(self, parser: ToolCallParser, made: str | None, delta: Delta) -> str:
-        """The text beside the calls, whose pieces go into `delta`; None: no more is made."""
-        given = parser.num_given
-        part = parser.flush() if made is None else parser.push(made)
-        for call in part.calls:
+    def _without_calls(self, parser: ToolCallParser, text: str | None, delta: Delta) -> str:
+        """The text outside of tool calls, whose pieces go to `delta`; None: the text has ended."""
+        num_settled = parser.num_settled_chars
+        parsed = parser.flush() if text is None else parser.push(text)
+        for call in parsed.calls:
             if delta.tool_calls and delta.tool_calls[-1].index == call.index:
                 delta.tool_calls[-1].arguments += call.arguments
             else:
                 delta.tool_calls.append(call)
-        self._shown += parser.num_given - given - len(part.text)
-        return part.text
+        self._num_released_chars += parser.num_settled_chars - num_settled - len(parsed.text)
+        return parsed.text
 
-    def _part(self, token_id: int, delta: Delta) -> str:
-        """What one token adds to the answer; what it adds to the thought goes into `delta`."""
+    def _split(self, token_id: int, delta: Delta) -> str:
+        """What one token adds to the answer; what it adds to the reasoning goes to `delta`."""
         splitter = self._splitter
         assert splitter is not None
         tag = "" if splitter.is_over else self._tokenizer.hidden_tags.get(token_id, "")
-        made = self._detokenizer.flush() + tag if tag else self._detokenizer.push((token_id,))
+        decoded = self._detokenizer.flush() + tag if tag else self._detokenizer.push((token_id,))
         was_over = splitter.is_over
-        thought, text = splitter.push(made)
-        delta.reasoning += thought
-        if splitter.has_thought and not was_over:
-            self.num_thought_tokens = self.num_tokens
-        if made and splitter.phase in ("thought", "gap"):
-            self._held.clear()  # of these tokens the answer holds nothing
+        reasoning, text = splitter.push(decoded)
+        delta.reasoning += reasoning
+        if splitter.has_reasoning and not was_over:
+            self.num_reasoning_tokens = self.num_tokens
+        if decoded and splitter.phase in ("reasoning", "gap"):
+            self._held_tokens.clear()  # these tokens are no part of the answer
         if splitter.phase == "answer":
             self._splitter = None
         return text
 
-    def _checked(self, made: str) -> tuple[str, bool]:
+    def _match_stops(self, text: str) -> tuple[str, bool]:
         if self._stops is None:
-            return made, False
-        text, stop = self._stops.push(made)
-        return text, stop is not None
+            return text, False
+        shown, stop = self._stops.push(text)
+        return shown, stop is not None
 
-    def _end(self, delta: Delta, *, is_cut: bool) -> bool:
-        """Put what is still held anywhere into `delta`; True when a stop string was found in it.
+    def _flush(self, delta: Delta, *, is_cut: bool) -> bool:
+        """Add everything that is still held back to `delta`; True when a stop string was found in it.
 
-        A call that is cut for want of tokens becomes text, but has no stop strings: it would have had none.
+        A tool call that is cut at the token limit becomes text, without stop strings: as a call it had none.
         """
-        made = self._detokenizer.flush()
+        text = self._detokenizer.flush()
         if self._splitter is not None:
-            made = self._end_thought(self._splitter, made, delta)
-        self._made += len(made)
+            text = self._flush_splitter(self._splitter, text, delta)
+        self._num_decoded_chars += len(text)
         unfinished = ""
         if self._parser is not None:
-            made = self._without_calls(self._parser, made, delta)
+            text = self._without_calls(self._parser, text, delta)
             is_inside_call = self._parser.is_inside_call
             rest = self._without_calls(self._parser, None, delta)
-            made, unfinished = (made, rest) if is_cut and is_inside_call else (made + rest, "")
-        text, matched = self._checked(made)
-        delta.text += text
+            text, unfinished = (text, rest) if is_cut and is_inside_call else (text + rest, "")
+        shown, matched = self._match_stops(text)
+        delta.text += shown
         if not matched:
             delta.text += (self._stops.flush() if self._stops is not None else "") + unfinished
         return matched
 
-    def _end_thought(self, splitter: ThoughtSplitter, made: str, delta: Delta) -> str:
-        """The end of the answer; that of the thought goes into `delta`."""
-        parts = (splitter.push(made), splitter.flush())
-        delta.reasoning += "".join(thought for thought, _ in parts)
-        text = "".join(text for _, text in parts)
-        if not text:
-            self._held.clear()
-        return text
+    def _flush_splitter(self, splitter: ReasoningSplitter, text: str, delta: Delta) -> str:
+        """The end of the answer; that of the reasoning goes to `delta`."""
+        pieces = (splitter.push(text), splitter.flush())
+        delta.reasoning += "".join(reasoning for reasoning, _ in pieces)
+        answer = "".join(answer for _, answer in pieces)
+        if not answer:
+            self._held_tokens.clear()
+        return answer
 
-    def _release(self, *, is_cut: bool) -> list[TokenInfo]:
-        """Token records whose text has been given out, in part at least."""
-        if not self._held:
+    def _release_tokens(self, *, is_cut: bool) -> list[TokenInfo]:
+        """Token records whose text has been released, at least its first character."""
+        held = self._held_tokens
+        if not held:
             return []
-        if self._splitter is None and self._shown == self._made and not is_cut:
-            released, self._held = self._held, []
-            return released
-        count = sum(info.text_offset < self._shown for info in self._held)
-        released, self._held = self._held[:count], self._held[count:]
-        return released
+        if self._splitter is None and self._num_released_chars == self._num_decoded_chars and not is_cut:
+            self._held_tokens = []
+            return held
+        count = sum(info.text_offset < self._num_released_chars for info in held)
+        self._held_tokens = held[count:]
+        return held[:count]
 
 
 def token_info(
     tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs | None, text_offset: int
 ) -> TokenInfo:
-    """The record of one token; without `logprobs` its probability is unknown (the first of a prompt)."""
+    """The record of one token; without `logprobs` its probability is unknown (a prompt's first token)."""
     top = logprobs.top if logprobs is not None else []
     return TokenInfo(
         tokenizer.token_text(token_id),

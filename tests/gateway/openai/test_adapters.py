@@ -18,6 +18,7 @@ from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
 from gateway.app import build_app
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from gateway.settings import Settings, Timeouts
 from policies.document import AdapterEntry, AdapterLoading, EngineModel, ModelEntry, Policies, Route
 from tests.gateway.conftest import REPLY, http_client
@@ -213,7 +214,7 @@ async def test_a_name_is_one_bases_or_goes_with_its_base(
         "other": EngineModel(checkpoint="/none", adapters=fixed),
     }
     policies = Policies(models={name: ModelEntry(engine=entry) for name, entry in entries.items()})
-    away = EngineProvider("other", EngineClient("/none"), provider.tokenizer)
+    away = EngineProvider.of("other", EngineService(EngineClient("/none"), provider.service.tokenizer))
     app = build_app(Settings(), policies, {"ours": provider, "other": away})
     async with http_client(app) as http:
         taken = await load(http, "fixed", folder / "one", base_model="ours")
@@ -242,7 +243,7 @@ async def test_who_may_load_into_one_base_may_not_touch_another(
         ),
     }
     policies = Policies(models={name: ModelEntry(engine=entry) for name, entry in entries.items()})
-    free = EngineProvider("free", EngineClient("/none"), provider.tokenizer)
+    free = EngineProvider.of("free", EngineService(EngineClient("/none"), provider.service.tokenizer))
     await provider.client.load_adapter("german", str(folder / "one"))
     async with http_client(build_app(Settings(), policies, {"ours": provider, "free": free})) as http:
         loaded = await load(http, "x", folder / "one", base_model="ours")
@@ -276,7 +277,7 @@ async def two_bases(
         "other": EngineModel(checkpoint="/none", adapter_loading=loading, adapters=fixed),
     }
     policies = Policies(models={name: ModelEntry(engine=entry) for name, entry in entries.items()})
-    other = EngineProvider("other", EngineClient(second.path), provider.tokenizer)
+    other = EngineProvider.of("other", EngineService(EngineClient(second.path), provider.service.tokenizer))
     await other.client.start()
     await other.client.wait_ready(5)
     async with http_client(build_app(Settings(), policies, {"ours": provider, "other": other})) as http:
@@ -357,7 +358,7 @@ async def test_before_an_engines_first_word_it_has_what_the_policies_say(
 ) -> None:
     engine = EngineModel(checkpoint="/none", adapters={"fixed": AdapterEntry(path="/f")})
     policies = Policies(models={"ours": ModelEntry(engine=engine)}, routes={"kind": Route(model="fixed")})
-    away = EngineProvider("ours", EngineClient("/none"), provider.tokenizer)
+    away = EngineProvider.of("ours", EngineService(EngineClient("/none"), provider.service.tokenizer))
     async with http_client(build_app(Settings(), policies, {"ours": away})) as http:
         assert await listed(http) == {"ours", "kind", "fixed"}
         assert (await ask(http, "fixed")).status_code == 503
@@ -380,7 +381,7 @@ async def test_names_outlive_the_engine_and_say_when_they_are_lost(
     assert (await ask(http, "german")).status_code == 200
     for name in ("polish", "ours:polish"):
         answer = await ask(http, name)
-        assert answer.status_code == 404 and "Load it anew" in answer.json()["error"]["message"]
+        assert answer.status_code == 404 and "Load it again" in answer.json()["error"]["message"]
     listed = {entry["id"] for entry in (await http.get("/v1/models")).json()["data"]}
     assert "german" in listed and "polish" not in listed
     assert (await load(http, "polish", folder / "one")).status_code == 200

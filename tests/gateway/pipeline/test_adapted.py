@@ -12,13 +12,14 @@ from backend.tokenizer import Tokenizer
 from gateway.errors import NotFound
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from gateway.web.deadlines import Limits
 
 
 def model(name: str, tokenizer: Tokenizer, *loaded: str, policy: tuple[str, ...] = ()) -> ServedModel:
     client = EngineClient("/none")
     client.adapters = {each: AdapterInfo(each, f"<{each}>", name, 8, 1, "/p") for each in loaded}
-    provider = EngineProvider(name, client, tokenizer)
+    provider = EngineProvider.of(name, EngineService(client, tokenizer))
     served = ServedModel(name, "engine", provider, Limits(1, 1, 1), engine=provider)
     return replace(served, adapters=frozenset(policy))
 

@@ -18,6 +18,7 @@ from backend.engine.runner import ModelRunner
 from backend.server.client import EngineClient
 from backend.types import Request, StepOutput
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from tests.backend.speculative.drafters import GuessingDrafter, TreeDrafter
 from tests.backend.structured.pico import Pico
 from tests.gateway.conftest import MakeApp, http_client
@@ -117,7 +118,9 @@ async def http(make_app: MakeApp, engine: ScriptedEngine, pico: Pico) -> AsyncIt
     client = EngineClient(engine.path)
     await client.start()
     await client.wait_ready(5)
-    async with http_client(make_app(EngineProvider("ours", client, pico.tokenizer))) as found:
+    async with http_client(
+        make_app(EngineProvider.of("ours", EngineService(client, pico.tokenizer)))
+    ) as found:
         yield found
     await client.close()
 

@@ -16,6 +16,7 @@ from backend.tokenizer.thinking import ThinkingMode
 from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.errors import InvalidRequest
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from gateway.requests.reasoning import choose, fault_of_default
 from policies.document import Reasoning
 from tests.backend.tokenizer.checkpoints import save_byte_level
@@ -230,7 +231,7 @@ async def test_the_policy_decides_for_those_who_do_not(
     make_app: MakeApp, engine: ScriptedEngine, provider: EngineProvider, tokenizer: Tokenizer
 ) -> None:
     policy = Reasoning(default_effort="medium", expose=False)
-    app = make_app(EngineProvider("ours", provider.client, tokenizer, reasoning=policy))
+    app = make_app(EngineProvider.of("ours", EngineService(provider.client, tokenizer, reasoning=policy)))
     async with http_client(app) as http:
         answer = await ask(http)
         assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
@@ -291,7 +292,7 @@ async def test_a_model_that_opens_its_thought_itself(
     own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, added=[], chat_template=template))
     assert own.thinking == CAN
     engine.script = says(own.encode(f"<think>\n{THOUGHT}\n</think>\n\n{ANSWER}"))
-    async with http_client(make_app(EngineProvider("ours", provider.client, own))) as http:
+    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
         message = (await ask(http))["choices"][0]["message"]
         assert (message["reasoning_content"], message["content"]) == (THOUGHT, ANSWER)
         engine.script = says(own.encode(ANSWER))

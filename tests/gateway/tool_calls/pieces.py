@@ -41,7 +41,7 @@ def parse(syntax: Syntax, pieces: Sequence[str], **options: int) -> tuple[str, C
     parts.append(parser.flush())
     found = collect(parts)
     assert parser.num_calls == len(found[1])
-    assert parser.num_given == sum(map(len, pieces))
+    assert parser.num_settled_chars == sum(map(len, pieces))
     return found
 
 

@@ -13,8 +13,8 @@ from tokenizers import AddedToken
 from backend.tokenizer import Tokenizer
 from backend.types import FinishReason, StepOutput, TokenLogprobs
 from gateway.answer import Delta
-from gateway.providers.engine.choice_decoder import Choice
-from gateway.providers.engine.reasoning_splitter import ThoughtSplitter
+from gateway.providers.engine.choice_decoder import ChoiceDecoder
+from gateway.providers.engine.reasoning_splitter import ReasoningSplitter
 from gateway.tool_calls.hermes import HERMES
 from gateway.tool_calls.parser import ToolCallParser
 from tests.backend.tokenizer.checkpoints import save_byte_level
@@ -37,7 +37,7 @@ def outputs(
     return found
 
 
-def run(choice: Choice, steps: Sequence[StepOutput]) -> list[Delta]:
+def run(choice: ChoiceDecoder, steps: Sequence[StepOutput]) -> list[Delta]:
     deltas = []
     for step in steps:
         if choice.is_finished:
@@ -47,8 +47,8 @@ def run(choice: Choice, steps: Sequence[StepOutput]) -> list[Delta]:
     return deltas
 
 
-def make(tokenizer: Tokenizer, stops: Sequence[str], **options: object) -> Choice:
-    return Choice(0, tokenizer, tokenizer.detokenizer(), stops, **options)  # type: ignore[arg-type]
+def make(tokenizer: Tokenizer, stops: Sequence[str], **options: object) -> ChoiceDecoder:
+    return ChoiceDecoder(0, tokenizer, tokenizer.detokenizer(), stops, **options)  # type: ignore[arg-type]
 
 
 CUTS = st.lists(st.integers(0, 200), max_size=12)
@@ -166,14 +166,14 @@ def test_cuts_change_nothing_of_thoughts(
         thinker,
         [stop] if stop else [],
         wants_logprobs=logprobs,
-        splitter=ThoughtSplitter(begins_inside=begins_inside),
+        splitter=ReasoningSplitter(begins_inside=begins_inside),
     )
     deltas = run(choice, outputs(ids, cuts, "stop", logprobs=logprobs))
     assert "".join(delta.reasoning for delta in deltas) == THOUGHT
     expected = ANSWER.partition(stop)[0] if stop else ANSWER
     assert "".join(delta.text for delta in deltas) == expected
     tail = thinker.encode("\n\n" + ANSWER)
-    assert choice.num_thought_tokens == len(ids) - len(tail)
+    assert choice.num_reasoning_tokens == len(ids) - len(tail)
     tokens = [info for delta in deltas for info in delta.tokens]
     if logprobs:
         shown = b"".join(info.token_bytes for info in tokens).lstrip(b"\n")
@@ -185,24 +185,24 @@ def test_cuts_change_nothing_of_thoughts(
 @pytest.mark.parametrize("end", range(1, 30))
 def test_a_thought_may_be_cut_anywhere(thinker: Tokenizer, end: int) -> None:
     ids = thinker.encode(THINKING)[:end]
-    choice = make(thinker, ["7"], wants_logprobs=True, splitter=ThoughtSplitter(begins_inside=True))
+    choice = make(thinker, ["7"], wants_logprobs=True, splitter=ReasoningSplitter(begins_inside=True))
     deltas = run(choice, outputs(ids, [], "length", logprobs=True))
     thought = "".join(delta.reasoning for delta in deltas)
     if "</think>" in thinker.decode(ids, skip_special_tokens=False):
-        assert thought == THOUGHT and choice.num_thought_tokens <= end
+        assert thought == THOUGHT and choice.num_reasoning_tokens <= end
         return
     assert thinker.decode(ids, skip_special_tokens=False).startswith(thought)
     assert (deltas[-1].text, deltas[-1].tokens, deltas[-1].finish_reason) == ("", [], "length")
-    assert choice.num_thought_tokens == end
+    assert choice.num_reasoning_tokens == end
 
 
 def test_an_answer_without_a_thought_is_whole(thinker: Tokenizer) -> None:
     text = "<b>12</b>\n"
-    choice = make(thinker, ["12"], wants_logprobs=True, splitter=ThoughtSplitter(begins_inside=False))
+    choice = make(thinker, ["12"], wants_logprobs=True, splitter=ReasoningSplitter(begins_inside=False))
     deltas = run(choice, outputs(thinker.encode(text), range(9), "stop", logprobs=True))
     assert "".join(delta.text for delta in deltas) == "<b>"
     assert b"".join(info.token_bytes for delta in deltas for info in delta.tokens) == b"<b>"
-    assert choice.num_thought_tokens == 0
+    assert choice.num_reasoning_tokens == 0
 
 
 ARGUMENTS = '{"text": "Größe}\\n雨", "n": [1, {"again": "again"}]}'
@@ -230,7 +230,7 @@ def test_cuts_change_nothing_of_calls(
 ) -> None:
     text = f"I see. {CALL}\n{CALL} You done."
     ids = caller.encode(text)
-    choice = Choice(
+    choice = ChoiceDecoder(
         0,
         caller,
         caller.detokenizer(shown=CALL_TAGS),
@@ -259,7 +259,7 @@ def test_a_call_that_is_cut_has_no_stop_strings(
     caller: Tokenizer, cuts: list[int], at: int, stop: str
 ) -> None:
     parser = ToolCallParser(HERMES, ["say"])
-    choice = Choice(0, caller, caller.detokenizer(shown=CALL_TAGS), [stop], parser=parser)
+    choice = ChoiceDecoder(0, caller, caller.detokenizer(shown=CALL_TAGS), [stop], parser=parser)
     begin, whole = (len(caller.encode(text)) for text in ("Well <tool_call>", f"Well {CALL}"))
     ids = caller.encode(f"Well {CALL}")[: min(begin + at, whole - 1)]
     deltas = run(choice, outputs(ids, cuts, "length", logprobs=False))
@@ -271,7 +271,7 @@ def test_a_call_that_is_cut_has_no_stop_strings(
 
 def test_text_behind_a_call_that_is_none_has_stop_strings(caller: Tokenizer) -> None:
     ids = caller.encode('Well <tool_call>\n{"name": "sing"} then stop')
-    choice = Choice(
+    choice = ChoiceDecoder(
         0, caller, caller.detokenizer(shown=CALL_TAGS), ["then"], parser=ToolCallParser(HERMES, ["say"])
     )
     deltas = run(choice, outputs(ids, [], "length", logprobs=False))
@@ -281,7 +281,7 @@ def test_text_behind_a_call_that_is_none_has_stop_strings(caller: Tokenizer) -> 
 
 def test_enough_calls_end_a_choice_with_all_that_was_said(caller: Tokenizer) -> None:
     parser = ToolCallParser(HERMES, ["say"], max_calls=1)
-    choice = Choice(0, caller, caller.detokenizer(shown=CALL_TAGS), ["I see what"], parser=parser)
+    choice = ChoiceDecoder(0, caller, caller.detokenizer(shown=CALL_TAGS), ["I see what"], parser=parser)
     deltas = run(choice, outputs(caller.encode(f"I see {CALL} what"), range(90), "stop", logprobs=False))
     assert "".join(delta.text for delta in deltas) == "I see"
     assert (

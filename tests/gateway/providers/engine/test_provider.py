@@ -9,12 +9,15 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
+from backend.lora.info import AdapterInfo
 from backend.server.client import EngineClient
 from backend.server.messages import Rejected
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.auth import KeyRing
+from gateway.providers.engine import service
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from tests.gateway.conftest import REPLY, MakeApp, http_client
 from tests.gateway.connection import Connection, events
 from tests.gateway.scripted_engine import ScriptedEngine, says, silent
@@ -251,7 +254,7 @@ async def test_a_request_waits_for_an_engine_that_is_starting(
     make_app: MakeApp, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     client = EngineClient(engine.path)
-    app = make_app(EngineProvider("ours", client, tokenizer, start_wait_s=5.0))
+    app = make_app(EngineProvider.of("ours", EngineService(client, tokenizer, start_wait_s=5.0)))
     async with http_client(app) as http:
         asking = asyncio.create_task(http.post(CHAT, json=chat()))
         await asyncio.sleep(0)  # it asks before anybody connects
@@ -263,9 +266,31 @@ async def test_a_request_waits_for_an_engine_that_is_starting(
 async def test_waiting_for_an_engine_has_an_end(
     make_app: MakeApp, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
-    app = make_app(EngineProvider("ours", EngineClient(engine.path), tokenizer, start_wait_s=0.05))
+    app = make_app(
+        EngineProvider.of("ours", EngineService(EngineClient(engine.path), tokenizer, start_wait_s=0.05))
+    )
     async with http_client(app) as http:
         assert (await http.post(CHAT, json=chat())).status_code == 503
+
+
+async def test_waiting_requests_are_bounded_over_all_adapters(
+    make_app: MakeApp, engine: ScriptedEngine, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request for an adapter gets a provider of its own; what is counted must be the engine's."""
+    monkeypatch.setattr(service, "MAX_WAITING_REQUESTS", 2)
+    client = EngineClient(engine.path)
+    client.adapters = {name: AdapterInfo(name, f"<{name}>", "ours", 8, 1, "/p") for name in "abc"}
+    base = EngineProvider.of("ours", EngineService(client, tokenizer, start_wait_s=30.0))
+    async with http_client(make_app(base)) as http:
+        waiting = [asyncio.create_task(http.post(CHAT, json=chat(model=name))) for name in ("ours", "ours:a")]
+        async with asyncio.timeout(5):
+            while base.service.num_waiting < 2:
+                await asyncio.sleep(0)
+        for name in ("ours:b", "ours:c", "ours"):
+            response = await asyncio.wait_for(http.post(CHAT, json=chat(model=name)), 5)
+            assert response.status_code == 503 and response.headers["retry-after"]
+        for task in waiting:
+            task.cancel()
 
 
 async def started(
@@ -366,7 +391,7 @@ async def test_long_texts_do_not_stop_the_loop(
 
 async def test_one_long_text_does_not_stop_the_loop(provider: EngineProvider, tokenizer: Tokenizer) -> None:
     text = "word " * 100_000
-    (found,), turns = await counting_turns(provider.encode_prompts([text]))
+    (found,), turns = await counting_turns(provider.service.prompts.encode_prompts([text]))
     assert found == tokenizer.encode(text)
     assert turns > 100
 

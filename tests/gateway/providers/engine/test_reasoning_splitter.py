@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.providers.engine.reasoning_splitter import MAX_LEAD, ThoughtSplitter
+from gateway.providers.engine.reasoning_splitter import MAX_LEADING_NEWLINES, ReasoningSplitter
 
 
 def part(pieces: list[str], *, begins_inside: bool) -> tuple[str, str]:
-    splitter = ThoughtSplitter(begins_inside=begins_inside)
+    splitter = ReasoningSplitter(begins_inside=begins_inside)
     parts = [*map(splitter.push, pieces), splitter.flush()]
     return "".join(thought for thought, _ in parts), "".join(answer for _, answer in parts)
 
 
 def whole(text: str, *, begins_inside: bool) -> tuple[str, str]:
     """The same by a regular expression over all of it."""
-    opened = re.match(rf"\n{{0,{MAX_LEAD}}}<think>", text)
+    opened = re.match(rf"\n{{0,{MAX_LEADING_NEWLINES}}}<think>", text)
     if not opened and not begins_inside:
         return "", text
     thought, _, answer = text[opened.end() if opened else 0 :].partition("</think>")
@@ -67,7 +67,7 @@ def test_any_text_in_any_pieces(pieces: list[str], begins_inside: bool, cuts: li
 
 
 def test_nothing_waits_that_can_be_no_tag() -> None:
-    splitter = ThoughtSplitter(begins_inside=True)
+    splitter = ReasoningSplitter(begins_inside=True)
     assert splitter.push("a <") == ("a ", "")
     assert splitter.push("b\n") == ("<b", "")
     assert not splitter.is_over

@@ -16,6 +16,7 @@ from tokenizers import AddedToken
 from backend.tokenizer import Tokenizer
 from backend.types import FinishReason, Request, StepOutput, TokenLogprobs
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import CHATML, MakeApp, http_client
 from tests.gateway.connection import events
@@ -335,18 +336,18 @@ async def test_what_the_model_cannot_do_is_refused_by_name(
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "y"},
     ]
-    async with http_client(make_app(EngineProvider("ours", provider.client, own))) as http:
+    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
         assert await refused(http) == (400, "tools")
         counted = await http.post("/tokenize", json=chat())
         assert (counted.status_code, counted.json()["error"]["param"]) == (400, "tools")
         assert await refused(http, tools=None, messages=with_calls) == (400, "messages[1].tool_calls")
     reads = CHATML + "{% if tools %}{{ tools | tojson }}{% endif %}"
     own = Tokenizer.from_checkpoint(save_byte_level(tmp_path / "reads", chat_template=reads))
-    async with http_client(make_app(EngineProvider("ours", provider.client, own))) as http:
+    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
         response = await http.post(CHAT, json=chat())
         assert response.status_code == 400 and "tool_parser" in response.json()["error"]["message"]
     engine.script = says(own.encode("No."))
-    named = EngineProvider("ours", provider.client, own, tool_parser="llama3_json")
+    named = EngineProvider.of("ours", EngineService(provider.client, own, tool_parser="llama3_json"))
     async with http_client(make_app(named)) as http:
         assert (await http.post(CHAT, json=chat())).status_code == 200
 
@@ -413,7 +414,7 @@ async def test_mistrals_short_ids(
     )
     own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, chat_template=template))
     engine.script = says(own.encode('[TOOL_CALLS][{"name": "clock", "arguments": {}}]'))
-    async with http_client(make_app(EngineProvider("ours", provider.client, own))) as http:
+    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
         message = (await ask(http))["message"]
         identifier = message["tool_calls"][0]["id"]
         assert identifier.startswith("call_")

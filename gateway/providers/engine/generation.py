@@ -1,0 +1,134 @@
+"""One request's sequences while the engine generates them: step outputs in, deltas and usage out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import msgspec
+
+from backend.errors import AdapterGone, EngineError, EngineUnavailable
+from backend.server.client import RequestStream
+from backend.tokenizer import Tokenizer
+from backend.types import Request, StepOutput
+from gateway.answer import Delta, Generated, Usage
+from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
+from gateway.providers.engine.choice_decoder import ChoiceDecoder, token_info
+from gateway.providers.engine.model import RETRY_S, EngineModel
+from gateway.providers.engine.stream_merge import merged
+from gateway.providers.engine.tool_calling import Tools
+
+
+@dataclass(slots=True)
+class SequenceJob:
+    """One sequence to generate and what decodes its tokens."""
+
+    request: Request
+    decoder: ChoiceDecoder
+    echo: str | None = None  # the prompt's text, when it is to be repeated
+    counts_prompt: bool = True  # one of a prompt's choices reports what was cached
+    shows_output: bool = True  # False: max_tokens was 0, and the one token that the engine makes is dropped
+    tools: Tools | None = None
+
+
+class Generation:
+    """The sequences of one request. Closing the answer's deltas early cancels what still runs."""
+
+    def __init__(self, model: EngineModel, tokenizer: Tokenizer, jobs: list[SequenceJob]) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._jobs = jobs
+        self._usage = Usage(
+            prompt_tokens=sum(len(job.request.prompt_token_ids) for job in jobs if job.counts_prompt)
+        )
+
+    def answer(self, *, shows_reasoning: bool = False, offers_tools: bool = False) -> Generated:
+        """The answer; nothing is submitted before its first delta is asked for."""
+        return Generated(
+            self._deltas(), self._usage, shows_reasoning=shows_reasoning, offers_tools=offers_tools
+        )
+
+    async def _deltas(self) -> AsyncGenerator[Delta, None]:
+        model = self._model
+        digest = model.adapter_digest()
+        requests = [
+            msgspec.structs.replace(job.request, adapter=digest, adapter_name=model.adapter)
+            for job in self._jobs
+        ]
+        streams: list[RequestStream] = []
+        try:
+            streams = model.client.submit(requests)
+            async with aclosing(merged(streams)) as outputs:
+                async for number, output in outputs:
+                    job = self._jobs[number]
+                    if job.decoder.is_finished:
+                        continue
+                    delta = self._delta(job, output)
+                    if delta.finish_reason is not None:
+                        streams[number].cancel()
+                    yield delta
+        except EngineUnavailable:
+            raise model.unavailable() from None
+        except AdapterGone:
+            if model.adapter_digest() == digest:
+                raise model.not_loaded() from None
+            # Replaced while the request was in flight, before any of its sequences was admitted: retry.
+            async with aclosing(self._deltas()) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except EngineError as error:
+            raise to_api_error(error) from None
+        finally:
+            for stream in streams:
+                stream.cancel()
+
+    def _delta(self, job: SequenceJob, output: StepOutput) -> Delta:
+        if output.finish_reason in ("error", "abort"):
+            raise self._failure(job, output)
+        usage, decoder = self._usage, job.decoder
+        if job.counts_prompt and output.num_cached_tokens > 0:
+            usage.cached_tokens += output.num_cached_tokens
+            job.counts_prompt = False
+        before, reasoning_before = decoder.num_tokens, decoder.num_reasoning_tokens
+        if job.shows_output:
+            delta = decoder.push(output)
+            usage.completion_tokens += decoder.num_tokens - before
+            usage.reasoning_tokens += decoder.num_reasoning_tokens - reasoning_before
+            # Tokens that a stop string cut off do not count as accepted.
+            accepted = min(output.num_predicted_accepted, decoder.num_tokens - before)
+            usage.accepted_prediction_tokens += accepted
+            usage.rejected_prediction_tokens += output.num_predicted - accepted
+        else:
+            delta = decoder.skip(output)
+        if job.echo is not None:
+            self._echo(job, output, delta)
+        return delta
+
+    def _echo(self, job: SequenceJob, output: StepOutput, delta: Delta) -> None:
+        """Put the prompt's text and token records in front of a choice's first delta."""
+        assert job.echo is not None
+        delta.text = job.echo + delta.text
+        job.echo = None
+        if output.prompt_logprobs is not None:
+            offset = 0
+            records = []
+            detokenizer = self._tokenizer.detokenizer(continues=True)
+            for token_id, logprobs in zip(job.request.prompt_token_ids, output.prompt_logprobs, strict=True):
+                records.append(token_info(self._tokenizer, token_id, logprobs, offset))
+                offset += len(detokenizer.push((token_id,)))
+            delta.tokens = records + delta.tokens
+
+    def _failure(self, job: SequenceJob, output: StepOutput) -> ApiError:
+        if output.error_param == "model":
+            return self._model.not_loaded()
+        if output.error_param:
+            error, grammar = InvalidRequest(output.error, param=output.error_param), job.request.grammar
+            return job.tools.explained(error, grammar) if job.tools and grammar else error
+        if output.finish_reason == "abort":
+            return Unavailable(
+                f"The engine of {self._model.name!r} ended this answer early: it is shutting down. "
+                "Try again.",
+                headers=retry_after(RETRY_S),
+            )
+        return ServerError(output.error or "The engine failed to answer this request.", code="engine_error")

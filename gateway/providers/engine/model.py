@@ -1,0 +1,73 @@
+"""One name that an engine answers to: its base model or a LoRA adapter on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.server.client import EngineClient
+from backend.server.messages import Hello
+from gateway.errors import NotFound, Unavailable, retry_after
+
+RETRY_S = 2.0
+"""What a client is told to wait while the engine starts or restarts."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineModel:
+    """Which weights of the engine answer, whether they are loaded, and the errors while they are not."""
+
+    client: EngineClient
+    name: str  # as callers know it
+    adapter: str = ""  # the adapter's name in the engine; "": the base model
+
+    @property
+    def is_loaded(self) -> bool:
+        """False when the engine has listed its adapters and this one is not among them."""
+        return not self.adapter or self.client.has_adapter(self.adapter)
+
+    def check_loaded(self) -> None:
+        """Raise NotFound unless `is_loaded`."""
+        if not self.is_loaded:
+            raise self.not_loaded()
+
+    def hello(self) -> Hello:
+        """What the engine serves. Raises Unavailable when it does not answer."""
+        hello = self.client.hello
+        if hello is None or not self.client.ready:
+            raise self.unavailable()
+        return hello
+
+    def adapter_digest(self) -> str:
+        """SHA-256 of the adapter's weights, "" for the base model. Raises NotFound or Unavailable."""
+        if not self.adapter:
+            return ""
+        self.check_loaded()
+        info = self.client.adapters.get(self.adapter)
+        if info is None:
+            raise self.unavailable()
+        return info.digest
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Identifies the weights in answers; None while the engine is away."""
+        hello = self.client.hello
+        info = self.client.adapters.get(self.adapter)
+        if info is not None:
+            return f"fp_{info.digest[:12]}"
+        return f"fp_{hello.revision[:12]}" if hello is not None and hello.revision else None
+
+    def not_loaded(self) -> NotFound:
+        """The error for an adapter that is not loaded."""
+        why = "its adapter is not loaded"
+        if self.adapter in self.client.adapter_names:
+            why = "its adapter's files are gone, or have changed since it was loaded. Load it again"
+        message = f"The model {self.name!r} does not exist: {why}."
+        return NotFound(message, param="model", code="model_not_found")
+
+    def unavailable(self) -> Unavailable:
+        """The error while the engine does not answer."""
+        # The engine client's own message names a socket path, which is no business of callers.
+        return Unavailable(
+            f"The model {self.name!r} cannot answer now: its engine is starting or restarting. Try again.",
+            headers=retry_after(RETRY_S),
+        )
