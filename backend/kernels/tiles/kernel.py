@@ -43,7 +43,6 @@ def adder(width):
     add_one, add_two, add_four = (_adder(count, width) for count in (1, 2, 4))
     fours_fit = _HAS_MANY_REGISTERS or width < TILE_COLUMNS
 
-    @inner
     def add(matrix, place, rows, x, origin, y, goal, count):
         (x0, x_step), (y0, y_step) = origin, goal
         in_fours = count - count % _FOUR if fours_fit else _U(0)
@@ -55,7 +54,10 @@ def adder(width):
         for i in range(in_pairs, count):
             add_one(matrix, place, rows, x, (x0 + i * x_step, x_step), y, (y0 + i * y_step, y_step))
 
-    return add
+    # Numba names machine code by qualified name, argument types and a number that counts up per process. Code
+    # cached by different processes is linked by these names: one name for two widths would mix them up.
+    add.__qualname__ = f"add_{width}_columns"
+    return inner(add)
 
 
 add_tile = adder(TILE_COLUMNS)

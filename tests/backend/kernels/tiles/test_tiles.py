@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from backend.kernels.compiled import inner
-from backend.kernels.tiles import TILE_COLUMNS, TiledWeights, in_tiles, multiply, padded
+from backend.kernels.tiles import TILE_COLUMNS, TiledWeights, adder, in_tiles, multiply, padded
 
 ROWS = 23
 Floats = NDArray[np.float32]
@@ -56,3 +56,8 @@ def test_products(dtype: torch.dtype, count: int) -> None:
     for row in range(count):
         np.testing.assert_array_equal(product(both, both[0].size, x[row:][:1], y[row:][:1])[0], found[row])
     np.testing.assert_array_equal(product(both, 0, x, y), y)
+
+
+def test_each_width_has_its_own_symbol_name() -> None:
+    """Cached machine code of several processes is linked by name: equal names would swap the widths."""
+    assert len({adder(width).py_func.__qualname__ for width in (8, 16, 32)}) == 3
