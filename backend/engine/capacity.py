@@ -1,4 +1,4 @@
-"""What follows from a loaded model and the machine: pages of KV memory, context length, revision, EOS ids."""
+"""RunnerFacts of a loaded model on this machine: KV pages, context length, revision, EOS ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from backend.config import EngineConfig
-from backend.engine.base import RunnerFacts
+from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError
 from backend.models import LoadedModel
 from backend.tokenizer.files import read_eos_token_ids
@@ -20,16 +20,17 @@ _SAMPLES, _SAMPLE_BYTES = 16, 4096
 
 
 def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0) -> RunnerFacts:
-    """Raises CheckpointError when the configuration asks for what model or machine cannot give.
+    """What the engine needs to know. Raises CheckpointError if the model or the memory is too small.
 
-    `drafter_page_bytes`: what drafters keep beside each page.
+    `drafter_page_bytes`: memory that drafters take for each page.
     """
     num_pages = num_pages_for(config, model, drafter_page_bytes)
     context = model.config.max_position_tokens
     wanted = context if config.max_model_tokens is None else config.max_model_tokens
     if not 1 <= wanted <= context:
         raise CheckpointError(
-            f"max_model_tokens is {wanted!r}, but {config.checkpoint!r} is for {context} tokens; lower it"
+            f"max_model_tokens is {wanted!r}, but {config.checkpoint!r} has a context of {context} tokens; "
+            "lower it"
         )
     return RunnerFacts(
         vocab_size=model.config.vocab_size,
@@ -42,9 +43,9 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
 
 
 def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0) -> int:
-    """Pages of KV memory: as configured, else what the configured or default share of memory holds.
+    """Pages of KV memory: `num_pages`, else as many as fit in `kv_cache_bytes` or its default.
 
-    That memory is for the model's pages and what drafters keep beside them.
+    That memory holds the model's pages and what drafters keep for each. Raises CheckpointError if none fits.
     """
     if config.num_pages is not None:
         num_pages, source = config.num_pages, f"num_pages is {config.num_pages!r}"
@@ -52,17 +53,20 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
         page_bytes = model.kv_layout.page_bytes + drafter_page_bytes
         budget = config.kv_cache_bytes
         if budget is None:
-            budget = min(_default_bytes(model.device), _most_useful_pages(config, model) * page_bytes)
-        num_pages, source = budget // page_bytes, f"{budget} bytes hold no KV page of {page_bytes} bytes"
+            budget = min(_default_bytes(model.device), _max_useful_pages(config, model) * page_bytes)
+        num_pages, source = (
+            budget // page_bytes,
+            f"{budget} bytes are less than one KV page of {page_bytes} bytes",
+        )
     if num_pages < 1:
         raise CheckpointError(f"{source}; raise kv_cache_bytes or num_pages of model {config.model!r}")
     return num_pages
 
 
 def revision_of(checkpoint: Path) -> str:
-    """A hash of config.json and of each weight file's size, header and evenly spaced samples.
+    """A hash of config.json and of each weight file's name, size, header and evenly spaced samples.
 
-    Reads little, so that a checkpoint of any size costs milliseconds; equal for equal files anywhere.
+    Reads 64 KiB per file, so it takes milliseconds for a checkpoint of any size; independent of the folder.
     """
     digest = hashlib.sha256((checkpoint / "config.json").read_bytes())
     for path in sorted(checkpoint.glob("*.safetensors")):
@@ -77,8 +81,8 @@ def revision_of(checkpoint: Path) -> str:
     return digest.hexdigest()
 
 
-def _most_useful_pages(config: EngineConfig, model: LoadedModel) -> int:
-    """Room for every running sequence at full length, and as much again for known prefixes."""
+def _max_useful_pages(config: EngineConfig, model: LoadedModel) -> int:
+    """Pages for every running sequence at full length, and as many again for cached prefixes."""
     longest = config.max_model_tokens or model.config.max_position_tokens
     return 2 * config.max_running * -(-longest // PAGE_TOKENS)
 
@@ -90,7 +94,7 @@ def _default_bytes(device: torch.device) -> int:
 
 
 def _available_bytes() -> int:
-    """Memory that this process may still take: the machine's or, when that is less, its cgroup's."""
+    """Free memory of the machine or, where that is less, of this process's cgroup."""
     available = _CPU_CEILING_BYTES * 4
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
@@ -98,6 +102,6 @@ def _available_bytes() -> int:
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
         used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
-    except OSError:  # no cgroup v2: nothing limits but the machine
+    except OSError:  # no cgroup v2
         return available
     return available if limit == "max" else max(0, min(available, int(limit) - used))

@@ -1,6 +1,6 @@
-"""What a request must satisfy to be admitted; the gateway has checked the same with better words.
+"""Second line of defence: one invalid id would fail the whole batch.
 
-Kept here too because a wrong id would fail a step in which others compute.
+The gateway checks the same fields first, with better messages.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ from backend.types import Request, SamplingParams
 MAX_LOGPROBS = 100
 
 MAX_PROMPT_ENTRIES = 2**20
-"""Log-probabilities of one prompt: they leave in one frame, which all requests of a gateway share."""
+"""Log-probabilities of one prompt: they are sent in one frame, on a connection that requests share."""
 
 _MAX_TOP_K = 2**31 - 1
 
 
 def check_request(request: Request, vocab_size: int) -> None:
-    """Raise RequestError with the field's name when the engine cannot serve this request."""
+    """Raise RequestError, with the name of the field, if the engine cannot serve this request."""
     prompt = request.prompt_token_ids
     if not prompt:
-        raise RequestError("the prompt holds no token; send at least one", "prompt")
+        raise RequestError("the prompt has no tokens; send at least one", "prompt")
     if min(prompt) < 0 or max(prompt) >= vocab_size:
         wrong = next(token for token in prompt if not 0 <= token < vocab_size)
-        raise RequestError(
-            f"prompt token id {wrong!r} is outside of the vocabulary of {vocab_size}", "prompt"
-        )
+        raise RequestError(f"prompt token id {wrong!r} is outside the vocabulary of {vocab_size}", "prompt")
     _check_params(request.params, vocab_size)
     num_top = request.params.prompt_logprobs
     if num_top is not None and len(prompt) * (num_top + 1) > MAX_PROMPT_ENTRIES:
         raise RequestError(
             f"prompt_logprobs is {num_top!r} for {len(prompt)} prompt tokens; ask for at most "
-            f"{MAX_PROMPT_ENTRIES} log-probabilities in all",
+            f"{MAX_PROMPT_ENTRIES} log-probabilities in total",
             "prompt_logprobs",
         )
 
@@ -53,12 +51,12 @@ def _check_params(params: SamplingParams, vocab_size: int) -> None:
         ("prompt_logprobs", params.prompt_logprobs or 0, 0, MAX_LOGPROBS),
     ]
     for name, value, low, high in ranges:
-        if not low <= value <= high:  # also refuses NaN
-            raise RequestError(f"{name} is {value!r}; it must lie between {low:g} and {high:g}", name)
+        if not low <= value <= high:  # also rejects NaN
+            raise RequestError(f"{name} is {value!r}; it must be between {low:g} and {high:g}", name)
     for token_id, bias in params.logit_bias.items():
         if not 0 <= token_id < vocab_size:
             raise RequestError(
-                f"token id {token_id!r} is outside of the vocabulary of {vocab_size}", "logit_bias"
+                f"token id {token_id!r} is outside the vocabulary of {vocab_size}", "logit_bias"
             )
         if not -1e4 <= bias <= 1e4:
             raise RequestError(
@@ -67,5 +65,5 @@ def _check_params(params: SamplingParams, vocab_size: int) -> None:
     for token_id in params.stop_token_ids:
         if not 0 <= token_id < vocab_size:
             raise RequestError(
-                f"token id {token_id!r} is outside of the vocabulary of {vocab_size}", "stop_token_ids"
+                f"token id {token_id!r} is outside the vocabulary of {vocab_size}", "stop_token_ids"
             )

@@ -11,9 +11,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from backend.engine.base import RunnerFacts, StepResult
 from backend.engine.grammars import masked_draws
 from backend.engine.inputs import PreparedStep, prepare
+from backend.engine.runner_protocol import RunnerFacts, StepResult
 from backend.engine.state import StateTable
 from backend.kernels.lora import AdapterRows, rows_of_one
 from backend.kv.storage import KVStorage

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from backend.engine.engine import Engine
-from backend.engine.report import RequestTrace
+from backend.engine.step_report import RequestTrace
 from backend.errors import (
     AdapterError,
     AdapterExists,

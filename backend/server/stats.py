@@ -20,7 +20,7 @@ from backend.server.messages import (
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
-    from backend.engine.report import StepReport
+    from backend.engine.step_report import StepReport
 
 
 DRAFT_POSITIONS = 16

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 
-from backend.engine.base import RunnerFacts, StepResult
+from backend.engine.runner_protocol import RunnerFacts, StepResult
 from backend.speculative.tree import paths
 from backend.speculative.verify import detours, verify
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, tree_depths

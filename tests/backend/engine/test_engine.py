@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.config import EngineConfig
-from backend.engine.base import StepResult
 from backend.engine.engine import Engine
+from backend.engine.runner_protocol import StepResult
 from backend.errors import PromptTooLong, QueueFull, RequestError
 from backend.types import Plan, Request, SamplingParams, StepOutput
 from tests.backend.engine.fake_runner import EOS, FakeRunner, expected, next_token

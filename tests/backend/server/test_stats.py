@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
-from backend.engine.report import GrammarReport, StepReport
+from backend.engine.step_report import GrammarReport, StepReport
 from backend.server.stats import Histogram, StatsCollector
 from tests.backend.engine.fake_runner import FakeRunner
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.config import EngineConfig, SpeculativeConfig
-from backend.engine.base import StepResult
 from backend.engine.engine import Engine
+from backend.engine.runner_protocol import StepResult
 from backend.types import Plan, Request, SamplingParams, StepOutput
 from tests.backend.engine.fake_runner import EOS, VOCAB_SIZE, FakeRunner, expected, next_token
 from tests.backend.speculative.drafters import GuessingDrafter

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from backend.config import EngineConfig, SpeculativeConfig
-from backend.engine.base import StepResult
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
+from backend.engine.runner_protocol import StepResult
 from backend.kv.manager import pages_for
 from backend.layers.step_input import StepInput
 from backend.models import LoadedModel, load_model

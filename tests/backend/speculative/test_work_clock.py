@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from backend.config import EngineConfig
-from backend.engine.base import StepResult
 from backend.engine.engine import Engine
+from backend.engine.runner_protocol import StepResult
 from backend.speculative.work_clock import work_clock
 from backend.types import Plan, Request, SamplingParams
 from tests.backend.engine.fake_runner import FakeRunner

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from backend.config import EngineConfig, SpeculativeConfig
-from backend.engine.base import StepResult
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
+from backend.engine.runner_protocol import StepResult
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import load_model

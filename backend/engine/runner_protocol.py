@@ -1,4 +1,4 @@
-"""The seam between the engine and what computes: a Runner turns a Plan into tokens. No torch here."""
+"""The seam between the engine and the model: a Runner turns a Plan into tokens. No torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.types import Plan, Sequence, TokenLogprobs
 
 @dataclass(frozen=True, slots=True)
 class RunnerFacts:
-    """What the engine must know of the thing that it drives."""
+    """What the engine needs to know about its runner's model and memory."""
 
     vocab_size: int
     num_pages: int
@@ -22,19 +22,19 @@ class RunnerFacts:
 
 @dataclass(slots=True)
 class StepResult:
-    """What one step gave, in plan order: tokens of the R chunks that sample, soundness of all B."""
+    """What one step computed, in plan order: tokens of the R sampling chunks, soundness of all B."""
 
     token_ids: list[int]
-    is_sound: list[bool]  # False: what the chunk computed is not finite; token and KV mean nothing
-    accepted: dict[int, list[int]] = field(default_factory=dict)  # drafts that come before token_ids[i], by i
-    # By index into token_ids: a record for each accepted draft, then the token's own.
+    is_sound: list[bool]  # False: the chunk's activations are not finite; its token and KV are invalid
+    accepted: dict[int, list[int]] = field(default_factory=dict)  # i → accepted drafts before token_ids[i]
+    # By index into token_ids: one record for each accepted draft, then the token's own.
     logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[TokenLogprobs | None]] = field(default_factory=dict)
-    mask_s: float = 0.0  # spent on grammars
+    mask_s: float = 0.0  # spent on grammar masks
 
 
 class Runner(Protocol):
-    """Drives a model. State that it keeps per sequence lasts until `forget`."""
+    """Drives a model. The state that it keeps of a sequence lasts until `forget`."""
 
     @property
     def facts(self) -> RunnerFacts:
@@ -42,9 +42,9 @@ class Runner(Protocol):
         ...
 
     def run(self, plan: Plan) -> StepResult:
-        """Compute a plan's chunks. When it raises, nothing but KV memory of those chunks has changed."""
+        """Compute a plan's chunks. On an error, only the KV memory of those chunks may have changed."""
         ...
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence has lost its row: finished, aborted or preempted."""
+        """Drop the sequence's row: it was finished, aborted or preempted."""
         ...

@@ -1,11 +1,11 @@
-"""What becomes of a plan when running it fails."""
+"""Which requests survive when running a plan fails."""
 
 from __future__ import annotations
 
 import pytest
 
-from backend.engine.attempts import MAX_FAILED_STEPS, Attempts
-from backend.engine.base import RunnerFacts, StepResult
+from backend.engine.runner_protocol import RunnerFacts, StepResult
+from backend.engine.step_recovery import MAX_FAILED_STEPS, StepRecovery
 from backend.types import Plan, ScheduledChunk, Sequence
 from tests.backend.speculative.sequences import running
 
@@ -36,7 +36,7 @@ def test_who_fails_again_without_its_draft_fails_alone() -> None:
     bad, good, plain = (running([1, 2], [3]) for _ in range(3))
     runner = Scripted({bad})
     plan = Plan([chunk_of(bad, (5,)), chunk_of(plain), chunk_of(good, (5, 6))], num_drafts=3)
-    done, result, failed = Attempts(runner).run(plan)
+    done, result, failed = StepRecovery(runner).run(plan)
     assert done.chunks == [chunk_of(plain), chunk_of(good)] and done.num_drafts == 0
     assert (result.token_ids, result.is_sound) == ([7, 7], [True, True])
     assert list(failed) == [bad] and "its log" in failed[bad]
@@ -45,12 +45,12 @@ def test_who_fails_again_without_its_draft_fails_alone() -> None:
 
 def test_lone_requests_that_fail_in_a_row_are_the_devices_fault_and_others_are_not() -> None:
     bad, good = running([1, 2], [3]), running([1, 2], [3])
-    attempts = Attempts(Scripted({bad}))
+    recovery = StepRecovery(Scripted({bad}))
     for _ in range(2 * MAX_FAILED_STEPS):
-        _, _, failed = attempts.run(Plan([chunk_of(bad)]))
+        _, _, failed = recovery.run(Plan([chunk_of(bad)]))
         assert list(failed) == [bad]
-        assert not attempts.run(Plan([chunk_of(good)]))[2]
+        assert not recovery.run(Plan([chunk_of(good)]))[2]
     for _ in range(MAX_FAILED_STEPS - 1):
-        attempts.run(Plan([chunk_of(bad)]))
+        recovery.run(Plan([chunk_of(bad)]))
     with pytest.raises(MemoryError):
-        attempts.run(Plan([chunk_of(bad)]))
+        recovery.run(Plan([chunk_of(bad)]))

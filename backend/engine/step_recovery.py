@@ -1,41 +1,46 @@
-"""Running a plan so that an error hits the request that has it: by itself, and without drafts, once more."""
+"""Runs a plan so that an error ends only the request that causes it.
+
+A failed batch is run again one request at a time and without drafts; so are requests whose drafts made their
+logits non-finite.
+"""
 
 from __future__ import annotations
 
 import logging
 
-from backend.engine.base import Runner, StepResult
+from backend.engine.runner_protocol import Runner, StepResult
 from backend.errors import AdapterError
 from backend.types import Plan, ScheduledChunk, Sequence
 
 logger = logging.getLogger(__name__)
 
 MAX_FAILED_STEPS = 3
-"""So many steps in a row in which nothing could be computed: the device or the model is broken."""
+"""Consecutive steps in which no request could be computed: the device or the model is broken."""
 
-_UNSOUND = "the model gave no finite logits for this request; check the checkpoint or use dtype float32"
+_NOT_FINITE = "the model gave no finite logits for this request; check the checkpoint or use dtype float32"
 _FAILED = "the engine could not compute this request; its log names the cause"
 
 
-class Attempts:
-    """Drives a runner. Counts steps that fail."""
+class StepRecovery:
+    """Drives a runner and counts consecutive failed steps."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._num_failed_steps = 0
 
     def run(self, plan: Plan) -> tuple[Plan, StepResult, dict[Sequence, str]]:
-        """What was computed of the plan, its result, and why the others' requests must end.
+        """The part of the plan that was computed, its result, and an error message for each failed request.
 
-        What these computed is not to be committed: their pages may hold anything. Raises what the runner
-        raised when nobody could be computed: in a plan of several chunks, or in several steps in a row.
+        Chunks of failed requests must not be committed: their pages may hold anything. Raises the runner's
+        error when no request could be computed, if the plan has several chunks or if that was the third such
+        step in a row.
         """
         failed: dict[Sequence, str] = {}
         try:
             result = self._runner.run(plan)
             self._num_failed_steps = 0
         except Exception as error:  # noqa: BLE001 - any failure of a model may be one request's fault
-            plan, result = self._run_apart(plan, error, failed)
+            plan, result = self._run_each_alone(plan, error, failed)
         if all(result.is_sound):
             return plan, result, failed
         if plan.num_drafts:
@@ -43,21 +48,22 @@ class Attempts:
         sound = [chunk for chunk, ok in zip(plan.chunks, result.is_sound, strict=True) if ok]
         kept = {chunk.sequence for chunk in sound}
         result = _select(result, [i for i, c in enumerate(plan.sampled) if c.sequence in kept])
-        failed |= {chunk.sequence: _UNSOUND for chunk in plan.chunks if chunk.sequence not in kept}
+        failed |= {chunk.sequence: _NOT_FINITE for chunk in plan.chunks if chunk.sequence not in kept}
         return _plan(sound, plan.preempted), result, failed
 
-    def _run_apart(
+    def _run_each_alone(
         self, plan: Plan, error: Exception, failed: dict[Sequence, str]
     ) -> tuple[Plan, StepResult]:
-        """Run each chunk by itself, without its draft, to find whose error it is."""
+        """Run each chunk by itself, without its draft, to find the request that causes `error`."""
         done: list[ScheduledChunk] = []
         merged = StepResult([], [])
         if len(plan.chunks) == 1 and not plan.num_drafts:
-            _note(plan.chunks[0], error, failed)
+            _record_failure(plan.chunks[0], error, failed)
         else:
             for chunk in plan.chunks:
                 self._run_alone(chunk, done, merged, failed)
-        is_broken = not done and not isinstance(error, AdapterError)  # that one breaks nothing else
+        # A full device only fails requests with adapters: nothing else is broken.
+        is_broken = not done and not isinstance(error, AdapterError)
         self._num_failed_steps = self._num_failed_steps + 1 if is_broken else 0
         if is_broken and (len(plan.chunks) > 1 or self._num_failed_steps == MAX_FAILED_STEPS):
             raise error
@@ -66,7 +72,7 @@ class Attempts:
     def _retry_without_drafts(
         self, plan: Plan, result: StepResult, failed: dict[Sequence, str]
     ) -> tuple[Plan, StepResult]:
-        """Compute chunks again whose draft may be what spoiled them."""
+        """Compute unsound chunks with drafts again: the draft may be the cause."""
         done: list[ScheduledChunk] = []
         merged = StepResult([], [])
         index = 0
@@ -74,13 +80,13 @@ class Attempts:
             keep = [index] if chunk.samples else []
             index += len(keep)
             if chunk.draft and not is_sound:
-                self._runner.forget(chunk.sequence)  # its penalties have counted what was drawn
+                self._runner.forget(chunk.sequence)  # its penalty counts include the discarded draw
                 self._run_alone(chunk, done, merged, failed)
                 continue
-            part = _select(result, keep)
-            part.is_sound = [is_sound]
+            own = _select(result, keep)
+            own.is_sound = [is_sound]
             done.append(chunk)
-            _append(merged, part)
+            _append(merged, own)
         return _plan(done, plan.preempted), merged
 
     def _run_alone(
@@ -90,22 +96,22 @@ class Attempts:
         merged: StepResult,
         failed: dict[Sequence, str],
     ) -> None:
-        """Run a chunk by itself, without its draft; it comes to `done` and `merged`, or to `failed`."""
+        """Run one chunk without its draft; add it to `done` and `merged`, or its error to `failed`."""
         chunk = ScheduledChunk(chunk.sequence, chunk.start, chunk.num_tokens - len(chunk.draft))
         try:
-            part = self._runner.run(Plan([chunk]))
+            result = self._runner.run(Plan([chunk]))
         except Exception as error:  # noqa: BLE001 - see run
-            _note(chunk, error, failed)
+            _record_failure(chunk, error, failed)
         else:
             done.append(chunk)
-            _append(merged, part)
+            _append(merged, result)
 
 
 def _plan(chunks: list[ScheduledChunk], preempted: list[Sequence]) -> Plan:
     return Plan(chunks, preempted, sum(len(chunk.draft) for chunk in chunks))
 
 
-def _note(chunk: ScheduledChunk, error: Exception, failed: dict[Sequence, str]) -> None:
+def _record_failure(chunk: ScheduledChunk, error: Exception, failed: dict[Sequence, str]) -> None:
     logger.error("a request failed in its step: %s", type(error).__name__, exc_info=error)
     failed[chunk.sequence] = _FAILED
 
@@ -121,11 +127,11 @@ def _select(result: StepResult, keep: list[int]) -> StepResult:
     )
 
 
-def _append(merged: StepResult, part: StepResult) -> None:
-    """Add the entries of `part` behind those of `merged`."""
+def _append(merged: StepResult, result: StepResult) -> None:
+    """Append the entries of `result` to those of `merged`."""
     offset = len(merged.token_ids)
-    merged.accepted |= {offset + i: tokens for i, tokens in part.accepted.items()}
-    merged.token_ids += part.token_ids
-    merged.is_sound += part.is_sound
-    merged.logprobs |= {offset + i: record for i, record in part.logprobs.items()}
-    merged.prompt_logprobs |= {offset + i: records for i, records in part.prompt_logprobs.items()}
+    merged.accepted |= {offset + i: tokens for i, tokens in result.accepted.items()}
+    merged.token_ids += result.token_ids
+    merged.is_sound += result.is_sound
+    merged.logprobs |= {offset + i: record for i, record in result.logprobs.items()}
+    merged.prompt_logprobs |= {offset + i: records for i, records in result.prompt_logprobs.items()}

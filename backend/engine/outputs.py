@@ -1,0 +1,80 @@
+"""From drawn tokens to StepOutputs: stop tokens, grammars and max_tokens decide where an output ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backend.engine.grammars import advance_drafts
+from backend.engine.runner_protocol import StepResult
+from backend.types import FinishReason, ScheduledChunk, Sequence, StepOutput, TokenGrammar
+
+AppendToken = Callable[[Sequence, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveRequest:
+    """An unfinished request."""
+
+    sequence: Sequence
+    stop_ids: frozenset[int]  # tokens that end it; not part of the output
+
+
+def cut_accepted(active: ActiveRequest, result: StepResult, i: int) -> list[int]:
+    """The accepted drafts before the i-th drawn token, up to one that ends the sequence.
+
+    Such a token becomes the i-th drawn token of `result`, and what follows it is dropped. Advances the
+    grammar over the returned tokens.
+    """
+    tokens = result.accepted.get(i, [])
+    end = next((n for n, token_id in enumerate(tokens) if token_id in active.stop_ids), None)
+    if active.sequence.grammar is not None:
+        completed_at = advance_drafts(active.sequence.grammar, tokens[:end])
+        if completed_at is not None:
+            end = completed_at
+            if i in result.logprobs:
+                result.logprobs[i] = result.logprobs[i][: end + 1]
+    if end is not None:
+        result.token_ids[i], result.accepted[i] = tokens[end], tokens[:end]
+    return tokens[:end]
+
+
+def build_output(
+    active: ActiveRequest, chunk: ScheduledChunk, result: StepResult, i: int, append_token: AppendToken
+) -> tuple[StepOutput, FinishReason | None]:
+    """The output of the i-th drawn token, which `append_token` adds to its sequence, and why that ends.
+
+    Accepted drafts are in the sequence already (`cut_accepted`) and are part of the output.
+    """
+    sequence, token_id, grammar = active.sequence, result.token_ids[i], active.sequence.grammar
+    output = StepOutput(request_id=sequence.request.request_id, num_cached_tokens=sequence.num_cached_tokens)
+    if chunk.draft:
+        output.num_drafted, output.num_accepted = len(chunk.draft), len(result.accepted.get(i, ()))
+    if grammar is not None and grammar.error:
+        return _without_tokens(output, sequence, grammar), "error"
+    output.prompt_logprobs = result.prompt_logprobs.get(i)
+    output.token_ids = result.accepted.get(i, [])
+    records = result.logprobs.get(i)
+    if token_id in active.stop_ids:
+        if records is not None and output.token_ids:
+            output.logprobs = records[: len(output.token_ids)]
+        output.stop_token_id = token_id
+        return output, "stop"
+    output.token_ids = [*output.token_ids, token_id]
+    output.logprobs = records
+    append_token(sequence, token_id)
+    if grammar is not None:
+        grammar.advance(token_id)
+        if grammar.error:
+            return _without_tokens(output, sequence, grammar), "error"
+        if grammar.is_over:
+            return output, "stop"
+    return output, "length" if sequence.num_output_tokens >= sequence.request.params.max_tokens else None
+
+
+def _without_tokens(output: StepOutput, sequence: Sequence, grammar: TokenGrammar) -> StepOutput:
+    """The output of a sequence whose grammar failed, without the tokens drawn in this step."""
+    spec = sequence.request.grammar
+    output.token_ids, output.logprobs = [], None
+    output.error, output.error_param = grammar.error, spec.param if spec is not None else ""
+    return output

@@ -1,0 +1,122 @@
+"""Times and counts of each step, and the histories of traced requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from backend.engine.step_report import GrammarReport, RequestTrace, StepReport
+from backend.kv.manager import KVManager
+from backend.types import FinishReason, Plan, ScheduledChunk, Sequence, StepOutput
+
+
+class StepAccountant:
+    """Measures one step at a time: `begin_step`, `end_compute`, `count_output` per request, `report`."""
+
+    def __init__(self, kv: KVManager, clock: Callable[[], float], work_clock: Callable[[], float]) -> None:
+        """`clock` gives wall-clock seconds, `work_clock` the seconds that this thread or device worked."""
+        self._kv = kv
+        self._clock, self._work_clock = clock, work_clock
+        self._last_token_s: dict[Sequence, float] = {}
+        self._traces: dict[Sequence, RequestTrace] = {}
+        self._ended_traces: list[RequestTrace] = []
+        self._started_s = self._work_started_s = self._now_s = 0.0
+        self._prefix_hits_before = 0
+        self.duration_s = 0.0  # of the current step, up to the end of its computation
+        self.work_s = 0.0  # the same by `work_clock`
+        self.num_prompt_tokens = 0  # computed in the current step
+        self._num_generated_tokens = 0
+        self._ttfts_s: list[float] = []
+        self._inter_token_s: list[float] = []
+        self._drafts: list[tuple[int, int]] = []
+
+    def begin_step(self) -> None:
+        """Start the clocks."""
+        self._started_s, self._work_started_s = self._clock(), self._work_clock()
+        self._prefix_hits_before = self._kv.prefix_hit_tokens_total
+        self._num_generated_tokens = 0
+        self._ttfts_s, self._inter_token_s, self._drafts = [], [], []
+
+    def end_compute(self, plan: Plan) -> None:
+        """The plan was computed: stop the clocks, count its prompt tokens, add its chunks to traces."""
+        self._now_s = self._clock()
+        self.duration_s = self._now_s - self._started_s
+        self.work_s = self._work_clock() - self._work_started_s
+        self.num_prompt_tokens = sum(map(_num_prompt_tokens, plan.chunks))
+        if self._traces:
+            for chunk in plan.chunks:
+                self._trace_chunk(chunk)
+
+    def count_output(self, chunk: ScheduledChunk, output: StepOutput) -> None:
+        """A chunk gave an output: one token and the accepted drafts, which share the time since the last."""
+        sequence, num_tokens = chunk.sequence, 1 + output.num_accepted
+        self._num_generated_tokens += num_tokens
+        last_s = self._last_token_s.get(sequence)
+        if last_s is None:
+            self._ttfts_s.append(self._now_s - sequence.arrival_s)
+        else:
+            self._inter_token_s += [(self._now_s - last_s) / num_tokens] * num_tokens
+        self._last_token_s[sequence] = self._now_s
+        if chunk.draft:
+            self._drafts.append((chunk.draft_depth, output.num_accepted))
+            if (trace := self._traces.get(sequence)) is not None:
+                trace.num_accepted_tokens += output.num_accepted
+
+    def report(self, plan: Plan, computed: Plan, grammars: GrammarReport | None) -> StepReport:
+        """The step's figures. Of the plan, `computed` is what did not fail."""
+        return StepReport(
+            duration_s=self.duration_s,
+            num_tokens=computed.num_tokens,
+            num_prompt_tokens=self.num_prompt_tokens,
+            num_generated_tokens=self._num_generated_tokens,
+            num_prefix_hit_tokens=self._kv.prefix_hit_tokens_total - self._prefix_hits_before,
+            num_preempted=len(plan.preempted),
+            ttfts_s=self._ttfts_s,
+            inter_token_s=np.array(self._inter_token_s, dtype=np.float64),
+            drafts=self._drafts,
+            grammars=grammars,
+        )
+
+    def add_request(self, sequence: Sequence) -> None:
+        """Trace a new request if its client does."""
+        request = sequence.request
+        if request.traceparent:
+            self._traces[sequence] = RequestTrace(
+                request.traceparent, request.request_id, sequence.num_prompt_tokens, sequence.arrival_s
+            )
+
+    def end_request(self, sequence: Sequence, reason: FinishReason) -> None:
+        """Complete the request's trace, for `take_traces`."""
+        self._last_token_s.pop(sequence, None)
+        trace = self._traces.pop(sequence, None)
+        if trace is None:
+            return
+        trace.scheduled_s = sequence.scheduled_s
+        trace.first_token_s = sequence.first_token_s
+        trace.finished_s = self._clock()
+        trace.finish_reason = reason
+        trace.num_cached_tokens = sequence.num_cached_tokens
+        trace.num_preemptions = sequence.num_preemptions
+        trace.num_output_tokens = sequence.num_output_tokens
+        self._ended_traces.append(trace)
+
+    def take_traces(self) -> list[RequestTrace]:
+        """Traces of requests that ended since the last call."""
+        traces, self._ended_traces = self._ended_traces, []
+        return traces
+
+    def _trace_chunk(self, chunk: ScheduledChunk) -> None:
+        trace = self._traces.get(chunk.sequence)
+        if trace is None:
+            return
+        if chunk.num_tokens - len(chunk.draft) == 1 and chunk.sequence.num_output_tokens:
+            trace.num_decode_steps += 1
+            trace.num_drafts += bool(chunk.draft)
+            trace.num_drafted_tokens += len(chunk.draft)
+        else:
+            trace.chunks.append((self._now_s, chunk.start, chunk.num_tokens))
+
+
+def _num_prompt_tokens(chunk: ScheduledChunk) -> int:
+    return max(0, min(chunk.num_tokens, chunk.sequence.num_prompt_tokens - chunk.start))
