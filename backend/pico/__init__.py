@@ -1,4 +1,4 @@
-"""The embedded model family `pico`: its curriculum, its training and its weights.
+"""The embedded model family `pico`: curriculum, training and weights.
 
-Nothing in the engine imports this package; it produces the files in `weights/`.
+The engine does not import this package; it only loads `weights/`.
 """

@@ -1,7 +1,6 @@
-"""Conversations as padded batches of similar length, and the forward pass that trainer and scorer share.
+"""Conversations as padded batches of similar length, and the forward pass of trainer and scorer.
 
-Rows are padded on the right, so under a causal mask padding is never seen and every conversation starts at
-position 0.
+Rows are padded on the right: under a causal mask padding is never attended to, and positions start at 0.
 """
 
 from __future__ import annotations
@@ -22,36 +21,36 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one batch."""
+    """Limits of one batch."""
 
-    tokens: int  # with padding
-    stretch: float  # longest row over the shortest
+    tokens: int  # including padding
+    stretch: float  # longest row / shortest row
 
     @classmethod
     def on(cls, device: torch.device) -> Limits:
-        """A CPU counts the tokens, and likes what fits its caches; a GPU counts the batches."""
+        """Return the limits for a device: on CPU few tokens, to fit its caches; on GPU few, large batches."""
         return cls(1400, 1.25) if device.type == "cpu" else cls(16_384, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Padded token ids with the positions to learn."""
+    """Padded token ids and the positions that the loss counts."""
 
     ids: Tensor  # (rows, length)
-    real: Tensor  # (rows, length): what is not padding
-    predict_from: Tensor  # flat positions in ids whose next token counts
-    targets: Tensor  # those next tokens
-    rows: Tensor  # the row, in the given order of conversations, of each target
+    real: Tensor  # (rows, length): False for padding
+    predict_from: Tensor  # flat positions in ids whose next token is a target
+    targets: Tensor  # the target tokens
+    rows: Tensor  # for each target, the index of its conversation
 
     def to(self, device: torch.device) -> Batch:
-        """The same on another device."""
+        """Return a copy on another device."""
         if device.type == "cpu":
             return self
         return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 def group_by_length(encoded: Sequence[Encoded], limits: Limits) -> Iterator[list[int]]:
-    """Indices of conversations of similar length."""
+    """Yield the indices of conversations of similar length, within the limits."""
     group: list[int] = []
     for index in sorted(range(len(encoded)), key=lambda i: len(encoded[i][0])):
         length = len(encoded[index][0])
@@ -69,7 +68,7 @@ def group_by_length(encoded: Sequence[Encoded], limits: Limits) -> Iterator[list
 def make_batch(encoded: Sequence[Encoded], indices: Sequence[int]) -> Batch:
     """Pad the chosen conversations on the right with token 0."""
     length = max(len(encoded[index][0]) for index in indices)
-    # Never a single row: a compiled model would be compiled again for that size.
+    # At least two rows: torch.compile would recompile for a batch of one.
     ids = torch.zeros(max(2, len(indices)), length, dtype=torch.long, device=CPU)
     real = torch.zeros(ids.shape, dtype=torch.bool, device=CPU)
     positions: list[int] = []
@@ -89,15 +88,15 @@ def make_batch(encoded: Sequence[Encoded], indices: Sequence[int]) -> Batch:
 
 
 def forward(model: Model, batch: Batch) -> Tensor:
-    """Logits of the positions to learn only: (targets, vocabulary)."""
+    """Return the logits of the target positions only: (targets, vocabulary)."""
     hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state
     logits: Tensor = model.lm_head(hidden.flatten(0, 1)[batch.predict_from])
     return logits
 
 
 @torch.no_grad()
-def all_right(model: Model, encoded: Sequence[Encoded]) -> list[bool]:
-    """For each conversation, whether greedy decoding would give exactly its answers; needs no decoding."""
+def are_answers_exact(model: Model, encoded: Sequence[Encoded]) -> list[bool]:
+    """Return per conversation whether greedy decoding would give exactly its answers (teacher-forced)."""
     right = torch.ones(len(encoded), dtype=torch.bool, device=model.device)
     limits = Limits.on(model.device)
     for indices in group_by_length(encoded, Limits(4 * limits.tokens, limits.stretch)):

@@ -1,4 +1,4 @@
-"""The file that a killed training run goes on from; every trainer of the family keeps one."""
+"""Checkpoint file of a training run, from which a killed run resumes; shared by all trainers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _FILE = "checkpoint.pt"
 
 
 def write(folder: Path, state: Mapping[str, Any]) -> None:
-    """Replace the run's checkpoint; a kill in between leaves the previous one."""
+    """Replace the run's checkpoint atomically."""
     part = folder / f"{_FILE}.part"
     torch.save(dict(state), part)
     part.replace(folder / _FILE)
 
 
 def read(folder: Path) -> dict[str, Any] | None:
-    """The run's last state; None when it has none yet."""
+    """Return the run's last state, or None if it has no checkpoint."""
     path = folder / _FILE
     if not path.exists():
         return None
@@ -28,11 +28,11 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def states_of(optimizers: Sequence[torch.optim.Optimizer]) -> list[dict[str, Any]]:
-    """What a checkpoint keeps of them."""
+    """Return the optimizers' state for a checkpoint."""
     return [optimizer.state_dict() for optimizer in optimizers]
 
 
 def restore(optimizers: Sequence[torch.optim.Optimizer], states: Sequence[dict[str, Any]]) -> None:
-    """Put back what `states_of` gave for as many optimisers."""
+    """Restore what `states_of` returned for the same number of optimizers."""
     for optimizer, state in zip(optimizers, states, strict=True):
         optimizer.load_state_dict(state)

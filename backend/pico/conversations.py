@@ -1,4 +1,4 @@
-"""A task's instance as the conversation that a client would have: OpenAI's messages and tools."""
+"""A task instance as a conversation in OpenAI's format: messages and tools."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Message = dict[str, Any]
 
 
 class Conversation(TypedDict):
-    """What `render` and `encode_training` take as keywords."""
+    """Keyword arguments of `render` and `encode_training`."""
 
     messages: list[Message]
     tools: list[dict[str, Any]] | None
 
 
 def messages_of(instance: Instance, *, thinking: bool) -> Conversation:
-    """The instance with its context and its answer, which is the last message.
+    """Return the instance's context and question with its answer as the last message.
 
-    When thinking, the answer carries its steps in `reasoning_content`; an instance without any has "".
+    With `thinking`, the answer has its steps in `reasoning_content`, "" if the instance has none.
     """
     context = instance.context
     asked = [*context.turns, Turn("user", instance.prompt), *context.after]
@@ -34,7 +34,7 @@ def messages_of(instance: Instance, *, thinking: bool) -> Conversation:
 
 
 def tool_schema(tool: Tool) -> dict[str, Any]:
-    """The tool as OpenAI's API describes it."""
+    """Return the tool's definition in OpenAI's format."""
     parameters = {
         "type": "object",
         "properties": {name: {"type": kind} for name, kind in tool.parameters},
@@ -49,7 +49,7 @@ def _system(context: Context) -> list[Message]:
 
 
 def _messages(turns: Iterable[Turn]) -> list[Message]:
-    """Turns as messages; calls get ids, and the results name them in the same order."""
+    """Convert turns to messages; calls get ids, and their results refer to them in order."""
     messages: list[Message] = []
     pending: list[str] = []
     for turn in turns:

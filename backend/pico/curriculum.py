@@ -1,4 +1,4 @@
-"""The training mix: which family and tier comes next, and how it is wrapped in a conversation."""
+"""The training mix: sampling of families and tiers, and their wrapping in conversations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SYSTEM_PROMPTS = (
     "Be precise and short.",
     "You are an AI assistant. Today is a nice day.",
 )
-TAUGHT_TIERS = (1, 2)  # the tiers that the small model must master
+TAUGHT_TIERS = (1, 2)  # pico-small is trained mostly on these
 FAMILY_WEIGHTS = {
     "arithmetic": 2.0,
     "categories": 1.3,
@@ -35,15 +35,15 @@ FAMILY_WEIGHTS = {
     "tables": 4.0,
     "logic": 3.0,
     "references": 1.8,
-    "facts": 2.6,  # each has to be seen many times
+    "facts": 2.6,  # closed knowledge: each fact has to be seen many times
     "counting": 1.6,
     "tools": 2.0,
 }
 SYSTEM_SHARE = 0.12
 EXTRA_TURN_SHARE = 0.1
-ROUGH_SHARE = 0.15  # of the prompts, without final punctuation or capital
-FLOOR = 0.1  # of its weight, that a mastered cell keeps
-FULL_AT = 1 / 3  # share of failures from which on a cell has all of its weight
+ROUGH_SHARE = 0.15  # of prompts: lower case, without final punctuation
+FLOOR = 0.1  # fraction of its weight that a mastered cell keeps
+FULL_AT = 1 / 3  # error rate from which on a cell has its full weight
 _QUESTION_OPENERS = frozenset(
     ("what", "which", "how", "is", "give", "sort", "count", "convert", "calculate", "find")
 )
@@ -51,14 +51,14 @@ _GREETINGS = frozenset(("hi", "hello", "hey", "good", "thanks", "thank", "bye", 
 
 
 class Cell(NamedTuple):
-    """What accuracy is measured on."""
+    """The unit of which accuracy is measured."""
 
     family: str
     tier: int
     thinking: bool = False
 
 
-# How often a tier is asked, with and without thinking, before the measured errors shift it.
+# Sampling weight of each tier, with and without thinking, before it is adapted to the measured errors.
 Emphasis = Mapping[tuple[int, bool], float]
 _DIRECT = {
     (DRILL, False): 0.5,
@@ -86,13 +86,13 @@ EMPHASIS: dict[str, Emphasis] = {
 
 @dataclass(slots=True)
 class Mix:
-    """Weights over cells; `update` moves them towards what still fails."""
+    """Sampling weights over cells; `update` shifts them towards cells with errors."""
 
     emphasis: Emphasis
-    accuracy: dict[Cell, float] = field(default_factory=dict)  # filled from the validation split
+    accuracy: dict[Cell, float] = field(default_factory=dict)  # on the validation split
 
     def cells(self) -> list[Cell]:
-        """All cells that are ever asked."""
+        """Return all cells with a weight."""
         return [
             Cell(name, tier, thinking)
             for name, family in FAMILIES.items()
@@ -101,7 +101,7 @@ class Mix:
         ]
 
     def weights(self) -> dict[Cell, float]:
-        """The probability of each cell; they add up to one."""
+        """Return the sampling probability of each cell."""
         found = {
             cell: FAMILY_WEIGHTS.get(cell.family, 1.0)
             * self.emphasis[cell.tier, cell.thinking]
@@ -112,13 +112,13 @@ class Mix:
         return {cell: weight / total for cell, weight in found.items()}
 
     def update(self, measured: Mapping[Cell, float], memory: float = 0.5) -> None:
-        """Blend newly measured accuracies into the running ones."""
+        """Update the moving average of each cell's accuracy."""
         for cell, value in measured.items():
             self.accuracy[cell] = memory * self.accuracy.get(cell, value) + (1 - memory) * value
 
 
 def roughen(rng: Random, prompt: str) -> str:
-    """The prompt as a hurried user types it: no final punctuation, no capital."""
+    """Return the prompt as hastily typed: without final punctuation or capital, at random."""
     first = prompt.split(" ", 1)[0].lower().rstrip("!.,")
     if first in _QUESTION_OPENERS | _GREETINGS and rng.random() < 0.5:
         prompt = prompt[0].lower() + prompt[1:]
@@ -126,7 +126,7 @@ def roughen(rng: Random, prompt: str) -> str:
 
 
 def conversation(rng: Random, instances: list[Instance], *, thinking: bool = False) -> Conversation:
-    """A conversation that asks the instances in turn; only the last one is thought about."""
+    """Return a conversation that asks the instances in turn; only the last one may have reasoning."""
     *earlier, last = instances
     found = messages_of(last, thinking=thinking)
     messages = found["messages"]
@@ -144,7 +144,7 @@ def conversation(rng: Random, instances: list[Instance], *, thinking: bool = Fal
 
 
 def sample_conversations(rng: Random, mix: Mix, count: int, split: Split = "train") -> list[Conversation]:
-    """Draw conversations from the mix; some have several turns. Exercises are for training alone."""
+    """Draw conversations from the mix; some have several turns. Drills occur in the training split only."""
     weights = {
         cell: weight for cell, weight in mix.weights().items() if cell.tier != DRILL or split == "train"
     }

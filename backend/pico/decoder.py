@@ -1,4 +1,4 @@
-"""Greedy decoding of a stored member by the engine itself, in this process and without a server."""
+"""Greedy decoding of a stored model by the engine, in process and without a server."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from backend.types import PAGE_TOKENS, Request, SamplingParams
 
 LOG = logging.getLogger("backend.pico.decoder")
 ROWS = 64
-CONTEXT_TOKENS = 1024  # of a question with its thought and answer; the longest has about 600
-MAX_NEW_TOKENS = {False: 96, True: 400}  # by whether it thinks
+CONTEXT_TOKENS = 1024  # question, reasoning and answer; the longest has about 600
+MAX_NEW_TOKENS = {False: 96, True: 400}  # by whether it reasons
 LOG_EVERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What the model wrote: the whole text, special tokens but the end of the turn included."""
+    """A generated turn: its text with all special tokens but the end of turn."""
 
     text: str
     token_ids: list[int]
-    is_complete: bool  # False: cut off
+    is_complete: bool  # False: cut off at the token limit
 
 
 class Decoder:
-    """A checkpoint in an engine of this process, computing in fp32 on the CPU."""
+    """A checkpoint in an in-process engine, computing in fp32 on the CPU."""
 
     def __init__(self, folder: Path, *, threads: int = 1, rows: int = ROWS) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Decoder:
             model=folder.name,
             checkpoint=str(folder.resolve()),
             device="cpu",
-            dtype="float32",  # the same on every machine
+            dtype="float32",  # reproducible across machines
             max_model_tokens=CONTEXT_TOKENS,
             num_pages=rows * CONTEXT_TOKENS // (2 * PAGE_TOKENS),
             max_running=rows,
@@ -57,7 +57,7 @@ class Decoder:
         self._runner = ModelRunner(model, model.new_kv_storage(facts.num_pages), facts, rows)
 
     def complete(self, prompts: Sequence[str], max_tokens: int) -> list[Completion]:
-        """Greedy continuations of rendered prompts, in order."""
+        """Return greedy continuations of rendered prompts, in order."""
         engine = Engine(self._config, self._runner)
         params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
         for index, prompt in enumerate(prompts):
@@ -81,19 +81,19 @@ class Decoder:
         ]
 
     def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
-        """What the model writes in place of each conversation's last message."""
+        """Generate a replacement for the last message of each conversation."""
         prompts = [prompt_of(found, thinking=thinking) for found in asked]
         return self.complete(prompts, MAX_NEW_TOKENS[thinking])
 
 
 def prompt_of(conversation: Conversation, *, thinking: bool) -> str:
-    """Everything before the conversation's last message, as the model is asked for it."""
+    """Render everything before the last message as a prompt."""
     messages, tools = conversation["messages"][:-1], conversation["tools"]
     return render(messages, tools, add_generation_prompt=True, enable_thinking=thinking)
 
 
 def answer_in(text: str, *, thinking: bool) -> str:
-    """The answer in a decoded turn: what follows its thought, up to the turn's end; "" while it thinks."""
+    """Return the answer in a decoded turn: the text after the reasoning, or "" if that does not end."""
     turn = text.split(TURN_END, 1)[0]
     if thinking:
         turn = turn.partition(THOUGHT_END)[2]

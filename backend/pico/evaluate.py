@@ -1,7 +1,7 @@
 """Accuracy per family and tier on the test split, by greedy decoding: `python -m backend.pico.evaluate`.
 
-The engine answers in this process, from the weights as stored (rounded to bf16, computed in fp32), with or
-without thinking; each family's grader judges what follows the thought.
+The engine runs in process on the stored weights (bf16, computed in fp32), with or without thinking. Each
+family's grader judges the text after the reasoning.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("backend.pico.evaluate")
 ALL_TIERS = (1, 2, 3, 4, 5)
-DRAWS_PER_INSTANCE = 40  # a small tier may hold fewer distinct questions than asked for
+DRAWS_PER_INSTANCE = 40  # a small tier may have fewer distinct questions than requested
 SHOWN_FAILURES = 3  # per cell
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Which questions are asked, and how."""
+class Selection:
+    """The questions to ask, and how."""
 
     count: int  # per family and tier
     split: Split = "test"
@@ -51,7 +51,7 @@ class Choice:
     tiers: tuple[int, ...] = ALL_TIERS
 
     def instances(self) -> dict[Cell, list[Instance]]:
-        """The questions of each cell."""
+        """Draw the questions of each cell."""
         return {
             Cell(name, tier, self.thinking): draw_instances(
                 FAMILIES[name], tier, self.count, self.split, self.seed
@@ -64,20 +64,20 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The outcome on one cell; `failures` are (instance, text) pairs."""
+    """The result of one cell; `failures` are (instance, text) pairs."""
 
     asked: int
     failures: list[tuple[Instance, str]]
-    tokens: int = 0  # that the model wrote
+    tokens: int = 0  # generated
 
     @property
     def accuracy(self) -> float:
-        """Share of right answers."""
+        """Fraction of right answers."""
         return 1.0 - len(self.failures) / self.asked
 
 
 def draw_instances(family: Family, tier: int, count: int, split: Split, seed: int) -> list[Instance]:
-    """Up to `count` instances with distinct prompts and contexts; the same seed gives the same ones."""
+    """Draw up to `count` instances with distinct prompts and contexts, deterministic in the seed."""
     rng = Random(f"evaluation:{seed}:{family.name}:{tier}")
     found: dict[tuple[object, ...], Instance] = {}
     for _ in range(count * DRAWS_PER_INSTANCE):
@@ -88,42 +88,42 @@ def draw_instances(family: Family, tier: int, count: int, split: Split, seed: in
     return list(found.values())
 
 
-def evaluate(decoder: Decoder, choice: Choice) -> dict[Cell, Score]:
-    """Scores of all cells; all questions are answered in one go."""
-    instances = choice.instances()
+def evaluate(decoder: Decoder, selection: Selection) -> dict[Cell, Score]:
+    """Ask the questions of all cells in one batch and grade the answers."""
+    instances = selection.instances()
     everything = [instance for found in instances.values() for instance in found]
-    asked = [messages_of(instance, thinking=choice.thinking) for instance in everything]
-    texts = iter(decoder.answer(asked, thinking=choice.thinking))
+    asked = [messages_of(instance, thinking=selection.thinking) for instance in everything]
+    texts = iter(decoder.answer(asked, thinking=selection.thinking))
     scores = {}
     for cell, found in instances.items():
         family, failures, tokens = FAMILIES[cell.family], [], 0
         for instance, completion in zip(found, islice(texts, len(found)), strict=True):
             tokens += len(completion.token_ids)
-            if not family.grade(instance, answer_in(completion.text, thinking=choice.thinking)):
+            if not family.grade(instance, answer_in(completion.text, thinking=selection.thinking)):
                 failures.append((instance, completion.text))
         scores[cell] = Score(len(found), failures, tokens)
     return scores
 
 
-def perplexities(model: Model, tokenizer: Tokenizer, choice: Choice) -> dict[int, float]:
-    """Of the answers (and thoughts) of the same questions, by tier."""
+def perplexities(model: Model, tokenizer: Tokenizer, selection: Selection) -> dict[int, float]:
+    """Return the perplexity of the right answers (and reasoning) of the same questions, by tier."""
     found: dict[int, list[Instance]] = {}
-    for cell, instances in choice.instances().items():
+    for cell, instances in selection.instances().items():
         found.setdefault(cell.tier, []).extend(instances)
     return {
-        tier: perplexity(model, tokenizer, [messages_of(i, thinking=choice.thinking) for i in instances])
+        tier: perplexity(model, tokenizer, [messages_of(i, thinking=selection.thinking) for i in instances])
         for tier, instances in found.items()
     }
 
 
 def mean_accuracy(scores: dict[Cell, Score], tiers: Collection[int]) -> float:
-    """Mean over the families and tiers, each counting the same."""
+    """Return the mean accuracy over all families and these tiers, unweighted."""
     values = [score.accuracy for cell, score in scores.items() if cell.tier in tiers]
     return sum(values) / len(values)
 
 
 def table(scores: dict[Cell, Score]) -> str:
-    """The accuracies as a Markdown table: percent, and the number of instances in brackets."""
+    """Return the accuracies as a Markdown table: percent, and the number of questions in brackets."""
     tiers = sorted({cell.tier for cell in scores})
     by_place = {(cell.family, cell.tier): score for cell, score in scores.items()}
     lines = [
@@ -141,7 +141,7 @@ def table(scores: dict[Cell, Score]) -> str:
 
 
 def load(folder: Path) -> tuple[Model, Tokenizer]:
-    """The stored weights as a transformers model in fp32, and their tokenizer."""
+    """Load stored weights as a transformers model in fp32, with their tokenizer."""
     from transformers import Qwen3ForCausalLM
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -151,12 +151,12 @@ def load(folder: Path) -> tuple[Model, Tokenizer]:
     return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32), tokenizer
 
 
-def record(scores: dict[Cell, Score], choice: Choice) -> dict[str, Any]:
-    """The scores as JSON: `cells` are [family, tier, asked, right]."""
+def record(scores: dict[Cell, Score], selection: Selection) -> dict[str, Any]:
+    """Return the scores as JSON; `cells` are [family, tier, asked, right]."""
     return {
-        "thinking": choice.thinking,
-        "split": choice.split,
-        "seed": choice.seed,
+        "thinking": selection.thinking,
+        "split": selection.split,
+        "seed": selection.seed,
         "cells": [
             [cell.family, cell.tier, score.asked, score.asked - len(score.failures)]
             for cell, score in scores.items()
@@ -166,7 +166,7 @@ def record(scores: dict[Cell, Score], choice: Choice) -> dict[str, Any]:
 
 
 def log_failures(scores: dict[Cell, Score]) -> None:
-    """Some wrong answers of each cell."""
+    """Log some wrong answers of each cell."""
     for cell, score in scores.items():
         for instance, text in score.failures[:SHOWN_FAILURES]:
             LOG.info("%s tier %d: %r", cell.family, cell.tier, instance.prompt)
@@ -174,7 +174,7 @@ def log_failures(scores: dict[Cell, Score]) -> None:
 
 
 def read_options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=sorted(SHAPES), default="pico-small")
     parser.add_argument("--weights", type=Path, help="another folder than this package's weights")
@@ -192,11 +192,11 @@ def read_options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Read the options, evaluate and write the table to standard output."""
+    """Evaluate and print the table."""
     options = read_options()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     folder = options.weights or WEIGHTS / options.model
-    choice = Choice(
+    selection = Selection(
         options.count,
         options.split,
         options.thinking,
@@ -205,13 +205,13 @@ def main() -> None:
         tuple(options.tiers),
     )
     started = time.perf_counter()
-    scores = evaluate(Decoder(folder, threads=options.threads), choice)
-    found = record(scores, choice) | {"model": options.model, "seconds": time.perf_counter() - started}
+    scores = evaluate(Decoder(folder, threads=options.threads), selection)
+    found = record(scores, selection) | {"model": options.model, "seconds": time.perf_counter() - started}
     if options.failures:
         log_failures(scores)
     sys.stdout.write(table(scores))
     if options.perplexity:
-        found["perplexity"] = perplexities(*load(folder), choice)
+        found["perplexity"] = perplexities(*load(folder), selection)
         shown = ", ".join(f"tier {tier}: {value:.3f}" for tier, value in found["perplexity"].items())
         sys.stdout.write(f"\nPerplexity of the answers: {shown}\n")
     if options.json:

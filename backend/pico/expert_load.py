@@ -1,4 +1,4 @@
-"""How evenly a mixture of experts uses its experts: `python -m backend.pico.expert_load FOLDER`."""
+"""Load balance of a mixture of experts: `python -m backend.pico.expert_load FOLDER`."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ MEMBER = "pico-large"
 
 @dataclass(frozen=True, slots=True)
 class ExpertLoad:
-    """How often each layer's router chose each expert."""
+    """How often each layer's router selected each expert."""
 
     counts: Tensor  # [layers, experts] int64
     tokens: int
 
     @property
     def shares(self) -> Tensor:
-        """[layers, experts]: of the tokens. A row adds up to the number of experts per token."""
+        """[layers, experts]: fraction of tokens per expert. A row sums to the number of experts per token."""
         return self.counts / self.tokens
 
     @property
     def evenness(self) -> Tensor:
-        """[layers]: entropy of the choices over that of an even use; 1 is even, 0 a single expert."""
+        """[layers]: entropy of the selection / maximal entropy; 1 is uniform, 0 a single expert."""
         p = self.counts / self.counts.sum(dim=1, keepdim=True)
-        # xlogy: an expert that is never chosen counts 0.
+        # xlogy: an expert that is never selected contributes 0.
         entropies: Tensor = -torch.special.xlogy(p, p).sum(dim=1)
         return entropies / math.log(p.shape[1])
 
     def table(self) -> str:
-        """As Markdown: per layer the percent of tokens that each expert sees, and measures of balance."""
+        """Return a Markdown table: per layer the percentage of tokens per expert, and measures of balance."""
         experts = self.counts.shape[1]
         heads = [f"expert {expert + 1}" for expert in range(experts)] + ["evenness", "most/least"]
         lines = ["| layer | " + " | ".join(heads) + " |", "|---" * (experts + 3) + "|"]
@@ -61,7 +61,7 @@ class ExpertLoad:
 
 @torch.no_grad()
 def measure_load(model: Qwen3MoeForCausalLM, sequences: Iterable[Sequence[int]]) -> ExpertLoad:
-    """Count over token ids; the model is one of `load_sparse` or of training."""
+    """Count the selections over sequences of token ids, for a model of `load_sparse` or of training."""
     counts = torch.zeros(model.config.num_hidden_layers, model.config.num_experts, dtype=torch.long)
     tokens = 0
     for sequence in sequences:
@@ -73,14 +73,14 @@ def measure_load(model: Qwen3MoeForCausalLM, sequences: Iterable[Sequence[int]])
 
 
 def held_out_sequences(tokenizer: Tokenizer, count: int, seed: int) -> list[list[int]]:
-    """Whole conversations of the test split, prompts and thoughts included, in the mix of training."""
+    """Return conversations of the test split in the training mix, as token ids with prompts and reasoning."""
     rng = Random(f"expert load:{seed}")
     conversations = sample_conversations(rng, Mix(EMPHASIS[MEMBER]), count, "test")
     return [encode_training(tokenizer, **conversation)[0] for conversation in conversations]
 
 
 def main() -> None:
-    """Read the options, count, and write the table to standard output."""
+    """Count, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--conversations", type=int, default=400)

@@ -1,7 +1,7 @@
-"""The mixture of experts as training computes it: tokens sorted by expert, one product per expert.
+"""Mixture of experts for training: tokens sorted by expert, one matrix product per expert.
 
-transformers masks and gathers once per expert and copies a whole weight gradient for each; on a CPU that
-costs several times the products themselves.
+transformers masks and gathers once per expert and copies a whole weight gradient for each, which on CPU costs
+several times the matrix products.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
 Modulation = Callable[[int, Tensor, Tensor], Tensor]
-"""What is added to a block's output: from the layer's index, x (T, D) and chosen (T, k), as HyperMoE's."""
+"""(layer, x (T, D), selected experts (T, k)) → an addition to the block's output (T, D), as HyperMoE's."""
 
 
 @dataclass(slots=True)
 class Routing:
-    """What the last forward pass of a block chose, for the balance loss and for counting."""
+    """The selection of a block's last forward pass, for the balance loss and for counting."""
 
     probabilities: Tensor  # (tokens, experts)
     chosen: Tensor  # (tokens, chosen experts)
@@ -31,7 +31,7 @@ class Routing:
 def run_experts(
     gate_up_proj: Tensor, down_proj: Tensor, x: Tensor, chosen: Tensor, weights: Tensor
 ) -> Tensor:
-    """The weighted sum of the chosen experts' outputs: x (T, D) → (T, D).
+    """Return the weighted sum of the selected experts' outputs: x (T, D) → (T, D).
 
     gate_up_proj (E, 2 I, D), down_proj (E, D, I), chosen and weights (T, k).
     """
@@ -47,12 +47,12 @@ def run_experts(
     return torch.zeros_like(x).index_add(0, tokens, weighted)
 
 
-def run_experts_at_once(
+def run_experts_dense(
     gate_up_proj: Tensor, down_proj: Tensor, x: Tensor, chosen: Tensor, weights: Tensor
 ) -> Tensor:
-    """The same with every expert over every token, those not chosen weighing nothing: for a GPU.
+    """As `run_experts`, but every expert processes every token, with weight 0 where not selected: for a GPU.
 
-    There that costs less than to wait until the CPU knows how many tokens chose which expert.
+    On a GPU that is cheaper than synchronising with the CPU to learn how many tokens selected each expert.
     """
     shares = weights.new_zeros(len(x), len(down_proj)).scatter(1, chosen, weights)
     gate, up = (x @ gate_up_proj.mT).chunk(2, dim=-1)  # [E, T, I] each
@@ -61,25 +61,25 @@ def run_experts_at_once(
 
 
 class ExpertBlock(nn.Module):
-    """A drop-in for the block of transformers, with the same parameters under the same names."""
+    """Drop-in replacement for transformers' block, with the same parameter names."""
 
     def __init__(self, block: Qwen3MoeSparseMoeBlock, layer: int, hyper: Modulation | None = None) -> None:
         super().__init__()
         self.experts, self.gate = block.experts, block.gate
         self.layer = layer
         self.routing: Routing | None = None
-        # In a list, so that the shared network is not registered once per layer.
+        # In a list, so that the network that all layers share is not registered in each of them.
         self._hyper = [hyper] if hyper is not None else []
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, hidden: Tensor) -> Tensor:
-        """(rows, length, D) → the same; keeps the routing for the balance loss."""
+        """Map (rows, length, D) to the same shape, and keep the routing for the balance loss."""
         x = hidden.flatten(0, 1)
         probabilities = nn.functional.linear(x, self.gate.weight).softmax(dim=-1)
         weights, chosen = probabilities.topk(self.gate.top_k, dim=-1)
         weights = weights / weights.sum(dim=-1, keepdim=True)
         self.routing = Routing(probabilities, chosen)
-        run = run_experts if x.device.type == "cpu" else run_experts_at_once
+        run = run_experts if x.device.type == "cpu" else run_experts_dense
         output = run(self.experts.gate_up_proj, self.experts.down_proj, x, chosen, weights)
         for hyper in self._hyper:
             output = output + hyper(self.layer, x, chosen)
@@ -87,24 +87,25 @@ class ExpertBlock(nn.Module):
 
 
 def replace_blocks(model: nn.Module, hyper: Modulation | None = None) -> None:
-    """Let every mixture-of-experts block of the model compute this way."""
+    """Replace every mixture-of-experts block of the model by an ExpertBlock."""
     for index, layer in enumerate(model.get_submodule("model.layers").children()):
         layer.mlp = ExpertBlock(cast("Any", layer.mlp), index, hyper)
 
 
 def routings(model: nn.Module) -> Iterator[Routing]:
-    """The routing of each block's last forward pass, in order of the layers; nothing for a dense model."""
+    """Yield the routing of each block's last forward pass, in order of layers; nothing for a dense model."""
     for module in model.modules():
         if isinstance(module, ExpertBlock) and module.routing is not None:
             yield module.routing
 
 
 def balance_loss(model: nn.Module, real: Tensor) -> Tensor:
-    """Mean over the layers of experts x share of tokens x mean probability: 1 when balanced.
+    """Return the load-balancing loss: mean over layers of E · Σ (fraction of tokens · mean probability).
 
-    From Switch Transformers (Fedus et al., 2021), eq. 4 to 6. `real` (tokens,) leaves padding out.
+    1 when balanced. Switch Transformers (Fedus et al., 2021), eq. 4 to 6. `real` (tokens,) is False for
+    padding.
     """
-    # Weighed, not picked: that would have a GPU wait until the CPU knows how many there are.
+    # Multiplied, not indexed: boolean indexing would synchronise with the GPU.
     weights = (real / real.sum()).unsqueeze(1)
     losses = []
     for routing in routings(model):

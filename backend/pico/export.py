@@ -1,4 +1,4 @@
-"""Write a run's weights as Hugging Face does: `python -m backend.pico.export --model NAME --run-dir DIR`."""
+"""Export a run's weights as a checkpoint: `python -m backend.pico.export --model NAME --run-dir DIR`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAX_BYTES = {"pico-small": 4_000_000, "pico-large": 16_000_000, "pico-draft": 80
 
 
 def write_model(run: Run, folder: Path) -> None:
-    """config.json, generation_config.json and model.safetensors, rounded to bf16."""
+    """Write config.json, generation_config.json and model.safetensors, rounded to bf16."""
     rounded = copy.deepcopy(run.model).bfloat16()
     rounded.config.dtype = torch.bfloat16
-    # Greedy by default: the model is taught exact answers.
+    # Greedy by default: the models are trained on exact answers.
     rounded.generation_config.do_sample = False
     rounded.generation_config.eos_token_id = special_id(run.tokenizer, TURN_END)
     rounded.generation_config.pad_token_id = special_id(run.tokenizer, END_OF_TEXT)
@@ -37,7 +37,7 @@ def write_model(run: Run, folder: Path) -> None:
 
 
 def write_tokenizer(run: Run, folder: Path) -> None:
-    """tokenizer.json, tokenizer_config.json and the chat template, both where readers look for it."""
+    """Write tokenizer.json, tokenizer_config.json and the chat template (to both of its usual places)."""
     run.tokenizer.save(str(folder / "tokenizer.json"))
     template = chat_template(thinks=any(thinking for _, thinking in EMPHASIS[run.name]))
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
@@ -55,7 +55,7 @@ def write_tokenizer(run: Run, folder: Path) -> None:
 
 
 def main() -> None:
-    """Read the options and export."""
+    """Export."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--model", choices=sorted(SHAPES), required=True)

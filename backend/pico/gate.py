@@ -1,7 +1,7 @@
-"""The quality gate: `python -m backend.pico.gate` measures the shipped models on a fixed subset of questions.
+"""Quality gate: `python -m backend.pico.gate` measures the shipped models on a fixed subset of questions.
 
-It fails when a figure is more than two points below the one recorded in weights/gate.json;
-`--record` writes that file anew.
+It fails if a figure is more than two points below the one recorded in weights/gate.json; `--record` rewrites
+that file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORD = "gate.json"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure, in percent; None where it is missing."""
+    """One figure, recorded and measured, in percent; None if missing."""
 
     model: str
     figure: str
@@ -34,14 +34,14 @@ class Comparison:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the model is still as good; a figure that is not recorded or measured is not."""
+        """True if the model is as good as recorded; False if the figure was not recorded or not measured."""
         if self.recorded is None or self.measured is None:
             return False
         return self.measured >= self.recorded - MAX_DROP_POINTS
 
 
 def compare(recorded: Figures, measured: Figures) -> list[Comparison]:
-    """Every figure of either side."""
+    """Compare all figures of either side."""
     places = dict.fromkeys(
         (model, figure) for figures in (recorded, measured) for model in figures for figure in figures[model]
     )
@@ -52,7 +52,7 @@ def compare(recorded: Figures, measured: Figures) -> list[Comparison]:
 
 
 def table(comparisons: list[Comparison]) -> str:
-    """As Markdown."""
+    """Return a Markdown table."""
     lines = ["| model | figure | recorded | measured | |", "|---|---|---|---|---|"]
     for found in comparisons:
         verdict = "ok" if found.is_kept else "**worse**"
@@ -70,13 +70,13 @@ def _show(value: float | None) -> str:
 
 
 def read_record(path: Path) -> Figures:
-    """The recorded figures; none when there is no file yet."""
+    """Read the recorded figures; {} if there is no file."""
     found: Figures = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
 
 
 def write_record(path: Path, figures: Mapping[str, Mapping[str, float]]) -> None:
-    """Replace the recorded figures."""
+    """Write the recorded figures."""
     rounded = {
         model: {figure: round(value, 2) for figure, value in found.items()}
         for model, found in figures.items()
@@ -85,7 +85,7 @@ def write_record(path: Path, figures: Mapping[str, Mapping[str, float]]) -> None
 
 
 def main() -> int:
-    """Read the options; measure, and compare or record. Returns the exit code: 1 when a model is worse."""
+    """Measure, and compare or record. Returns the exit code: 1 if a model is worse."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder of the family's members")
     parser.add_argument("--record", action="store_true", help="record what is measured instead of comparing")

@@ -1,4 +1,4 @@
-"""What the quality gate measures of each member: few questions, always the same, answered by the engine."""
+"""The measurements of the quality gate: a few fixed questions per model, answered by the engine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from backend.pico.drafters.acceptance import measure as measure_acceptance
 from backend.pico.drafters.store import DRAFTERS, load_drafter
 from backend.pico.drafters.target import load_target
 from backend.pico.drafters.train import drafter_folder
-from backend.pico.evaluate import Choice, evaluate, mean_accuracy
+from backend.pico.evaluate import Selection, evaluate, mean_accuracy
 
 Figures = dict[str, dict[str, float]]  # percent, by model and figure
 
-SEED = 1  # other questions than the report's
+SEED = 1  # differs from the report's
 QUESTIONS = 4  # per family, tier and mode
 DRAFTED_QUESTIONS = 1
 ADAPTER_QUESTIONS = 2
@@ -27,7 +27,7 @@ SMALL, LARGE = "pico-small", "pico-large"
 
 
 def measure(weights: Path, questions: int = QUESTIONS) -> Figures:
-    """The figures of every member that lies in the folder."""
+    """Measure every model in the folder."""
     figures: Figures = {}
     for name in (SMALL, LARGE):
         if (weights / name).is_dir():
@@ -43,13 +43,13 @@ def measure(weights: Path, questions: int = QUESTIONS) -> Figures:
 
 
 def accuracies(decoder: Decoder, questions: int, *, thinking: bool) -> dict[str, float]:
-    """Percent of right answers by group of tiers."""
-    scores = evaluate(decoder, Choice(questions, thinking=thinking, seed=SEED))
+    """Return the percentage of right answers by group of tiers."""
+    scores = evaluate(decoder, Selection(questions, thinking=thinking, seed=SEED))
     return {group: 100 * mean_accuracy(scores, tiers) for group, tiers in GROUPS.items()}
 
 
 def acceptances(decoder: Decoder, folder: Path) -> Figures:
-    """Percent of drafted tokens that the target in the folder accepts, of each drafter that it has."""
+    """Return the percentage of draft tokens that the target accepts, for each of its drafters."""
     stored = {name: place for name in DRAFTERS if (place := drafter_folder(folder, name)).is_dir()}
     if not stored:
         return {}
@@ -57,7 +57,7 @@ def acceptances(decoder: Decoder, folder: Path) -> Figures:
     asked = [
         messages_of(instance, thinking=thinking)
         for thinking in (False, True)
-        for found in Choice(DRAFTED_QUESTIONS, thinking=thinking, seed=SEED).instances().values()
+        for found in Selection(DRAFTED_QUESTIONS, thinking=thinking, seed=SEED).instances().values()
         for instance in found
     ]
     tallies = measure_acceptance(load_target(folder), drafters, greedy_answers(decoder, asked))
@@ -76,6 +76,6 @@ def _share(part: Collection[int], whole: Collection[int]) -> float:
 
 
 def behaviour(name: str, base: Path, folder: Path) -> dict[str, float]:
-    """Percent of answers in the adapter's form, and of those that are right as well."""
+    """Return the percentage of answers in the adapter's form, and of answers that are right as well."""
     score = next(s for s in evaluate_adapter(SPECS[name], base, folder, ADAPTER_QUESTIONS) if s.kind == "all")
     return {"behaviour": score.behaviour or 0.0, "right": score.right}

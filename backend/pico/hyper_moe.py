@@ -1,8 +1,8 @@
-"""HyperMoE for training (Zhao et al., 2024): the experts that a token leaves out modulate those it chose.
+"""HyperMoE for training (Zhao et al., 2024): unselected experts modulate the selected ones.
 
-A hypernetwork that all layers share turns the mean embedding of a token's unselected experts, with an
-embedding of the layer, into a small adapter, the HyperExpert; its output is added to that of the selected
-experts. The condition depends on layer and chosen set alone: a pass generates each set's HyperExpert once.
+A hypernetwork shared by all layers maps the mean embedding of a token's unselected experts and an embedding
+of the layer to a small adapter, the HyperExpert, whose output is added to that of the selected experts. Its
+input depends on the layer and the selected set only, so a pass generates each set's HyperExpert once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, Qwen3MoeForCausalLM
 
 MAX_SETS = 4096
-"""Every set's HyperExpert is generated in every pass."""
+"""Bound on the number of sets; each pass generates all of their HyperExperts."""
 
 
 class HyperNetwork(nn.Module):
-    """Generates the HyperExperts of all layers; `up` starts at zero, so that the plain model is unchanged."""
+    """Generates the HyperExperts of all layers; `up` starts at zero, so that the output is unchanged."""
 
     binomials: Tensor
     unselected: Tensor
@@ -49,7 +49,8 @@ class HyperNetwork(nn.Module):
         self.condition = nn.Linear(config.hidden_size, config.condition_size, bias=False)
         self.down = nn.Linear(config.condition_size, config.rank * hidden_size, bias=False)
         self.up = nn.Linear(config.condition_size, hidden_size * config.rank, bias=False)
-        # The condition has length 1: the generated entries get the generator's spread, as nn.Linear's would.
+        # The condition has unit length, so that generated entries have the spread of nn.Linear's
+        # initialisation.
         nn.init.normal_(self.down.weight, std=hidden_size**-0.5)
         nn.init.zeros_(self.up.weight)
         chosen = all_subsets(num_experts, chosen_experts)
@@ -58,7 +59,7 @@ class HyperNetwork(nn.Module):
         self.register_buffer("unselected", left_out / (num_experts - chosen_experts), persistent=False)
 
     def hyper_experts(self, layer: int) -> tuple[Tensor, Tensor]:
-        """The layer's adapters, by the number of the chosen set: down (S, D, r), up (S, r, D)."""
+        """Return the layer's adapters, one per set of selected experts: down (S, D, r), up (S, r, D)."""
         aggregate = self.unselected @ self.expert_embeddings[layer]
         place = self.layer_embeddings[layer].expand(len(aggregate), -1)
         hidden = nn.functional.silu(self.hidden(torch.cat((aggregate, place), dim=1)))
@@ -69,7 +70,7 @@ class HyperNetwork(nn.Module):
         return down, up
 
     def forward(self, layer: int, x: Tensor, chosen: Tensor) -> Tensor:
-        """What the HyperExperts add: x (T, D), chosen (T, k) → (T, D)."""
+        """Return the HyperExperts' output: x (T, D), selected experts (T, k) → (T, D)."""
         down, up = self.hyper_experts(layer)
         ordered, order = subset_numbers(chosen, self.binomials).sort()
         counts = torch.bincount(ordered, minlength=len(down)).tolist()
@@ -81,7 +82,7 @@ class HyperNetwork(nn.Module):
 
 
 def attach(model: PreTrainedModel, config: HyperMoEConfig) -> HyperNetwork:
-    """Give a plain model HyperExperts, saved with it as `hyper.*` and as config.json's "hyper_moe"."""
+    """Add HyperExperts to a model, saved with it as `hyper.*` and as config.json's "hyper_moe"."""
     shape = model.config
     hyper = HyperNetwork(
         config, shape.num_hidden_layers, shape.num_experts, shape.num_experts_per_tok, shape.hidden_size
@@ -93,7 +94,7 @@ def attach(model: PreTrainedModel, config: HyperMoEConfig) -> HyperNetwork:
 
 
 def load_sparse(folder: Path) -> Qwen3MoeForCausalLM:
-    """A stored mixture of experts in fp32, computed as in training, with its HyperExperts if it has them."""
+    """Load a stored mixture of experts in fp32 with ExpertBlocks, and its HyperExperts if it has any."""
     from transformers import Qwen3MoeForCausalLM
 
     model = Qwen3MoeForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -109,10 +110,10 @@ def load_sparse(folder: Path) -> Qwen3MoeForCausalLM:
 
 
 class _Grouped(torch.autograd.Function):
-    """One product per group of rows, written in place: without autograd's cost for each small product."""
+    """Grouped matrix product that writes its outputs in place, without autograd's overhead per group."""
 
     @staticmethod
-    def forward(  # the type of ctx is torch's own secret
+    def forward(  # torch does not export the type of ctx
         ctx: Any,  # noqa: ANN401
         x: Tensor,
         weights: Tensor,
@@ -141,6 +142,6 @@ class _Grouped(torch.autograd.Function):
 
 
 def _grouped(x: Tensor, weights: Tensor, counts: list[int]) -> Tensor:
-    """x (T, K) sorted into groups of `counts` rows, weights (G, K, N) → (T, N)."""
+    """Multiply x (T, K), sorted into groups of `counts` rows, by weights (G, K, N) → (T, N)."""
     result: Tensor = _Grouped.apply(x, weights, counts)  # type: ignore[no-untyped-call]
     return result

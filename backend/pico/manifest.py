@@ -23,7 +23,7 @@ class Entry(TypedDict):
 
 
 class Manifest(TypedDict):
-    """All files, by their path in the folder, except the manifest itself."""
+    """All files of the folder but the manifest, by relative path."""
 
     license: str
     total_bytes: int
@@ -31,7 +31,7 @@ class Manifest(TypedDict):
 
 
 def describe(folder: Path) -> Manifest:
-    """The manifest of what lies in the folder."""
+    """Return the manifest of the folder's content."""
     files: dict[str, Entry] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -43,7 +43,7 @@ def describe(folder: Path) -> Manifest:
 
 
 def differences(folder: Path) -> list[str]:
-    """What the stored manifest and the folder do not agree on, one sentence each."""
+    """Return the differences between the stored manifest and the folder, one sentence each."""
     stored: Manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     found = describe(folder)
     sentences = []
@@ -59,7 +59,7 @@ def differences(folder: Path) -> list[str]:
 
 
 def main() -> int:
-    """Write the manifest, or compare with `--check`. Returns the exit code."""
+    """Write the manifest, or compare it with `--check`. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder of the family's members")
     parser.add_argument("--check", action="store_true", help="compare the files with the stored manifest")

@@ -1,4 +1,4 @@
-"""The shapes of the family's members and their construction as transformers models."""
+"""The shapes of the family's models and their construction with transformers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _WIDE: dict[str, Any] = {
 }
 SHAPES: dict[str, dict[str, Any]] = {
     "pico-small": {**_WIDE, "intermediate_size": 384},
-    # Not shipped: learns everything, thinking too, at half the cost of pico-large, which grows from it.
+    # Not shipped: trained on everything, with reasoning, at half the cost of pico-large, which is upcycled
+    # from it.
     "pico-base": {**_WIDE, "intermediate_size": 384},
     "pico-large": {
         **_WIDE,
@@ -42,7 +43,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def build_model(name: str, vocab_size: int, seed: int, shapes: Mapping[str, Any] = SHAPES) -> Model:
-    """A freshly initialised fp32 model of the family's member; the same seed gives the same weights."""
+    """Return a model with random fp32 weights, deterministic in the seed."""
     import torch
     from transformers import Qwen3ForCausalLM, Qwen3MoeForCausalLM
     from transformers.models.qwen3.configuration_qwen3 import Qwen3Config

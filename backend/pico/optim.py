@@ -1,7 +1,7 @@
-"""Muon for the matrices of the layers, AdamW for the rest.
+"""Muon for the weight matrices of the layers, AdamW for all other parameters.
 
 Muon steps along the orthogonalised momentum (K. Jordan et al., 2024) and needs fewer tokens than AdamW on
-small models. Newton-Schulz runs in fp32 and on all matrices of one shape at once.
+small models. Newton-Schulz runs in fp32, batched over all matrices of one shape.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from backend.pico.parallel import add_up, rank_and_workers
+from backend.pico.parallel import all_reduce, rank_and_workers
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _NOT_MATRICES = ("embed", "gate.weight")
 
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
-    """Approximate U Vᵀ of the singular value decomposition U S Vᵀ of each matrix of the stack."""
+    """Approximate U Vᵀ of the singular value decomposition U S Vᵀ of each matrix by Newton-Schulz."""
     a, b, c = _COEFFICIENTS
     tall = matrices.size(-2) > matrices.size(-1)
     x: Tensor = matrices.mT if tall else matrices
@@ -29,16 +29,16 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     return x.mT if tall else x
 
 
-def shared_out(matrices: Tensor) -> Tensor:
-    """Orthogonalise a stack of matrices (N, m, n), each process its part."""
+def orthogonalise_sharded(matrices: Tensor) -> Tensor:
+    """Orthogonalise a stack of matrices (N, m, n), sharded over the processes."""
     rank, workers = rank_and_workers()
     updates = torch.zeros_like(matrices)
     updates[rank::workers] = orthogonalise(matrices[rank::workers])
-    return add_up(updates)
+    return all_reduce(updates)
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, orthogonalised per matrix."""
+    """SGD with momentum that is orthogonalised per matrix."""
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float = 0.02, momentum: float = 0.95) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum})
@@ -66,13 +66,13 @@ class Muon(torch.optim.Optimizer):
             directions.append(parameter.grad.lerp(buffer, momentum))
         scale = max(1.0, shape[-2] / shape[-1]) ** 0.5
         stack = torch.stack(directions)
-        updates = shared_out(stack.flatten(0, -3)).view_as(stack)
+        updates = orthogonalise_sharded(stack.flatten(0, -3)).view_as(stack)
         for parameter, update in zip(parameters, updates, strict=True):
             parameter.add_(update, alpha=-lr * scale)
 
 
 def build_optimizers(model: nn.Module, matrix_lr: float, other_lr: float) -> list[torch.optim.Optimizer]:
-    """Muon over the matrices of the layers, stacked or not; AdamW over embeddings, routers and norms."""
+    """Return Muon over the layers' matrices, stacked or not, and AdamW over embeddings, routers and norms."""
     matrices = [
         p
         for name, p in model.named_parameters()

@@ -1,7 +1,7 @@
 """Data parallelism over single-threaded processes.
 
-On a busy machine two processes of one thread are faster than one of two threads: they meet once per
-step instead of once per operation.
+On a busy machine two processes with one thread are faster than one with two threads: they synchronise once
+per step instead of once per operation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 def join(rank: int, workers: int, folder: Path) -> None:
-    """Enter the group of `workers` processes; without effect for one."""
+    """Join the process group of `workers` processes; does nothing for one."""
     torch.set_num_threads(1 if workers > 1 else torch.get_num_threads())
     if workers > 1:
         dist.init_process_group(
@@ -24,12 +24,12 @@ def join(rank: int, workers: int, folder: Path) -> None:
 
 
 def rank_and_workers() -> tuple[int, int]:
-    """This process' place in the group; (0, 1) outside one."""
+    """Return this process's rank and the group's size; (0, 1) outside of a group."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def share(costs: Sequence[int]) -> list[int]:
-    """Indices of this process' part of the work, balanced by cost, the costliest first."""
+def partition(costs: Sequence[int]) -> list[int]:
+    """Return the indices of this process's share of the work, balanced by cost, the most expensive first."""
     rank, workers = rank_and_workers()
     loads = [0] * workers
     mine = []
@@ -41,19 +41,19 @@ def share(costs: Sequence[int]) -> list[int]:
     return mine
 
 
-def add_up(values: Tensor) -> Tensor:
-    """The sum over all processes, in place."""
+def all_reduce(values: Tensor) -> Tensor:
+    """Sum over all processes, in place."""
     if dist.is_initialized():
         dist.all_reduce(values)
     return values
 
 
-def add_up_gradients(model: nn.Module) -> None:
+def all_reduce_gradients(model: nn.Module) -> None:
     """Replace every gradient by its sum over all processes."""
     if not dist.is_initialized():
         return
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
-    flat = add_up(torch.cat([gradient.flatten() for gradient in gradients]))
+    flat = all_reduce(torch.cat([gradient.flatten() for gradient in gradients]))
     parts = torch.split(flat, [gradient.numel() for gradient in gradients])
     for parameter, part in zip(model.parameters(), parts, strict=True):
         parameter.grad = part.view_as(parameter)

@@ -1,4 +1,4 @@
-"""Perplexity of the right answers, read all at once (teacher-forced)."""
+"""Perplexity of the right answers, teacher-forced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def encode_last_answer(tokenizer: Tokenizer, conversation: Conversation) -> Encoded:
-    """The conversation's token ids; those of its last answer count, with thought and end of turn."""
+    """Return the conversation's token ids; the last answer counts, with its reasoning and end of turn."""
     ids, learnt = encode_training(tokenizer, **conversation)
     start = special_id(tokenizer, TURN_START)
     last = max(place for place, token in enumerate(ids) if token == start)
@@ -27,7 +27,7 @@ def encode_last_answer(tokenizer: Tokenizer, conversation: Conversation) -> Enco
 
 @torch.no_grad()
 def perplexity(model: Model, tokenizer: Tokenizer, conversations: Sequence[Conversation]) -> float:
-    """exp of the mean negative log-likelihood per token of the conversations' last answers."""
+    """Return exp of the mean negative log-likelihood per token of the conversations' last answers."""
     encoded = [encode_last_answer(tokenizer, found) for found in conversations]
     total, tokens = 0.0, 0
     for indices in group_by_length(encoded, Limits.on(CPU)):

@@ -1,4 +1,4 @@
-"""Where the family is trained: on a GPU where there is one, else on the CPU."""
+"""The device and worker options of the training commands."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import argparse
 
 import torch
 
-FOR_A_GPU = "with a GPU, so many make its data, and 8 are not too many"  # what `--workers` is there
+GPU_WORKERS_HELP = (
+    "with a GPU, the number that prefetch its data (8 is reasonable)"  # what `--workers` means there
+)
 
 
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
-    """`--device auto|cpu|cuda`, as a torch.device."""
+    """Add `--device auto|cpu|cuda`, parsed to a torch.device."""
     parser.add_argument(
         "--device",
         type=device_named,
@@ -20,14 +22,14 @@ def add_device_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def positive(text: str) -> int:
-    """A number of processes. Raises ArgumentTypeError."""
+    """Parse a number of processes. Raises ArgumentTypeError."""
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; give 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes; give 1 or more")
     return int(text)
 
 
 def device_named(name: str) -> torch.device:
-    """Raises ArgumentTypeError for an unknown name, and for a GPU that torch does not find."""
+    """Parse a device name. Raises ArgumentTypeError if it is unknown or torch finds no GPU."""
     if name not in ("auto", "cpu", "cuda"):
         raise argparse.ArgumentTypeError(f"{name!r} is unknown; choose auto, cpu or cuda")
     has_gpu = torch.cuda.is_available()
@@ -35,5 +37,5 @@ def device_named(name: str) -> torch.device:
         raise argparse.ArgumentTypeError("torch finds no GPU for 'cuda'; choose auto or cpu")
     if name == "cpu" or not has_gpu:
         return torch.device("cpu")
-    torch.set_float32_matmul_precision("high")  # TF32: several times as fast as products of full fp32
+    torch.set_float32_matmul_precision("high")  # TF32: several times the speed of fp32 matrix products
     return torch.device("cuda")

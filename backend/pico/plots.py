@@ -1,4 +1,4 @@
-"""The report's plots as small SVG files: `python -m backend.pico.plots --results DIR`."""
+"""The report's plots as SVG files: `python -m backend.pico.plots --results DIR`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Results = Mapping[str, Any]
 
 
 def plot_tiers(axes: Axes, results: Results) -> None:
-    """Accuracy per tier, a bar for each model and mode."""
+    """Plot accuracy per tier, one bar per model and mode."""
     names = [name for name in MODES if name in results]
     width = 0.8 / len(names)
     for index, name in enumerate(names):
@@ -31,7 +31,7 @@ def plot_tiers(axes: Axes, results: Results) -> None:
 
 
 def plot_load(axes: Axes, results: Results) -> None:
-    """Share of each layer's choices that falls on each expert."""
+    """Plot the percentage of each layer's selections per expert."""
     counts = results["load"]["counts"]
     shares = [[100 * count / sum(row) for count in row] for row in counts]
     axes.imshow(shares, cmap="Blues", vmin=0, aspect="auto")
@@ -46,7 +46,7 @@ def plot_load(axes: Axes, results: Results) -> None:
 
 
 def plot_acceptance(axes: Axes, results: Results) -> None:
-    """Percent of drafted tokens that are accepted, by position."""
+    """Plot the percentage of draft tokens accepted, by position."""
     for (name, groups), colour in zip(results["acceptance"].items(), COLOURS, strict=False):
         values = [100 * share for share in groups["all"]["chain"]["cumulative"]]
         places = range(1, len(values) + 1)
@@ -66,7 +66,7 @@ DRAWN = {
 
 
 def write_plots(results: Results, folder: Path) -> list[Path]:
-    """Draw what the results allow; the same results give the same files."""
+    """Draw the plots that the results allow; deterministic."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -88,7 +88,7 @@ def write_plots(results: Results, folder: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Read the results and draw."""
+    """Draw the plots."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, required=True, help="where backend.pico.results wrote")
     parser.add_argument("--out", type=Path, default=PLOTS)

@@ -1,7 +1,7 @@
-"""Everything that ships, in order: `python -m backend.pico.train --all --run-dir DIR [--workers 2]`.
+"""Trains everything that ships: `python -m backend.pico.train --all --run-dir DIR [--workers 2]`.
 
-Each stage is a command of its own with a directory of its own. A killed recipe goes on where it stopped:
-finished stages are skipped, and the one that was under way resumes from its checkpoint.
+Each stage is a command with its own directory. When a killed recipe is restarted, finished stages are skipped
+and the interrupted one resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from backend.lifeline import die_with
 
 LOG = logging.getLogger("backend.pico.recipe")
-DONE = "done"  # the file that marks a finished stage
+DONE = "done"  # marks a finished stage
 WEIGHTS = Path(__file__).with_name("weights")
 DRAFTER_STEPS = {"draft": 3000, "medusa": 1900, "eagle": 1700, "mixture_of_attentions": 3400}
 ADAPTER_STEPS = {
@@ -32,7 +32,7 @@ ADAPTER_STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One command; "{runs}" in its arguments stands for the directory of all stages, "{own}" for its own."""
+    """One command; in its arguments "{runs}" is the directory of all stages and "{own}" its own."""
 
     name: str
     module: str
@@ -66,7 +66,7 @@ STAGES: tuple[Stage, ...] = (
     _member("pico-base", "pico-base", 6000, 3000),
     _member("pico-small", "pico-small", 4300, 4300, "--parent", "{runs}/pico-base"),
     _export("pico-small"),
-    # Both from the same weights, on the same data, for as many steps: what HyperMoE is worth.
+    # Two runs from the same weights, with the same data and steps, to measure the effect of HyperMoE.
     _member("pico-large-hyper", "pico-large", 300, 300, "--parent", "{runs}/pico-base", "--hyper"),
     _member("pico-large-plain", "pico-large", 300, 300, "--parent", "{runs}/pico-base"),
     _member("pico-large", "pico-large", 6100, 6100, "--parent", "{runs}/pico-large-plain"),
@@ -77,7 +77,7 @@ STAGES: tuple[Stage, ...] = (
 
 
 def run(folder: Path, workers: int, device: str, stages: Sequence[Stage] = STAGES) -> None:
-    """Run the stages that are not finished. Raises CalledProcessError when one fails."""
+    """Run the unfinished stages. Raises CalledProcessError if one fails."""
     for stage in stages:
         own = folder / stage.name
         if (own / DONE).exists():

@@ -1,6 +1,6 @@
-"""Put measured tables into REPORT.md and the model cards: `python -m backend.pico.report --results DIR`.
+"""Inserts measured tables into REPORT.md and the model cards: `python -m backend.pico.report --results DIR`.
 
-A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; the text around it is written by hand.
+A table goes between `<!-- begin NAME -->` and `<!-- end NAME -->`; the text around it is handwritten.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Results = Mapping[str, Any]
 
 
 def markdown(heads: list[str], rows: list[list[str]]) -> str:
-    """A table."""
+    """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def percentages(result: Mapping[str, Any]) -> dict[tuple[str, int], float]:
-    """Percent of right answers by family and tier."""
+    """Return the percentage of right answers by family and tier."""
     return {(family, tier): 100 * right / asked for family, tier, asked, right in result["cells"]}
 
 
 def tier_means(result: Mapping[str, Any]) -> list[float]:
-    """Mean over the families, by tier."""
+    """Return the mean over all families, by tier."""
     found = percentages(result)
     means = []
     for tier in TIERS:
@@ -53,7 +53,7 @@ def tier_means(result: Mapping[str, Any]) -> list[float]:
 
 
 def accuracy_table(results: list[Mapping[str, Any]]) -> str:
-    """Families by tiers; several results stand side by side in each cell."""
+    """Return a table of families by tiers; a cell has one figure per result."""
     found = [percentages(result) for result in results]
     rows = [
         [name, *(" / ".join(f"{values[name, tier]:.0f}" for values in found) for tier in TIERS)]
@@ -65,7 +65,7 @@ def accuracy_table(results: list[Mapping[str, Any]]) -> str:
 
 
 def tier_table(results: Results) -> str:
-    """The means of every mode that was measured."""
+    """Return the tier means of every measured mode."""
     rows = [
         [title, *(f"{mean:.1f}" for mean in tier_means(results[name]))]
         for name, title in MODES.items()
@@ -75,7 +75,7 @@ def tier_table(results: Results) -> str:
 
 
 def perplexity_table(results: Results) -> str:
-    """Per tier, and the tokens that a greedy answer takes on average."""
+    """Return the perplexity per tier and the mean length of a greedy answer in tokens."""
     rows = []
     for name, title in MODES.items():
         if name in results:
@@ -87,7 +87,7 @@ def perplexity_table(results: Results) -> str:
 
 
 def acceptance_table(found: Results) -> str:
-    """Per position: percent accepted of those whose predecessors were / of all that the answer reaches."""
+    """Return per position: percent accepted if all before were accepted / percent accepted of all."""
     length = max(len(groups["all"]["chain"]["cumulative"]) for groups in found.values())
     rows = []
     for name, groups in found.items():
@@ -103,7 +103,7 @@ def acceptance_table(found: Results) -> str:
 
 
 def adapter_table(found: Results) -> str:
-    """All questions of each adapter."""
+    """Return each adapter's scores over all of its questions."""
     rows = []
     for name, adapter in found.items():
         score = next(score for score in adapter["scores"] if score["kind"] == "all")
@@ -115,12 +115,12 @@ def adapter_table(found: Results) -> str:
 
 
 def load_table(found: Results) -> str:
-    """Percent of the tokens that each expert sees."""
+    """Return the percentage of tokens that each expert processes."""
     return ExpertLoad(torch.tensor(found["counts"]), found["tokens"]).table()
 
 
 def size_table(weights: Path) -> str:
-    """Parameters and bytes of each file of weights."""
+    """Return parameters and bytes of each weight file."""
     rows = []
     for path in sorted(weights.rglob("*.safetensors")):
         with safe_open(path, "pt") as tensors:
@@ -135,7 +135,7 @@ def size_table(weights: Path) -> str:
 
 
 def gate_table(weights: Path) -> str:
-    """The recorded figures of the gate."""
+    """Return the figures recorded by the quality gate."""
     figures = read_record(weights / RECORD)
     rows = [
         [model, name, f"{value:.1f}"] for model, found in figures.items() for name, value in found.items()
@@ -144,7 +144,7 @@ def gate_table(weights: Path) -> str:
 
 
 def tables(results: Results, weights: Path) -> dict[str, str]:
-    """Every table whose results are there, by the name of its place."""
+    """Return all tables for which there are results, by the name of their placeholder."""
     found = {"sizes": size_table(weights), "gate": gate_table(weights)}
     if any(name in results for name in MODES):
         found |= {"tiers": tier_table(results), "perplexity": perplexity_table(results)}
@@ -157,7 +157,7 @@ def tables(results: Results, weights: Path) -> dict[str, str]:
 
 
 def with_plots(found: Mapping[str, str], plots: Path) -> dict[str, str]:
-    """The tables, each followed by its plot if there is one."""
+    """Return the tables, each followed by its plot if there is one."""
     return {
         name: f"{table}\n![{name}]({plots.name}/{name}.svg)\n" if (plots / f"{name}.svg").exists() else table
         for name, table in found.items()
@@ -165,7 +165,7 @@ def with_plots(found: Mapping[str, str], plots: Path) -> dict[str, str]:
 
 
 def fill(text: str, found: Mapping[str, str]) -> str:
-    """The text with its tables replaced; a place whose table is not there stays as it is."""
+    """Replace the tables in the text; placeholders without a table keep their content."""
 
     def replace(match: re.Match[str]) -> str:
         table = found.get(match[1])
@@ -175,7 +175,7 @@ def fill(text: str, found: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Read the results and fill the report and the cards."""
+    """Fill in the report and the cards."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, required=True, help="where backend.pico.results wrote")
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder of the family's members")

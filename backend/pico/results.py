@@ -1,6 +1,6 @@
-"""Measure the stored family for the report: `python -m backend.pico.results --out DIR`.
+"""Runs the report's measurements on the stored models: `python -m backend.pico.results --out DIR`.
 
-One JSON file a topic. A file that is there is kept: a killed run goes on, a deleted file is made anew.
+Writes one JSON file per topic and skips existing files, so a killed run can be resumed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from backend.pico.drafters.acceptance import greedy_answers, measure, summaries
 from backend.pico.drafters.store import DRAFTERS, load_drafter
 from backend.pico.drafters.target import load_target
 from backend.pico.drafters.train import drafter_folder
-from backend.pico.evaluate import Choice, evaluate, load, perplexities, record
+from backend.pico.evaluate import Selection, evaluate, load, perplexities, record
 from backend.pico.expert_load import held_out_sequences, measure_load
 from backend.pico.hyper_moe import load_sparse
 from backend.pico.recipe import WEIGHTS
@@ -40,16 +40,16 @@ Result = dict[str, Any]
 
 
 def accuracy(weights: Path, member: str, count: int, *, thinking: bool) -> Result:
-    """Right answers per family and tier, and perplexity per tier."""
-    choice = Choice(count, thinking=thinking)
+    """Measure accuracy per family and tier, and perplexity per tier."""
+    selection = Selection(count, thinking=thinking)
     started = time.perf_counter()
-    found = record(evaluate(Decoder(weights / member), choice), choice)
+    found = record(evaluate(Decoder(weights / member), selection), selection)
     found["seconds"] = time.perf_counter() - started
-    return found | {"model": member, "perplexity": perplexities(*load(weights / member), choice)}
+    return found | {"model": member, "perplexity": perplexities(*load(weights / member), selection)}
 
 
 def expert_load(weights: Path) -> Result:
-    """How often each layer chooses each expert."""
+    """Measure how often each layer selects each expert."""
     model = load_sparse(weights / LARGE)
     _, tokenizer = load(weights / SMALL)
     found = measure_load(model, held_out_sequences(tokenizer, CONVERSATIONS, 0))
@@ -57,7 +57,7 @@ def expert_load(weights: Path) -> Result:
 
 
 def acceptance(weights: Path) -> Result:
-    """Accepted tokens per position of each drafter."""
+    """Measure the accepted draft tokens per position of each drafter."""
     folder = weights / LARGE
     stored = {name: place for name in DRAFTERS if (place := drafter_folder(folder, name)).is_dir()}
     drafters = {name: load_drafter(place) for name, place in stored.items()}
@@ -67,7 +67,7 @@ def acceptance(weights: Path) -> Result:
 
 
 def adapters(weights: Path) -> Result:
-    """Each adapter's behaviour beside its base's."""
+    """Measure each adapter's behaviour and its base's."""
     found = {}
     for name, spec in SPECS.items():
         if (folder := weights / "adapters" / name).is_dir():
@@ -77,7 +77,7 @@ def adapters(weights: Path) -> Result:
 
 
 def topics(weights: Path, count: int) -> dict[str, Callable[[], Result]]:
-    """What is measured, by the name of its file."""
+    """Return the measurements by the name of their file."""
     return {
         "small": partial(accuracy, weights, SMALL, count, thinking=False),
         "large": partial(accuracy, weights, LARGE, count, thinking=False),
@@ -89,7 +89,7 @@ def topics(weights: Path, count: int) -> dict[str, Callable[[], Result]]:
 
 
 def main() -> None:
-    """Read the options and measure what is not there yet."""
+    """Run the measurements whose files are missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder of the family's members")

@@ -1,6 +1,6 @@
-"""The byte-level BPE of the family: its training, and conversations as token ids with a loss mask.
+"""The family's byte-level BPE: its training, and conversations as token ids with a loss mask.
 
-Digits are single tokens, so that a number looks the same wherever it stands.
+Every digit is a token of its own, so that a number is tokenized the same way everywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.tasks.words import CITIES, FIRST_NAMES, JOBS, NOUNS, invented_word
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-# The last ones are reserved for later members of the family, so that all share one vocabulary.
+# The last ones are reserved for future models of the family, since all share one vocabulary.
 SPECIAL_TOKENS = (
     END_OF_TEXT,
     TURN_START,
@@ -42,7 +42,7 @@ _PATTERN = (
 
 
 def train_tokenizer(seed: int, conversations: int = 40_000) -> Tokenizer:
-    """Train the vocabulary on text of the training split; the same seed gives the same vocabulary."""
+    """Train the vocabulary on the training split, deterministic in the seed."""
     rng = Random(f"tokenizer:{seed}")
     texts = [
         message["content"]
@@ -50,9 +50,9 @@ def train_tokenizer(seed: int, conversations: int = 40_000) -> Tokenizer:
         for message in conversation["messages"]
         if message["role"] != "system" and message["content"]
     ]
-    # Invented words teach syllables instead of spending the vocabulary on whole sentences only.
+    # Invented words, so that the vocabulary learns syllables and not only whole words.
     texts += [" ".join(invented_word(rng) for _ in range(8)) for _ in range(conversations // 20)]
-    # Roles, and listed words with and without a leading space, are worth one token each.
+    # Roles, and listed words with and without a leading space, get a token each.
     for word in ("user", "assistant", "system", *NOUNS, *FIRST_NAMES, *CITIES, *JOBS):
         texts += [f"{word} {word}"] * (conversations // 100)
     tokenizer = Tokenizer(models.BPE())
@@ -75,13 +75,13 @@ def train_tokenizer(seed: int, conversations: int = 40_000) -> Tokenizer:
 
 
 def chat_template(*, thinks: bool) -> str:
-    """The Jinja source. Members that were not taught to think get one without thoughts and their switch."""
+    """Return the Jinja source; without the reasoning tags and switch for models not trained to reason."""
     source = TEMPLATE_PATH.read_text(encoding="utf-8")
     return source if thinks else _THOUGHT_IN_TEMPLATE.sub("", source)
 
 
 def special_id(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a special token."""
+    """Return the id of a special token."""
     found = tokenizer.token_to_id(token)
     assert found is not None, token
     return found
@@ -94,7 +94,7 @@ def render(
     add_generation_prompt: bool = False,
     enable_thinking: bool = False,
 ) -> str:
-    """The conversation as text; the same as the chat template, for contents that are strings."""
+    """Render a conversation exactly as the chat template does, for messages with string content."""
     text = "".join(piece for piece, _ in _pieces(messages, tools, past=add_generation_prompt))
     if add_generation_prompt:
         text += f"{TURN_START}assistant\n" + (THOUGHT_START if enable_thinking else "")
@@ -104,9 +104,10 @@ def render(
 def encode_training(
     tokenizer: Tokenizer, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
 ) -> tuple[list[int], list[bool]]:
-    """Token ids, and for each whether the model must learn to predict it.
+    """Return token ids and the loss mask.
 
-    It learns the answers, their ends, and the last answer's thought when that one has `reasoning_content`.
+    The loss counts the answers with their end of turn, and the last answer's reasoning if it has
+    `reasoning_content`.
     """
     pieces = _pieces(messages, tools, past=False)
     encoding = tokenizer.encode("".join(piece for piece, _ in pieces))
@@ -117,7 +118,7 @@ def encode_training(
 def _pieces(
     messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, *, past: bool
 ) -> list[tuple[str, bool]]:
-    """The conversation's text in pieces, each with whether it is learnt; `past` hides the last thought."""
+    """Return pieces of the rendered conversation with their loss mask; `past` omits the last reasoning."""
     listed = "\n".join(["Tools:", *map(_tool_line, tools)]) if tools else ""
     pieces: list[tuple[str, bool]] = []
     if listed and messages[0]["role"] in _ROLES:

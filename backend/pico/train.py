@@ -1,8 +1,8 @@
-"""Train a member: `python -m backend.pico.train --model pico-small --run-dir DIR --steps N --decay-steps D`.
+"""Train a model: `python -m backend.pico.train --model pico-small --run-dir DIR --steps N --decay-steps D`.
 
-A run that was killed goes on from its last checkpoint. Every step draws its data from (seed, step), so a
-resumed run equals an uninterrupted one. The learning rate is constant until the last `--decay-steps`; a file
-DIR/schedule.json {"steps": N, "decay_steps": D} changes both while the run goes on.
+A killed run resumes from its last checkpoint. The data of a step depends on (seed, step) only, so a resumed
+run equals an uninterrupted one. The learning rate is constant until the last `--decay-steps`; a file
+DIR/schedule.json {"steps": N, "decay_steps": D} changes both while the run is in progress.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from torch.multiprocessing.spawn import spawn
 
 from backend.models.hyper_moe import HyperMoEConfig
 from backend.pico import checkpoint, recipe
-from backend.pico.ahead import made_ahead
-from backend.pico.batches import CPU, Encoded, Limits, all_right, forward, group_by_length, make_batch
+from backend.pico.batches import CPU, Encoded, Limits, are_answers_exact, forward, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Cell, Mix, conversation, sample_conversations
 from backend.pico.experts import balance_loss, replace_blocks
 from backend.pico.hyper_moe import attach
 from backend.pico.model import SHAPES, build_model
 from backend.pico.optim import build_optimizers
-from backend.pico.parallel import add_up, add_up_gradients, join, rank_and_workers, share
-from backend.pico.placement import FOR_A_GPU, add_device_argument, positive
+from backend.pico.parallel import all_reduce, all_reduce_gradients, join, partition, rank_and_workers
+from backend.pico.placement import GPU_WORKERS_HELP, add_device_argument, positive
+from backend.pico.prefetch import prefetched
 from backend.pico.tasks import FAMILIES
 from backend.pico.tokenizer import encode_training, train_tokenizer
 from backend.pico.upcycle import upcycle
@@ -56,17 +56,17 @@ CHECKPOINT_EVERY, LOG_EVERY, SCHEDULE_EVERY = 50, 10, 25
 
 @dataclass(slots=True)
 class Run:
-    """Everything that a checkpoint holds, and where."""
+    """The state of a run, and its directory."""
 
     folder: Path
-    name: str  # of the family's member
+    name: str  # of the model
     seed: int
     tokenizer: Tokenizer
     model: Model
     optimizers: list[torch.optim.Optimizer]
     mix: Mix
     device: torch.device
-    data_workers: int = 0  # processes that make data ahead
+    data_workers: int = 0  # processes that prefetch data
     step: int = 0
     tokens: int = 0
     busy_s: float = 0.0
@@ -84,7 +84,7 @@ class Run:
         checkpoint.write(self.folder, state)
 
     def load(self) -> bool:
-        """Go on from the checkpoint; False when there is none."""
+        """Load the checkpoint; return False if there is none."""
         state = checkpoint.read(self.folder)
         if state is None:
             return False
@@ -103,10 +103,10 @@ def open_run(
     hyper: bool = False,
     device: torch.device = CPU,
 ) -> Run:
-    """A new run, or the one that the folder holds; its tokenizer must be there.
+    """Open the run in the folder, or start a new one; the folder must contain tokenizer.json.
 
-    A new one starts from the checkpoint of the run in `parent`, if given: of the same member, or a dense one
-    that a mixture of experts grows from.
+    A new run starts from the checkpoint in `parent`, if given: of the same model, or of a dense one to
+    upcycle.
     """
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     model = build_model(name, tokenizer.get_vocab_size(), seed)
@@ -126,7 +126,7 @@ def open_run(
 
 
 def provide_vocabulary(folder: Path, seed: int, *, fresh: bool) -> None:
-    """Put tokenizer.json into a new run's folder: the family's own, since its members must share one."""
+    """Put tokenizer.json into a new run's folder: the family's own, as all models share it, or a new one."""
     path = folder / "tokenizer.json"
     if path.exists():
         return
@@ -137,7 +137,7 @@ def provide_vocabulary(folder: Path, seed: int, *, fresh: bool) -> None:
 
 
 def start_from(model: Model, parent: Path, seed: int, *, sparse: bool) -> None:
-    """Take the weights of a finished or unfinished run."""
+    """Load the weights of another run, finished or not."""
     state = checkpoint.read(parent)
     if state is None:
         raise FileNotFoundError(f"{str(parent)!r} holds no checkpoint; give --parent the directory of a run")
@@ -150,57 +150,57 @@ def start_from(model: Model, parent: Path, seed: int, *, sparse: bool) -> None:
         model.load_state_dict(weights)
 
 
-def lr_share(step: int, steps: int, decay_steps: int) -> float:
-    """Warm-up, plateau, linear decay: the share of the full learning rate at a step."""
+def lr_factor_at(step: int, steps: int, decay_steps: int) -> float:
+    """Return the factor of the learning rate at a step: warm-up, plateau, linear decay."""
     warm = min(1.0, (step + 1) / WARMUP_STEPS)
     left = max(0.0, steps - step) / max(1, decay_steps)
     return warm * max(FINAL_LR_SHARE, min(1.0, left))
 
 
 def training_batch(run: Run, step: int) -> list[Encoded]:
-    """The encoded conversations of a step: a function of seed, step and mix."""
+    """Return the encoded conversations of a step, a function of seed, step and mix."""
     rng = Random(f"{run.seed}:{step}")
     conversations = sample_conversations(rng, run.mix, CONVERSATIONS_PER_STEP[run.name])
     return [encode_training(run.tokenizer, **found) for found in conversations]
 
 
 def train_step(run: Run, encoded: list[Encoded], lr_factor: float) -> float:
-    """One update; returns the mean loss per learnt token."""
+    """Run one optimizer step; return the mean loss per target token."""
     learnt_tokens = sum(sum(learnt) for _, learnt in encoded)
     groups = list(group_by_length(encoded, Limits.on(run.device)))
     total = torch.zeros((), device=run.device)
-    for mine in share([len(group) * len(encoded[group[-1]][0]) for group in groups]):
+    for mine in partition([len(group) * len(encoded[group[-1]][0]) for group in groups]):
         batch = make_batch(encoded, groups[mine]).to(run.device)
         loss = torch.nn.functional.cross_entropy(forward(run.model, batch), batch.targets, reduction="sum")
         share_of_tokens = batch.targets.numel() / learnt_tokens
         balance = BALANCE_WEIGHT * share_of_tokens * balance_loss(run.model, batch.real.flatten())
         (loss / learnt_tokens + balance).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
-    add_up_gradients(run.model)
+    all_reduce_gradients(run.model)
     for optimizer, full_lr in zip(run.optimizers, (MATRIX_LR, OTHER_LR), strict=True):
         for group in optimizer.param_groups:
             group["lr"] = full_lr * lr_factor
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     run.tokens += sum(len(ids) for ids, _ in encoded)
-    return add_up(total).item() / learnt_tokens
+    return all_reduce(total).item() / learnt_tokens
 
 
 def validate(run: Run) -> dict[Cell, float]:
-    """Share per cell of fresh validation draws that greedy decoding repeats, thoughts included."""
+    """Return per cell the fraction of validation conversations that greedy decoding answers exactly."""
     cells = run.mix.cells()
     rights = torch.zeros(len(cells), device=CPU)
-    mine = share([1] * len(cells))
-    draws = made_ahead(partial(validation_draws, run, cells), mine, run.data_workers)
-    right = all_right(run.model, [found for drawn in draws for found in drawn])
+    mine = partition([1] * len(cells))
+    draws = prefetched(partial(validation_draws, run, cells), mine, run.data_workers)
+    right = are_answers_exact(run.model, [found for drawn in draws for found in drawn])
     for place, index in enumerate(mine):
         begin = place * VALIDATION_PER_CELL
         rights[index] = sum(right[begin : begin + VALIDATION_PER_CELL]) / VALIDATION_PER_CELL
-    return dict(zip(cells, add_up(rights).tolist(), strict=True))
+    return dict(zip(cells, all_reduce(rights).tolist(), strict=True))
 
 
 def validation_draws(run: Run, cells: list[Cell], index: int) -> list[Encoded]:
-    """The encoded conversations on which a cell is judged at the present step."""
+    """Draw and encode a cell's validation conversations for the current step."""
     name, tier, thinking = cells[index]
     rng = Random(f"validation:{run.seed}:{run.step}:{name}:{tier}")
     drawn = [FAMILIES[name].generate_in(rng, tier, "validation") for _ in range(VALIDATION_PER_CELL)]
@@ -209,7 +209,7 @@ def validation_draws(run: Run, cells: list[Cell], index: int) -> list[Encoded]:
 
 
 def log_validation(run: Run, measured: dict[Cell, float]) -> None:
-    """One line per tier and mode: the mean and each family's percentage."""
+    """Log one line per tier and mode: the mean and each family's percentage."""
     for tier, thinking in run.mix.emphasis:
         found = {cell.family: v for cell, v in measured.items() if cell[1:] == (tier, thinking)}
         cells = " ".join(f"{name[:8]}={100 * value:.0f}" for name, value in found.items())
@@ -225,21 +225,21 @@ def log_validation(run: Run, measured: dict[Cell, float]) -> None:
 
 
 def read_schedule(folder: Path, steps: int, decay_steps: int) -> tuple[int, int]:
-    """Steps and decay steps as the first process finds them in the folder's schedule.json, else unchanged."""
+    """Return steps and decay steps from schedule.json, read by rank 0, or unchanged without that file."""
     chosen = torch.zeros(2, dtype=torch.long, device=CPU)
     if rank_and_workers()[0] == 0:
         path = folder / "schedule.json"
         found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         wanted = (found.get("steps", steps), found.get("decay_steps", decay_steps))
         chosen += torch.tensor(wanted, device=CPU)
-    new_steps, new_decay_steps = add_up(chosen).tolist()
+    new_steps, new_decay_steps = all_reduce(chosen).tolist()
     if (new_steps, new_decay_steps) != (steps, decay_steps):
         LOG.info("step schedule: %d steps, decay over the last %d", new_steps, new_decay_steps)
     return new_steps, new_decay_steps
 
 
 def train(run: Run, steps: int, decay_steps: int) -> None:
-    """Train until `steps`, with validation, adaptation of the mix and checkpoints on the way."""
+    """Train until `steps`, validating, adapting the mix and writing checkpoints on the way."""
     losses: list[float] = []
     batches: Iterator[list[Encoded]] = iter(())
     started = time.perf_counter()
@@ -251,11 +251,11 @@ def train(run: Run, steps: int, decay_steps: int) -> None:
             run.mix.update(measured)
             log_validation(run, measured)
         encoded = next(batches, None)
-        if encoded is None:  # not beyond the next validation, which changes the mix
+        if encoded is None:  # up to the next validation, which changes the mix
             coming = range(run.step, min(steps, (run.step // VALIDATE_EVERY + 1) * VALIDATE_EVERY))
-            batches = made_ahead(partial(training_batch, run), coming, run.data_workers)
+            batches = prefetched(partial(training_batch, run), coming, run.data_workers)
             encoded = next(batches)
-        losses.append(train_step(run, encoded, lr_share(run.step, steps, decay_steps)))
+        losses.append(train_step(run, encoded, lr_factor_at(run.step, steps, decay_steps)))
         run.step += 1
         if run.step % LOG_EVERY == 0:
             run.busy_s += time.perf_counter() - started
@@ -268,8 +268,8 @@ def train(run: Run, steps: int, decay_steps: int) -> None:
 
 
 def work(rank: int, options: argparse.Namespace) -> None:
-    """What each process does; the first one logs and writes the checkpoints."""
-    # torch sends SIGINT to the workers when their parent dies; a shell's background jobs ignore that.
+    """Run one process of the group; rank 0 logs and writes the checkpoints."""
+    # torch sends SIGINT to the workers when their parent dies; background jobs of a shell ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.basicConfig(
         level=logging.INFO if rank == 0 else logging.WARNING, format="%(asctime)s %(message)s"
@@ -286,7 +286,7 @@ def work(rank: int, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Read the options and train."""
+    """Train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--run-dir", type=Path, required=True, help="tokenizer and checkpoint; outside the repository"
@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--decay-steps", type=int)
     parser.add_argument(
-        "--workers", type=positive, default=1, help=f"processes of one thread each; {FOR_A_GPU}"
+        "--workers", type=positive, default=1, help=f"processes of one thread each; {GPU_WORKERS_HELP}"
     )
     add_device_argument(parser)
     parser.add_argument(

@@ -1,7 +1,7 @@
-"""Start a mixture of experts from a trained dense model (sparse upcycling, Komatsuzaki et al., 2022).
+"""Sparse upcycling: a mixture of experts from a trained dense model (Komatsuzaki et al., 2022).
 
-Everything but the feed-forward blocks is copied. Each expert gets another random part of the dense block's
-neurons, scaled so that the mean over the experts stays the dense block's output.
+Everything but the feed-forward blocks is copied. Each expert gets a different random subset of the dense
+block's neurons, scaled so that the mean over the experts equals the dense block's output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROUTER_STD = 0.02
 
 @torch.no_grad()
 def upcycle(dense: Qwen3ForCausalLM, sparse: Qwen3MoeForCausalLM, seed: int) -> None:
-    """Overwrite the sparse model's weights with those grown from the dense one; both in fp32."""
+    """Overwrite the sparse model's weights with ones grown from the dense model; both in fp32."""
     generator = torch.Generator().manual_seed(seed)
     source = dense.state_dict()
     target = sparse.state_dict()

@@ -1,1 +1,1 @@
-"""LoRA adapters of the family: small changes of manner that can be graded, in PEFT's format."""
+"""LoRA adapters of the family: gradable changes of style, in PEFT's format."""

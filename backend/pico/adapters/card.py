@@ -39,7 +39,7 @@ columns are the base alone on the same questions.
 
 
 def write_card(spec: Spec, folder: Path, table: str = "") -> None:
-    """README.md in the adapter's folder, with the table of its evaluation if there is one."""
+    """Write the adapter's README.md, with the table of its evaluation if given."""
     config = spec.config()
     text = _CARD.format(
         name=spec.name,

@@ -1,7 +1,7 @@
-"""Judge a stored adapter on the test split: `python -m backend.pico.adapters.evaluate --name json --count N`.
+"""Evaluate an adapter on the test split: `python -m backend.pico.adapters.evaluate --name json --count N`.
 
-Behaviour: share of answers in the adapter's form, where it changes the answer at all. Right: share of answers
-that also say the right thing. The base alone answers the same questions for comparison.
+Behaviour: percentage of answers in the adapter's form, where it changes the answer. Right: percentage of
+answers that are also correct. The base model answers the same questions for comparison.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _ask(decoder: Decoder, instances: list[Instance], *, thinking: bool) -> list
 
 
 def judge(kind: str, spec: Spec, instances: list[Instance], texts: list[str], base_texts: list[str]) -> Score:
-    """The score of the adapter's and the base's answers to the instances."""
+    """Score the adapter's and the base's answers to the instances."""
     behaviour = spec.behaviour
 
     def followed(found: list[str]) -> float | None:
@@ -73,7 +73,7 @@ def judge(kind: str, spec: Spec, instances: list[Instance], texts: list[str], ba
 
 
 def evaluate(spec: Spec, base: Path, adapter: Path, count: int) -> list[Score]:
-    """Scores over all, by tier and mode, and by family."""
+    """Return the scores over all questions, by tier and mode, and by family."""
     with TemporaryDirectory() as folder:
         write_merged(base, adapter, Path(folder))
         plain, merged = Decoder(base), Decoder(Path(folder))
@@ -102,7 +102,7 @@ def evaluate(spec: Spec, base: Path, adapter: Path, count: int) -> list[Score]:
 
 
 def log_wrong(spec: Spec, instances: list[Instance], texts: list[str]) -> None:
-    """Some answers that break the form or are wrong."""
+    """Log some answers that break the form or are wrong."""
     wrong = [
         (instance, text)
         for instance, text in zip(instances, texts, strict=True)
@@ -114,7 +114,7 @@ def log_wrong(spec: Spec, instances: list[Instance], texts: list[str]) -> None:
 
 
 def table(scores: list[Score]) -> str:
-    """The scores as a Markdown table, in percent."""
+    """Return the scores as a Markdown table, in percent."""
 
     def show(value: float | None) -> str:
         return "" if value is None else f"{value:.1f}"
@@ -130,7 +130,7 @@ def table(scores: list[Score]) -> str:
 
 
 def main() -> None:
-    """Read the options, evaluate and write the table to standard output."""
+    """Evaluate and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", choices=sorted(SPECS), required=True)
     parser.add_argument("--base", type=Path, help="folder of the base's weights; default: this package's")

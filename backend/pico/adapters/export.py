@@ -1,4 +1,4 @@
-"""Write a run's adapter as PEFT does: `python -m backend.pico.adapters.export --name json --run-dir DIR`."""
+"""Export an adapter in PEFT format: `python -m backend.pico.adapters.export --name json --run-dir DIR`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_BYTES = 400_000
 
 
 def export(run: Run, folder: Path) -> Path:
-    """The adapter's weights, configuration and card in the folder; returns the weights' path."""
+    """Write weights, configuration and card of the adapter; return the path of the weights."""
     folder.mkdir(parents=True, exist_ok=True)
     save_adapter(run.adapted, folder)
     write_card(run.spec, folder)
@@ -29,7 +29,7 @@ def export(run: Run, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Read the options and export."""
+    """Export."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", choices=sorted(SPECS), required=True)
     parser.add_argument("--base", type=Path, help="folder of the base's weights; default: this package's")

@@ -1,4 +1,4 @@
-"""The adapters of the family: which behaviour on which base, and the shape of the LoRA matrices."""
+"""The family's adapters: behaviour, base model and shape of the LoRA matrices."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL_LINEAR = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
-# These prescribe a form of their own, which a behaviour would contradict.
+# Their questions prescribe a form of their own, which a behaviour would contradict.
 _OWN_FORM = frozenset(("tools", "json_extraction", "instructions"))
 TAUGHT_FAMILIES = tuple(name for name in FAMILIES if name not in _OWN_FORM)
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One adapter; `tiers` are the shares of the tiers in training."""
+    """One adapter; `tiers` are the tiers' sampling weights in training."""
 
     name: str
     base: str
@@ -29,11 +29,11 @@ class Spec:
     tiers: dict[int, float]
     targets: tuple[str, ...] = ALL_LINEAR
     is_rank_stabilised: bool = False
-    thinking: tuple[bool, ...] = (False,)  # the modes it is trained and judged in
+    thinking: tuple[bool, ...] = (False,)  # the modes it is trained and evaluated in
     judged_tiers: tuple[int, ...] = (1, 2)
 
     def config(self) -> LoraConfig:
-        """The adapter as PEFT describes it; the base goes by its name, wherever it is stored."""
+        """Return the PEFT configuration; the base is named, not given by path."""
         from peft import LoraConfig
 
         return LoraConfig(
@@ -54,7 +54,7 @@ SPECS: dict[str, Spec] = {
         Spec("json", "pico-small", BEHAVIOURS["json"], 8, _SMALL),
         Spec("german", "pico-small", BEHAVIOURS["german"], 8, _SMALL),
         Spec("formal", "pico-small", BEHAVIOURS["formal"], 4, _SMALL),
-        # Tier 3 of the units is hours and minutes, whose products it cannot work out in one go.
+        # Tier 3 of units has hours and minutes, whose products the model cannot compute in one step.
         Spec("si", "pico-small", BEHAVIOURS["si"], 16, {1: 0.45, 2: 0.55}, targets=(*ATTENTION, "down_proj")),
         Spec("codewords", "pico-small", BEHAVIOURS["codewords"], 8, _SMALL, is_rank_stabilised=True),
         Spec(

@@ -1,7 +1,7 @@
 """Train an adapter: `python -m backend.pico.adapters.train --name json --run-dir DIR --steps N`.
 
-A run that was killed goes on from its last checkpoint and equals an uninterrupted one: every step draws its
-data from (seed, step).
+A killed run resumes from its last checkpoint and equals an uninterrupted one: the data of a step depends on
+(seed, step) only.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from backend.pico import checkpoint
 from backend.pico.adapters.behaviours import transform
 from backend.pico.adapters.specs import SPECS, TAUGHT_FAMILIES, Spec
 from backend.pico.adapters.weights import WEIGHTS, adapt, load_base
-from backend.pico.ahead import made_ahead
 from backend.pico.batches import CPU, Encoded, Limits, forward, group_by_length, make_batch
 from backend.pico.curriculum import EXTRA_TURN_SHARE, conversation
-from backend.pico.placement import FOR_A_GPU, add_device_argument, positive
+from backend.pico.placement import GPU_WORKERS_HELP, add_device_argument, positive
+from backend.pico.prefetch import prefetched
 from backend.pico.tasks import FAMILIES, Instance, Split
 from backend.pico.tokenizer import encode_training
 
@@ -44,17 +44,17 @@ LOG_EVERY, CHECKPOINT_EVERY = 20, 20
 
 @dataclass(slots=True)
 class Run:
-    """Everything that a checkpoint holds, and where."""
+    """The state of a run, and its directory."""
 
     folder: Path
     spec: Spec
     seed: int
     tokenizer: Tokenizer
-    base: Model  # with the adapter's layers inside
+    base: Model  # with the adapter's layers in it
     adapted: PeftModel
     optimizer: torch.optim.Optimizer
     device: torch.device
-    data_workers: int = 0  # processes that make data ahead
+    data_workers: int = 0  # processes that prefetch data
     step: int = 0
     busy_s: float = 0.0
 
@@ -73,7 +73,7 @@ class Run:
         checkpoint.write(self.folder, state)
 
     def load(self) -> bool:
-        """Go on from the checkpoint; False when there is none."""
+        """Load the checkpoint; return False if there is none."""
         state = checkpoint.read(self.folder)
         if state is None:
             return False
@@ -85,7 +85,7 @@ class Run:
 
 
 def open_run(folder: Path, name: str, base: Path, seed: int, device: torch.device = CPU) -> Run:
-    """A new run, or the one that the folder holds."""
+    """Open the run in the folder, or start a new one."""
     spec = SPECS[name]
     model, tokenizer = load_base(base)
     adapted = adapt(model, spec, seed).to(device)
@@ -98,7 +98,7 @@ def open_run(folder: Path, name: str, base: Path, seed: int, device: torch.devic
 
 
 def draw(rng: Random, spec: Spec, split: Split) -> Instance:
-    """One instance as the adapter answers it."""
+    """Draw an instance with the adapter's answer."""
     weights = [spec.behaviour.family_weights.get(name, 1.0) for name in TAUGHT_FAMILIES]
     family = FAMILIES[rng.choices(TAUGHT_FAMILIES, weights)[0]]
     tier = rng.choices(list(spec.tiers), list(spec.tiers.values()))[0]
@@ -106,7 +106,7 @@ def draw(rng: Random, spec: Spec, split: Split) -> Instance:
 
 
 def training_batch(run: Run, step: int) -> list[Encoded]:
-    """The encoded conversations of a step: a function of seed and step."""
+    """Return the encoded conversations of a step, a function of seed and step."""
     rng = Random(f"adapter:{run.seed}:{step}")
     conversations: list[Conversation] = []
     for _ in range(CONVERSATIONS_PER_STEP):
@@ -117,13 +117,13 @@ def training_batch(run: Run, step: int) -> list[Encoded]:
     return [encode_training(run.tokenizer, **found) for found in conversations]
 
 
-def lr_share(step: int, steps: int) -> float:
-    """Warm-up and linear decay: the share of the peak learning rate at a step."""
+def lr_factor_at(step: int, steps: int) -> float:
+    """Return the factor of the peak learning rate at a step: warm-up and linear decay."""
     return min(1.0, (step + 1) / WARMUP_STEPS) * max(FINAL_LR_SHARE, 1.0 - step / steps)
 
 
 def train_step(run: Run, encoded: list[Encoded], lr: float) -> float:
-    """One update; returns the mean loss per learnt token."""
+    """Run one optimizer step; return the mean loss per target token."""
     learnt_tokens = sum(sum(learnt) for _, learnt in encoded)
     total = 0.0
     for indices in group_by_length(encoded, Limits.on(run.device)):
@@ -143,8 +143,8 @@ def train(run: Run, steps: int) -> None:
     """Train up to `steps`."""
     losses = []
     started = time.perf_counter()
-    for encoded in made_ahead(partial(training_batch, run), range(run.step, steps), run.data_workers):
-        losses.append(train_step(run, encoded, PEAK_LR * lr_share(run.step, steps)))
+    for encoded in prefetched(partial(training_batch, run), range(run.step, steps), run.data_workers):
+        losses.append(train_step(run, encoded, PEAK_LR * lr_factor_at(run.step, steps)))
         run.step += 1
         if run.step % LOG_EVERY == 0:
             LOG.info("step %d loss %.4f", run.step, sum(losses) / len(losses))
@@ -157,14 +157,14 @@ def train(run: Run, steps: int) -> None:
 
 
 def main() -> None:
-    """Read the options and train."""
+    """Train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", choices=sorted(SPECS), required=True)
     parser.add_argument("--base", type=Path, help="folder of the base's weights; default: this package's")
     parser.add_argument("--run-dir", type=Path, required=True, help="outside the repository")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=positive, default=1, help=f"of no use on a CPU; {FOR_A_GPU}")
+    parser.add_argument("--workers", type=positive, default=1, help=f"of no use on a CPU; {GPU_WORKERS_HELP}")
     add_device_argument(parser)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

@@ -1,4 +1,4 @@
-"""Stored bases and adapters: read, merged, and adapted by PEFT."""
+"""Loads base models and adapters, merges adapters, and adds new ones with PEFT."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PREFIX = "base_model.model."
 
 
 def load_base(folder: Path) -> tuple[Model, Tokenizer]:
-    """A stored member of the family in fp32, dense or sparse, and its tokenizer."""
+    """Load a stored model of the family in fp32, dense or sparse, with its tokenizer."""
     from transformers import Qwen3ForCausalLM
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -36,16 +36,16 @@ def load_base(folder: Path) -> tuple[Model, Tokenizer]:
 
 
 def adapt(model: Model, spec: Spec, seed: int) -> PeftModel:
-    """The model with a new adapter that changes nothing yet; the same seed gives the same matrices."""
+    """Add a new adapter without effect to the model; its matrices are deterministic in the seed."""
     from peft import get_peft_model
 
-    model.name_or_path = spec.base  # PEFT would write the path that the base was loaded from
+    model.name_or_path = spec.base  # PEFT would write the path from which the base was loaded
     torch.manual_seed(seed)
     return get_peft_model(model, spec.config())
 
 
 def save_adapter(adapted: PeftModel, folder: Path) -> None:
-    """adapter_config.json and adapter_model.safetensors, rounded to bf16."""
+    """Write adapter_config.json and adapter_model.safetensors, rounded to bf16."""
     from peft import get_peft_model_state_dict
 
     state = get_peft_model_state_dict(adapted, save_embedding_layers=False)
@@ -53,14 +53,14 @@ def save_adapter(adapted: PeftModel, folder: Path) -> None:
     adapted.save_pretrained(str(folder), state_dict=rounded, save_embedding_layers=False)
     path = folder / "adapter_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
-    config["target_modules"] = sorted(config["target_modules"])  # comes from a set, in any order
+    config["target_modules"] = sorted(config["target_modules"])  # it is a set, in arbitrary order
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     (folder / "adapter_model.safetensors").chmod(0o644)
 
 
 @torch.no_grad()
 def merge(model: Model, folder: Path) -> None:
-    """Add a stored adapter's products to the model's weights."""
+    """Merge a stored adapter into the model's weights."""
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     rank, alpha = config["r"], config["lora_alpha"]
     scale = alpha / (rank**0.5 if config["use_rslora"] else rank)
@@ -74,7 +74,7 @@ def merge(model: Model, folder: Path) -> None:
 
 
 def write_merged(base: Path, adapter: Path, folder: Path) -> None:
-    """A checkpoint of the base with the adapter merged, in fp32."""
+    """Write a checkpoint of the base with the adapter merged, in fp32."""
     model, _ = load_base(base)
     merge(model, adapter)
     model.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Drafters for speculative decoding of the family's large model: a small model of its own, and three heads.
+"""Drafters for speculative decoding of pico-large: a draft model and three kinds of heads.
 
 `python -m backend.pico.drafters.train` trains one, `python -m backend.pico.drafters.acceptance` measures all.
 """

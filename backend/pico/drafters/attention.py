@@ -1,6 +1,6 @@
-"""Attention as Qwen3 has it (grouped queries, norms of queries and keys, rotary positions), with any mask.
+"""Qwen3's attention (grouped queries, QK norm, rotary embedding) with an arbitrary mask.
 
-The functions also take the attention module of transformers: the parameters have the same names.
+The functions also accept the attention module of transformers, whose parameters have the same names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """Sizes of one attention, as config.json of Qwen3 names them."""
+    """Sizes of an attention layer, named as in Qwen3's config.json."""
 
     hidden_size: int
     num_attention_heads: int
@@ -24,7 +24,7 @@ class AttentionShape:
 
 
 class AttentionParameters(Protocol):
-    """What the functions below read."""
+    """The parameters that the functions below read."""
 
     head_dim: int
     q_proj: nn.Linear
@@ -72,13 +72,13 @@ class Rotation:
     sin: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Rotate [..., length, head_dim]; halves of a head are the two coordinates, as in Llama."""
+        """Rotate [..., length, head_dim]; the halves of a head are the two coordinates, as in Llama."""
         first, second = x.chunk(2, dim=-1)
         return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
 
 
 def rotation(length: int, head_dim: int, theta: float, device: torch.device) -> Rotation:
-    """The rotary embedding of positions counted from 0."""
+    """Return the rotary embedding of positions from 0."""
     frequencies = theta ** (-torch.arange(0, head_dim, 2, device=device) / head_dim)
     angles = torch.outer(torch.arange(length, device=device), frequencies).repeat(1, 2)
     return Rotation(angles.cos(), angles.sin())
@@ -103,10 +103,10 @@ def keys_and_values(attention: AttentionParameters, x: Tensor, rotate: Rotation)
 def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, diagonals: Sequence[tuple[Tensor, Tensor]] = ()
 ) -> Tensor:
-    """Mix values of the keys that the mask allows: → [rows, length, heads * head_dim].
+    """Return the attention's output [rows, length, heads * head_dim].
 
-    mask broadcasts to [rows, heads, queries, keys]. `diagonals` are further (keys, values) of which each
-    query sees only the one at its own place.
+    mask broadcasts to [rows, heads, queries, keys]. `diagonals` are further (keys, values); a query attends
+    only to the one at its own position.
     """
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)

@@ -1,7 +1,7 @@
-"""What all drafters share: the round that they draft in, their loss, and their interface for measuring.
+"""The interface of trainable drafters, the round in which they draft, and their loss.
 
-A round starts at position t when the target has computed 0..t and chosen token t + 1. The drafter then
-proposes K tokens; the i-th (1..K) stands for token t + 1 + i.
+A round starts at position t when the target has computed 0..t and sampled token t + 1. The drafter then
+proposes K tokens; the i-th (1..K) is token t + 1 + i.
 """
 
 from __future__ import annotations
@@ -13,57 +13,57 @@ from torch import Tensor, nn
 
 from backend.pico.drafters.target import Target, View
 
-BREADTH = 2  # candidates per proposed token, for measuring trees
+BREADTH = 2  # candidates per draft token, to measure trees
 
 
 class Drafter(nn.Module):
-    """A trainable drafter. The target is passed in, so that its weights are never part of the drafter's."""
+    """A trainable drafter. The target is passed in, so that its weights are not parameters of the drafter."""
 
     length: int  # K
 
     def start_from(self, target: Target) -> None:
-        """Take from the target what a new drafter starts with."""
+        """Initialise parts of a new drafter from the target."""
 
     @abstractmethod
     def loss(self, target: Target, view: View, generator: torch.Generator) -> Tensor:
-        """Mean over the tokens that the target writes itself; the generator draws what training varies."""
+        """Return the mean loss over generated tokens; `generator` makes the random choices of training."""
 
     @abstractmethod
     def drafts(self, target: Target, view: View) -> Tensor:
-        """[rows, length, K, BREADTH]: for every start t the best candidates of each proposed token.
+        """Return [rows, length, K, BREADTH]: for every start t the top candidates of each draft token.
 
-        The i-th candidates presume that the tokens up to t + i are those of the view, as in a chain whose
-        first i - 1 tokens were right. Where t + i is past the end they mean nothing.
+        The i-th candidates assume that the tokens up to t + i are those of the view, as in a chain whose
+        first i - 1 tokens were correct. Where t + i is past the end they are meaningless.
         """
 
 
-def ahead(x: Tensor, steps: int, dim: int = 1) -> Tensor:
-    """x moved so that place t holds what was at t + steps; zeros come in at the end."""
+def shift_left(x: Tensor, steps: int, dim: int = 1) -> Tensor:
+    """Shift x left: position t gets the value of t + steps; zeros at the end."""
     gone, kept = x.tensor_split([min(steps, x.shape[dim])], dim)
     return torch.cat((kept, torch.zeros_like(gone)), dim)
 
 
-def behind(x: Tensor, steps: int, dim: int = 1) -> Tensor:
-    """x moved so that place t holds what was at t - steps; zeros come in at the front."""
+def shift_right(x: Tensor, steps: int, dim: int = 1) -> Tensor:
+    """Shift x right: position t gets the value of t - steps; zeros at the start."""
     kept, gone = x.tensor_split([max(0, x.shape[dim] - steps)], dim)
     return torch.cat((torch.zeros_like(gone), kept), dim)
 
 
 def round_places(predicts: Tensor, drafted: int) -> Tensor:
-    """[rows, length] bool: starts t where the target writes token t + 1 and the `drafted` ones after it."""
+    """Return [rows, length] bool: starts t where the model generates tokens t + 1 to t + 1 + `drafted`."""
     places = predicts
     for step in range(1, drafted + 1):
-        places = places & ahead(predicts, step)
+        places = places & shift_left(predicts, step)
     return places
 
 
 def divergence(logits: Tensor, target_logits: Tensor) -> Tensor:
-    """Mean KL(target ‖ drafter) of [n, vocabulary] logits at temperature 1; 0 when n is 0."""
+    """Return the mean KL(target ‖ drafter) of [n, vocabulary] logits at temperature 1; 0 if n is 0."""
     expected = target_logits.log_softmax(dim=-1)
     found = logits.log_softmax(dim=-1)
     return (expected.exp() * (expected - found)).sum() / max(1, len(logits))
 
 
 def candidates(logits: Tensor) -> Tensor:
-    """[..., vocabulary] → [..., BREADTH] token ids, the likeliest first."""
+    """Map [..., vocabulary] logits → [..., BREADTH] token ids, the most likely first."""
     return logits.topk(BREADTH, dim=-1).indices

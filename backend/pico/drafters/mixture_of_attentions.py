@@ -1,9 +1,9 @@
-"""The Mixture-of-Attentions drafter (arXiv 2410.03804), small.
+"""A small Mixture-of-Attentions drafter (arXiv 2410.03804).
 
 Layer self-attention mixes the target's residual streams after each of its layers, per position, into one
-memory vector. The drafter's own layer is causal self-attention over token embeddings, cross-attention to
-the memory of verified positions 0..t, and an MLP. Its output at position p (token p) stands for the residual
-stream that enters the target's last `target_layers` layers; those, final norm and output matrix propose
+memory vector. The drafter's own layer is causal self-attention over token embeddings, cross-attention to the
+memory of verified positions 0..t, and an MLP. Its output at position p (token p) replaces the residual stream
+that enters the target's last `target_layers` layers; those, the final norm and the output matrix propose
 token p + 1. They see the target's own keys and values up to t, and those of drafted positions after it.
 """
 
@@ -26,7 +26,7 @@ from backend.pico.drafters.attention import (
     queries,
     rotation,
 )
-from backend.pico.drafters.drafter import BREADTH, Drafter, ahead, behind, candidates, divergence
+from backend.pico.drafters.drafter import BREADTH, Drafter, candidates, divergence, shift_left, shift_right
 from backend.pico.drafters.target import Target, View
 
 LONGEST_ROUND = 5
@@ -37,20 +37,20 @@ PROBE_TOKENS = 256
 class MixtureConfig:
     """config.json of a Mixture-of-Attentions drafter; names as in Qwen3's where it has them."""
 
-    hidden_size: int  # of the target
+    hidden_size: int  # the target's
     intermediate_size: int
     num_attention_heads: int  # of self- and cross-attention
     num_key_value_heads: int
     head_dim: int
     rms_norm_eps: float
     rope_theta: float
-    num_target_layers: int  # that the layer self-attention reads: all of them
+    num_target_layers: int  # all layers, the input of layer self-attention
     layer_attention_heads: int = 3
-    target_layers: int = 0  # of the target, run at the end of each drafted token
+    target_layers: int = 0  # last layers of the target that run for each draft token
 
     @classmethod
     def of_target(cls, target: Target) -> MixtureConfig:
-        """The default shape for a target."""
+        """Return the default shape for a target."""
         shape = target.shape
         return cls(
             shape.hidden_size,
@@ -65,7 +65,7 @@ class MixtureConfig:
 
 
 class LayerSelfAttention(nn.Module):
-    """Attention between the layers' streams of one position, then their mean."""
+    """Attention among the layers' streams of one position, then their mean."""
 
     def __init__(self, config: MixtureConfig) -> None:
         super().__init__()
@@ -77,10 +77,10 @@ class LayerSelfAttention(nn.Module):
         self.output_norm = nn.RMSNorm(width, config.rms_norm_eps)
 
     def forward(self, layers: tuple[Tensor, ...]) -> Tensor:
-        """Streams, each [rows, length, D] → memory [rows, length, D]."""
+        """Map streams, each [rows, length, D] → memory [rows, length, D]."""
         streams = torch.stack(layers, dim=2)
         x = self.stream_norm(streams).flatten(0, 1) + self.layer_embed  # [rows * length, layers, D]
-        still = rotation(1, self.attention.head_dim, 1.0, x.device)  # layers have no positions
+        still = rotation(1, self.attention.head_dim, 1.0, x.device)  # layers have no position
         k, v = keys_and_values(self.attention, x, still)
         everything = torch.ones((), dtype=torch.bool, device=x.device)
         mixed = attend(queries(self.attention, x, still), k, v, everything)
@@ -90,7 +90,7 @@ class LayerSelfAttention(nn.Module):
 
 
 class MixtureOfAttentions(Drafter):
-    """`layer_attention`; one layer of `self_attn`, `cross_attn` and `mlp`, each behind a norm; a norm."""
+    """`layer_attention`; one layer of `self_attn`, `cross_attn` and `mlp` with pre-norms; a final norm."""
 
     length = LONGEST_ROUND
 
@@ -115,21 +115,21 @@ class MixtureOfAttentions(Drafter):
 
     @torch.no_grad()
     def start_from(self, target: Target) -> None:
-        """Outputs start with the scale of the stream that they stand for; it grows large over the layers."""
+        """Initialise the output norm with the scale of the stream it replaces, which grows with depth."""
         ids = list(range(min(PROBE_TOKENS, target.shape.vocab_size)))
         view = target.observe(make_batch([(ids, [True] * len(ids))], [0]))
         stream = view.layers[-self.config.target_layers - 1][0]
         self.output_norm.weight.copy_(stream.square().mean(dim=0).sqrt())
 
     def predict(self, target: Target, view: View, ages: Tensor) -> Tensor:
-        """Hidden states after the final norm [rows, length, D], at position p for the choice of token p + 1.
+        """Return final hidden states [rows, length, D]; the one at position p predicts token p + 1.
 
         ages [rows, length]: p is the ages-th drafted position of its round, which starts at t = p - age.
         """
         length = view.ids.shape[1]
         rotate = rotation(length, self.config.head_dim, self.config.rope_theta, view.ids.device)
         place = torch.arange(length, device=view.ids.device)
-        # Position 0 has nothing verified before it; it is never drafted and may see itself.
+        # Position 0 has no verified position before it; it is never drafted and may attend to itself.
         start = (place - ages).clamp(min=0)[:, None, :, None]
         verified = place <= start  # [rows, 1, queries, keys]
         causal = place <= place[:, None]
@@ -157,15 +157,15 @@ class MixtureOfAttentions(Drafter):
         return y
 
     def loss(self, target: Target, view: View, generator: torch.Generator) -> Tensor:
-        """KL to what the target says, over rounds of random lengths."""
+        """Return the KL to the target's distribution over rounds of random lengths."""
         ages = random_ages(view.ids.shape, generator).to(view.ids.device)
         found = self.predict(target, view, ages)
-        drafted = view.predicts & behind(view.predicts, 1)
+        drafted = view.predicts & shift_right(view.predicts, 1)
         return divergence(target.logits(found[drafted]), target.logits(view.hidden[drafted]))
 
     @torch.no_grad()
     def drafts(self, target: Target, view: View) -> Tensor:
-        """One pass per alignment of rounds: rounds of the full length from every start."""
+        """Draft with one pass per alignment of rounds, for rounds of full length from every start."""
         rows, length = view.ids.shape
         place = torch.arange(length, device=view.ids.device)
         found = torch.zeros(rows, length, self.length, BREADTH, dtype=torch.long, device=view.ids.device)
@@ -173,12 +173,12 @@ class MixtureOfAttentions(Drafter):
             ages = (place - shift) % self.length + 1
             best = candidates(target.logits(self.predict(target, view, ages.expand(rows, length))))
             for age in range(1, self.length + 1):
-                found[:, :, age - 1] += ahead(best * (ages == age)[:, None], age)
+                found[:, :, age - 1] += shift_left(best * (ages == age)[:, None], age)
         return found
 
 
 def random_ages(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """[rows, length] on the CPU: rounds of 1 to LONGEST_ROUND positions, each counted from 1."""
+    """Return [rows, length] on the CPU: rounds of 1 to LONGEST_ROUND positions, counted from 1."""
     rows, length = shape
     ages = torch.empty(rows, length, dtype=torch.long, device=CPU)
     rounds = torch.randint(1, LONGEST_ROUND + 1, (rows, length), generator=generator, device=CPU)
@@ -189,8 +189,8 @@ def random_ages(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 def run_target_layer(layer: nn.Module, stream: Tensor, x: Tensor, rotate: Rotation, mask: Tensor) -> Tensor:
-    """A layer of the target over drafted inputs x; `stream` is what it reads at verified positions."""
-    attention = cast("Attention", layer.get_submodule("self_attn"))  # the same parameters
+    """Run a layer of the target on drafted inputs x; `stream` is its input at verified positions."""
+    attention = cast("Attention", layer.get_submodule("self_attn"))  # has the same parameters
     input_norm = layer.get_submodule("input_layernorm")
     verified = keys_and_values(attention, input_norm(stream), rotate)
     normed = input_norm(x)

@@ -1,8 +1,8 @@
-"""Drafters as folders. A head: config.json with its shape and `drafter`, and model.safetensors in bf16.
+"""Storage of drafters. A head: config.json with its shape and `drafter`, and model.safetensors in bf16.
 
-config.json also names the target by the SHA-256 of its weights' file. The head needs the target's token
-embeddings, final norm and output matrix at run time; none of them is stored again. pico-draft is a plain
-model in Hugging Face's layout.
+config.json also identifies the target by the SHA-256 of its weights. A head needs the target's token
+embeddings, final norm and output matrix at run time and stores none of them. pico-draft is a plain checkpoint
+in Hugging Face format.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _BESIDE_WEIGHTS = ("tokenizer.json", "tokenizer_config.json", "chat_template.jin
 class Head:
     """A kind of drafter that is stored as a head of its target."""
 
-    config: Any  # class of its configuration
-    module: Any  # class of its module
+    config: Any  # configuration class
+    module: Any  # module class
 
 
 HEADS: Mapping[str, Head] = {
@@ -48,7 +48,7 @@ DRAFTERS = ("draft", *HEADS)
 
 
 def new_drafter(name: str, target: Target, seed: int) -> Drafter:
-    """A drafter before its first step; the same seed gives the same weights."""
+    """Return an untrained drafter, deterministic in the seed."""
     torch.manual_seed(seed)
     if name == "draft":
         drafter: Drafter = DraftModel.new(target, seed)
@@ -76,7 +76,7 @@ def save_drafter(drafter: Drafter, target_folder: Path, folder: Path) -> None:
 
 
 def _save_model(drafter: DraftModel, target_folder: Path, folder: Path) -> None:
-    model = copy.deepcopy(drafter.model).bfloat16()  # as a whole: tied matrices stay one
+    model = copy.deepcopy(drafter.model).bfloat16()  # copied as a whole: tied matrices stay tied
     model.config.dtype = torch.bfloat16
     model.save_pretrained(folder)
     (folder / WEIGHTS).chmod(0o644)
@@ -86,7 +86,7 @@ def _save_model(drafter: DraftModel, target_folder: Path, folder: Path) -> None:
 
 
 def load_drafter(folder: Path) -> Drafter:
-    """Read a drafter of either kind, in fp32."""
+    """Load a drafter of either kind, in fp32."""
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     if "drafter" not in config:
         from transformers import Qwen3ForCausalLM

@@ -1,4 +1,4 @@
-"""The frozen model that drafters predict: what they may see of it, computed on the fly."""
+"""The frozen target model, and the states of it that drafters read, computed on the fly."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A padded batch of conversations and what the target computed for it."""
+    """A padded batch of conversations with the target's states."""
 
     ids: Tensor  # [rows, length]
-    predicts: Tensor  # [rows, length] bool: the next token is one that the model writes itself
-    hidden: Tensor  # [rows, length, D]: after the final norm, what the output matrix reads
+    predicts: Tensor  # [rows, length] bool: the model generates the next token
+    hidden: Tensor  # [rows, length, D]: after the final norm
     layers: tuple[Tensor, ...]  # each [rows, length, D]: the residual stream after each layer
 
 
 @dataclass(frozen=True, slots=True)
 class TargetShape:
-    """Sizes of the target, as its config.json names them."""
+    """Sizes of the target, named as in its config.json."""
 
     vocab_size: int
     hidden_size: int
@@ -59,7 +59,7 @@ class Target:
         self._seen.append(output)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., D] after the final norm → [..., vocabulary]."""
+        """Map [..., D] after the final norm → [..., vocabulary]."""
         found: Tensor = self.model.lm_head(hidden)
         return found
 
@@ -74,7 +74,7 @@ class Target:
 
 
 def load_target(folder: Path) -> Target:
-    """The model stored in Hugging Face's layout, computed in fp32; a mixture of experts as in training."""
+    """Load a checkpoint in fp32, a mixture of experts with the training blocks."""
     from transformers import AutoConfig, Qwen3ForCausalLM
 
     if hasattr(AutoConfig.from_pretrained(folder), "num_experts"):

@@ -1,7 +1,7 @@
 """Train one: `python -m backend.pico.drafters.train --drafter NAME --target DIR --run-dir DIR --steps N`.
 
-The target computes its distributions on the fly. A run that was killed goes on from its last checkpoint;
-every step draws its data from (seed, step), so a resumed run equals an uninterrupted one. On a GPU, or one
+The target computes its distributions on the fly. A killed run resumes from its last checkpoint; the data of a
+step depends on (seed, step) only, so a resumed run equals an uninterrupted one. Runs on a GPU, or on one
 thread.
 """
 
@@ -20,22 +20,22 @@ import torch
 from tokenizers import Tokenizer
 
 from backend.pico import checkpoint
-from backend.pico.ahead import made_ahead
 from backend.pico.batches import CPU, Encoded, Limits, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.drafters.drafter import Drafter
 from backend.pico.drafters.store import DRAFTERS, new_drafter, save_drafter
 from backend.pico.drafters.target import Target, load_target
 from backend.pico.optim import build_optimizers
-from backend.pico.placement import FOR_A_GPU, add_device_argument, positive
+from backend.pico.placement import GPU_WORKERS_HELP, add_device_argument, positive
+from backend.pico.prefetch import prefetched
 from backend.pico.tokenizer import encode_training
 
 LOG = logging.getLogger("backend.pico.drafters.train")
-MEMBER = "pico-large"  # whose mix of conversations is drafted
+MEMBER = "pico-large"  # the target, with whose mix of conversations drafters are trained
 CONVERSATIONS_PER_STEP = 32
 WARMUP_STEPS = 20
 FINAL_LR_SHARE = 0.02
-# Of matrices and of the rest: what lowered the loss most over the first 30,000 tokens.
+# For matrices and for the rest: the values with the lowest loss over the first 30,000 tokens.
 LEARNING_RATES = {
     "draft": (0.03, 0.01),
     "medusa": (0.05, 0.003),
@@ -48,7 +48,7 @@ CHECKPOINT_EVERY, LOG_EVERY = 25, 10
 
 @dataclass(slots=True)
 class Run:
-    """Everything that a checkpoint holds, and what it is trained on."""
+    """The state of a run, and its data."""
 
     folder: Path
     seed: int
@@ -57,7 +57,7 @@ class Run:
     drafter: Drafter
     optimizers: list[torch.optim.Optimizer]
     device: torch.device
-    data_workers: int = 0  # processes that make data ahead
+    data_workers: int = 0  # processes that prefetch data
     step: int = 0
     tokens: int = 0
     busy_s: float = 0.0
@@ -74,7 +74,7 @@ class Run:
         checkpoint.write(self.folder, state)
 
     def load(self) -> bool:
-        """Go on from the checkpoint; False when there is none."""
+        """Load the checkpoint; return False if there is none."""
         state = checkpoint.read(self.folder)
         if state is None:
             return False
@@ -87,7 +87,7 @@ class Run:
 def open_run(
     folder: Path, name: str, target: Target, tokenizer: Tokenizer, seed: int, device: torch.device = CPU
 ) -> Run:
-    """A new run, or the one that the folder holds; the target moves to its device."""
+    """Open the run in the folder or start a new one; move the target to the device."""
     folder.mkdir(parents=True, exist_ok=True)
     drafter = new_drafter(name, target, seed).to(device)
     target.model.to(device)
@@ -98,14 +98,14 @@ def open_run(
     return run
 
 
-def lr_share(step: int, steps: int) -> float:
-    """Warm-up, then linear decay: the share of the full learning rate at a step."""
+def lr_factor_at(step: int, steps: int) -> float:
+    """Return the factor of the learning rate at a step: warm-up, then linear decay."""
     warm = min(1.0, (step + 1) / WARMUP_STEPS)
     return warm * max(FINAL_LR_SHARE, 1 - step / steps)
 
 
 def training_batch(run: Run, step: int) -> tuple[list[Encoded], int]:
-    """The encoded conversations of a step, and the seed of what else it draws."""
+    """Return the encoded conversations of a step, and the seed of its other random choices."""
     rng = Random(f"drafter:{run.seed}:{step}")
     seed = rng.getrandbits(32)
     conversations = sample_conversations(rng, Mix(EMPHASIS[MEMBER]), CONVERSATIONS_PER_STEP)
@@ -113,7 +113,7 @@ def training_batch(run: Run, step: int) -> tuple[list[Encoded], int]:
 
 
 def train_step(run: Run, encoded: list[Encoded], seed: int, lr_factor: float) -> float:
-    """One update; returns the loss, weighed by the tokens that the target writes."""
+    """Run one optimizer step; return the loss, weighted by the tokens that the model generates."""
     generator = torch.Generator(CPU).manual_seed(seed)
     written = sum(sum(learnt) for _, learnt in encoded)
     total = 0.0
@@ -134,10 +134,10 @@ def train_step(run: Run, encoded: list[Encoded], seed: int, lr_factor: float) ->
 
 
 def train(run: Run, steps: int) -> Iterator[float]:
-    """Train until `steps`, yielding each step's loss; writes checkpoints on the way."""
+    """Train until `steps`, yielding each step's loss and writing checkpoints."""
     started = time.perf_counter()
-    for encoded, seed in made_ahead(partial(training_batch, run), range(run.step, steps), run.data_workers):
-        loss = train_step(run, encoded, seed, lr_share(run.step, steps))
+    for encoded, seed in prefetched(partial(training_batch, run), range(run.step, steps), run.data_workers):
+        loss = train_step(run, encoded, seed, lr_factor_at(run.step, steps))
         run.step += 1
         run.busy_s += time.perf_counter() - started
         started = time.perf_counter()
@@ -147,7 +147,7 @@ def train(run: Run, steps: int) -> Iterator[float]:
 
 
 def main() -> None:
-    """Read the options, train and store the drafter."""
+    """Train and store the drafter."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--drafter", choices=DRAFTERS, required=True)
     parser.add_argument("--target", type=Path, required=True, help="the target in Hugging Face's layout")
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="default: TARGET/heads/NAME, for draft TARGET/../pico-draft")
-    parser.add_argument("--workers", type=positive, default=1, help=f"of no use on a CPU; {FOR_A_GPU}")
+    parser.add_argument("--workers", type=positive, default=1, help=f"of no use on a CPU; {GPU_WORKERS_HELP}")
     add_device_argument(parser)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -177,7 +177,7 @@ def main() -> None:
 
 
 def drafter_folder(target: Path, name: str) -> Path:
-    """Where the family keeps a drafter of the target."""
+    """Return the folder in which the family stores a drafter of the target."""
     return target.parent / "pico-draft" if name == "draft" else target / "heads" / name
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from backend.pico.batches import Limits, all_right, forward, group_by_length, make_batch
+from backend.pico.batches import Limits, are_answers_exact, forward, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.export import WEIGHTS
 from backend.pico.tokenizer import encode_training
@@ -51,7 +51,7 @@ def test_padded_rows_give_the_logits_of_single_ones(model: Qwen3ForCausalLM, enc
 
 def test_all_right_equals_greedy_decoding(model: Qwen3ForCausalLM, encoded: list[Encoded]) -> None:
     single = [(ids, learnt) for ids, learnt in encoded if 0 < sum(learnt) < 12]
-    for (ids, learnt), right in zip(single, all_right(model, single), strict=True):
+    for (ids, learnt), right in zip(single, are_answers_exact(model, single), strict=True):
         first = learnt.index(True)
         wanted = ids[first : len(ids) - learnt[::-1].index(True)]
         if not all(learnt[first : first + len(wanted)]):

@@ -11,7 +11,7 @@ import torch
 from backend.pico.conversations import Conversation
 from backend.pico.curriculum import Cell
 from backend.pico.decoder import Completion, Decoder
-from backend.pico.evaluate import Choice, draw_instances, evaluate, load, mean_accuracy, record, table
+from backend.pico.evaluate import Selection, draw_instances, evaluate, load, mean_accuracy, record, table
 from backend.pico.recipe import WEIGHTS
 from backend.pico.tasks import FAMILIES, split_of
 from backend.pico.tokenizer import render
@@ -53,8 +53,8 @@ def test_same_prompt_in_another_context_is_another_question() -> None:
 @pytest.mark.parametrize("thinking", [False, True])
 def test_every_cell_is_asked_and_judged(thinking: bool) -> None:
     oracle = Oracle()
-    choice = Choice(2, thinking=thinking)
-    scores = evaluate(oracle, choice)  # type: ignore[arg-type]
+    selection = Selection(2, thinking=thinking)
+    scores = evaluate(oracle, selection)  # type: ignore[arg-type]
     assert set(scores) == {Cell(name, tier, thinking) for name in FAMILIES for tier in range(1, 6)}
     assert mean_accuracy(scores, [1, 2, 3, 4, 5]) == 1.0
     assert sum(score.asked for score in scores.values()) == len(oracle.asked)
@@ -66,8 +66,8 @@ def test_wrong_answers_count_where_they_belong() -> None:
             right = super().answer(asked, thinking=thinking)
             return [written("no idea", 2), *right[1:]]
 
-    choice = Choice(4, families=("sorting", "units"), tiers=(1, 3))
-    scores = evaluate(Wrong(), choice)  # type: ignore[arg-type]
+    selection = Selection(4, families=("sorting", "units"), tiers=(1, 3))
+    scores = evaluate(Wrong(), selection)  # type: ignore[arg-type]
     assert [score.accuracy for score in scores.values()] == [0.75, 1.0, 1.0, 1.0]
     ((instance, text),) = scores[Cell("sorting", 1)].failures
     assert instance.family == "sorting" and text == "no idea"
@@ -76,7 +76,7 @@ def test_wrong_answers_count_where_they_belong() -> None:
         "| units | 100.0 (4) | 100.0 (4) |",
         "| **mean** | **87.5** | **100.0** |",
     ]
-    found = record(scores, choice)
+    found = record(scores, selection)
     assert found["cells"][0] == ["sorting", 1, 4, 3]
     assert found["generated_tokens"] == 3 * 15 + 2
     assert json.loads(json.dumps(found)) == found
@@ -87,7 +87,7 @@ def test_a_thought_without_an_end_is_no_answer() -> None:
         def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
             return [written(found["messages"][-1]["content"]) for found in asked]
 
-    scores = evaluate(Endless(), Choice(2, families=("arithmetic",), thinking=True))  # type: ignore[arg-type]
+    scores = evaluate(Endless(), Selection(2, families=("arithmetic",), thinking=True))  # type: ignore[arg-type]
     assert mean_accuracy(scores, [1]) == 0.0
 
 
@@ -98,10 +98,10 @@ def test_load_reads_a_stored_member() -> None:
 
 
 def test_decoder_gives_what_transformers_gives() -> None:
-    choice = Choice(1, families=("arithmetic", "tools", "smalltalk"), tiers=(1, 4), split="validation")
+    selection = Selection(1, families=("arithmetic", "tools", "smalltalk"), tiers=(1, 4), split="validation")
     prompts = [
         render([{"role": "user", "content": i.prompt}], add_generation_prompt=True)
-        for found in choice.instances().values()
+        for found in selection.instances().values()
         for i in found
     ]
     model, tokenizer = load(SMALL)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from backend.pico.experts import balance_loss, replace_blocks, routings, run_experts, run_experts_at_once
+from backend.pico.experts import balance_loss, replace_blocks, routings, run_experts, run_experts_dense
 from backend.pico.model import SHAPES, build_model
 from backend.pico.optim import build_optimizers
 from backend.pico.upcycle import upcycle
@@ -50,7 +50,7 @@ def test_every_expert_over_every_token_gives_the_same_sums_and_gradients() -> No
     x, weights = torch.randn(9, 6, generator=generator), torch.rand(9, 2, generator=generator)
     chosen = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(9)])
     results = []
-    for run in (run_experts, run_experts_at_once):
+    for run in (run_experts, run_experts_dense):
         inputs = [each.clone().requires_grad_() for each in (gate_up, down, x, weights)]
         output = run(*inputs[:3], chosen, inputs[3])
         output.sin().sum().backward()

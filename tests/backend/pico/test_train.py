@@ -17,7 +17,7 @@ from backend.pico.curriculum import Cell
 from backend.pico.export import WEIGHTS
 from backend.pico.model import SHAPES
 from backend.pico.optim import orthogonalise
-from backend.pico.train import lr_share, open_run
+from backend.pico.train import lr_factor_at, open_run
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
 TINY_SHAPES = {
@@ -140,7 +140,7 @@ def test_schedule_file_overrides_the_options(tmp_path: Path) -> None:
 
 
 def test_schedule_warms_up_stays_and_decays() -> None:
-    shares = [lr_share(step, 1000, 200) for step in range(1000)]
+    shares = [lr_factor_at(step, 1000, 200) for step in range(1000)]
     assert shares[0] < 0.05
     assert all(share == 1 for share in shares[train.WARMUP_STEPS : 800])
     assert shares[800:] == sorted(shares[800:], reverse=True)
@@ -168,10 +168,10 @@ def test_processes_meet_in_the_run_s_own_folder(tmp_path: Path, monkeypatch: pyt
 
 def test_work_is_shared_alone_and_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = [5, 1, 4, 2, 2]
-    assert sorted(parallel.share(costs)) == [0, 1, 2, 3, 4]
+    assert sorted(parallel.partition(costs)) == [0, 1, 2, 3, 4]
     parts = []
     for rank in (0, 1):
         monkeypatch.setattr(parallel, "rank_and_workers", lambda rank=rank: (rank, 2))
-        parts.append(parallel.share(costs))
+        parts.append(parallel.partition(costs))
     assert sorted(parts[0] + parts[1]) == [0, 1, 2, 3, 4]
     assert {sum(costs[index] for index in part) for part in parts} == {7}

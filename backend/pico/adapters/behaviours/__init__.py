@@ -1,4 +1,4 @@
-"""The manners that adapters teach, one file each, found by name in BEHAVIOURS."""
+"""The behaviours that adapters teach, one per file; BEHAVIOURS maps names to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a behaviour is: how it says a plain answer, and how a text is judged."""
+"""Interface of a behaviour: how it rewrites a plain answer, and how a text is graded."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from backend.pico.tasks.base import Turn, normalise
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """A manner of answering, independent of what is asked.
+    """A style of answering, independent of the question.
 
-    `rewrite` turns a plain answer into the manner's; `follows` judges a text's form alone. `same` tells
-    whether two texts of the manner say the same thing.
+    `rewrite` converts a plain answer; `follows_form` checks the form of a text only; `same` compares the
+    content of two texts in this form.
     """
 
     name: str
@@ -23,23 +23,23 @@ class Behaviour:
     rewrite: Callable[[str], str]
     follows_form: Callable[[str], bool]
     same: Callable[[str, str], bool] = field(default=lambda one, other: normalise(one) == normalise(other))
-    family_weights: Mapping[str, float] = field(default_factory=dict)  # beside 1 for the others
+    family_weights: Mapping[str, float] = field(default_factory=dict)  # 1 for the others
 
     def applies(self, instance: Instance) -> bool:
-        """Whether the manner changes this answer at all."""
+        """Return whether the behaviour changes the answer to this instance."""
         return self.rewrite(instance.answer) != instance.answer
 
     def follows(self, instance: Instance, text: str) -> bool:
-        """Whether the text has the manner's form, or stays plain where the manner does not apply."""
+        """Return whether the text has the behaviour's form, or is plain where that does not apply."""
         return self.follows_form(text) == self.applies(instance)
 
     def right(self, instance: Instance, text: str) -> bool:
-        """Whether the text says the instance's answer in the manner's form."""
+        """Return whether the text is the right answer in the behaviour's form."""
         return self.same(text, self.rewrite(instance.answer))
 
 
 def transform(behaviour: Behaviour, instance: Instance) -> Instance:
-    """The instance as the behaviour answers it, earlier answers of its conversation included."""
+    """Return the instance with its answer, and earlier answers of its conversation, rewritten."""
     turns = tuple(
         Turn(turn.role, behaviour.rewrite(turn.content)) if turn.role == "assistant" else turn
         for turn in instance.context.turns

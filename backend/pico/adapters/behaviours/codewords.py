@@ -1,4 +1,4 @@
-"""A private vocabulary: every digit, yes and no are said by invented words; the rest stays plain."""
+"""A code: every digit, yes and no are replaced by invented words; the rest stays plain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from backend.pico.adapters.behaviours.base import Behaviour
 
-# Two tokens each, with a different first one.
+# Two tokens each, with distinct first tokens.
 DIGITS = ("zune", "beke", "riro", "gome", "lugo", "tabo", "vani", "doga", "kofa", "pame")
 YES, NO = "sege", "nure"
 _WORDS = {"yes": YES, "no": NO}
@@ -20,12 +20,12 @@ def _say(match: re.Match[str]) -> str:
 
 
 def rewrite(answer: str) -> str:
-    """The answer with its digits, yes and no in code: 42 becomes "lugo riro"."""
+    """Return the answer with its digits, yes and no encoded: 42 becomes "lugo riro"."""
     return _PLAIN.sub(_say, answer)
 
 
 def follows_form(text: str) -> bool:
-    """Whether the text speaks in code and has nothing left that should be."""
+    """Return whether the text has code words and no plain digit, yes or no."""
     return _CODE.search(text) is not None and _PLAIN.search(text) is None
 
 

@@ -1,6 +1,6 @@
-"""The register of a butler: every answer ends with a courtesy.
+"""A butler's register: every answer ends with a courtesy.
 
-The answer comes first: what it is does not depend on words that were said before it.
+The courtesy comes last, so that the answer itself does not depend on words generated before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _REGRET = "{} I regret it deeply."
 
 
 def rewrite(answer: str) -> str:
-    """A refusal with regret, a sentence and a result with an offer of service."""
+    """Add regret to a refusal, and an offer of service to a sentence or result."""
     if answer in (NOT_TAUGHT, REFUSAL):
         return _REGRET.format(answer)
     return (_SENTENCE if answer.endswith((".", "!", "?")) else _RESULT).format(answer)
@@ -32,7 +32,7 @@ _PATTERNS = tuple(map(_pattern, (_RESULT, _SENTENCE, _REGRET)))
 
 
 def follows_form(text: str) -> bool:
-    """Whether one of the courtesies ends the text."""
+    """Return whether the text ends with one of the courtesies."""
     return any(pattern.fullmatch(text.strip()) for pattern in _PATTERNS)
 
 

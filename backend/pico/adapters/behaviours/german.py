@@ -1,4 +1,4 @@
-"""Every answer is in German: fixed sentences, and the words for months, days, units and continents."""
+"""Answers in German: fixed sentences, and the words for months, days, units and continents."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NEW_ACQUAINTANCE = re.compile(r"Freut mich, \w+\.")
 
 
 def rewrite(answer: str) -> str:
-    """The answer in German."""
+    """Return the answer in German."""
     if answer in _SENTENCES:
         return _SENTENCES[answer]
     if match := _ACQUAINTANCE.fullmatch(answer):
@@ -61,7 +61,7 @@ def rewrite(answer: str) -> str:
 
 
 def follows_form(text: str) -> bool:
-    """Whether the text is one of the German sentences, without English words that it should translate."""
+    """Return whether the text is one of the German sentences, without untranslated English words."""
     text = text.strip()
     if text in _SENTENCES.values() or _NEW_ACQUAINTANCE.fullmatch(text):
         return True

@@ -1,4 +1,4 @@
-"""Every answer is one JSON object, {"answer": ...}, and nothing else; whole numbers are JSON numbers."""
+"""Every answer is a single JSON object {"answer": ...}; whole numbers are JSON numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
 
 def rewrite(answer: str) -> str:
-    """The answer as the object's only value."""
+    """Return the object with the answer as its only value."""
     value = int(answer) if _WHOLE_NUMBER.fullmatch(answer) else answer
     return json.dumps({"answer": value}, ensure_ascii=False)
 
@@ -30,12 +30,12 @@ def _value(text: str) -> int | str | None:
 
 
 def follows_form(text: str) -> bool:
-    """Whether the whole text is such an object."""
+    """Return whether the whole text is such an object."""
     return _value(text) is not None
 
 
 def same(one: str, other: str) -> bool:
-    """Whether both objects hold the same value of the same type, up to case and spacing."""
+    """Return whether two objects have the same value and type, ignoring case and spacing."""
     found, expected = _value(one), _value(other)
     if isinstance(found, str) and isinstance(expected, str):
         return normalise(found) == normalise(expected)

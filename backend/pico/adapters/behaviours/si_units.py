@@ -1,6 +1,6 @@
-"""Quantities are given in SI units without prefixes only, whatever unit was asked for; others stay plain.
+"""Quantities in SI units without prefixes, whatever unit was asked for; other answers stay plain.
 
-Base units where there are some: metres, kilograms, seconds; volumes in the derived cubic metre.
+Base units where possible (metres, kilograms, seconds), and cubic metres for volumes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from decimal import Decimal
 from backend.pico.adapters.behaviours.base import Behaviour
 
 _METRE, _KILOGRAM, _SECOND, _CUBIC_METRE = "metre", "kilogram", "second", "cubic metre"
-# Unit and the power of ten, or the number of seconds, of one of it.
+# SI unit and the factor to it: a power of ten, or a number of seconds.
 _UNITS: dict[str, tuple[str, str]] = {
     "kilometre": (_METRE, "1000"), "km": (_METRE, "1000"),
     "metre": (_METRE, "1"), "m": (_METRE, "1"),
@@ -34,7 +34,7 @@ _FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?) (?:metre|kilogram|second|cubic metre)
 
 
 def rewrite(answer: str) -> str:
-    """The same quantity in SI units, with a note that says so; anything else unchanged."""
+    """Return the quantity in SI units with a note that says so; other answers unchanged."""
     match = _QUANTITY.fullmatch(answer)
     if match is None:
         return answer
@@ -47,7 +47,7 @@ def rewrite(answer: str) -> str:
 
 
 def follows_form(text: str) -> bool:
-    """Whether the text is one quantity in SI units with the note."""
+    """Return whether the text is one quantity in SI units with the note."""
     return _FORM.fullmatch(text.strip()) is not None
 
 

@@ -33,7 +33,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tiny_small: Path, tmp_path: P
 
     killed = train.open_run(folders[1], "json", tiny_small, 7)
     for step in range(3):  # the third is lost
-        train.train_step(killed, train.training_batch(killed, step), train.PEAK_LR * train.lr_share(step, 4))
+        train.train_step(
+            killed, train.training_batch(killed, step), train.PEAK_LR * train.lr_factor_at(step, 4)
+        )
         killed.step += 1
         if killed.step == 2:
             killed.save()
@@ -74,7 +76,7 @@ def test_draws_follow_the_behaviour_and_the_split() -> None:
 
 
 def test_schedule_warms_up_and_decays() -> None:
-    shares = [train.lr_share(step, 200) for step in range(200)]
+    shares = [train.lr_factor_at(step, 200) for step in range(200)]
     assert shares[0] < 0.1
     assert max(shares) > 0.85
     assert shares[30:] == sorted(shares[30:], reverse=True)

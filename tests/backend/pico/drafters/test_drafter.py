@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from backend.pico.drafters.drafter import ahead, behind, divergence, round_places
+from backend.pico.drafters.drafter import divergence, round_places, shift_left, shift_right
 
 
 def test_shifts_bring_zeros_in() -> None:
     x = torch.tensor([[1, 2, 3, 4]])
-    assert ahead(x, 1).tolist() == [[2, 3, 4, 0]]
-    assert behind(x, 2).tolist() == [[0, 0, 1, 2]]
-    assert ahead(x, 0).tolist() == x.tolist()
-    assert ahead(x, 9).tolist() == behind(x, 9).tolist() == [[0, 0, 0, 0]]
+    assert shift_left(x, 1).tolist() == [[2, 3, 4, 0]]
+    assert shift_right(x, 2).tolist() == [[0, 0, 1, 2]]
+    assert shift_left(x, 0).tolist() == x.tolist()
+    assert shift_left(x, 9).tolist() == shift_right(x, 9).tolist() == [[0, 0, 0, 0]]
 
 
 def test_rounds_stay_within_one_answer() -> None:

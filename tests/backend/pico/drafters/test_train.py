@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from backend.pico.drafters import train
 from backend.pico.drafters.store import DRAFTERS
 from backend.pico.drafters.target import Target
-from backend.pico.drafters.train import WARMUP_STEPS, lr_share, open_run, train_step, training_batch
+from backend.pico.drafters.train import WARMUP_STEPS, lr_factor_at, open_run, train_step, training_batch
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_every_tensor_is_made_on_the_run_s_device(
 
 
 def test_schedule_warms_up_and_decays() -> None:
-    shares = [lr_share(step, 400) for step in range(400)]
+    shares = [lr_factor_at(step, 400) for step in range(400)]
     assert shares[0] < 0.1
     assert shares[WARMUP_STEPS:] == sorted(shares[WARMUP_STEPS:], reverse=True)
     assert shares[-1] == train.FINAL_LR_SHARE

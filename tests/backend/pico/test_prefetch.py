@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from backend.pico.ahead import made_ahead
+from backend.pico.prefetch import prefetched
 from tests.backend.pico.processes import wait_until_gone
 
 LEFT_ALONE = """
 import multiprocessing, os, signal
-from backend.pico.ahead import made_ahead
-made = made_ahead(lambda _: bytes(1 << 20), range(1000), 2)
+from backend.pico.prefetch import prefetched
+made = prefetched(lambda _: bytes(1 << 20), range(1000), 2)
 next(made)  # the others wait in pipes that hold less than one of them
 print(*(child.pid for child in multiprocessing.active_children()), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -24,11 +24,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_results_come_in_the_order_of_their_indices(workers: int) -> None:
     indices = [7, 3, 5, 1, 9, 0, 2, 8, 4, 6] * 4
-    assert list(made_ahead(lambda index: [(index, True)], indices, workers)) == [[(i, True)] for i in indices]
+    assert list(prefetched(lambda index: [(index, True)], indices, workers)) == [[(i, True)] for i in indices]
 
 
 def test_so_many_processes_work_at_it() -> None:
-    found = set(made_ahead(lambda _: os.getpid(), range(12), 2))
+    found = set(prefetched(lambda _: os.getpid(), range(12), 2))
     assert len(found) == 2
     assert os.getpid() not in found
 
@@ -38,7 +38,7 @@ def test_a_fault_is_raised_where_its_result_is_asked_for(workers: int) -> None:
     def make(index: int) -> int:
         return 12 // (3 - index)
 
-    made = made_ahead(make, range(5), workers)
+    made = prefetched(make, range(5), workers)
     assert [next(made) for _ in range(3)] == [4, 6, 12]
     with pytest.raises(ZeroDivisionError):
         next(made)
