@@ -1,4 +1,4 @@
-"""Plan → StepInput: one pass over the chunks for their tokens, numpy for the rest, one tensor per array."""
+"""Plan → StepInput: one pass over the chunks for their tokens, NumPy for the rest, one tensor per array."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, tree_depths
 
 @dataclass(frozen=True, slots=True)
 class PreparedStep:
-    """A step that is ready to run, and where its results lie."""
+    """A step that is ready to run, and where to find its results."""
 
     step_input: StepInput
     sampled: list[ScheduledChunk]  # the R chunks whose logits give a token, in plan order
-    # N draws: one for each sampled chunk and one more for each draft token; a chunk's own lie side by side.
-    rows: Ints  # [N] whose they are
-    token_index: Ints  # [N] which of the step's T tokens each follows
-    positions: Ints  # [N] of the tokens to be drawn
-    offsets: Ints  # [B] where each chunk's tokens begin
-    has_drafts: bool = False  # False: N is R
+    # N draws: one per sampled chunk and one more per draft token; a chunk's own are consecutive.
+    rows: Ints  # [N] state-table rows
+    token_index: Ints  # [N] index, among the step's T tokens, of the token before each draw
+    positions: Ints  # [N] positions of the tokens to draw
+    offsets: Ints  # [B] index of each chunk's first token
+    has_drafts: bool = False  # False: N = R
 
     @property
     def has_trees(self) -> bool:
-        """Whether drafts branch."""
+        """Whether any draft is a tree."""
         return self.step_input.trees is not None
 
     def drafts_before(self) -> list[tuple[int, ...]]:
-        """For each of the N draws, the draft tokens that it takes for granted."""
+        """For each of the N draws, the draft tokens before it on its path."""
         before: list[tuple[int, ...]] = []
         for chunk in self.sampled:
             if chunk.parents:
@@ -46,7 +46,7 @@ class PreparedStep:
 
 
 def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep:
-    """Gather everything that the forward pass needs."""
+    """Bind rows, and build the input of the forward pass on `device`."""
     chunks = plan.chunks
     rows = table.bind(chunks)
     token_ids: list[int] = []
@@ -90,24 +90,23 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
 
 
 def _adapter_rows(slots: Ints | None, lengths: Ints, device: torch.device) -> AdapterRows | None:
-    """Each token's adapter; None when none has one."""
+    """The adapter slot of each token; None if none has one."""
     if slots is None or not (slots >= 0).any():
         return None
-    return _same_rows(np.repeat(slots, lengths).tobytes(), device)
+    return _cached_rows(np.repeat(slots, lengths).tobytes(), device)
 
 
 @functools.lru_cache(maxsize=4)
-def _same_rows(slots: bytes, device: torch.device) -> AdapterRows:
-    """From step to step the same sequences decode: their grouping need not be found anew."""
-    # Copied: Numba compiles anew for an array that cannot be written to.
+def _cached_rows(slots: bytes, device: torch.device) -> AdapterRows:
+    """Cached: consecutive decode steps have the same sequences, so the same grouping by adapter."""
+    # Copied: Numba would compile a second version for read-only arrays.
     return AdapterRows(np.frombuffer(slots, dtype=np.int64).copy(), device)
 
 
 def _with_drafts(step: PreparedStep) -> PreparedStep:
-    """The step with a draw after each draft token, beside the one after a chunk's last."""
-    before = np.array([len(chunk.draft) for chunk in step.sampled], dtype=np.int64)
-    widths = before + 1
-    # Draws of a chunk whose last token has index e follow the tokens e - before … e.
+    """The step with one more draw for each draft token."""
+    widths = np.array([1 + len(chunk.draft) for chunk in step.sampled], dtype=np.int64)  # draws per chunk
+    # Draws of a chunk whose last token has index e follow the tokens e - len(draft) … e.
     back = np.repeat(np.cumsum(widths), widths) - 1 - np.arange(widths.sum())
     positions = np.repeat(step.positions, widths) - back
     if step.has_trees:

@@ -1,4 +1,4 @@
-"""The runner that owns a model and its KV memory: Plan in, drawn tokens out."""
+"""The Runner for a real model: it owns the model and its KV memory, and turns a Plan into drawn tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.engine.grammars import masked_draws
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner_protocol import RunnerFacts, StepResult
 from backend.engine.state import StateTable
-from backend.kernels.lora import AdapterRows, rows_of_one
+from backend.kernels.lora import rows_of_one
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterStore
 from backend.models import LoadedModel
@@ -26,7 +26,7 @@ from backend.speculative.base import StepObserver
 from backend.speculative.rests import Rests
 from backend.speculative.verify import Verdict, detours, verify
 from backend.structured.mask import apply_grammars
-from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogprobs
+from backend.types import PAGE_TOKENS, Plan, Sequence, TokenLogprobs
 
 
 class ModelRunner:
@@ -57,7 +57,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> StepResult:
-        """One forward pass and one draw."""
+        """Prepare, forward, sample and verify. Raises AdapterError, or whatever torch raises."""
         if self._adapters is not None:
             self._adapters.fill(plan)
         step = prepare(plan, self._table, self._model.device)
@@ -65,19 +65,17 @@ class ModelRunner:
         wants_layers = any(observer.wants_layers for observer in self.observers)
         hidden = self._model.forward(step.step_input, self._storage, layers if wants_layers else None)
         self._score_prompts(plan, step, hidden)
-        unsound = _unsound(plan, step, hidden)
+        unsound = _non_finite(plan, step, hidden)
         result = StepResult([], [])
         if step.sampled:
-            rows = hidden
-            if len(step.token_index) != hidden.shape[0]:
-                rows = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
-            result = self._sample(step, [*layers, hidden], self._model.logits(rows, self._head_rows(step)))
+            result = self._sample(step, [*layers, hidden], self._logits(step, hidden))
             unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
         if self.observers:
             self._show(plan, step, layers, hidden)
         result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
-        if unsound:
-            self._scrub([chunk for chunk in plan.chunks if chunk.sequence in unsound])
+        for chunk in plan.chunks:
+            if chunk.sequence in unsound:
+                self._zero(chunk.sequence, chunk.start, chunk.end)
         return result
 
     def forget(self, sequence: Sequence) -> None:
@@ -85,16 +83,49 @@ class ModelRunner:
         self._table.forget(sequence)
         self._prompt_scores.pop(sequence, None)
 
+    def _logits(self, step: PreparedStep, hidden: Tensor) -> Tensor:
+        """The logits of the step's N draws, [N, V]."""
+        if len(step.token_index) != hidden.shape[0]:
+            hidden = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
+        rows = step.step_input.adapters
+        if rows is None or self._model.decoder.head.adapters is None:
+            return self._model.logits(hidden)
+        return self._model.logits(hidden, rows.select(step.token_index))
+
     def _sample(self, step: PreparedStep, streams: list[Tensor], logits: Tensor) -> StepResult:
-        """Draw from `logits` [R, V], which it changes."""
-        table, rows, positions = self._table, step.rows, step.positions
+        """Draw from `logits` [N, V], which it changes, and verify drafts with the draws.
+
+        `streams`: the residual streams whose rows must follow the accepted path of a draft tree.
+        """
+        table, rows = self._table, step.rows
         wanted = table.logprobs(rows)
-        own_logits = logits[[i for i, _ in wanted]] if wanted else None  # a copy: edits come later
+        original = logits[[i for i, _ in wanted]] if wanted else None  # a copy: the edits change `logits`
+        mask_s = self._edit(step, logits)
+        token_ids, is_sound = self._sampler.sample(logits, table.sampling(rows, step.positions))
+        records: dict[int, TokenLogprobs] = {}
+        if original is not None:
+            drawn = [token_ids[i] for i, _ in wanted]
+            scored = token_logprobs(original, drawn, [num_top for _, num_top in wanted])
+            records = {i: record for (i, _), record in zip(wanted, scored, strict=True)}
+        if step.has_drafts:
+            result, kept = self._verify(step, streams, token_ids, is_sound, records)
+        else:
+            result = StepResult(token_ids, is_sound, logprobs={i: [record] for i, record in records.items()})
+            kept = None
+        result.mask_s = mask_s
+        if self._prompt_scores:
+            self._attach_prompt_scores(step, result)
+        table.count(rows, token_ids, kept)  # last: StepRecovery runs a step again that failed before
+        return result
+
+    def _edit(self, step: PreparedStep, logits: Tensor) -> float:
+        """Apply penalties, biases, grammar masks and bans; returns the seconds that grammars took."""
+        table, rows = self._table, step.rows
         edits = table.edits(rows)
         if edits and step.has_drafts:
-            edits = _after_drafts(edits, step.drafts_before())
+            edits = _count_drafts(edits, step.drafts_before())
         apply_edits(logits, edits)
-        bans = table.bans(rows, positions)
+        bans = table.bans(rows, step.positions)
         mask_s = 0.0
         if table.has_grammars:
             started_s = time.perf_counter()
@@ -102,31 +133,37 @@ class ModelRunner:
             bans = feasible_bans(logits, bans)
             mask_s = time.perf_counter() - started_s
         ban_tokens(logits, bans)
-        token_ids, is_sound = self._sampler.sample(logits, table.sampling(rows, positions))
-        records: dict[int, TokenLogprobs] = {}
-        if own_logits is not None:
-            drawn = [token_ids[i] for i, _ in wanted]
-            scored = token_logprobs(own_logits, drawn, [num_top for _, num_top in wanted])
-            records = {i: record for (i, _), record in zip(wanted, scored, strict=True)}
-        kept = None
-        if step.has_drafts:
-            parents = [chunk.parents for chunk in step.sampled] if step.has_trees else None
-            verdict = verify([chunk.draft for chunk in step.sampled], token_ids, parents)
-            if verdict.paths:
-                self._straighten(step, verdict, streams)
-            result, kept = judged(verdict, is_sound, records)
-            if not all(is_sound):
-                self._scrub_rejected(step, result)
-        else:
-            result = StepResult(token_ids, is_sound, logprobs={i: [record] for i, record in records.items()})
-        result.mask_s = mask_s
-        if self._prompt_scores:
-            self._hand_out_prompt_scores(step, result)
-        table.count(rows, token_ids, kept)  # last: a step that failed before is run again
-        return result
+        return mask_s
+
+    def _verify(
+        self,
+        step: PreparedStep,
+        streams: list[Tensor],
+        token_ids: list[int],
+        is_sound: list[bool],
+        records: Mapping[int, TokenLogprobs],
+    ) -> tuple[StepResult, AbstractSet[int]]:
+        """The result of a step with drafts, and the indices of its valid draws.
+
+        A draw after a rejected draft token is invalid.
+        """
+        parents = [chunk.parents for chunk in step.sampled] if step.has_trees else None
+        verdict = verify([chunk.draft for chunk in step.sampled], token_ids, parents)
+        if verdict.paths:
+            self._move_accepted_paths(step, verdict, streams)
+        spans = [verdict.draws(chunk) for chunk in range(len(verdict.token_ids))]
+        result = StepResult(
+            verdict.token_ids,
+            [all(is_sound[draw] for draw in span) for span in spans],
+            verdict.accepted,
+            {i: [records[draw] for draw in span] for i, span in enumerate(spans) if span[0] in records},
+        )
+        if not all(is_sound):
+            self._zero_rejected(step, result)
+        return result, {draw for span in spans for draw in span}
 
     def _show(self, plan: Plan, step: PreparedStep, layers: list[Tensor], hidden: Tensor) -> None:
-        """Let observers see. What is drawn stands, so a failure of theirs must not fail the step."""
+        """Show the step to the observers. Its tokens are drawn: an observer's error must not fail it."""
         self._rests.begin_step()
         resting = self._rests.names
         for observer in self.observers:
@@ -135,8 +172,8 @@ class ModelRunner:
                 with self._rests.attempt(name):
                     observer.see(plan, step.step_input, layers, hidden)
 
-    def _straighten(self, step: PreparedStep, verdict: Verdict, streams: list[Tensor]) -> None:
-        """Bring accepted nodes of trees, in KV memory and in `streams`, to where a chain would have them."""
+    def _move_accepted_paths(self, step: PreparedStep, verdict: Verdict, streams: list[Tensor]) -> None:
+        """Move accepted tree nodes, in KV memory and in `streams`, to where a chain would have them."""
         sources, targets = detours(verdict, step.token_index.tolist())
         if not sources:
             return
@@ -146,42 +183,31 @@ class ModelRunner:
             for stream in streams:
                 stream[targets] = stream[sources]
 
-    def _head_rows(self, step: PreparedStep) -> AdapterRows | None:
-        """The adapters of the rows whose logits are wanted; None when the head has none."""
-        rows = step.step_input.adapters
-        if rows is None or self._model.decoder.head.adapters is None:
-            return None
-        return rows.select(step.token_index)
-
-    def _scrub(self, chunks: list[ScheduledChunk]) -> None:
-        """Zero what these chunks wrote: attention multiplies masked slots by 0, and 0 * NaN is NaN."""
-        for chunk in chunks:
-            self._zero(chunk.sequence, chunk.start, chunk.end)
-
     def _zero(self, sequence: Sequence, start: int, end: int) -> None:
+        """Zero KV memory that holds NaN: attention multiplies masked slots by 0, and 0 * NaN is NaN."""
         for position in range(start, end):
             page = sequence.pages[position // PAGE_TOKENS]
             for layer in self._storage.layers:
                 layer[page, position % PAGE_TOKENS] = 0
 
-    def _scrub_rejected(self, step: PreparedStep, result: StepResult) -> None:
-        """Zero what rejected drafts wrote, for the same reason; the sequence itself may be sound."""
+    def _zero_rejected(self, step: PreparedStep, result: StepResult) -> None:
+        """Zero the KV memory of rejected drafts, which may hold NaN though the sequence itself is sound."""
         for i, chunk in enumerate(step.sampled):
             first = chunk.end - len(chunk.draft) + len(result.accepted.get(i, ()))
             self._zero(chunk.sequence, first, chunk.end)
 
     def _score_prompts(self, plan: Plan, step: PreparedStep, hidden: Tensor) -> None:
-        """Log-probabilities of prompt tokens, for the chunks of requests that want them."""
+        """Compute log-probabilities of prompt tokens for the chunks of requests that asked for them."""
         for chunk, offset in zip(plan.chunks, step.offsets.tolist(), strict=True):
             sequence = chunk.sequence
             num_top = sequence.request.params.prompt_logprobs
             if num_top is None or sequence.num_output_tokens:
                 continue
-            # The hidden state at one position says how likely the token at the next one is.
+            # The hidden state at a position gives the distribution of the token after it.
             targets = sequence.tokens[chunk.start + 1 : min(chunk.end, sequence.num_prompt_tokens - 1) + 1]
-            part = hidden[offset : offset + len(targets)]
+            states = hidden[offset : offset + len(targets)]
             logits_of = functools.partial(self._logits_of_one, sequence.adapter_slot)
-            scored = prompt_logprobs(part, targets, num_top, logits_of, self._facts.vocab_size)
+            scored = prompt_logprobs(states, targets, num_top, logits_of, self._facts.vocab_size)
             scores = self._prompt_scores.setdefault(sequence, [None] * sequence.num_prompt_tokens)
             scores[chunk.start + 1 : chunk.start + 1 + len(targets)] = scored
 
@@ -192,18 +218,19 @@ class ModelRunner:
             rows = rows_of_one(adapter_slot, len(hidden), hidden.device)
         return self._model.logits(hidden, rows)
 
-    def _hand_out_prompt_scores(self, step: PreparedStep, result: StepResult) -> None:
+    def _attach_prompt_scores(self, step: PreparedStep, result: StepResult) -> None:
+        """Add prompt log-probabilities to the result that carries the first token."""
         for i, chunk in enumerate(step.sampled):
             scores = self._prompt_scores.pop(chunk.sequence, None)
             if scores is not None:
                 result.prompt_logprobs[i] = scores
 
 
-def _unsound(plan: Plan, step: PreparedStep, hidden: Tensor) -> set[Sequence]:
-    """Sequences of whose prompt chunk any token of `hidden` [T, D] is not finite.
+def _non_finite(plan: Plan, step: PreparedStep, hidden: Tensor) -> set[Sequence]:
+    """Sequences whose prompt chunk has a token with non-finite `hidden` [T, D].
 
-    Chunks that do not sample have no logits to tell, and a window may hide an early token from the last.
-    Every draft is judged by its own logits.
+    The logits do not show that for chunks that do not sample, nor for early tokens outside a sliding window.
+    Every draft token is checked by its own logits.
     """
     found: list[tuple[Sequence, Tensor]] = []
     for chunk, offset in zip(plan.chunks, step.offsets.tolist(), strict=True):
@@ -215,24 +242,10 @@ def _unsound(plan: Plan, step: PreparedStep, hidden: Tensor) -> set[Sequence]:
     return {sequence for (sequence, _), ok in zip(found, is_finite, strict=True) if not ok}
 
 
-def judged(
-    verdict: Verdict, is_sound: list[bool], records: Mapping[int, TokenLogprobs]
-) -> tuple[StepResult, AbstractSet[int]]:
-    """The result of a step with drafts, and which of its draws are valid. Draws behind them mean nothing."""
-    spans = [verdict.draws(chunk) for chunk in range(len(verdict.token_ids))]
-    result = StepResult(
-        verdict.token_ids,
-        [all(is_sound[draw] for draw in span) for span in spans],
-        verdict.accepted,
-        {i: [records[draw] for draw in span] for i, span in enumerate(spans) if span[0] in records},
-    )
-    return result, {draw for span in spans for draw in span}
-
-
-def _after_drafts(
+def _count_drafts(
     edits: list[tuple[int, RowEdits]], drafts_before: list[tuple[int, ...]]
 ) -> list[tuple[int, RowEdits]]:
-    """Penalties count the drafts that a draw takes for granted."""
+    """Edits whose penalties also count the draft tokens before each draw."""
     return [
         (i, replace(row, counts=row.counts.after(drafts)))
         if (drafts := drafts_before[i]) and row.counts is not None

@@ -1,7 +1,7 @@
 """The state table: one row per running sequence, for as long as it runs; a step gathers the rows it needs.
 
-Everything that sampling and attention must know of a sequence beside its tokens lies here, by row. A feature
-that needs state per sequence (adapter slot, grammar state, draft length) adds a column.
+It holds what sampling and attention need per sequence, apart from its tokens. A feature that needs state per
+sequence (adapter slot, grammar) adds a column.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from backend.types import PAGE_TOKENS, ScheduledChunk, Sequence
 
 
 class StateTable:
-    """Rows 0..max_rows-1. The scheduler deals them out; one is filled when its owner first appears."""
+    """Rows 0 … max_rows - 1, assigned by the scheduler; filled when the owner is first scheduled."""
 
     def __init__(self, max_rows: int, max_model_tokens: int, eos_token_ids: frozenset[int]) -> None:
         self._eos_token_ids = eos_token_ids
         self._owners: list[Sequence | None] = [None] * max_rows
         self._row_of: dict[Sequence, int] = {}
         self._page_table = np.zeros((max_rows, -(-max_model_tokens // PAGE_TOKENS)), dtype=np.int64)
-        self._num_pages = [0] * max_rows  # columns of the page table that are filled
+        self._num_pages = [0] * max_rows  # valid columns of each page-table row
         self._seeds = np.zeros(max_rows, dtype=np.uint64)
         self._temperature = np.zeros(max_rows, dtype=np.float32)
         self._top_k = np.zeros(max_rows, dtype=np.int64)
         self._top_p = np.ones(max_rows, dtype=np.float32)
         self._min_p = np.zeros(max_rows, dtype=np.float32)
-        # Seldom used, so only rows that want them have an entry.
+        # Rarely used, so only rows that need them have an entry.
         self._edits: dict[int, RowEdits] = {}
-        self._banned_until: dict[int, tuple[int, Ints]] = {}  # while shorter than so many tokens: these ids
+        self._banned_until: dict[int, tuple[int, Ints]] = {}  # (until this position, ban these ids)
         self._with_grammar: set[int] = set()
-        self._num_top: dict[int, int] = {}  # log-probabilities wanted per token
+        self._num_top: dict[int, int] = {}  # top log-probabilities per token
         self._adapter_slots = np.full(max_rows, -1, dtype=np.int64)
         self._num_adapted = 0  # rows with an adapter
 
     def bind(self, chunks: list[ScheduledChunk]) -> Ints:
-        """The chunks' rows [B], filled for new owners and with page tables up to date."""
+        """The rows [B] of the chunks; fills those of new owners and updates page tables."""
         owners, num_pages = self._owners, self._num_pages
         rows: list[int] = []
         for chunk in chunks:
@@ -50,13 +50,13 @@ class StateTable:
             pages, known = sequence.pages, num_pages[row]
             if len(pages) > known:
                 self._page_table[row, known : len(pages)] = pages[known:]
-                # Pages behind the chunk's own tokens are, or were, for drafts: others may come instead.
+                # Pages after the chunk's own tokens are for drafts: they are given back, and may change.
                 num_pages[row] = pages_for(chunk.end - len(chunk.draft))
             rows.append(row)
         return np.array(rows, dtype=np.int64)
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence runs no longer: finished, aborted or preempted. Idempotent."""
+        """Free the row of a sequence that was finished, aborted or preempted. Idempotent."""
         row = self._row_of.pop(sequence, None)
         if row is not None:
             self._clear(row)
@@ -66,12 +66,12 @@ class StateTable:
         return self._page_table[rows, :num_columns]
 
     def slots(self, rows: Ints, positions: Ints) -> Ints:
-        """Where the token at each position of each row has its key and value; [T] from two [T]."""
+        """KV slots of the tokens at `positions` of `rows`: [T] from two [T]."""
         pages: Ints = self._page_table[rows, positions // PAGE_TOKENS]
         return pages * PAGE_TOKENS + positions % PAGE_TOKENS
 
     def sampling(self, rows: Ints, positions: Ints) -> SamplingBatch:
-        """How the tokens at `positions` are drawn."""
+        """Sampling parameters for the tokens at `positions`."""
         return SamplingBatch(
             seeds=self._seeds[rows],
             positions=positions,
@@ -82,35 +82,35 @@ class StateTable:
         )
 
     def edits(self, rows: Ints) -> list[tuple[int, RowEdits]]:
-        """(index into rows, edits) for those rows that want their logits changed."""
+        """(index into rows, edits) for rows with penalties or logit biases."""
         if not self._edits:
             return []
         return [(i, self._edits[row]) for i, row in enumerate(rows.tolist()) if row in self._edits]
 
     def bans(self, rows: Ints, positions: Ints) -> list[tuple[int, Ints]]:
-        """(index into rows, token ids) for those rows that may not end yet."""
+        """(index into rows, token ids) for rows below their min_tokens, which must not end yet."""
         if not self._banned_until:
             return []
         found = [(i, self._banned_until.get(row)) for i, row in enumerate(rows.tolist())]
         return [(i, ban[1]) for i, ban in found if ban is not None and positions[i] < ban[0]]
 
     def logprobs(self, rows: Ints) -> list[tuple[int, int]]:
-        """(index into rows, best tokens wanted) for those rows that want log-probabilities."""
+        """(index into rows, number of top tokens) for rows that asked for log-probabilities."""
         if not self._num_top:
             return []
         return [(i, self._num_top[row]) for i, row in enumerate(rows.tolist()) if row in self._num_top]
 
     @property
     def has_grammars(self) -> bool:
-        """True while a row's owner has a grammar."""
+        """Whether any row's owner has a grammar."""
         return bool(self._with_grammar)
 
     def adapter_slots(self, rows: Ints) -> Ints | None:
-        """Their adapters' slots, -1 for the base model; None when none of all rows has an adapter."""
+        """Adapter slots of the rows, -1 for the base model; None if no row of the table has an adapter."""
         return self._adapter_slots[rows] if self._num_adapted else None
 
     def count(self, rows: Ints, token_ids: list[int], kept: Container[int] | None = None) -> None:
-        """Note the drawn tokens where penalties need them; only draws `kept`, where there were drafts."""
+        """Add drawn tokens to the counts of penalties; with drafts, only draws whose index is in `kept`."""
         for i, edits in self.edits(rows):
             if edits.counts is not None and (kept is None or i in kept):
                 edits.counts.add(token_ids[i])
@@ -127,7 +127,7 @@ class StateTable:
         self._with_grammar.discard(row)
 
     def _fill(self, row: int, sequence: Sequence) -> None:
-        assert self._owners[row] is None, f"row {row} was given away while its owner runs"
+        assert self._owners[row] is None, f"row {row} was assigned twice"
         params = sequence.request.params
         self._owners[row] = sequence
         self._row_of[sequence] = row
