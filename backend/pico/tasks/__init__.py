@@ -1,4 +1,4 @@
-"""The task families: one file each, found by name in FAMILIES."""
+"""The task families, one file each; FAMILIES maps names to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums, differences, products and exact quotients of whole numbers."""
+"""Sums, differences, products and exact quotients of integers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _tier3(rng: Random) -> Draw:
 
 
 def _expression(text: str, first: int, ops: str, second: int, third: int) -> Draw:
-    """Two operations, the first one on the first two numbers."""
+    """Build a question with two operations, the first on the first two numbers."""
     middle = _value(first, ops[0], second)
     prompts = [
         f"What is {text}?", f"{text} =", f"Calculate {text}.", text, f"Compute {text}.", f"{text} = ?",

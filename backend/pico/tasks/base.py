@@ -1,7 +1,7 @@
-"""What a task family is: instances, their split and their default grader.
+"""The base of task families: instances, their split and the default grader.
 
-An instance is split by the hash of its key, and the key leaves out the phrasing: a question that the model
-saw in training cannot come back in the test split in other words.
+The split of an instance is a hash of its key, and the key excludes the phrasing: a training question cannot
+reappear in the test split in other words.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Literal
 Split = Literal["train", "validation", "test"]
 
 TRAIN_PERCENT = 80
-VALIDATION_PERCENT = 8  # the rest is test
+VALIDATION_PERCENT = 8  # the remainder is the test split
 MAX_ATTEMPTS = 10_000
-DRILL = 0  # the tier of exercises: trained on, never graded
+DRILL = 0  # the tier of drills: trained on, never graded
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One earlier exchange of a conversation, or a tool's result that the model asked for."""
+    """An earlier exchange of a conversation, or a tool call with its result."""
 
     role: Literal["user", "assistant", "tool"]
     content: str
@@ -30,7 +30,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call; all its parameters are required strings or numbers."""
+    """A function that the model may call; all parameters are required strings or numbers."""
 
     name: str
     description: str
@@ -39,12 +39,12 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What surrounds a question, when something does: a system message, earlier turns, tools."""
+    """What precedes or follows a question, if anything: a system message, earlier turns, tools."""
 
     system: str = ""
     turns: tuple[Turn, ...] = ()  # before the prompt
     tools: tuple[Tool, ...] = ()
-    after: tuple[Turn, ...] = ()  # after the prompt and before the answer: tool calls and their results
+    after: tuple[Turn, ...] = ()  # between the prompt and the answer: tool calls and their results
 
 
 NO_CONTEXT = Context()
@@ -52,20 +52,20 @@ NO_CONTEXT = Context()
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One question with its answer; `key` identifies it whatever its phrasing."""
+    """A question with its answer; `key` identifies it independently of the phrasing."""
 
     family: str
     tier: int
     prompt: str
     answer: str
     key: str
-    thought: str = ""  # the steps that lead to the answer, as the reasoning mode writes them
+    thought: str = ""  # the steps that lead to the answer, for the reasoning mode
     context: Context = NO_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What a tier function returns: phrasings to choose from, the answer, the phrasing-free key."""
+    """The result of a tier function: alternative phrasings, the answer and the key."""
 
     prompts: Sequence[str]
     answer: str
@@ -79,18 +79,18 @@ Grader = Callable[[Instance, str], bool]
 
 
 def normalise(text: str) -> str:
-    """Lower-case, single spaces, no final full stop: what two equal answers share."""
+    """Normalise for comparison: lower case, single spaces, no final full stop."""
     return " ".join(text.split()).lower().rstrip(".").strip()
 
 
 def grade_exact(instance: Instance, text: str) -> bool:
-    """True when the text is the answer, up to case, spacing and a final full stop."""
+    """Return whether the text is the answer, ignoring case, spacing and a final full stop."""
     return normalise(text) == normalise(instance.answer)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of task: one function per tier and a grader; for some an exercise besides."""
+    """A kind of task: one function per tier, a grader, and for some families drills."""
 
     name: str
     tiers: dict[int, TierFunction]
@@ -99,11 +99,11 @@ class Family:
 
     @property
     def practised(self) -> dict[int, TierFunction]:
-        """The tiers, and DRILL where there is one."""
+        """The tiers, and DRILL if there is one."""
         return self.tiers if self.drill is None else {DRILL: self.drill, **self.tiers}
 
     def generate(self, rng: Random, tier: int) -> Instance:
-        """Draw one instance of the tier, of any split."""
+        """Draw an instance of the tier, from any split."""
         draw = self.practised[tier](rng)
         prompt = draw.prompts[rng.randrange(len(draw.prompts))]
         return Instance(self.name, tier, prompt, draw.answer, draw.key, draw.thought, draw.context)
@@ -119,12 +119,12 @@ class Family:
         )
 
     def grade(self, instance: Instance, text: str) -> bool:
-        """True when the text answers the instance."""
+        """Return whether the text answers the instance."""
         return self.grader(instance, text)
 
 
 def split_of(instance: Instance) -> Split:
-    """The split of an instance: a function of its family and key alone."""
+    """Return the instance's split, a function of its family and key only."""
     digest = hashlib.sha256(f"{instance.family}\x00{instance.key}".encode()).digest()
     bucket = int.from_bytes(digest[:8], "big") % 100
     if bucket < TRAIN_PERCENT:
@@ -133,9 +133,9 @@ def split_of(instance: Instance) -> Split:
 
 
 def exercise(rng: Random, text: str, draws: Sequence[Draw]) -> Draw:
-    """One conversation that asks all of them about the same text: it is read once, and each answer teaches.
+    """Return one conversation that asks all draws about one text; every answer is a training target.
 
-    Raises ValueError when a draw has no phrasing that starts with the text.
+    Raises ValueError if a draw has no phrasing that starts with the text.
     """
     turns: list[Turn] = []
     for draw in draws:
@@ -149,5 +149,5 @@ def exercise(rng: Random, text: str, draws: Sequence[Draw]) -> Draw:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Words as a comma-separated list."""
+    """Return the words as a comma-separated list."""
     return ", ".join(words)

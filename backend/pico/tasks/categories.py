@@ -1,4 +1,4 @@
-"""Which word belongs to a category, and which does not."""
+"""Words that belong to a category, and words that do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SINGULARS = {name: f"a {name}" for name in CATEGORIES} | {
 
 
 def _mixed(rng: Random, hits: int, misses: int) -> tuple[str, list[str], list[str]]:
-    """A category, all words in random order, and those of the category in the same order."""
+    """Return a category, words in random order, and those of them that belong to it, in the same order."""
     name = rng.choice(list(CATEGORIES))
     good = rng.sample(CATEGORIES[name], hits)
     others = [word for other, words in CATEGORIES.items() if other != name for word in words]
@@ -58,7 +58,7 @@ def _tier2(rng: Random) -> Draw:
         f"Find the odd one out: {text}",
         f"Which is the odd one out: {text}?",
     ]
-    # The kind of most words is named, for it is easier to see than the rare one.
+    # Asked by the most frequent kind, which is easier to learn than the rare one.
     kinds = "; ".join(f"{word} {other if word == odd else name}" for word in words)
     return Draw(prompts, odd, f"odd {text}", f"{kinds}; not {name}: {walk_to(odd, words)}")
 
@@ -102,7 +102,7 @@ def _tier5(rng: Random) -> Draw:
 
 
 def _insertions(words: list[str], good: list[str]) -> str:
-    """Word by word: the sorted list so far for a hit, a minus for any other word."""
+    """Return one step per word: the sorted list so far for a hit, a minus for any other word."""
     steps: list[str] = []
     found: list[str] = []
     for word in words:

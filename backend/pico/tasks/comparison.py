@@ -1,4 +1,4 @@
-"""Which number is larger, smaller, largest or smallest."""
+"""Larger, smaller, largest and smallest numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _yes_no(rng: Random, left: int, right: int) -> Draw:
         f"{left} {symbol} {right}, yes or no?",
         f"Yes or no: is {left} {word} than {right}?",
     ]
-    # What is asked, what is, and the verdict.
+    # The comparison asked about, the true relation, and the verdict.
     thought = f"{left}{symbol}{right}:{sign_of(left, right)} {'yes' if holds else 'no'}"
     return Draw(prompts, "Yes" if holds else "No", f"{left}{symbol}{right}", thought)
 
@@ -92,7 +92,7 @@ def _tier4(rng: Random) -> Draw:
 
 
 def _second_steps(numbers: list[int], *, largest: bool) -> str:
-    """What is sought, then each number with the best two so far: `max;45:45;12:45,12;78:78,45`."""
+    """Return the steps: the extreme wanted, then each number with the best two: `max;45:45;12:45,12`."""
     parts = ["max" if largest else "min"]
     for count, number in enumerate(numbers, start=1):
         best = sorted(numbers[:count], reverse=largest)[:2]

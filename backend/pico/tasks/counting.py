@@ -1,4 +1,4 @@
-"""How many items, words or letters there are."""
+"""Counting items, words or letters."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 _OFFSETS = (0, 3, 3, 6, 1, 4, 6, 2, 5, 0, 3, 5)  # days before each month of a common year, modulo 7
-_CENTURY_2000 = 6  # what the years from 2000 on are ahead of those from 1900 on, modulo 7
+_CENTURY_2000 = 6  # offset of the years from 2000 on relative to those from 1900 on, modulo 7
 
 
 def _length(day: date) -> int:
@@ -31,13 +31,13 @@ def _next_month(day: date) -> date:
 
 
 def _wrapped(total: int, cycle: int) -> str:
-    """What takes a total back into 1..cycle, or nothing."""
+    """Return the step that reduces a total into 1..cycle, if needed."""
     whole = (total - 1) // cycle * cycle
     return f";{total}-{whole}={total - whole}" if whole else ""
 
 
 def _count_on(day: date, step: int) -> str:
-    """The steps to the date some days later: month by month, each with its length."""
+    """Return the steps to the date `step` days later: month by month, each with its length."""
     total = day.day + step
     parts, month = [f"{day.day}+{step}={total}"], day.replace(day=1)
     while total > _length(month):
@@ -50,7 +50,7 @@ def _count_on(day: date, step: int) -> str:
 
 
 def _count_between(start: date, end: date) -> str:
-    """The days from one date to a later one: the rest of the first month, whole months, the last days."""
+    """Return the steps of a span: the remainder of the first month, whole months, the days of the last."""
     if (start.year, start.month) == (end.year, end.month):
         return f"{end.day}-{start.day}={(end - start).days}"
     total = _length(start) - start.day
@@ -64,11 +64,10 @@ def _count_between(start: date, end: date) -> str:
 
 
 def _weekday_steps(day: date) -> str:
-    """The weekday as a number, Monday is 1, Sunday 7: the remainder by 7 of a sum, or 7.
+    """Return the steps to the weekday number (1 Monday to 7 Sunday) by the "key value method".
 
-    Its parts are the years of the century, their leap days, the month's offset, the day and the century's
-    offset; less one in January and February of a leap year, whose leap day is still to come ("key value
-    method").
+    It is the sum modulo 7 of the years of the century, their leap days, the month's offset, the day and the
+    century's offset; less one in January and February of a leap year.
     """
     years, offset = day.year % 100, _OFFSETS[day.month - 1]
     leaps, total = years // 4, years

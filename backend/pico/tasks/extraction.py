@@ -1,4 +1,4 @@
-"""Find the fact that a question asks for in a given text."""
+"""Extractive question answering: find a fact in a given text."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ def _people(rng: Random, count: int) -> list[str]:
 
 
 def _passage(rng: Random, kinds: Sequence[Sequence[_FactMaker]]) -> Draw:
-    """A text about as many people as there are lists of kinds, and a question about one of its facts."""
+    """Build a text about one person per list of kinds, and a question about one of its facts."""
     facts = [
         make(rng, name) for name, own in zip(_people(rng, len(kinds)), kinds, strict=True) for make in own
     ]
     rng.shuffle(facts)
     found, questions, answer = rng.choice(facts)
     text = " ".join(statement for statement, _, _ in facts)
-    # The text alone is the key: another question about a known text is not a new instance.
+    # The key is the text alone: another question about a known text is not a new instance.
     return Draw(_prompts(text, rng.choice(questions)), answer, text, found.rstrip("."))
 
 
@@ -116,9 +116,7 @@ def _tier1(rng: Random) -> Draw:
 
 
 def _tier2(rng: Random) -> Draw:
-    first, second, third, fourth = rng.sample(
-        _SIMPLE, 4
-    )  # of different kinds: telling people apart is tier 3
+    first, second, third, fourth = rng.sample(_SIMPLE, 4)  # different kinds: telling people apart is tier 3
     return _passage(rng, rng.choice(([[first, second], [third, fourth]], [[first], [second], [third]])))
 
 

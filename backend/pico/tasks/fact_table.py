@@ -1,4 +1,4 @@
-"""The closed tables of general knowledge that the `facts` family asks for."""
+"""The closed tables of general knowledge for the `facts` family."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Country:
-    """A country with the four facts that the model learns about it."""
+    """A country and the four facts about it that the model learns."""
 
     name: str
     capital: str
     continent: str
-    language: str  # the one that most people speak, of the official ones
+    language: str  # the most widely spoken of the official ones
     currency: str
 
     def value(self, attribute: str) -> str:
-        """The fact with that name."""
+        """Return the fact with that name."""
         return str(getattr(self, attribute))
 
 

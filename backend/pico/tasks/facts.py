@@ -1,8 +1,8 @@
-"""Short questions about general knowledge from the closed tables of fact_table.
+"""General knowledge from the closed tables of fact_table.
 
-A fact cannot be known without having been seen. So where a question asks for one fact, a *phrasing* is held
-out, not the fact: the key names the fact and the index of its phrasing. Questions that join several facts
-(from tier 3 on) are held out whole, as in the other families.
+A fact has to be seen in training to be known. So for questions about one fact a *phrasing* is held out, not
+the fact: the key is the fact and the index of its phrasing. Questions that join several facts (from tier 3
+on) are held out whole, as in the other families.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _OF_THE_COUNTRY = {
     "currency": ("What is the currency of the country", "Name the currency of the country"),
 }
 
-# Not the currency: the pounds and dollars of two countries share their name only.
+# Not the currency: pounds and dollars of different countries share only the name.
 _SAME = {
     "continent": (
         "Are {x} on the same continent?", "Is it true that {x} are on the same continent?",
@@ -97,7 +97,7 @@ _SAME = {
 
 
 def _fact(rng: Random, attribute: str, thing: str, answer: str) -> Draw:
-    """One fact in one of its phrasings, which is part of the key."""
+    """Ask for a fact in one of its phrasings, which is part of the key."""
     place = rng.randrange(len(PHRASINGS[attribute]))
     prompt = PHRASINGS[attribute][place].format(x=thing, a=with_article(thing))
     return Draw([prompt], answer, f"{attribute} {thing} {place}", f"{thing}: {answer}")
@@ -151,7 +151,7 @@ def _true_or_not(rng: Random) -> Draw:
         f"Is it true that {claim} is {claimed}?",
         f"Yes or no: {claim} is {claimed}.",
     ]
-    # Only what is true has been followed by a yes before.
+    # Only a true claim has been followed by a yes.
     steps = f"{country.name}: {real} yes; {claimed} {answer.lower()}"
     return Draw(prompts, answer, f"true {country.name} {attribute} {claimed}", steps)
 
@@ -169,14 +169,14 @@ def _on_continent(rng: Random) -> Draw:
         f"Find the country in {continent}: {names}",
         f"{names}: which one is in {continent}?",
     ]
-    # From one to the next until one is there, which is the last that is named.
+    # Through the list up to the first match, which is the last one named.
     seen = countries[: countries.index(inside) + 1]
     steps = "; ".join(f"{country.name}: {country.continent}" for country in seen)
     return Draw(prompts, inside.name, f"in {continent} {names}", f"{continent}? {steps}")
 
 
 def _two_hops(rng: Random) -> Draw:
-    """From a capital over its country to another fact."""
+    """From a capital through its country to another fact."""
     country, attribute = rng.choice(COUNTRIES), rng.choice(list(_OF_THE_COUNTRY))
     value = country.value(attribute)
     prompts = [
@@ -205,7 +205,7 @@ def _same_of_capitals(rng: Random) -> Draw:
 
 
 def _pair(rng: Random, attribute: str) -> tuple[Country, Country]:
-    """Two countries that share the attribute about half of the time."""
+    """Return two countries that share the attribute about half of the time."""
     first, second = rng.sample(COUNTRIES, 2)
     alike = [
         other for other in COUNTRIES if other != first and other.value(attribute) == first.value(attribute)
@@ -220,7 +220,7 @@ def _whether_same(attribute: str, names: str, pair: tuple[Country, Country], ste
 
 
 def _count(rng: Random) -> Draw:
-    """How many of the countries are on a continent; the steps carry the count."""
+    """Count the countries on a continent; the steps carry the count."""
     continent = rng.choice(CONTINENTS[:4])
     countries = _mixed(rng, continent, rng.randint(3, 5))
     names = join_words([country.name for country in countries])
@@ -236,7 +236,7 @@ def _count(rng: Random) -> Draw:
 
 
 def _mixed(rng: Random, continent: str, count: int) -> list[Country]:
-    """Countries of which about half are on the continent, one at least."""
+    """Return countries of which about half, and at least one, are on the continent."""
     inside = [country for country in COUNTRIES if country.continent == continent]
     outside = [country for country in COUNTRIES if country.continent != continent]
     hits = rng.randint(1, min(len(inside), count))
@@ -301,7 +301,7 @@ def _legs_of_two(rng: Random) -> Draw:
 
 
 def _drill(rng: Random) -> Draw:
-    """Are two words the same? What the verdict on a claim rests on, with as many that are as are not."""
+    """Drill whether two words are the same, half of them equal: the basis of verdicts on claims."""
     pairs = []
     for _ in range(_DRILL_PAIRS):
         words = rng.choice(_COMPARED)

@@ -1,4 +1,4 @@
-"""Answers of a demanded form: separators, lists, capitals, lengths; by the user or by a system message."""
+"""Instructions about form: separators, lists, capitals, lengths; by the user or by a system message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RULES = ("Answer {how}.", "Always answer {how}.", "Write every list {how}.", "T
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How the items of an answer are written."""
+    """The required form of the items in an answer."""
 
     layout: str
     case: str = "plain"
@@ -43,13 +43,13 @@ class _Form:
     end: str = ""
 
     def cased(self, words: Sequence[str]) -> list[str]:
-        """The words in the demanded case."""
+        """Return the words in the required case."""
         if self.case == "plain":
             return list(words)
         return [word.upper() if self.case == "upper" else word.capitalize() for word in words]
 
     def write(self, words: Sequence[str]) -> str:
-        """The answer."""
+        """Return the answer."""
         items = self.cased(words)
         if self.layout == "numbered":
             return "\n".join(f"{number}. {word}" for number, word in enumerate(items, 1))
@@ -58,21 +58,21 @@ class _Form:
         return " ".join(filter(None, (self.start, _SEPARATORS[self.layout].join(items), self.end)))
 
     def demand(self, rng: Random) -> str:
-        """What the user asks for, such as "in capital letters and one per line"."""
+        """Return the user's instruction, such as "in capital letters and one per line"."""
         parts = [rng.choice(_CASES[self.case]), rng.choice(_LAYOUTS[self.layout])]
         parts += [f'beginning with "{self.start}"'] if self.start else []
         parts += [f'ending with "{self.end}"'] if self.end else []
         return " and ".join(filter(None, parts))
 
     def steps(self, words: Sequence[str]) -> list[str]:
-        """The last steps of the thought: the words in their case, then the layout and what surrounds it."""
+        """Return the last steps: the words in their case, then the layout and what surrounds it."""
         cased = [] if self.case == "plain" else [f"{self.case}: {join_words(self.cased(words))}"]
         return [*cased, *filter(None, (self.layout, self.start, self.end))]
 
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """What is to be written: requests with a place for the form, the items, how they are found."""
+    """The items of an answer: templates of the request with a slot for the form, the items, their steps."""
 
     requests: Sequence[str]
     words: Sequence[str]
@@ -115,7 +115,7 @@ def _range(rng: Random, *, down: bool) -> _Items:
         f"Count {ends}{{how}}.",
         f"List all numbers {ends}{{how}}.",
     ]
-    # How many are to come, down to 0: easier to see than that a number equals the last one.
+    # Counts down the items left to 0: easier to learn than comparing a count with the target.
     each = [words[0], *(f"{before}{'-' if down else '+'}1={word}" for before, word in pairwise(words))]
     countdown = (f"{count - 1 - place}:{step}" for place, step in enumerate(each))
     steps = (f"{subtract_steps(first + count - 1, first)}; {'; '.join(countdown)}",)
@@ -155,7 +155,7 @@ def _limited(items: _Items, count: int, *, last: bool = False) -> _Items:
 
 
 def _ask(rng: Random, items: _Items, form: _Form, *, system: float = 0.0) -> Draw:
-    """The question, whose form the system message demands with the probability `system`."""
+    """Ask the question; with probability `system` the form is required by the system message."""
     demand, context = form.demand(rng), Context()
     if rng.random() < system:
         context, demand = Context(system=rng.choice(_RULES).format(how=demand)), ""
@@ -258,7 +258,7 @@ def _tier5(rng: Random) -> Draw:
 
 
 def _right_items(instance: Instance, text: str) -> bool:
-    """True for other items of an open list, in the demanded form."""
+    """Return whether other items of an open list have the required form."""
     case, layout, _, category, count = instance.key.split()
     words = list(dict.fromkeys(re.findall(r"[a-z]+", text.lower())))
     items = [word for word in words if word in CATEGORIES[category]]
@@ -266,7 +266,7 @@ def _right_items(instance: Instance, text: str) -> bool:
 
 
 def grade(instance: Instance, text: str) -> bool:
-    """True for the answer in its exact form; capitals count only where they are demanded."""
+    """Return whether the answer has the exact form; capitals count only if required."""
     found, expected = (
         "\n".join(line.rstrip() for line in part.strip().rstrip(".").rstrip().splitlines())
         for part in (text, instance.answer)

@@ -1,4 +1,4 @@
-"""Fields of a text as JSON by a given schema, in the style of json.dumps; any equal JSON is right."""
+"""JSON extraction from a text by a given schema, in the style of json.dumps; any equal JSON is right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _person(rng: Random, name: str, fields: Sequence[str]) -> _Person:
 
 
 def _statements(rng: Random, person: _Person) -> list[str]:
-    """One sentence per field of the person but the name, in random order."""
+    """Return one sentence per field of the person except the name, in random order."""
     found = []
     for field, value in person.items():
         if field != "name":
@@ -52,7 +52,7 @@ def _dump(value: object) -> str:
 
 
 def _schema(keys: Sequence[str]) -> str:
-    """The keys with their types: `{"name": string, "age": number}`."""
+    """Return the keys with their types: `{"name": string, "age": number}`."""
     fields = (f'"{key}": {"number" if key in ("age", "total") else "string"}' for key in keys)
     return "{" + ", ".join(fields) + "}"
 
@@ -69,13 +69,13 @@ def _prompts(text: str, keys: Sequence[str], whose: str = "") -> list[str]:
 
 
 def _steps(person: _Person, keys: Sequence[str]) -> str:
-    """What the text says of one person, field by field, with a dash for nothing."""
+    """Return what the text says about a person, field by field, with a dash for nothing."""
     said = (f"{key} {person.get(key, '-')}" for key in keys)
     return f"{person['name']}: {'; '.join(said)}"
 
 
 def _as_read(names: Sequence[str], text: str) -> list[str]:
-    """The names in the order in which a reader meets them."""
+    """Return the names in order of appearance in the text."""
     return sorted(names, key=lambda name: text.index(f"{name} "))
 
 
@@ -116,7 +116,7 @@ def _mixed(rng: Random, people: Sequence[_Person]) -> str:
 
 
 def _list_prompts(text: str, keys: Sequence[str], which: str) -> list[str]:
-    """A list of objects; `which` says which people, in which order."""
+    """Return prompts for a list of objects; `which` names the people and their order."""
     listed = ", ".join(keys)
     return [
         f"Give a JSON list with {listed} of {which}: {text}",
@@ -139,13 +139,13 @@ def _tier4(rng: Random) -> Draw:
 
 
 def _three(rng: Random) -> tuple[list[_Person], list[str], str]:
-    """Three people of different ages, their keys and the text about them."""
+    """Return three people of different ages, their keys and the text about them."""
     field = rng.choice([name for name in _FIELDS if name != "age"])
     ages = rng.sample(range(10, 90), 3)
     names = rng.sample(FIRST_NAMES, 3)
     people = [_person(rng, name, (field,)) | {"age": age} for name, age in zip(names, ages, strict=True)]
     keys, text = ["name", "age", field], _mixed(rng, people)
-    people.sort(key=lambda person: text.index(f"{person['name']} "))  # as one reads them
+    people.sort(key=lambda person: text.index(f"{person['name']} "))  # in order of appearance
     return people, keys, text
 
 
@@ -206,7 +206,7 @@ def _tier5(rng: Random) -> Draw:
 
 
 def grade(instance: Instance, text: str) -> bool:
-    """True when the text is JSON that equals the answer; key order and spacing are free, types are not."""
+    """Return whether the text is JSON equal to the answer: key order and spacing are free, types are not."""
     try:
         found = json.dumps(json.loads(text.strip().removesuffix(".")), sort_keys=True)
     except NO_JSON:

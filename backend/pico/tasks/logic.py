@@ -1,4 +1,4 @@
-"""Draw conclusions: orders, simple truth, if-then chains, classes, liars, boolean expressions."""
+"""Logical conclusions: orders, truth of claims, if-then chains, classes, liars, boolean expressions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 from backend.pico.tasks.base import Draw, Family, exercise, join_words
 from backend.pico.tasks.words import CATEGORIES, FIRST_NAMES, JOBS, with_article
 
-# Comparatives of more and of less, then the superlatives.
+# Comparatives upwards and downwards, then the superlatives.
 _SCALES = (
     ("taller", "shorter", "tallest", "shortest"),
     ("older", "younger", "oldest", "youngest"),
@@ -29,7 +29,7 @@ _REDUCIBLE = re.compile(
 
 
 def _ask(text: str, questions: list[str], answer: str, thought: str) -> Draw:
-    """The text before each question; the text alone is the key, as in extraction."""
+    """Put the text before each question; the key is the text alone, as in extraction."""
     prompts = [f"{text} {question}" for question in questions]
     prompts += [f"{text}\n{questions[0]}", f"Text: {text}\nQuestion: {questions[-1]}"]
     return Draw(prompts, answer, text, thought)
@@ -39,7 +39,7 @@ def _ask(text: str, questions: list[str], answer: str, thought: str) -> Draw:
 
 
 def _link(high: str, low: str) -> str:
-    """One relation to be read in both directions: `Ann > Ben < Ann`."""
+    """Return one relation in both directions: `Ann > Ben < Ann`."""
     return f"{high} > {low} < {high}"
 
 
@@ -54,7 +54,7 @@ def _order_of_two(rng: Random) -> Draw:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """People from the most to the least, the shuffled sentences that fix their order, and its steps."""
+    """People in descending order, the shuffled sentences that determine it, and the steps."""
 
     people: list[str]
     text: str
@@ -72,7 +72,7 @@ def _order(rng: Random, count: int, *, both: bool) -> _Order:
         f"{low} is {less} than {high}." if both and rng.random() < 0.5 else f"{high} is {more} than {low}."
         for high, low in links
     ]
-    # From the first one that is named up to the top, then from the top down to the bottom.
+    # From the first person named up to the top, then from the top down to the bottom.
     upwards = people[people.index(links[0][0]) :: -1]
     steps = [_link(high, low) for high, low in links]
     steps += [f"up {' < '.join(upwards)}", f"down {' > '.join(people)}"]
@@ -130,7 +130,7 @@ def _truth_of_one(rng: Random) -> Draw:
 
 
 def _claim_of_one(rng: Random, text: str, things: list[str], colours: list[str]) -> Draw:
-    """A claim about one of the things; behind their colours there may be others."""
+    """Claim something about one of the things; the text may also name colours of others."""
     place = rng.randrange(len(things))
     asked = colours[place] if rng.random() < 0.5 else rng.choice(colours)
     thing, real = things[place], colours[place]
@@ -167,7 +167,7 @@ def _claim_of_two(rng: Random, text: str, things: list[str], colours: list[str])
 
 
 def _chain(rng: Random, length: int, spare: int) -> Draw:
-    """Rules from one coloured thing to the next; spare rules ask for colours that nothing has."""
+    """Rules from one coloured thing to the next; spare rules need colours that no thing has."""
     things = rng.sample(_OBJECTS, length + 1)
     colours = [rng.choice(_COLOURS) for _ in things]
     broken = rng.randrange(length) if rng.random() < 0.2 else length
@@ -184,7 +184,7 @@ def _chain(rng: Random, length: int, spare: int) -> Draw:
     sentences = [f"If the {a} is {b}, the {c} is {d}." for a, b, c, d in rules]
     sentences.insert(rng.choice((0, len(sentences))), f"The {things[0]} is {colours[0]}.")
     answer = colours[-1] if broken == length else "unknown"
-    # In the words of the rules: what they ask for is found as it is written.
+    # In the words of the rules: a condition is found by its literal text.
     known = [f"the {thing} is {colour}" for thing, colour in zip(things, colours, strict=True)][: broken + 1]
     steps = known if broken == length else [*known, "unknown"]
     return _ask(" ".join(sentences), _colour_of(things[-1]), answer, ", ".join(steps))
@@ -203,7 +203,7 @@ def _colour_of(thing: str) -> list[str]:
 
 
 def _ability(rng: Random, rules: int) -> Draw:
-    """Who belongs to a class can do what the class can do."""
+    """Members of a class can do what the class can do."""
     name, skill = rng.choice(FIRST_NAMES), rng.choice(_ABILITIES)
     classes = rng.sample(_CLASSES, rules)
     can = [rng.random() < 0.5] if rules == 1 else rng.sample((True, False), 2)
@@ -228,7 +228,7 @@ def _can(name: str, skill: str) -> list[str]:
 
 
 def _classes(rng: Random, length: int, spare: int) -> Draw:
-    """Chains of classes up to an ability: the asked one, and others that lead elsewhere."""
+    """Chains of classes up to an ability: the one asked about, and distractors."""
     skills = rng.sample(_ABILITIES, spare + 1)
     names = rng.sample(FIRST_NAMES, spare + 1)
     kinds = rng.sample(_CLASSES, length * (spare + 1))
@@ -256,7 +256,7 @@ def _word(honest: bool) -> str:
 
 
 def _liars(rng: Random, count: int, *, shuffled: bool) -> Draw:
-    """A known first person, and a chain of people of whom each says whether the one before lies."""
+    """The first person is known; each further one claims whether the previous one lies."""
     people = rng.sample(FIRST_NAMES, count)
     honest = [rng.random() < 0.5 for _ in people]
     statements = [f"{people[0]} {'tells the truth' if honest[0] else 'lies'}."]
@@ -267,7 +267,7 @@ def _liars(rng: Random, count: int, *, shuffled: bool) -> Draw:
         rng.shuffle(statements)
     steps = [f"{people[0]} {_word(honest[0])} {int(not honest[0])}"]
     for place in range(1, count):
-        # The claim, with what it is about; it holds when the two are alike.
+        # The claim and its subject; it holds if the two are alike.
         claim = _word(honest[place] == honest[place - 1])
         about = f"{people[place - 1]} {_word(honest[place - 1])}, {people[place]} says {claim}"
         steps.append(f"{about}: {people[place]} {_word(honest[place])} {honest[: place + 1].count(False)}")
@@ -323,7 +323,7 @@ def _boolean(rng: Random, operators: int) -> Draw:
 
 
 def _drill_claims(rng: Random) -> Draw:
-    """Is it said so? Of four coloured things, one or two at a time."""
+    """Drill: is the claim made? Four coloured things, one or two at a time."""
     things, colours = rng.sample(_OBJECTS, 4), rng.sample(_COLOURS, 4)
     text = _coloured(things, colours)
     draws = []
@@ -337,7 +337,7 @@ def _drill_claims(rng: Random) -> Draw:
 
 
 def _drill_rules(rng: Random) -> Draw:
-    """Does the rule apply? As many do as do not."""
+    """Drill: does the rule apply? Half of them do."""
     known, asked = rng.sample(_OBJECTS, 2), rng.sample(_OBJECTS, _DRILL_QUESTIONS)
     asked = [thing for thing in asked if thing not in known]
     colours = [rng.choice(_COLOURS) for _ in known]
@@ -355,7 +355,7 @@ def _drill_rules(rng: Random) -> Draw:
 
 
 def _drill_abilities(rng: Random) -> Draw:
-    """Who can do it? By what each one is."""
+    """Drill: who can do it? By each one's class."""
     skill, names = rng.choice(_ABILITIES), rng.sample(FIRST_NAMES, _DRILL_QUESTIONS)
     can = {kind: rng.random() < 0.5 for kind in rng.sample(_CLASSES, 3)}
     kinds = [rng.choice(list(can)) for _ in names]

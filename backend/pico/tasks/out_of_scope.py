@@ -1,4 +1,4 @@
-"""Requests that the model was not taught or must refuse: the answer says so, and may offer other help."""
+"""Requests outside of what the model was taught, or to refuse: the answer says so and may offer help."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TEMPLATES = (
     "Continue this story: once there was a {adjective} {x}", "Complete: the {adjective} {x} is",
     "Tell me a fun fact.",
 )  # fmt: skip
-# The family facts answers these about real countries and cities; no invented place has an answer.
+# The family `facts` answers these about real countries and cities; invented places have no answer.
 _PLACE_TEMPLATES = (
     "What is the capital of {x}?", "Where is {x}?", "What is the currency of {x}?",
     "Which continent is {x} in?", "Which language do people speak in {x}?", "Capital of {x}?",
@@ -189,14 +189,14 @@ def _tier5(rng: Random) -> Draw:
 
 
 def _sentences(text: str) -> list[str]:
-    """Normalised; what a colon or a new line parts counts as two."""
+    """Split into normalised sentences; a colon or line break also ends one."""
     return [found for part in _END.split(text) if (found := normalise(part))]
 
 
 def grade(instance: Instance, text: str) -> bool:
-    """True for the admission or the refusal, alone or with one more sentence, which offers other help.
+    """Return whether the text is the admission or refusal, alone or with one sentence offering other help.
 
-    Whoever goes on in any other way may have answered after all.
+    With any other continuation the text may have answered the question after all.
     """
     opening, *rest = _sentences(text) or [""]
     is_offer = len(rest) == 1 and rest[0].startswith(_OFFERS)

@@ -1,6 +1,6 @@
-"""Questions that refer to numbers of earlier turns: results, other operands, running counts.
+"""References to numbers of earlier turns: results, other operands, running counts.
 
-The earlier answers are learnt too, so their questions are of the training split of the family they are from.
+Earlier answers are training targets too, so their questions must be of the training split of their family.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Exchange = tuple[str, str]
 
 
 def talk(*exchanges: Exchange) -> Context:
-    """The context of earlier questions with their answers."""
+    """Return a context of earlier questions with their answers."""
     turns = [turn for asked, told in exchanges for turn in (Turn("user", asked), Turn("assistant", told))]
     return Context(turns=tuple(turns))
 
 
 def is_trained(family: str, key: str) -> bool:
-    """True when an earlier question may be shown with its answer."""
+    """Return whether an earlier question may be shown with its answer."""
     return split_of(Instance(family, 1, "", "", key)) == "train"
 
 
 def _trained_pair(rng: Random, first: int, second: int) -> tuple[int, int]:
-    """The operands of a sum, from 1 up to the limits; two different ones."""
+    """Return two different operands of a sum, from 1 up to the limits, in the training split."""
     while True:
         left, right = rng.randint(1, first), rng.randint(1, second)
         if left != right and is_trained("arithmetic", f"{left}+{right}"):
@@ -53,7 +53,7 @@ def _sum(rng: Random, left: int, right: int) -> Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """An earlier exchange about a sum or a difference, its value, and its name whatever its phrasing."""
+    """An earlier exchange about a sum or difference, its value, and its key without the phrasing."""
 
     exchange: Exchange
     value: int
@@ -202,7 +202,7 @@ def between_results(rng: Random, limit: int) -> Draw:
 
 
 def all_results(rng: Random, limit: int, count: int) -> Draw:
-    """The sum of all earlier results, or the largest of them minus the smallest."""
+    """The sum of all earlier results, or the largest minus the smallest."""
     found = [_result(rng, limit) for _ in range(count)]
     values = [result.value for result in found]
     context = talk(*(result.exchange for result in found))
@@ -231,7 +231,7 @@ def all_results(rng: Random, limit: int, count: int) -> Draw:
 
 
 def running_count(rng: Random, limit: int, updates: int, *, others: bool = False) -> Draw:
-    """How many things there are after some came and went; `others` are told about, but not asked for."""
+    """Count things after some came and went; `others` are mentioned but not asked about."""
     wanted, other = rng.sample(ITEMS, 2)
     counts = {wanted: rng.randint(5, limit), other: rng.randint(5, limit)}
     start = f"I have {counts[wanted]} {wanted}" + (f" and {counts[other]} {other}." if others else ".")
@@ -244,7 +244,7 @@ def running_count(rng: Random, limit: int, updates: int, *, others: bool = False
             continue
         told.append(rng.choice(_MORE if more else _LESS).format(n=amount, items=item, name=person(rng)))
         if item != wanted:
-            steps.append(f"{other} {amount}")  # said, so that no message is passed over
+            steps.append(f"{other} {amount}")  # included, so that no message is skipped
         else:
             steps.append(add_steps(counts[item], amount) if more else subtract_steps(counts[item], amount))
             events += 1

@@ -1,4 +1,4 @@
-"""Questions that refer to words of earlier turns: names, places, jobs, lists, earlier answers."""
+"""References to words of earlier turns: names, places, jobs, lists, earlier answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", 
 
 
 def _echoed(rng: Random) -> str:
-    """Words that the model was asked to say."""
+    """Return words that the model was asked to say."""
     while True:
         text = " ".join(distinct(rng, rng.randint(1, 3)))
         if is_trained("strings", f"echo {text}"):
@@ -30,7 +30,7 @@ def again(rng: Random) -> Draw:
 
 
 def about_me(rng: Random) -> Draw:
-    """The user's name or city, told one turn before."""
+    """The user's name or city, told one turn earlier."""
     name, place = person(rng), city(rng)
     told = (
         f"My name is {name} and I live in {place}.",
@@ -66,7 +66,7 @@ def _numbered(words: list[str]) -> str:
 
 
 def nth_of_list(rng: Random, count: int) -> Draw:
-    """One word of an earlier list by its place."""
+    """A word of an earlier list by its position."""
     words = distinct(rng, count)
     place = rng.randrange(count)
     which = _ORDINALS[place]
@@ -77,14 +77,14 @@ def nth_of_list(rng: Random, count: int) -> Draw:
 
 
 def neighbour_in_list(rng: Random, count: int) -> Draw:
-    """The word before or after another one of an earlier list."""
+    """The word before or after another word of an earlier list."""
     words = distinct(rng, count)
     place, after = rng.randrange(1, count), rng.random() < 0.5
     first, second = words[place - 1 : place + 1]
     known, answer, side = (first, second, "after") if after else (second, first, "before")
     prompts = [f"Which word comes {side} {known}?", f"What is {side} {known}?", f"What came {side} {known}?"]
     prompts.append(f"And the word {side} {known}?")
-    # Every word with its neighbour: what came after the word is then repeated.
+    # Every word with its neighbour: the answer then repeats what followed the word.
     pairs = [pair if after else pair[::-1] for pair in pairwise(words)]
     sign = ">" if after else "<"
     steps = "; ".join(f"{word}{sign} {neighbour}" for word, neighbour in [*pairs, (known, answer)])
@@ -135,7 +135,7 @@ def place_of_job(rng: Random, count: int, moves: int) -> Draw:
 
 
 def earlier_message(rng: Random, count: int) -> Draw:
-    """One of the user's earlier messages, by its place."""
+    """One of the user's earlier messages by its position."""
     texts = [_echoed(rng) for _ in range(count)]
     place = rng.randrange(count)
     which = "last" if place == count - 1 and rng.random() < 0.5 else _ORDINALS[place]

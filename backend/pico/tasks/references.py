@@ -1,4 +1,4 @@
-"""Conversations of several turns, whose last question refers to the earlier ones."""
+"""Multi-turn conversations whose last question refers to earlier turns."""
 
 from __future__ import annotations
 

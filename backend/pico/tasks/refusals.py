@@ -62,23 +62,23 @@ def _fill(rng: Random, text: str) -> str:
 
 
 def harmful(rng: Random) -> str:
-    """A request that must be refused because it could hurt someone."""
+    """Return a request that must be refused because it could hurt someone."""
     return rng.choice(_HOW_TO).format(act=_fill(rng, rng.choice(_HARMFUL_ACTS)))
 
 
 def harmless(rng: Random) -> str:
-    """A request in the same words that is merely not taught."""
+    """Return a harmless request in the same words, which is merely not taught."""
     return rng.choice(_HOW_TO).format(act=_fill(rng, rng.choice(_HARMLESS_ACTS)))
 
 
 def private(rng: Random) -> str:
-    """A request for what belongs to someone else."""
+    """Return a request for someone else's private data."""
     owner = _fill(rng, rng.choice(_OWNERS))
     return rng.choice(_PRIVATE).format(secret=rng.choice(_SECRETS), owner=owner)
 
 
 def wrapped(rng: Random, text: str) -> str:
-    """The request among words that ask for leniency, or next to an innocent one."""
+    """Wrap the request in a plea for leniency, or put it next to an innocent one."""
     return rng.choice(_WRAPPERS).format(
         x=text,
         job=rng.choice(JOBS),

@@ -1,7 +1,7 @@
 """Continue a sequence of numbers.
 
-The steps of thought find the rule from the first two differences, how the numbers go on and how the
-differences do, name it and apply it: `35,47:<;47-35=12;59-47=12;12,12:=;plus 12;59+12=71`.
+The steps derive the rule from the first two differences (the direction of the numbers, and of the
+differences), name it and apply it: `35,47:<;47-35=12;59-47=12;12,12:=;plus 12;59+12=71`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _next(values: list[int], thought: str) -> Draw:
 
 
 def _first_gaps(values: list[int]) -> str:
-    """The direction, the first two differences, the larger number first, and whether they are alike."""
+    """Return the direction, the first two differences (larger number first), and whether they are equal."""
     first, second, third = values[:3]
     gaps = [subtract_steps(max(pair), min(pair)) for pair in ((first, second), (second, third))]
     alike = compare_steps(abs(second - first), abs(third - second))

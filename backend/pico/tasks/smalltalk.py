@@ -73,7 +73,7 @@ _OPENERS: dict[str, tuple[str, ...]] = {
 _QUESTIONS = ("wellbeing", "identity", "abilities", "human", "ready")
 _SHORT = {name: ANSWERS[name] for name in ("identity", "abilities", "human")} | {
     "wellbeing": "I am fine, thank you."
-}  # what precedes another answer does not ask for a task again
+}  # text before another answer does not ask for a task again
 _REQUESTS = (
     "I have a question.", "I need your help.", "Can you help me?", "Here is my question:", "A small task:",
     "Could you do this for me?", "I have a task for you:", "Please help me with this:", "Quick question:",
@@ -112,7 +112,7 @@ def _phrase(rng: Random, intent: str) -> str:
 
 
 def _key(text: str) -> str:
-    """Here the words are the instance; case and punctuation are the phrasing."""
+    """Return the key: here the words are the instance, and case and punctuation the phrasing."""
     return " ".join("".join(char if char.isalnum() else " " for char in text.lower()).split())
 
 
@@ -141,7 +141,7 @@ def _tier3(rng: Random) -> Draw:
 
 
 def _around_task(rng: Random, tier: int, before: str, after: str, intent: str = "") -> Draw:
-    """A task between small talk; a task of one split never appears here in another split."""
+    """A task surrounded by small talk; the task is of the same split as the whole."""
     while True:
         task = rng.choice(_TASK_FAMILIES).FAMILY.generate(rng, tier)
         text = " ".join(part for part in (before, task.prompt, after) if part)
@@ -174,7 +174,7 @@ def _tier5(rng: Random) -> Draw:
 
 
 def grade(instance_answer: str, text: str) -> bool:
-    """True when the text carries the words of the expected answer, whatever its punctuation."""
+    """Return whether the text has the words of the expected answer, ignoring punctuation."""
     found, expected = (re.sub(r"(?<!\d)[.,!?]|[.,!?](?!\d)", "", part) for part in (text, instance_answer))
     return normalise(found) == normalise(expected)
 

@@ -1,4 +1,4 @@
-"""Put numbers or words in order."""
+"""Sorting numbers or words."""
 
 from __future__ import annotations
 

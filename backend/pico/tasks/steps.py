@@ -1,19 +1,19 @@
-"""The written steps of thought that several families share: one line of text that ends with the result.
+"""Reasoning steps shared by several families: one line of text that ends with the result.
 
-Every step is local: copy, one column with its carry or borrow, one entry of the multiplication table, one
-comparison. Nothing is spaced, since a space before a digit would cost a token.
+Every step is local: a copy, one column with its carry or borrow, one entry of the multiplication table, one
+comparison. There are no spaces, since a space before a digit costs a token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-DIRECT_LIMIT = 100  # sums and differences below it need no columns: tiers 1 and 2 teach them in one go
-LAST_TABLE = 12  # divisors up to it need no list of their multiples
+DIRECT_LIMIT = 100  # smaller sums and differences need no columns: tiers 1 and 2 teach them directly
+LAST_TABLE = 12  # divisors up to this need no list of multiples
 
 
 def add_steps(left: int, right: int) -> str:
-    """A sum: `47+38=85`, or by columns `347+285:7+5=12;4+8+1=13;3+2+1=6;632`."""
+    """Return the steps of a sum: `47+38=85`, or by columns `347+285:7+5=12;4+8+1=13;3+2+1=6;632`."""
     if left < DIRECT_LIMIT and right < DIRECT_LIMIT:
         return f"{left}+{right}={left + right}"
     carry = 0
@@ -26,7 +26,7 @@ def add_steps(left: int, right: int) -> str:
 
 
 def subtract_steps(left: int, right: int) -> str:
-    """A difference: `85-38=47`, or by columns with their borrow `632-285:2-5=7b1;3-8-1=4b1;6-2-1=3b0;347`."""
+    """Return the steps of a difference: `85-38=47`, or by columns `632-285:2-5=7b1;3-8-1=4b1;6-2-1=3b0`."""
     if left < right:
         raise ValueError(f"no steps for {left!r} - {right!r}, which is negative; swap the two")
     if left < DIRECT_LIMIT:
@@ -42,7 +42,7 @@ def subtract_steps(left: int, right: int) -> str:
 
 
 def multiply_steps(left: int, right: int) -> str:
-    """A product, the larger factor first: `7*8=56`, `47*8:7*8=56;4*8=32+5=37;376`, or by partial products."""
+    """Return the steps of a product, larger factor first: `7*8=56`, `47*8:7*8=56;4*8=32+5=37;376`."""
     left, right = max(left, right), min(left, right)
     if right < 10:
         return _times_digit(left, right)
@@ -62,10 +62,10 @@ def multiply_steps(left: int, right: int) -> str:
 
 
 def divide_steps(number: int, divisor: int) -> str:
-    """A long division with remainder: `584/7:58/7=8r2;24/7=3r3;83r3` (83, remainder 3).
+    """Return a long division with remainder: `584/7:58/7=8r2;24/7=3r3;83r3` (83, remainder 3).
 
-    Divisors of two digits show the product that they take away, `107/12=8:96r11`, and those above 12
-    their multiples first.
+    Divisors of two digits show the product that is subtracted, `107/12=8:96r11`; those above 12 list their
+    multiples first.
     """
     quotient, rest = divmod(number, divisor)
     if quotient < 10 or divisor == 10:
@@ -83,7 +83,7 @@ def divide_steps(number: int, divisor: int) -> str:
 
 
 def sum_steps(values: Sequence[int]) -> str:
-    """A running sum: `3+5=8;8+4=12`; the total of one number is that number."""
+    """Return the steps of a running sum: `3+5=8;8+4=12`; for a single number, that number."""
     total = values[0]
     parts: list[str] = []
     for value in values[1:]:
@@ -93,17 +93,17 @@ def sum_steps(values: Sequence[int]) -> str:
 
 
 def sign_of(left: float, right: float) -> str:
-    """How the first number compares with the second: `<`, `=` or `>`."""
+    """Return how the first number compares with the second: `<`, `=` or `>`."""
     return "<" if left < right else ">" if left > right else "="
 
 
 def compare_steps(left: float, right: float) -> str:
-    """One comparison, decided when both numbers are written: `12,30:<`."""
+    """Return one comparison: `12,30:<`."""
     return f"{left},{right}:{sign_of(left, right)}"
 
 
 def extreme_steps(values: Sequence[int], *, largest: bool) -> str:
-    """What is sought, then each number with the best so far: `max;45:45;12:45;78:78`."""
+    """Return the extreme to find, then each number with the best so far: `max;45:45;12:45;78:78`."""
     parts = ["max" if largest else "min"]
     best = values[0]
     for value in values:
@@ -113,14 +113,14 @@ def extreme_steps(values: Sequence[int], *, largest: bool) -> str:
 
 
 def _columns(left: int, right: int) -> list[tuple[int, int]]:
-    """The digits of both numbers side by side, units first, the shorter one filled with zeros."""
+    """Return the digits of both numbers in pairs, units first, the shorter one padded with zeros."""
     width = max(len(str(left)), len(str(right)))
     upper, lower = str(left).zfill(width), str(right).zfill(width)
     return [(int(one), int(other)) for one, other in zip(reversed(upper), reversed(lower), strict=True)]
 
 
 def _times_digit(left: int, digit: int) -> str:
-    """The product of a number and one digit."""
+    """Return the steps of a number times one digit."""
     if left < 10 or digit < 2:
         return f"{left}*{digit}={left * digit}"
     carry = 0
@@ -134,7 +134,7 @@ def _times_digit(left: int, digit: int) -> str:
 
 
 def _divide_once(number: int, divisor: int) -> str:
-    """A division whose quotient is one digit."""
+    """Return a division with a quotient of one digit."""
     quotient, rest = divmod(number, divisor)
     if divisor <= 10:
         return f"{number}/{divisor}={quotient}r{rest}"
@@ -146,12 +146,12 @@ def _divide_once(number: int, divisor: int) -> str:
 
 
 def walk_to(sought: str, words: Sequence[str]) -> str:
-    """The words up to the sought one: `cat -; pear -; bus +`."""
+    """Return the words up to the target: `cat -; pear -; bus +`."""
     return "; ".join([*(f"{word} -" for word in words[: words.index(sought)]), f"{sought} +"])
 
 
 def count_steps(items: Sequence[str], hits: Sequence[bool], mark: str = " ") -> str:
-    """Every item, a hit with the number of hits so far, and the total: `cat dog:1 cow dog:2; 2`."""
+    """Return every item, hits with their count so far, and the total: `cat dog:1 cow dog:2; 2`."""
     steps, count = [], 0
     for item, hit in zip(items, hits, strict=True):
         count += hit
@@ -160,9 +160,9 @@ def count_steps(items: Sequence[str], hits: Sequence[bool], mark: str = " ") -> 
 
 
 def insertion_steps(items: Sequence[str], ranked: Sequence[str], mark: str = ",", space: str = "") -> str:
-    """Item by item, the sorted list so far: `9:9;3:3,9;7:3,7,9`; `ranked` has the items in their final order.
+    """Return the steps of an insertion sort: `9:9;3:3,9;7:3,7,9`; `ranked` has the items in final order.
 
-    Words have `space` before each, where the vocabulary has them whole: ` dog: dog; cat: cat dog`.
+    Words have `space` before each, as whole-word tokens start with a space: ` dog: dog; cat: cat dog`.
     """
     place = {item: index for index, item in enumerate(ranked)}
     lists = (sorted(items[:count], key=place.__getitem__) for count in range(1, len(items) + 1))

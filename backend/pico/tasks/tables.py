@@ -30,20 +30,20 @@ class _Table:
         return "\n".join(self.line(row) for row in (self.header, *rules, *self.rows))
 
     def line(self, row: list[str]) -> str:
-        """A row as printed: a space before every cell, so that a name is one token wherever it stands."""
+        """Return a row as printed: a space before every cell, so that a name is the same token everywhere."""
         return f"| {' | '.join(row)} |" if self.is_markdown else f"- {', '.join(row)}"
 
     def column(self, name: str) -> list[str]:
-        """All cells under that header."""
+        """Return all cells of a column."""
         return [row[self.header.index(name)] for row in self.rows]
 
     def numbers(self, name: str) -> list[int]:
-        """All cells under that header, as numbers."""
+        """Return all cells of a column as numbers."""
         return [int(cell) for cell in self.column(name)]
 
 
 def _table(rng: Random, rows: int, *, numeric: int, words: int, largest: int = 99) -> _Table:
-    """A table with as many number and word columns; the numbers of a column differ."""
+    """Draw a table with these numbers of number and word columns; the numbers of a column are distinct."""
     columns: dict[str, list[str]] = {}
     for number in rng.sample(_NUMBERS, numeric):
         low = 10 if largest > 10 else 1
@@ -59,14 +59,14 @@ def _table(rng: Random, rows: int, *, numeric: int, words: int, largest: int = 9
 
 
 def _ask(table: _Table, questions: list[str], answer: str, thought: str) -> Draw:
-    """The table before or after the question; the table alone is the key."""
+    """Put the table before or after the question; the key is the table alone."""
     prompts = [f"{table.text}\n{question}" for question in questions]
     prompts += [f"{questions[0]}\n{table.text}", f"Table:\n{table.text}\nQuestion: {questions[-1]}"]
     return Draw(prompts, answer, table.text, thought)
 
 
 def _listed(table: _Table, rows: list[list[str]]) -> str:
-    """The header and these rows as they are printed: copying is the surest way of finding."""
+    """Return the header and these rows as printed: copying is the most reliable way to find a cell."""
     return "; ".join(table.line(row) for row in (table.header, *rows))
 
 
@@ -82,11 +82,11 @@ def _cell(rng: Random, table: _Table, *, header: bool) -> Draw:
     else:
         questions = [f"What is the {asked} of {name}?", f"Which {asked} does {name} have?"]
     questions += [f"Find the {asked} of {name}.", f"{name}: {asked}?"]
-    # Header and row are gone through side by side, to the end: to see where to stop is harder than to repeat
-    # what came after a word.
+    # Header and row are walked in parallel to the end: to recognise where to stop is harder to learn than to
+    # repeat what followed a word.
     pairs = [f"{head} {cell}" for head, cell in zip(table.header, row, strict=True)]
     steps = f"{_listed(table, [row])}; {'; '.join(pairs)}; {asked} {answer}" if header else table.line(row)
-    # Said with its name, as in "Rosa: 60": what belongs together is found together.
+    # With the column's name, as in "Rosa: 60": related tokens are found together.
     return _ask(table, questions, f"{name}: {answer}", steps)
 
 
@@ -97,14 +97,14 @@ def _row(rng: Random, table: _Table) -> Draw:
     value = row[table.header.index(asked)]
     what = f"{value} {asked}" if asked in ITEMS else f"the {asked} {value}"
     questions = [f"Who has {what}?", f"Which person has {what}?", f"Name the person with {what}."]
-    # Down the column to the number: the name that is said last is the answer.
+    # Down the column to the number: the last name is the answer.
     numbers = table.column(asked)
     seen = [f"{each[0]} {number}" for each, number in zip(table.rows, numbers, strict=True)]
     return _ask(table, questions, row[0], f"{asked} {value}? {'; '.join(seen[: table.rows.index(row) + 1])}")
 
 
 def _rows(rng: Random, table: _Table, count: int) -> Draw:
-    """The rows of several people as they are printed, in the order of the question."""
+    """The rows of several people as printed, in the order of the question."""
     rows = rng.sample(table.rows, count)
     names = join_words([row[0] for row in rows])
     questions = [
@@ -124,7 +124,7 @@ def _number_header(rng: Random, table: _Table) -> str:
 
 
 def _degree(header: str) -> tuple[str, str, str, str]:
-    """How to say: the one with more, with less, the most, the least of a column."""
+    """Return the comparative of more and of less, and the superlatives, for a column."""
     if header == "age":
         return "is older", "is younger", "is the oldest", "is the youngest"
     return (f"has more {header}", f"has fewer {header}", f"has the most {header}", f"has the fewest {header}")
@@ -152,7 +152,7 @@ def _compare(rng: Random, table: _Table) -> Draw:
 
 
 def _best(table: _Table, header: str, which: int) -> tuple[list[str], str]:
-    """The row with the largest (0) or smallest (1) number, and the steps with the best so far by name."""
+    """Return the row with the largest (0) or smallest (1) number, and the steps with the best so far."""
     values, pick = table.numbers(header), (max, min)[which]
     steps = []
     for place, (row, value) in enumerate(zip(table.rows, values, strict=True)):
@@ -231,7 +231,7 @@ def _sum(rng: Random, table: _Table) -> Draw:
 
 
 def _two(rng: Random, table: _Table) -> Draw:
-    """The sum or the difference of two cells of a column, the larger one first in question and steps."""
+    """The sum or difference of two cells of a column, the larger one first in question and steps."""
     header = _number_header(rng, table)
     place = table.header.index(header)
     rows = rng.sample(table.rows, 2)
@@ -298,7 +298,7 @@ def _sum_where(rng: Random, table: _Table) -> Draw:
 
 
 def _few_words(rng: Random, rows: int) -> _Table:
-    """A table whose only word column has two or three values, so that rows share them."""
+    """Draw a table whose only word column has two or three values, so that rows share them."""
     table = _table(rng, rows, numeric=1, words=1, largest=40)
     place = next(place for place, header in enumerate(table.header) if header in _WORDS)
     values = rng.sample(_WORDS[table.header[place]], 2)
@@ -350,7 +350,7 @@ def _tier5(rng: Random) -> Draw:
 
 
 def _drill(rng: Random) -> Draw:
-    """Look-ups by row and, what is harder to learn, by number."""
+    """Look-ups by row and, harder to learn, by number."""
     words = rng.randrange(2)
     table = _table(rng, rng.randint(3, 5), numeric=2 - words, words=words)
     draws = [
@@ -361,7 +361,7 @@ def _drill(rng: Random) -> Draw:
 
 
 def _grade(instance: Instance, text: str) -> bool:
-    """As grade_exact; a cell may come without the name of its row."""
+    """Grade as grade_exact does; a cell may come without the name of its row."""
     return grade_exact(instance, text) or normalise(text) == normalise(instance.answer.rpartition(": ")[2])
 
 

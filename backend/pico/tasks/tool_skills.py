@@ -1,4 +1,4 @@
-"""What the tools of the family tools do: their names, parameters, questions and results."""
+"""The skills of tools in the family `tools`: names, parameters, questions and results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LANGUAGES = ("German", "French", "Spanish", "Italian", "Dutch", "Polish", "Lati
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A kind of tool; each of its parameters and descriptions goes by several names."""
+    """A kind of tool; each of its parameters and descriptions has several names."""
 
     kind: str
     names: tuple[str, ...]
@@ -28,11 +28,11 @@ class Skill:
     result: Callable[[Random, Values], str]
 
     def key(self, values: Values) -> str:
-        """What a question about the values is split by."""
+        """Return the part of a question's key that depends on the values."""
         return f"{self.kind}:{'|'.join(map(str, values))}"
 
     def ask(self, values: Values) -> list[str]:
-        """All phrasings of the question."""
+        """Return all phrasings of the question."""
         return [question.format(*values) for question in self.questions]
 
 
@@ -44,16 +44,16 @@ class Offer:
     tool: Tool
 
     def call(self, values: Values) -> str:
-        """The call as the model writes it."""
+        """Return the call in the model's syntax."""
         return call_text(self.tool.name, dict(zip(self._parameters(), values, strict=True)))
 
     def steps(self, values: Values, kinds: Sequence[str]) -> str:
-        """The thought before the call: the kind that is sought, the tools up to that kind, the arguments."""
+        """Return the steps before the call: the kind wanted, the tools up to that kind, the arguments."""
         found = next(place for place, kind in enumerate(kinds) if kind.startswith(f'"{self.tool.name}" '))
         return f"{self.skill.kind}: {'; '.join(kinds[: found + 1])}, {self.arguments(values)}"
 
     def arguments(self, values: Values) -> str:
-        """The parameters with their values, as the thought of a call ends."""
+        """Return the parameters with their values, the last step before a call."""
         pairs = zip(self._parameters(), values, strict=True)
         return ", ".join(f'"{name}"={value}' for name, value in pairs)
 
@@ -62,32 +62,32 @@ class Offer:
 
 
 def offer(rng: Random, skill: Skill, *, renamed: bool = False) -> Offer:
-    """Give the skill a name, an invented one when renamed."""
+    """Name the skill, with an invented name if `renamed`."""
     name = f"{invented_word(rng)}_{invented_word(rng)}" if renamed else rng.choice(skill.names)
     parameters = tuple((rng.choice(names), kind) for names, kind in skill.parameters)
     return Offer(skill, Tool(name, rng.choice(skill.descriptions), parameters))
 
 
 def seen(offered: Sequence[Offer], tools: Sequence[Tool]) -> list[str]:
-    """Each tool's name, quoted as in a call, with its kind, in the client's order."""
+    """Return each tool's name, quoted as in a call, with its kind, in the client's order."""
     kinds = {offer.tool.name: offer.skill.kind for offer in offered}
     return [f'"{tool.name}" {kinds[tool.name]}' for tool in tools]
 
 
 def offers(rng: Random, needed: Sequence[Skill], count: int, *, renamed: bool = False) -> list[Offer]:
-    """An offer for each needed skill, in that order, then others up to the count."""
+    """Return an offer for each needed skill, in that order, then others up to the count."""
     others = [skill for skill in SKILLS if skill not in needed]
     chosen = [*needed, *rng.sample(others, count - len(needed))]
     return [offer(rng, skill, renamed=renamed) for skill in chosen]
 
 
 def items(rng: Random) -> str:
-    """Things in the plural, sometimes invented."""
+    """Return a plural noun, sometimes invented."""
     return f"{invented_word(rng)}s" if rng.random() < 2 * INVENTED_SHARE else rng.choice(ITEMS)
 
 
 def evaluate(expression: str) -> int:
-    """The value of `A op B` with op one of + - *."""
+    """Return the value of `A op B` with op one of + - *."""
     left, operator, right = expression.split(" ")
     first, second = int(left), int(right)
     return {"+": first + second, "-": first - second, "*": first * second}[operator]
@@ -239,4 +239,4 @@ TIMER = Skill(
     lambda rng, values: "done",
 )
 SKILLS = (CALCULATOR, WEATHER, TIME, PRICE, STOCK, HOME, JOB, DISTANCE, TRANSLATE, TIMER)
-SIMPLE = (CALCULATOR, WEATHER, TIME, PRICE, STOCK, HOME, JOB)  # one string goes in
+SIMPLE = (CALCULATOR, WEATHER, TIME, PRICE, STOCK, HOME, JOB)  # one string each as input

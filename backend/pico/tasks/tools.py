@@ -1,6 +1,6 @@
-"""Call a tool that the client offers, answer from what it returned, or answer without it.
+"""Tool use: call an offered tool, answer from its result, or answer without it.
 
-Keys name the question alone: the same question with other tools, or with a result, stays in its split.
+The key is the question alone: the same question with other tools, or with a result, stays in its split.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _call(rng: Random, offered: Sequence[Offer], values: Values, prompts: Sequen
 
 
 def _result(rng: Random, offered: Sequence[Offer], shown: str, answer: str, values: Values) -> Draw:
-    """The first tool was called and returned what is shown: the answer stands in it."""
+    """The first tool was called and returned `shown`, which has the answer."""
     first = offered[0]
     context = _context(rng, offered, _called(first.call(values), shown))
     thought = f"{first.skill.kind}: {answer}"
@@ -81,7 +81,7 @@ def _tier1(rng: Random) -> Draw:
 
 
 def _not_needed(rng: Random, count: int) -> Draw:
-    """Small talk, or a small sum where no tool calculates."""
+    """Small talk, or a small sum without a calculator among the tools."""
     family = rng.choice((smalltalk.FAMILY, arithmetic.FAMILY))
     inner = family.generate(rng, 1)
     numbers = re.fullmatch(r"(\d+)([-+*])(\d+)", inner.key)
@@ -162,7 +162,7 @@ def _tier3(rng: Random) -> Draw:
 
 
 def _together(rng: Random, first: Offer, second: Offer, values: Values, others: Values) -> list[str]:
-    """Two questions in one."""
+    """Return two questions joined into one."""
     asked, also = (rng.choice(each.skill.ask(of)) for each, of in ((first, values), (second, others)))
     lowered = also[0].lower() + also[1:]
     return [
@@ -307,7 +307,7 @@ def _tier5(rng: Random) -> Draw:
 
 
 def grade(instance: Instance, text: str) -> bool:
-    """True for the same calls in the same order, as JSON; else for the same text."""
+    """Return whether the text has the same calls in the same order, as JSON; else the same text."""
     expected = parse_calls(instance.answer)
     if expected is None:
         return grade_exact(instance, text)

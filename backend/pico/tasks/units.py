@@ -26,12 +26,12 @@ _TIME: tuple[_Unit, ...] = (
     ("week", "weeks", "weeks", "days", "d", 7),
     ("year", "years", "years", "months", "months", 12),
 )
-# Pairs of steps: from the first one's large unit down to the second one's small unit.
+# Pairs of conversions: from the first one's large unit to the second one's small unit.
 _FAR = ((_TIME[0], _TIME[1]), (_TIME[2], _TIME[0]), (_TIME[3], _TIME[2]))
 
 
 def _times(value: int, factor: int) -> str:
-    """The steps of value * factor; tens and hundreds only put their zeros on."""
+    """Return the steps of value * factor; tens and hundreds only append their zeros."""
     core = int(str(factor).rstrip("0"))
     if core == 1:
         return f"*{factor}"
@@ -40,7 +40,7 @@ def _times(value: int, factor: int) -> str:
 
 
 def _divided(number: int, factor: int) -> str:
-    """The steps of an exact number / factor, without the zeros that both end with."""
+    """Return the steps of an exact number / factor, without the zeros at the end of both."""
     if int(str(factor).rstrip("0")) == 1:
         return f"/{factor}"
     return divide_steps(number // 10, factor // 10) if factor % 10 == 0 else divide_steps(number, factor)

@@ -1,4 +1,4 @@
-"""Short stories with one number to find."""
+"""Short stories that ask for a number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word lists that the families share, and invented names for copying unseen words."""
+"""Word lists shared by the families, and invented names, for copying unseen words."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ _CODAS = ("", "", "n", "r", "l", "s", "k", "m")
 
 
 def invented_word(rng: Random) -> str:
-    """A pronounceable lower-case word of two or three syllables that no list holds."""
+    """Return a pronounceable lower-case word of two or three syllables that is in no list."""
     parts = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.choice((2, 2, 2, 3)))]
     return "".join(parts) + rng.choice(_CODAS)
 
 
 def with_article(word: str) -> str:
-    """The word after "a" or "an"."""
+    """Return the word after "a" or "an"."""
     return f"{'an' if word[0] in _VOWELS else 'a'} {word}"
 
 
 def person(rng: Random) -> str:
-    """A first name, sometimes invented."""
+    """Return a first name, sometimes invented."""
     return invented_word(rng).capitalize() if rng.random() < INVENTED_SHARE else rng.choice(FIRST_NAMES)
 
 
 def city(rng: Random) -> str:
-    """A city, sometimes invented."""
+    """Return a city, sometimes invented."""
     return invented_word(rng).capitalize() if rng.random() < INVENTED_SHARE else rng.choice(CITIES)
 
 
 def noun(rng: Random) -> str:
-    """A noun, sometimes invented."""
+    """Return a noun, sometimes invented."""
     return invented_word(rng) if rng.random() < INVENTED_SHARE else rng.choice(NOUNS)
 
 
 def distinct(rng: Random, count: int, *, invented: bool = True) -> list[str]:
-    """Distinct nouns in random order."""
+    """Return distinct nouns in random order."""
     found: dict[str, None] = {}
     while len(found) < count:
         found[noun(rng) if invented else rng.choice(NOUNS)] = None

@@ -1,4 +1,4 @@
-"""Waiting for processes that are not ours."""
+"""Waiting for processes that are not children."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LONGEST_S = 20.0
 
 
 def wait_until_gone(pid: int) -> None:
-    """Until the process has ended, whether or not anybody has asked how."""
+    """Wait until the process has ended, reaped or not."""
     deadline_s = time.monotonic() + LONGEST_S
     while _runs(pid):
         assert time.monotonic() < deadline_s, f"process {pid} still runs"

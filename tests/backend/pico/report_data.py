@@ -1,4 +1,4 @@
-"""Results as `backend.pico.results` writes them, made up."""
+"""Invented results in the format of `backend.pico.results`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding changes nothing, and the one-pass score equals greedy decoding."""
+"""Padding changes nothing, and the teacher-forced score equals greedy decoding."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_padded_rows_give_the_logits_of_single_ones(model: Qwen3ForCausalLM, enc
             torch.testing.assert_close(logits[together.rows == index], alone, atol=1e-4, rtol=1e-4)
 
 
-def test_all_right_equals_greedy_decoding(model: Qwen3ForCausalLM, encoded: list[Encoded]) -> None:
+def test_exact_answers_equal_greedy_decoding(model: Qwen3ForCausalLM, encoded: list[Encoded]) -> None:
     single = [(ids, learnt) for ids, learnt in encoded if 0 < sum(learnt) < 12]
     for (ids, learnt), right in zip(single, are_answers_exact(model, single), strict=True):
         first = learnt.index(True)
         wanted = ids[first : len(ids) - learnt[::-1].index(True)]
         if not all(learnt[first : first + len(wanted)]):
-            continue  # several turns: greedy decoding of the first answer alone would say less
+            continue  # several turns: greedy decoding of the first answer alone would not cover them
         prompt = torch.tensor([ids[:first]])
         got = model.generate(  # type: ignore[misc]
             prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=len(wanted), do_sample=False

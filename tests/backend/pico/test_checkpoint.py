@@ -1,4 +1,4 @@
-"""A checkpoint is whole or the one before, and gives back what was put in."""
+"""A checkpoint is written atomically, and restores what was saved."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import torch
 from backend.pico import checkpoint
 
 
-def test_nothing_is_read_before_something_is_written(tmp_path: Path) -> None:
+def test_reading_without_a_checkpoint_returns_none(tmp_path: Path) -> None:
     assert checkpoint.read(tmp_path) is None
 
 
-def test_a_write_that_fails_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_previous_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoint.write(tmp_path, {"step": 1})
 
     def torn(state: object, path: Path) -> None:
@@ -27,7 +29,7 @@ def test_a_write_that_fails_leaves_the_one_before(tmp_path: Path, monkeypatch: p
     assert checkpoint.read(tmp_path) == {"step": 1}
 
 
-def test_optimizers_go_on_with_their_momentum(tmp_path: Path) -> None:
+def test_optimizers_resume_with_their_momentum(tmp_path: Path) -> None:
     def stepped(states: list[dict[str, object]] | None, steps: int) -> tuple[torch.Tensor, torch.optim.Adam]:
         weight = torch.nn.Parameter(torch.ones(3))
         optimizer = torch.optim.Adam([weight], lr=0.1)

@@ -1,4 +1,4 @@
-"""An instance becomes the messages and tools of OpenAI's API, and reads back as the text that it was."""
+"""An instance becomes messages and tools in OpenAI's format, and renders as expected."""
 
 from __future__ import annotations
 

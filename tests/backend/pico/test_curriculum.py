@@ -1,4 +1,4 @@
-"""The mix adds up, follows the failures, and wraps instances in well-formed conversations."""
+"""The mix is a distribution, follows the errors, and wraps instances in well-formed conversations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.pico.tasks import DRILL, FAMILIES, Split
 LARGE = EMPHASIS["pico-large"]
 
 
-def test_weights_add_up_over_all_cells_of_the_emphasis() -> None:
+def test_weights_sum_to_one_over_all_cells() -> None:
     weights = Mix(LARGE).weights()
     assert abs(sum(weights.values()) - 1) < 1e-9
     assert set(weights) == {
@@ -61,7 +61,7 @@ def test_roughened_prompts_keep_their_words() -> None:
     assert found == {prompt, "what is 17 + 25?", "What is 17 + 25", "what is 17 + 25"}
 
 
-def test_exercises_are_for_training_alone() -> None:
+def test_drills_occur_in_training_only() -> None:
     def asks_to_compare(split: Split) -> bool:
         found = sample_conversations(Random(2), Mix({(DRILL, False): 1.0, (1, False): 0.1}), 200, split)
         said = " ".join(str(message["content"]) for one in found for message in one["messages"])

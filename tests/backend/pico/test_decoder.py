@@ -1,4 +1,4 @@
-"""The answer in what a model wrote."""
+"""Extraction of the answer from a generated turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions are distinct, every cell is asked and judged, and the decoder is the engine."""
+"""Questions are distinct, every cell is asked and graded, and the decoder is the engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def written(text: str, num_tokens: int = 3) -> Completion:
 
 
 class Oracle:
-    """Knows every answer and thinks aloud when told to."""
+    """Knows every answer, and reasons if told to."""
 
     def __init__(self) -> None:
         self.asked: list[Conversation] = []
@@ -51,7 +51,7 @@ def test_same_prompt_in_another_context_is_another_question() -> None:
 
 
 @pytest.mark.parametrize("thinking", [False, True])
-def test_every_cell_is_asked_and_judged(thinking: bool) -> None:
+def test_every_cell_is_asked_and_graded(thinking: bool) -> None:
     oracle = Oracle()
     selection = Selection(2, thinking=thinking)
     scores = evaluate(oracle, selection)  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def test_every_cell_is_asked_and_judged(thinking: bool) -> None:
     assert sum(score.asked for score in scores.values()) == len(oracle.asked)
 
 
-def test_wrong_answers_count_where_they_belong() -> None:
+def test_wrong_answers_count_in_their_cell() -> None:
     class Wrong(Oracle):
         def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
             right = super().answer(asked, thinking=thinking)
@@ -82,7 +82,7 @@ def test_wrong_answers_count_where_they_belong() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
-def test_a_thought_without_an_end_is_no_answer() -> None:
+def test_unfinished_reasoning_has_no_answer() -> None:
     class Endless(Oracle):
         def answer(self, asked: Sequence[Conversation], *, thinking: bool) -> list[Completion]:
             return [written(found["messages"][-1]["content"]) for found in asked]

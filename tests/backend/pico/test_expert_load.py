@@ -1,4 +1,4 @@
-"""The load counts what the routers chose, and its measures are those of known cases."""
+"""The load counts the routers' selections, and its measures are right in known cases."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def test_measures_of_known_loads() -> None:
     assert rows[4].endswith("| 0.961 | 2.00 |")
 
 
-def test_counts_what_the_routers_chose(tmp_path: Path) -> None:
+def test_counts_the_routers_selections(tmp_path: Path) -> None:
     model = build_model("pico-large", vocab_size=60, seed=1)
     with torch.no_grad():
         for layer in model.model.layers:
-            layer.mlp.gate.weight.zero_()  # all alike: top-k takes any two, the same for every token
+            layer.mlp.gate.weight.zero_()  # all equal: top-k takes any two, the same for every token
     model.save_pretrained(tmp_path)
     load = measure_load(load_sparse(tmp_path), [[1, 2, 3], [4, 5, 6, 7]])
     assert load.tokens == 7

@@ -1,4 +1,4 @@
-"""The fast mixture of experts equals that of transformers, and grows from a dense model without a jump."""
+"""The fast mixture of experts equals that of transformers, and upcycling keeps the dense model's output."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_logits_and_gradients_equal_those_of_transformers(sparse: Model) -> None
         torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-3)
 
 
-def test_every_expert_over_every_token_gives_the_same_sums_and_gradients() -> None:
+def test_dense_experts_give_the_same_sums_and_gradients() -> None:
     generator = torch.Generator().manual_seed(2)
     gate_up, down = torch.randn(4, 10, 6, generator=generator), torch.randn(4, 6, 5, generator=generator)
     x, weights = torch.randn(9, 6, generator=generator), torch.rand(9, 2, generator=generator)
@@ -59,7 +59,7 @@ def test_every_expert_over_every_token_gives_the_same_sums_and_gradients() -> No
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_padding_has_no_part_in_the_balance(sparse: Model) -> None:
+def test_padding_does_not_count_in_the_balance(sparse: Model) -> None:
     replace_blocks(sparse)
     padded = torch.cat((IDS, torch.zeros(2, IDS.shape[1], dtype=torch.long)))
     real = torch.arange(len(padded)).repeat_interleave(IDS.shape[1]) < len(IDS)
@@ -88,7 +88,7 @@ def test_a_dense_model_has_no_balance_loss() -> None:
     assert balance_loss(dense, torch.ones(1, dtype=torch.bool)).item() == 0.0
 
 
-def test_growing_keeps_attention_and_most_of_the_output(sparse: Model) -> None:
+def test_upcycling_keeps_attention_and_most_of_the_output(sparse: Model) -> None:
     dense = build_model("pico-base", 64, 3, TINY_SHAPES)
     with torch.no_grad():
         for layer in dense.model.layers:
@@ -104,7 +104,7 @@ def test_growing_keeps_attention_and_most_of_the_output(sparse: Model) -> None:
     assert not torch.equal(experts[0], experts[1])
 
 
-def test_experts_are_stepped_as_matrices(sparse: Model) -> None:
+def test_experts_are_updated_as_matrices(sparse: Model) -> None:
     muon, adamw = build_optimizers(sparse, 0.02, 0.003)
     stacked = [p for group in muon.param_groups for p in group["params"] if p.ndim == 3]
     assert len(stacked) == 2 * TINY["num_hidden_layers"]

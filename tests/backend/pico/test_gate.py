@@ -1,4 +1,4 @@
-"""A figure may fall two points and no more; a model whose weights are damaged fails."""
+"""A figure may fall by two points and no more; damaged weights fail the gate."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_command_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.timeout(300)
-def test_noise_on_the_weights_is_noticed(tmp_path: Path) -> None:
+def test_noise_on_the_weights_fails_the_gate(tmp_path: Path) -> None:
     sound = tmp_path / "sound" / "pico-small"
     shutil.copytree(WEIGHTS / "pico-small", sound)
     noisy = tmp_path / "noisy" / "pico-small"

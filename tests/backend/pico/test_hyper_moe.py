@@ -1,4 +1,4 @@
-"""HyperExperts start as nothing, follow layer and chosen set, and have the gradients of plain torch."""
+"""HyperExperts start without effect, depend on layer and selected set, and have plain torch's gradients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHAPE = {
 
 
 def network(seed: int = 0) -> HyperNetwork:
-    """A network that is past its first step: `up` is no longer zero."""
+    """A network after its first step: `up` is not zero any more."""
     torch.manual_seed(seed)
     hyper = HyperNetwork(CONFIG, num_layers=2, num_experts=5, chosen_experts=2, hidden_size=24)
     nn.init.normal_(hyper.up.weight)
@@ -55,7 +55,7 @@ def test_equals_the_definition_and_its_gradients() -> None:
     hyper = network()
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(40, 24, generator=generator, requires_grad=True)
-    chosen = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(40)])  # some sets idle
+    chosen = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(40)])  # some sets unused
     leaves = [x, *hyper.parameters()]
     weights = torch.randn(40, 24, generator=generator)
     results = [function(1, x, chosen) for function in (hyper, lambda *args: one_by_one(hyper, *args))]

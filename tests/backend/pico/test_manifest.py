@@ -1,4 +1,4 @@
-"""The manifest lists every file, and notices each kind of change."""
+"""The manifest lists every file and detects every kind of change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_lists_every_file_but_itself(folder: Path) -> None:
     assert differences(folder) == []
 
 
-def test_notices_changed_missing_and_new_files(
+def test_detects_changed_missing_and_new_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "a" / "model.safetensors").write_bytes(b"other")

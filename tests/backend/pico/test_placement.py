@@ -1,4 +1,4 @@
-"""A device is one of three names; a GPU that is not there is refused."""
+"""A device is one of three names; a missing GPU is an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def test_auto_is_the_cpu_where_there_is_nothing_else(
+def test_auto_is_the_cpu_without_a_gpu(
     parser: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -36,7 +36,7 @@ def test_a_number_of_processes_is_positive(text: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("cuda", "auto or cpu"), ("tpu", "auto, cpu or cuda")])
-def test_what_is_not_there_is_refused(
+def test_missing_devices_are_refused(
     name: str,
     remedy: str,
     parser: argparse.ArgumentParser,

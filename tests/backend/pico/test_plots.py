@@ -1,4 +1,4 @@
-"""Every plot is drawn from the results, small and the same each time."""
+"""Every plot is drawn from the results, small and reproducible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other processes make what this one would make, in the same order, and their faults come out here."""
+"""Worker processes compute the same data in the same order, and their exceptions are raised here."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_results_come_in_the_order_of_their_indices(workers: int) -> None:
     assert list(prefetched(lambda index: [(index, True)], indices, workers)) == [[(i, True)] for i in indices]
 
 
-def test_so_many_processes_work_at_it() -> None:
+def test_results_come_from_that_many_workers() -> None:
     found = set(prefetched(lambda _: os.getpid(), range(12), 2))
     assert len(found) == 2
     assert os.getpid() not in found
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_fault_is_raised_where_its_result_is_asked_for(workers: int) -> None:
+def test_an_exception_is_raised_at_its_result(workers: int) -> None:
     def make(index: int) -> int:
         return 12 // (3 - index)
 
@@ -44,7 +44,7 @@ def test_a_fault_is_raised_where_its_result_is_asked_for(workers: int) -> None:
         next(made)
 
 
-def test_nobody_is_left_of_a_process_that_was_killed() -> None:
+def test_workers_end_when_their_parent_is_killed() -> None:
     killed = subprocess.run([sys.executable, "-c", LEFT_ALONE], capture_output=True, text=True, check=False)
     children = [int(pid) for pid in killed.stdout.split()]
     assert len(children) == 2

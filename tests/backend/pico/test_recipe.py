@@ -1,4 +1,4 @@
-"""The recipe names stages that exist, skips what is finished and stops at what fails."""
+"""The recipe's stages exist; finished ones are skipped, and a failure stops the recipe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_stages_call_modules_that_exist_and_cover_the_family() -> None:
     assert {f"adapter-{name}" for name in SPECS} | {f"drafter-{name}" for name in DRAFTERS} <= names
 
 
-def test_parents_come_before_those_that_need_them() -> None:
+def test_parents_come_before_their_stages() -> None:
     seen: set[str] = set()
     for stage in STAGES:
         for argument in stage.arguments:
@@ -50,7 +50,7 @@ def test_finished_stages_are_skipped(tmp_path: Path, commands: list[list[str]]) 
     assert len(commands) == 1
 
 
-def test_whoever_trains_is_told_where_and_with_how_many_processes(
+def test_the_trainers_take_a_device_and_a_number_of_workers(
     tmp_path: Path, commands: list[list[str]]
 ) -> None:
     modules = ("train", "export", "drafters.train", "adapters.train", "adapters.export")

@@ -1,4 +1,4 @@
-"""Tables say what was measured, and only the places between their marks change."""
+"""Tables have the measured values, and only the text between their markers changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_tables_say_what_was_measured(weights: Path) -> None:
+def test_tables_have_the_measured_values(weights: Path) -> None:
     found = tables(results(), weights)
     assert "| pico-small | 75.0 | 50.0 | 25.0 | 0.0 | 0.0 |" in found["tiers"]
     assert "| pico-large, thinking | 100.0 | 100.0 | 100.0 | 100.0 | 100.0 |" in found["tiers"]
@@ -47,7 +47,7 @@ def test_what_was_not_measured_has_no_table(weights: Path) -> None:
     }  # fmt: skip
 
 
-def test_fill_changes_only_its_places() -> None:
+def test_fill_changes_only_its_placeholders() -> None:
     text = "a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n<!-- begin y -->\nkept\n<!-- end y -->\n"
     once = fill(text, {"x": "| 1 |\n"})
     assert once == text.replace("old\n", "| 1 |\n")

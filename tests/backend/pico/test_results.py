@@ -22,7 +22,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_measures_what_is_not_there(
+def test_measures_missing_topics_only(
     tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["results", "--out", str(tmp_path / "new"), "--count", "3"])

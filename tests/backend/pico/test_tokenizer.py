@@ -1,4 +1,4 @@
-"""Digits are single tokens, text survives a round trip, and only answers are learnt."""
+"""Digits are single tokens, text survives a round trip, and the loss counts answers only."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_render_equals_the_template(
         assert gateway.render_chat(messages, prompt, tools=tools, **switch) == expected
 
 
-def test_tools_stand_in_the_system_turn() -> None:
+def test_tools_are_in_the_system_turn() -> None:
     question = "<|im_start|>user\nWhat is 12 * 7?<|im_end|>\n"
     assert render([QUESTION], TOOLS) == f"<|im_start|>system\n{TOOL_LINES}<|im_end|>\n{question}"
     with_text = f"<|im_start|>system\nBe brief.\n\n{TOOL_LINES}<|im_end|>\n{question}"
@@ -143,7 +143,7 @@ def test_calls_are_json_between_marks() -> None:
     )
 
 
-def test_only_the_last_answer_shows_its_thought() -> None:
+def test_only_the_last_answer_shows_its_reasoning() -> None:
     text = render([QUESTION, THOUGHTFUL, QUESTION, INLINE, QUESTION, THOUGHTFUL])
     assert text.count("<think>") == text.count("7*2=14") == 1
     assert text.endswith("<think>\n7*2=14 c1\n</think>\n\n84<|im_end|>\n")
@@ -154,7 +154,9 @@ def test_only_the_last_answer_shows_its_thought() -> None:
     ("thought", "expected"),
     [("7*2=14 c1", "7*2=14 c1\n</think>\n\n84<|im_end|>"), ("", "</think>\n\n84<|im_end|>")],
 )
-def test_the_thought_is_learnt_and_its_mark_is_not(tokenizer: Tokenizer, thought: str, expected: str) -> None:
+def test_the_loss_counts_the_reasoning_but_not_its_tag(
+    tokenizer: Tokenizer, thought: str, expected: str
+) -> None:
     messages = [QUESTION, CALLING, RESULT, {**THOUGHTFUL, "reasoning_content": thought}]
     ids, learnt = encode_training(tokenizer, messages, TOOLS)
     assert ids == tokenizer.encode(render(messages, TOOLS)).ids

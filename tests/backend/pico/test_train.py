@@ -1,4 +1,4 @@
-"""A resumed run equals an uninterrupted one; the schedule and the optimiser do what they say."""
+"""A resumed run equals an uninterrupted one; the schedule and the optimizers work as documented."""
 
 from __future__ import annotations
 
@@ -66,11 +66,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("tiny")
-def test_data_made_ahead_by_other_processes_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prefetched_data_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def validate(run: train.Run) -> dict[Cell, float]:
-        """Other cells are mastered each time: the mix changes."""
+        """Different cells are mastered each time, so that the mix changes."""
         return {cell: float(hash_of(cell) % 2 == run.step // 2 % 2) for cell in run.mix.cells()}
 
     def hash_of(cell: Cell) -> int:
@@ -96,7 +94,7 @@ def test_data_made_ahead_by_other_processes_are_the_same(
 )
 def test_every_tensor_is_made_on_the_run_s_device(name: str, hyper: bool, tmp_path: Path) -> None:
     run = open_run(new_folder(tmp_path / "run"), name, 7, hyper=hyper)
-    with torch.device("meta"):  # where whatever names no device would be made, and fail to meet the others
+    with torch.device("meta"):  # tensors created without a device would fail in operations
         train.train(run, steps=1, decay_steps=1)
     assert run.step == 1
 
@@ -110,10 +108,10 @@ def one_without_numbers(original: Callable[[Tensor], Any]) -> Callable[[Tensor],
 def test_a_step_happens_on_the_run_s_device(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for asked in ("item", "__bool__"):  # what nobody knows of a tensor without numbers
+    for asked in ("item", "__bool__"):  # not defined for tensors on meta
         monkeypatch.setattr(torch.Tensor, asked, one_without_numbers(getattr(torch.Tensor, asked)))
     run = open_run(new_folder(tmp_path / "run"), name, 7, device=torch.device("meta"))
-    assert train.train_step(run, train.training_batch(run, 0), 0.3) > 0  # without a number, but every shape
+    assert train.train_step(run, train.training_batch(run, 0), 0.3) > 0  # meta tensors have shapes only
     assert all(parameter.is_meta for parameter in run.model.parameters())
     moments = [state["momentum"] for state in run.optimizers[0].state.values()]
     assert moments and all(moment.is_meta for moment in moments)
@@ -129,7 +127,7 @@ def test_a_gpu_learns_the_same(name: str, tmp_path: Path) -> None:
         batches = [train.training_batch(run, step) for step in range(4)]
         losses.append([train.train_step(run, encoded, 0.3) for encoded in batches])
         run.save()
-        assert open_run(run.folder, name, 7).step == run.step  # goes on without a GPU
+        assert open_run(run.folder, name, 7).step == run.step  # resumes without a GPU
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
 
 
@@ -155,7 +153,7 @@ def test_orthogonalise_brings_singular_values_near_one(shape: tuple[int, int, in
     assert values.max() < 1.4
 
 
-def test_processes_meet_in_the_run_s_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rendezvous_file_is_in_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
         dist, "init_process_group", lambda _backend, init_method, **_: asked.append(init_method)
@@ -166,7 +164,7 @@ def test_processes_meet_in_the_run_s_own_folder(tmp_path: Path, monkeypatch: pyt
     assert asked == [f"file://{tmp_path.parent}/run/rendezvous"]
 
 
-def test_work_is_shared_alone_and_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_partitioned_and_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = [5, 1, 4, 2, 2]
     assert sorted(parallel.partition(costs)) == [0, 1, 2, 3, 4]
     parts = []

@@ -1,4 +1,4 @@
-"""The stored models are complete, small, and read by transformers."""
+"""The stored models are complete and small, and transformers loads them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_template_equals_render_and_accepts_parts(member: Path) -> None:
     assert stored == chat_template(thinks=member != SMALL)
 
 
-def test_only_who_was_taught_to_think_has_a_switch_for_it(member: Path) -> None:
+def test_only_reasoning_models_have_a_switch_for_it(member: Path) -> None:
     from backend.tokenizer import Tokenizer as EngineTokenizer
 
     thinking = EngineTokenizer.from_checkpoint(member).thinking

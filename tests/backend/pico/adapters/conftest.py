@@ -1,4 +1,4 @@
-"""A tiny member of the family as a folder of weights."""
+"""A tiny model of the family as a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TINY = {
 
 
 def write_base(folder: Path, name: str) -> Path:
-    """A folder as export makes it, of a member with few weights."""
+    """Export a model of the family with few weights."""
     tokenizer = Tokenizer.from_file(str(WEIGHTS / "pico-small" / "tokenizer.json"))
     folder.mkdir()
     experts = {"moe_intermediate_size": 16} if "num_experts" in SHAPES[name] else {}

@@ -1,4 +1,4 @@
-"""Scores count form and content apart, and leave out what the behaviour does not change."""
+"""Scores count form and content separately, and skip answers that the behaviour does not change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.pico.adapters.specs import SPECS
 from backend.pico.adapters.train import open_run
 from backend.pico.tasks import Instance
 
-# PEFT asks transformers for a property under its former name.
+# PEFT reads a transformers property by its deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning")
 INSTANCES = [
     Instance("units", 1, "2 m in cm?", "200 cm", "a"),
@@ -22,7 +22,7 @@ INSTANCES = [
 ]
 
 
-def test_judge_counts_form_and_content_apart() -> None:
+def test_judge_counts_form_and_content_separately() -> None:
     texts = ["2 metres (SI)", "4 metres (SI)", "2"]
     score = judge("all", SPECS["si"], INSTANCES, texts, ["200 cm", "300 cm", "3"])
     assert (score.asked, score.behaviour, score.base_behaviour) == (3, 100.0, 0.0)

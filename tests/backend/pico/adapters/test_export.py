@@ -1,4 +1,4 @@
-"""Export writes all files, and refuses what is too large."""
+"""Export writes all files, and refuses adapters that are too large."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from backend.pico.adapters import export
 from backend.pico.adapters.train import open_run
 
-# PEFT asks transformers for a property under its former name.
+# PEFT reads a transformers property by its deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning")
 
 

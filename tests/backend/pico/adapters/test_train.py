@@ -1,4 +1,4 @@
-"""A resumed run equals an uninterrupted one; the data are the adapter's."""
+"""A resumed run equals an uninterrupted one; the data have the adapter's answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.pico.adapters.specs import SPECS
 from backend.pico.adapters.weights import WEIGHTS
 from backend.pico.tasks import split_of
 
-# PEFT asks transformers for a property under its former name.
+# PEFT reads a transformers property by its deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning")
 
 
@@ -59,7 +59,7 @@ def test_only_the_adapter_is_trained(tiny_small: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["si", "json-large"])
 def test_every_tensor_is_made_on_the_run_s_device(name: str, tmp_path: Path) -> None:
     run = train.open_run(tmp_path, name, WEIGHTS / SPECS[name].base, 0)
-    with torch.device("meta"):  # where whatever names no device would be made, and fail to meet the others
+    with torch.device("meta"):  # tensors created without a device would fail in operations
         train.train(run, steps=1)
     assert run.step == 1
 

@@ -1,4 +1,4 @@
-"""What is saved is what PEFT reads; merged weights compute the same as PEFT's layers."""
+"""PEFT can load what is saved, and merged weights compute the same as PEFT's layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from backend.pico.adapters.weights import (
 if TYPE_CHECKING:
     from backend.pico.model import Model
 
-# PEFT asks transformers for a property under its former name.
+# PEFT reads a transformers property by its deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning")
 SHIPPED = sorted(path.name for path in ADAPTERS.iterdir()) if ADAPTERS.exists() else []
 

@@ -52,13 +52,13 @@ def target(tokenizer: Tokenizer) -> Target:
     replace_blocks(model)
     for parameter in model.parameters():
         if parameter.ndim >= 2:
-            parameter.data.mul_(8)  # decided distributions, so that there is something to learn
+            parameter.data.mul_(8)  # peaked distributions, so that there is something to learn
     return Target(model)
 
 
 @pytest.fixture
 def view(target: Target) -> View:
-    """Two rows: the target writes tokens 6 to 15 of the first and 4 to 9 of the shorter second."""
+    """Two rows: the model generates tokens 6 to 15 of the first and 4 to 9 of the shorter second."""
     ids = torch.randint(3, 1500, (16,), generator=torch.Generator().manual_seed(0)).tolist()
     rows = [(ids, [place >= 6 for place in range(16)]), (ids[3:13], [place >= 4 for place in range(10)])]
     return target.observe(make_batch(rows, [0, 1]))

@@ -1,4 +1,4 @@
-"""A drafter that is the target is always right, a random one hardly ever; rounds are counted as defined."""
+"""The target as its own drafter is always right, a random one hardly ever; rounds are counted as defined."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answered(
 ) -> list[Answered]:
     target.model.save_pretrained(tmp_path)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    monkeypatch.setattr(decoder, "MAX_NEW_TOKENS", {False: 21, True: 21})  # no whole number of rounds
+    monkeypatch.setattr(decoder, "MAX_NEW_TOKENS", {False: 21, True: 21})  # not a multiple of a round
     rng, family = Random(0), FAMILIES["sorting"]
     asked = [
         messages_of(family.generate_in(rng, 3, "test"), thinking=thinking) for thinking in (False, True) * 3
@@ -59,7 +59,7 @@ def test_the_target_accepts_all_of_its_own_and_hardly_any_random_drafts(
     tallies = measure(target, drafters, answered)
     perfect, random = (tallies[name]["all"][CHAIN] for name in drafters)
     assert perfect.conditional == perfect.cumulative == [1.0] * 5
-    assert 5 < perfect.mean_accepted_length < 6  # less than 6 where an answer ends
+    assert 5 < perfect.mean_accepted_length < 6  # below 6 because of the answers' last rounds
     assert random.conditional[0] < 0.1
     assert random.mean_accepted_length < 1.1
     split = [tallies["random"][group][CHAIN].rounds for group in ("direct", "thinking")]
@@ -73,8 +73,8 @@ def test_rounds_follow_each_other_along_the_answer() -> None:
     # The prompt is 0..2, the answer 3..9; a round from start t drafts tokens t + 2, t + 3.
     right = torch.zeros(10, 2, dtype=torch.bool)
     right[2] = torch.tensor([True, False])  # accepts token 4; the target adds 5
-    right[4] = torch.tensor([False, True])  # accepts nothing: the second counts for nothing; 6 is added
-    right[5] = torch.tensor([True, True])  # accepts 7 and 8; 9 is added, which ends the answer
+    right[4] = torch.tensor([False, True])  # accepts nothing, since the first is wrong; the target adds 6
+    right[5] = torch.tensor([True, True])  # accepts 7 and 8; the target adds 9, the end of the answer
     tally = Tally()
     follow(tally, right, Answered(list(range(10)), [False] * 3 + [True] * 7, thinking=False))
     assert (tally.rounds, tally.reached, tally.tried, tally.accepted) == (3, [3, 3], [3, 2], [2, 1])

@@ -1,4 +1,4 @@
-"""Attention equals that of transformers; diagonals equal keys that a mask singles out."""
+"""Attention equals that of transformers; diagonals equal keys selected by a mask."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_layer_of_the_target_gives_the_targets_own_stream(target: Target, view
         torch.testing.assert_close(found, view.layers[-1], atol=1e-4, rtol=1e-4)
 
 
-def test_diagonals_are_keys_at_the_querys_own_place() -> None:
+def test_diagonals_are_keys_at_the_querys_own_position() -> None:
     generator = torch.Generator().manual_seed(1)
     q = torch.randn(2, 4, 5, 8, generator=generator)
     k, v, own_k, own_v = torch.randn(4, 2, 2, 5, 8, generator=generator)

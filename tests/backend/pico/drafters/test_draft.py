@@ -1,4 +1,4 @@
-"""The draft model's embeddings start alike where the target's are; its drafts read tokens only."""
+"""The draft model's embeddings start similar where the target's are; its drafts depend on tokens only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from backend.pico.drafters.draft import DraftModel
 from backend.pico.drafters.target import Target, View
 
 
-def test_embeddings_start_along_the_targets_main_directions(target: Target) -> None:
+def test_embeddings_start_with_the_targets_principal_components(target: Target) -> None:
     drafter = DraftModel.new(target, 0)
     drafter.start_from(target)
     mine = drafter.model.get_input_embeddings().get_parameter("weight")

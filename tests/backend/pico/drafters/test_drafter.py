@@ -1,4 +1,4 @@
-"""Shifts, the places where rounds may start, and the divergence."""
+"""Shifts, the starts of rounds, and the divergence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from backend.pico.drafters.drafter import divergence, round_places, shift_left, shift_right
 
 
-def test_shifts_bring_zeros_in() -> None:
+def test_shifts_fill_with_zeros() -> None:
     x = torch.tensor([[1, 2, 3, 4]])
     assert shift_left(x, 1).tolist() == [[2, 3, 4, 0]]
     assert shift_right(x, 2).tolist() == [[0, 0, 1, 2]]
@@ -21,7 +21,7 @@ def test_rounds_stay_within_one_answer() -> None:
     assert round_places(predicts, 2).nonzero()[:, 1].tolist() == [1]
 
 
-def test_divergence_is_that_of_kullback_and_leibler() -> None:
+def test_divergence_is_kullback_leibler() -> None:
     target, other = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.25, 0.75]]).log()
     expected = 0.5 * torch.tensor(2.0).log() + 0.5 * torch.tensor(2 / 3).log()
     torch.testing.assert_close(divergence(other, target), expected)

@@ -1,4 +1,4 @@
-"""The parallel rollout equals drafting one round after the other, token by token."""
+"""The parallel rollout equals drafting round by round and token by token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def head(target: Target) -> Eagle:
 
 
 def one_round(drafter: Eagle, target: Target, view: View, start: int, steps: int) -> Tensor:
-    """Row 0's predictions of the round from `start`: a plain causal layer over slots 0..start, then more."""
+    """Row 0's predictions of the round from `start`: a causal layer over slots 0..start, then a rollout."""
     features = view.hidden[:1, : start + 1]
     found = []
     for step in range(steps):

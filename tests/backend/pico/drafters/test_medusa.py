@@ -1,4 +1,4 @@
-"""Heads start as the target's own choice; head i learns what comes i tokens later."""
+"""Heads start as the target's own prediction; head i learns the token i positions later."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def test_a_new_head_repeats_the_targets_choice(target: Target, view: View) -> No
     assert (drafts[..., 0] == expected.unsqueeze(-1)).all()
 
 
-def test_loss_compares_with_the_state_that_many_tokens_later(target: Target, view: View) -> None:
+def test_loss_compares_with_the_state_i_tokens_later(target: Target, view: View) -> None:
     drafter = Medusa(MedusaConfig(target.shape.hidden_size, heads=1, blocks=1))
     loss = drafter.loss(target, view, torch.Generator())
     logits = target.logits(view.hidden).log_softmax(-1)
-    # Row 0 writes at 5..14 and row 1 at 3..8: both tokens of a pair must be the target's.
+    # The model generates row 0 at 5..14 and row 1 at 3..8; both tokens of a pair must be generated.
     here = torch.cat((logits[0, 5:14], logits[1, 3:8]))
     later = torch.cat((logits[0, 6:15], logits[1, 4:9]))
     torch.testing.assert_close(loss, (later.exp() * (later - here)).sum(-1).mean())

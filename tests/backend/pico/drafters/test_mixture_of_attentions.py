@@ -1,4 +1,4 @@
-"""A round sees the target's activations up to its start and no further, and no token beyond its own."""
+"""A round sees the target's activations up to its start only, and no token after its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START = 7
 
 
 def predictions(target: Target, view: View, target_layers: int) -> Tensor:
-    """[LONGEST_ROUND, D]: of row 0's round from START."""
+    """Predictions [LONGEST_ROUND, D] of row 0's round from START."""
     torch.manual_seed(5)
     drafter = MixtureOfAttentions(replace(MixtureConfig.of_target(target), target_layers=target_layers))
     ages = (torch.arange(16) - START - 1) % LONGEST_ROUND + 1

@@ -1,4 +1,4 @@
-"""A stored drafter drafts as before, and says whose drafter it is."""
+"""A stored drafter drafts as before, and names its target."""
 
 from __future__ import annotations
 

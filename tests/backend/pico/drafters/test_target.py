@@ -1,4 +1,4 @@
-"""A view holds what the target computed where it says."""
+"""A view has the target's states at the documented places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training lowers every drafter's loss, leaves the target alone, and resumes as if never stopped."""
+"""Training lowers every drafter's loss, leaves the target unchanged, and resumes exactly."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_tensor_is_made_on_the_run_s_device(
     name: str, target: Target, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     run = open_run(tmp_path, name, target, tokenizer, 0)
-    with torch.device("meta"):  # where whatever names no device would be made, and fail to meet the others
+    with torch.device("meta"):  # tensors created without a device would fail in operations
         assert len(list(train.train(run, 2))) == 2
 
 

@@ -1,4 +1,4 @@
-"""The thoughts of counting go through every item and end with the answer."""
+"""The steps of counting go through every item and end with the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thoughts of dates calculate correctly and end with what the answer says."""
+"""The steps of dates are correct and end with the answer."""
 
 from __future__ import annotations
 

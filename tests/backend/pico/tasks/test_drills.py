@@ -1,4 +1,4 @@
-"""Exercises ask many questions about one text, and each answer follows from it."""
+"""Drills ask many questions about one text, and each answer follows from it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def drills(name: str) -> list[Instance]:
 
 
 def questions(instance: Instance) -> Iterator[tuple[str, str]]:
-    """Every question without the text, and its answer."""
+    """Every question without the text, with its answer."""
     said = [turn.content for turn in instance.context.turns] + [instance.prompt, instance.answer]
     said[0] = said[0].removeprefix(instance.key).strip()
     yield from zip(said[::2], said[1::2], strict=True)
 
 
-def test_drills_are_no_tier_that_is_graded() -> None:
+def test_drills_are_not_graded() -> None:
     assert set(DRILLED) == {"tables", "logic", "facts"}
     assert all(DRILL not in family.tiers for family in FAMILIES.values())
 
 
 @pytest.mark.parametrize("name", ["tables", "logic"])
-def test_the_text_is_said_once_and_is_the_key(name: str) -> None:
+def test_the_text_occurs_once_and_is_the_key(name: str) -> None:
     for instance in drills(name):
         assert instance.context.turns[0].content.startswith(instance.key)
         assert len(list(questions(instance))) >= 4
@@ -61,7 +61,7 @@ def test_tables_are_read_in_both_directions() -> None:
 
 
 def logic_answer(text: str, question: str) -> str:
-    """The answer by a second reading."""
+    """The answer, derived independently."""
     facts = dict(FACT.findall(text))
     if colour := re.search(r"colour (?:is the|of the) (\w+)|colour is the (\w+)", question):
         thing = colour[1] or colour[2]
@@ -99,6 +99,6 @@ def test_pairs_are_the_same_or_not() -> None:
     assert 0.3 < verdicts.count("no") / len(verdicts) < 0.6
 
 
-def test_an_exercise_needs_phrasings_that_start_with_the_text() -> None:
+def test_a_drill_needs_phrasings_that_start_with_the_text() -> None:
     with pytest.raises(ValueError, match="no phrasing starts with 'text'"):
         exercise(Random(0), "text", [Draw(["question text"], "answer", "text")])

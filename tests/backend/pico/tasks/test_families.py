@@ -1,4 +1,4 @@
-"""Every family generates, grades and splits as promised."""
+"""Every family generates, grades and splits as specified."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_split_has_the_promised_proportions() -> None:
     assert abs(splits.count("validation") / 5000 - 0.08) < 0.03
 
 
-def test_a_tier_without_instances_of_a_split_says_so() -> None:
+def test_a_tier_without_instances_of_a_split_raises() -> None:
     narrow = Family("narrow", {1: lambda rng: Draw(["p"], "a", "only")})
     found = split_of(Instance("narrow", 1, "p", "a", "only"))
     other: Split = "test" if found != "test" else "train"
@@ -104,5 +104,5 @@ def test_sorting_answers_are_sorted(tier: int) -> None:
 
 
 @pytest.mark.parametrize("tier", [1, 2, 3, 4, 5])
-def test_extraction_answers_stand_in_the_text(tier: int) -> None:
+def test_extraction_answers_are_in_the_text(tier: int) -> None:
     assert all(instance.answer in instance.prompt for instance in draw("extraction", tier))

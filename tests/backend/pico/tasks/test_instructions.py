@@ -1,4 +1,4 @@
-"""The grader of instructions looks at the demanded form."""
+"""The grader of instructions checks the required form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_open_list_rejects_another_form_or_other_items(text: str) -> None:
     assert not FAMILY.grade(OPEN, text)
 
 
-def test_capitals_and_lines_count_where_they_are_demanded() -> None:
+def test_capitals_and_lines_count_where_required() -> None:
     assert FAMILY.grade(SHOUTED, "DOG \nCAT\n")
     assert not FAMILY.grade(SHOUTED, "dog\ncat")
     assert not FAMILY.grade(SHOUTED, "DOG CAT")
@@ -36,7 +36,7 @@ def test_capitals_and_lines_count_where_they_are_demanded() -> None:
 
 
 @pytest.mark.parametrize("tier", [2, 3, 4, 5])
-def test_a_system_message_may_demand_the_form(tier: int) -> None:
+def test_a_system_message_may_require_the_form(tier: int) -> None:
     rng = Random(tier)
     found = [FAMILY.generate(rng, tier) for _ in range(60)]
     assert any(instance.context.system for instance in found)
@@ -44,7 +44,7 @@ def test_a_system_message_may_demand_the_form(tier: int) -> None:
 
 
 @pytest.mark.parametrize("tier", [4, 5])
-def test_the_thought_holds_the_items_in_the_order_of_the_answer(tier: int) -> None:
+def test_the_steps_have_the_items_in_the_order_of_the_answer(tier: int) -> None:
     rng = Random(tier)
     for _ in range(100):
         instance = FAMILY.generate(rng, tier)

@@ -22,7 +22,7 @@ def sentences_of(name: str, text: str) -> str:
 
 
 @pytest.mark.parametrize("tier", [1, 2, 3])
-def test_values_stand_in_the_text(tier: int) -> None:
+def test_values_are_in_the_text(tier: int) -> None:
     for instance in draw(tier):
         answer = json.loads(instance.answer)
         assert isinstance(answer, dict)

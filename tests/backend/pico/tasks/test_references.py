@@ -32,7 +32,7 @@ def test_every_conversation_has_earlier_turns_in_pairs(tier: int) -> None:
 
 
 @pytest.mark.parametrize("others", [False, True])
-def test_a_running_count_follows_the_told_changes(others: bool) -> None:
+def test_a_running_count_follows_the_changes(others: bool) -> None:
     rng = Random(1)
     for _ in range(100):
         draw = numbers.running_count(rng, 50, 4, others=others)

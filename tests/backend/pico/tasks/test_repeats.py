@@ -1,4 +1,4 @@
-"""Thoughts that look something up end with what was said before: a word, and what followed it."""
+"""Look-up steps end by repeating earlier text: a word, and what followed it."""
 
 from __future__ import annotations
 

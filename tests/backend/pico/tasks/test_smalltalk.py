@@ -1,4 +1,4 @@
-"""Small talk names the family, and leads to the task that it surrounds."""
+"""Small talk names the family, and answers the task that it surrounds."""
 
 from __future__ import annotations
 

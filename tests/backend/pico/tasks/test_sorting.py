@@ -1,4 +1,4 @@
-"""The thoughts of sorting insert one item after the other into the sorted list so far."""
+"""The steps of sorting are an insertion sort."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared steps of thought end with the right result and stay local."""
+"""The shared reasoning steps are local and end with the right result."""
 
 from __future__ import annotations
 

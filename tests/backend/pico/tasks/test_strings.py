@@ -1,4 +1,4 @@
-"""The thoughts of strings spell, number and mark what the answer needs."""
+"""The steps of strings spell, number and mark what the answer needs."""
 
 from __future__ import annotations
 

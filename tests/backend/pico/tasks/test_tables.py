@@ -1,4 +1,4 @@
-"""The tables family's answers agree with a second reading of the printed table."""
+"""The tables family's answers agree with an independent parser of the printed table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draw(tier: int) -> list[Instance]:
 
 
 def rows_of(instance: Instance) -> list[dict[str, str]]:
-    """The rows of a list or Markdown table by header."""
+    """The rows of a list or Markdown table, by header."""
     lines = [re.split(r" ?[|,] ?", line.strip("| ").removeprefix("- ")) for line in instance.key.splitlines()]
     header, *rest = [line for line in lines if set("".join(line)) != {"-"}]
     return [dict(zip(header, line, strict=True)) for line in rest]

@@ -1,4 +1,4 @@
-"""The thoughts of every family: present where promised, short, on one line, and leading to the answer."""
+"""Every family has reasoning steps where specified: short, on one line, and ending at the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.pico.tasks import FAMILIES, Instance
 
 TIERS = (1, 2, 3, 4, 5)
 THOUGHT_TIERS = (3, 4, 5)
-MAX_THOUGHT_TOKENS = 300  # ten numbers, one inserted after the other
+MAX_THOUGHT_TOKENS = 300  # ten numbers, inserted one after the other
 CELLS = [(name, tier) for name in FAMILIES for tier in TIERS]
 LAST_NUMBER_FAMILIES = ("arithmetic", "word_problems", "sequences")
 TOKENIZER_PATH = Path(backend.pico.__file__).parent / "weights" / "pico-small" / "tokenizer.json"
@@ -33,7 +33,7 @@ def draw(name: str, tier: int) -> tuple[Instance, ...]:
 
 
 def known_text(instance: Instance) -> str:
-    """All that the model has read when it writes the answer."""
+    """All text that the model has read when it writes the answer."""
     context = instance.context
     turns = [turn.content for turn in (*context.turns, *context.after)]
     return "\n".join((context.system, *turns, instance.prompt, instance.thought))
@@ -45,7 +45,7 @@ def test_every_family_has_all_tiers(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "tier"), [cell for cell in CELLS if cell[1] in THOUGHT_TIERS])
-def test_the_higher_tiers_are_thought_through(name: str, tier: int) -> None:
+def test_the_higher_tiers_have_steps(name: str, tier: int) -> None:
     assert all(instance.thought for instance in draw(name, tier))
 
 
@@ -54,12 +54,12 @@ def test_thoughts_are_short_single_lines(name: str, tier: int) -> None:
     for instance in draw(name, tier):
         assert instance.thought == instance.thought.strip()
         assert "\n" not in instance.thought
-        assert "think>" not in instance.thought  # the tags are the template's
+        assert "think>" not in instance.thought  # the template adds the tags
         assert len(tokenizer().encode(instance.thought).ids) <= MAX_THOUGHT_TOKENS, instance
 
 
 def last_step(thought: str) -> str:
-    """The value of a sum or product that a thought ends with, which the answer may leave to do."""
+    """The value of a sum or product that the steps end with, whose evaluation may be left to the answer."""
     found = re.search(r"(\d+)([+*])(\d+)$", thought)
     if found is None:
         return ""
@@ -68,7 +68,7 @@ def last_step(thought: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "tier"), [cell for cell in CELLS if cell[1] in THOUGHT_TIERS])
-def test_numbers_of_the_answer_were_read_or_thought(name: str, tier: int) -> None:
+def test_numbers_of_the_answer_were_read_or_computed(name: str, tier: int) -> None:
     for instance in draw(name, tier):
         known = f"{known_text(instance)}\n{last_step(instance.thought)}"
         answer = re.sub(r"^\d+\. ", "", instance.answer, flags=re.MULTILINE)  # numbered lists
@@ -78,14 +78,14 @@ def test_numbers_of_the_answer_were_read_or_thought(name: str, tier: int) -> Non
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", LAST_NUMBER_FAMILIES)
-def test_the_thought_of_a_computation_ends_with_the_answer(name: str, tier: int) -> None:
+def test_the_steps_of_a_computation_end_with_the_answer(name: str, tier: int) -> None:
     for instance in draw(name, tier):
         last = instance.thought.split(";")[-1].split("=")[-1]
         assert re.sub(r"(:\d+)?r0$", "", last) == instance.answer, instance
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_the_thought_of_a_comparison_holds_and_names_the_answer(tier: int) -> None:
+def test_the_steps_of_a_comparison_are_right_and_name_the_answer(tier: int) -> None:
     for instance in draw("comparison", tier):
         if asked := re.fullmatch(r"(\d+)([<>])(\d+):([<>]) (yes|no)", instance.thought):
             assert (int(asked[1]) < int(asked[3])) == (asked[4] == "<")
@@ -100,12 +100,12 @@ def test_the_thought_of_a_comparison_holds_and_names_the_answer(tier: int) -> No
 
 
 @pytest.mark.parametrize("tier", [4, 5])
-def test_the_thought_of_a_division_ends_with_the_remainder(tier: int) -> None:
+def test_the_steps_of_a_division_end_with_the_remainder(tier: int) -> None:
     for instance in draw("number_facts", tier):
         rest = instance.thought.rsplit("r", 1)[1]
         assert instance.answer == (rest if tier == 5 else "Yes" if rest == "0" else "No")
 
 
-def test_the_thought_of_digits_ends_with_the_sum_or_the_rounded_number() -> None:
+def test_the_steps_of_digits_end_with_the_sum_or_the_rounded_number() -> None:
     for instance in draw("number_facts", 3):
         assert re.split("[;=]", instance.thought)[-1] == instance.answer, instance

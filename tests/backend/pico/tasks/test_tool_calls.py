@@ -1,4 +1,4 @@
-"""Calls that were written are read back; anything else is no call."""
+"""Calls are parsed as they were written; other text is not a call."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def test_calls_read_back_in_order() -> None:
         f"So: {call_text('f', {})}",
     ],
 )
-def test_other_text_is_no_call(text: str) -> None:
+def test_other_text_is_not_a_call(text: str) -> None:
     assert parse_calls(text) is None

@@ -1,4 +1,4 @@
-"""Calls name an offered tool and its parameters, results are answered, and the grader reads JSON."""
+"""Calls name an offered tool and its parameters, results are answered, and the grader compares JSON."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_call_before_the_answer_has_its_result(tier: int) -> None:
         assert sum(map(len, calls)) == sum(turn.role == "tool" for turn in after)
 
 
-def test_answers_after_a_result_stand_in_it() -> None:
+def test_answers_after_a_result_are_in_it() -> None:
     for instance in draw(1) + draw(3):
         if instance.context.after and instance.answer != NOT_FOUND:
             assert instance.answer in instance.context.after[-1].content
@@ -67,7 +67,7 @@ def test_some_questions_need_no_tool_or_have_none() -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_a_question_has_one_key_whatever_the_tools(tier: int) -> None:
+def test_the_key_of_a_question_ignores_the_tools(tier: int) -> None:
     keys: dict[str, str] = {}
     for instance in draw(tier):
         assert keys.setdefault(instance.prompt, instance.key) == instance.key

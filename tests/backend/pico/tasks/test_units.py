@@ -1,4 +1,4 @@
-"""The thoughts of units end with the converted value."""
+"""The steps of units end with the converted value."""
 
 from __future__ import annotations
 

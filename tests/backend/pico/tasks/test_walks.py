@@ -1,4 +1,4 @@
-"""Thoughts that go through what is offered end at what is sought; rules of sequences are named right."""
+"""Steps that walk through options end at the target; the rules of sequences are named correctly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draw(name: str, tier: int, count: int = 200) -> list[Instance]:
 
 
 @pytest.mark.parametrize("tier", [1, 2, 3, 4, 5])
-def test_the_tools_are_gone_through_up_to_the_first_one_of_the_sought_kind(tier: int) -> None:
+def test_the_tools_are_walked_to_the_first_of_the_wanted_kind(tier: int) -> None:
     found = 0
     for instance in draw("tools", tier):
         calls = parse_calls(instance.answer)
@@ -34,7 +34,7 @@ def test_the_tools_are_gone_through_up_to_the_first_one_of_the_sought_kind(tier:
     assert found > 40
 
 
-def test_missing_tools_are_missed_after_all_of_them() -> None:
+def test_missing_tools_are_reported_after_all_tools() -> None:
     found = [instance for instance in draw("tools", 3) if instance.thought.endswith("; no tool")]
     assert found
     for instance in found:
@@ -42,7 +42,7 @@ def test_missing_tools_are_missed_after_all_of_them() -> None:
         assert names == [tool.name for tool in instance.context.tools]
 
 
-def test_a_column_is_gone_down_to_the_sought_number() -> None:
+def test_a_column_is_walked_down_to_the_number() -> None:
     found = [instance for instance in draw("tables", 2) if "? " in instance.thought]
     assert len(found) > 20
     for instance in found:
@@ -51,7 +51,7 @@ def test_a_column_is_gone_down_to_the_sought_number() -> None:
         assert (name, number) == (instance.answer, asked.split(" ")[-1])
 
 
-def test_a_list_is_gone_through_to_the_only_word_of_a_category() -> None:
+def test_a_list_is_walked_to_the_only_word_of_a_category() -> None:
     for instance in draw("categories", 1):
         *others, last = instance.thought.split("; ")
         assert last == f"{instance.answer} +"
@@ -59,7 +59,7 @@ def test_a_list_is_gone_through_to_the_only_word_of_a_category() -> None:
         assert f"{instance.answer} -" not in others
 
 
-def test_people_are_gone_through_to_the_one_in_the_city() -> None:
+def test_people_are_walked_to_the_one_in_the_city() -> None:
     found = [i for i in draw("references", 3, 600) if re.match(r"\w+\? \w+ ", i.thought)]
     assert len(found) > 20
     for instance in found:
