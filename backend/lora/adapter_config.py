@@ -1,4 +1,4 @@
-"""adapter_config.json as PEFT writes it: rank, scale, and a refusal by name of what is not plain LoRA."""
+"""Reads adapter_config.json as PEFT writes it: rank and scale. What is not plain LoRA is rejected by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import AdapterError
+from backend.lora.bounded_reader import read_regular_file
 from backend.lora.experts import PARAMETERS
-from backend.lora.reading import read_regular_file
 
 CONFIG_FILE = "adapter_config.json"
 _MAX_CONFIG_BYTES = 1 << 20
@@ -21,7 +21,7 @@ _MAX_REPEATS = 3
 _REPEATS = re.compile(r"[*+{]")
 _REPEATED_GROUP = re.compile(r"\)\s*[*+{]")
 
-# Key → what it is called and what to do about it. All are off when absent, null, false or empty.
+# Key → what it means and what to do about it. All are off when absent, null, false or empty.
 _REFUSED: dict[str, str] = {
     "use_dora": "DoRA; train with use_dora=False",
     "use_qalora": "QA-LoRA; train with use_qalora=False",
@@ -35,7 +35,7 @@ _REFUSED: dict[str, str] = {
     "arrow_config": "a router over adapters; load its adapters one by one",
 }
 _EXPERTS_SINCE = (0, 19, 1)
-"""PEFT before this version swapped the sides of what it added to stacked experts."""
+"""Before this version of PEFT, A and B of stacked experts were swapped."""
 
 _CHANGES_THE_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
@@ -49,25 +49,25 @@ class AdapterConfig:
     rank: int
     alpha: float
     is_rank_stabilised: bool
-    base: str  # what the adapter says it was trained on
+    base: str  # the base model that the adapter names
 
     @property
     def canonical(self) -> bytes:
-        """The same bytes for the same settings, however they are written."""
+        """Canonical JSON: equal for equal settings, whatever their order in the file."""
         return json.dumps(self.raw, sort_keys=True, separators=(",", ":")).encode()
 
     def rank_of(self, module: str) -> int:
-        """The rank that the config implies for a module."""
+        """The rank that the config gives a module."""
         _, rank = self._pattern("rank_pattern", module, ("r", self.rank))
         return int(rank)
 
     def scale_of(self, module: str, rank: int) -> float:
-        """What up · down is multiplied by."""
+        """The factor of up · down: alpha / rank, or alpha / sqrt(rank) for rsLoRA (arXiv:2312.03732)."""
         _, alpha = self.alpha_of(module)
         return alpha / (math.sqrt(rank) if self.is_rank_stabilised else rank)
 
     def alpha_of(self, module: str) -> tuple[str, float]:
-        """The setting that gives a module's alpha, and that."""
+        """The key that sets a module's alpha, and its value."""
         key, alpha = self._pattern("alpha_pattern", module, ("lora_alpha", self.alpha))
         return key, float(alpha)
 
@@ -81,7 +81,7 @@ class AdapterConfig:
 
 
 def read_config(folder: Path) -> AdapterConfig:
-    """Raises AdapterError."""
+    """The config in `folder`. Raises AdapterError."""
     path = folder / CONFIG_FILE
     raw = _read(path)
     if raw.get("peft_type") != "LORA":
@@ -117,7 +117,7 @@ def read_config(folder: Path) -> AdapterConfig:
 
 
 def _check_parameters(path: Path, raw: Mapping[str, Any]) -> None:
-    """Of bare parameters those of stacked experts can be adapted, as current PEFT does it."""
+    """Accept `target_parameters` of stacked experts only, in the layout of current PEFT."""
     parameters = raw.get("target_parameters")
     if not parameters:
         return
@@ -134,7 +134,7 @@ def _check_parameters(path: Path, raw: Mapping[str, Any]) -> None:
     if found is None or tuple(int(part or 0) for part in found.groups()) < _EXPERTS_SINCE:
         raise AdapterError(
             f"{path}: 'peft_version' is {_shown(version)}; PEFT lays out what 'target_parameters' adds to "
-            "experts otherwise since 0.19.1. Train with that or a later one"
+            "experts differently since 0.19.1. Train with that version or a later one"
         )
 
 
@@ -167,7 +167,7 @@ def _matches(pattern: str, module: str) -> bool:
 
 
 def _check_pattern(path: Path, key: str, pattern: str) -> None:
-    """Expressions only where matching cannot take long: it holds up the whole process."""
+    """Reject expressions with catastrophic backtracking: matching would block the whole process."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError):

@@ -1,4 +1,4 @@
-"""What PEFT adds to a layer's stacked experts (`target_parameters`), split into adapters of single experts.
+"""Splits what PEFT adds to a layer's stacked experts (`target_parameters`) into adapters of single experts.
 
 Current transformers keep `experts.gate_up_proj` and `experts.down_proj` as one tensor each; PEFT also turns
 `target_modules` that name experts' projections into these.
@@ -16,7 +16,9 @@ from backend.layers.linear import LinearPart
 
 PARAMETERS = ("gate_up_proj", "down_proj")
 _EXPERT = re.compile(r"(?P<layer>.+)\.\w+\.experts\.(?P<expert>\d+)\.\w+")
-_STACKED = re.compile(r"(?P<layer>.+)\.\w+\.experts(\.base_layer)?")  # the inner of two has the suffix
+_STACKED = re.compile(
+    r"(?P<layer>.+)\.\w+\.experts(\.base_layer)?"
+)  # PEFT nests two wrappers; the inner one has the suffix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,15 +27,15 @@ class Pair:
 
     down: Tensor  # [rank, K]
     up: Tensor  # [N, rank]
-    key: str  # what the config's patterns call it
+    key: str  # its name for the config's patterns
 
 
 class StackedExperts:
-    """Finds a base model's experts by the names that PEFT has for all of a layer together."""
+    """Finds a base model's experts by PEFT's names for all experts of a layer."""
 
     def __init__(self, sites: Mapping[str, LinearPart]) -> None:
         self._sites = sites
-        # Layer → parameter → by expert the modules whose outputs lie one behind the other.
+        # Layer → parameter → expert → modules, in the order in which their outputs are stacked.
         self._layers: dict[str, dict[str, dict[int, list[str]]]] = {}
         for module, site in sites.items():
             match = _EXPERT.fullmatch(module)
@@ -43,14 +45,14 @@ class StackedExperts:
                 experts.setdefault(int(match["expert"]), []).append(module)
 
     def has(self, module: str) -> bool:
-        """Whether `module` is a layer's experts."""
+        """Whether `module` names all experts of a layer."""
         match = _STACKED.fullmatch(module)
         return match is not None and match["layer"] in self._layers
 
     def split(self, module: str, down: Tensor, up: Tensor) -> dict[str, Pair]:
-        """Each expert's own pairs; none when the shapes [experts · rank, K], [N, rank · experts] do not fit.
+        """The pairs of each expert's modules; {} if shapes are not [experts · rank, K], [N, rank · experts].
 
-        PEFT does not say which parameter it is: K and N do.
+        PEFT does not name the parameter: K and N tell which it is.
         """
         layer = _STACKED.fullmatch(module)
         assert layer is not None

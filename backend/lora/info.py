@@ -1,4 +1,4 @@
-"""What others may know of an adapter. Plain Python without torch; crosses the process border as msgpack."""
+"""What the gateway knows about an adapter. Plain Python without torch; sent as msgpack."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 
 class AdapterInfo(msgspec.Struct, frozen=True):
-    """An adapter that can be asked for."""
+    """An adapter that requests can name."""
 
     name: str
     digest: str  # content hash: its identity for requests and KV memory
-    base: str  # what it says it was trained on
-    rank: int  # the greatest of its modules
+    base: str  # the base model that it names
+    rank: int  # the highest of its modules
     num_bytes: int
     path: str

@@ -1,8 +1,9 @@
-"""Which adapter lies in which slot of the device, and whose turn it is. Plain Python without torch.
+"""Which adapter is in which device slot, and who gets one next. Plain Python without torch.
 
 A sequence pins its adapter's slot while it runs. When more adapters are wanted than there are slots, they
-take turns: the slots that have served longest admit only who waited before the newcomers did, run empty, and
-are given away. So a turn serves a batch, and an adapter is copied once per turn, not once per request.
+take turns: the slots with the longest turns close, that is, they admit only sequences that arrived before the
+adapter that waits for a slot, drain, and are reassigned. So one turn serves a batch of requests, and an
+adapter is copied once per turn, not once per request.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from backend.types import Sequence
 
 @dataclass(slots=True)
 class _Slot:
-    """One place on the device."""
+    """One slot of the device."""
 
     adapter: str = ""  # content hash; "": empty
     pins: int = 0  # running sequences
@@ -25,24 +26,27 @@ class _Slot:
 
 
 class AdapterSlots:
-    """Deals out slots. The scheduler asks `admits`, then `take`s; `give_back` when one stops running."""
+    """Assigns slots. The scheduler asks `admits`, then calls `take`, and `give_back` at the end."""
 
     def __init__(
         self,
         num_slots: int,
-        is_loaded: Callable[[str], bool],
+        ensure_loaded: Callable[[str], bool],
         is_wanted: Callable[[str], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`is_loaded`: the adapter lies in host memory; `is_wanted`: an unfinished request asks for it."""
+        """`ensure_loaded`: whether an adapter is in host memory; if not, starts to load it.
+
+        `is_wanted`: whether an unfinished request asks for it.
+        """
         self.loads_total = 0
         self._slots = [_Slot() for _ in range(num_slots)]
-        self._place: dict[str, int] = {}
-        self._is_loaded = is_loaded
+        self._slot_of: dict[str, int] = {}
+        self._ensure_loaded = ensure_loaded
         self._is_wanted = is_wanted
         self._clock = clock
-        self._loads: dict[int, str] = {}
-        self._starved: dict[str, float] = {}  # adapter → arrival of its first sequence without a slot
+        self._pending: dict[int, str] = {}
+        self._starved: dict[str, float] = {}  # adapter → arrival of its first sequence that found no slot
         self._closing: frozenset[int] = frozenset()
         self._closing_at_s = 0.0
         self._uses = 0
@@ -50,48 +54,48 @@ class AdapterSlots:
 
     @property
     def is_contended(self) -> bool:
-        """Somebody waits for a slot."""
+        """Whether an adapter waits for a slot."""
         return bool(self._starved)
 
     @property
     def resident(self) -> list[str]:
-        """Adapters on the device."""
-        return list(self._place)
+        """Adapters that have a slot."""
+        return list(self._slot_of)
 
     @property
     def pending(self) -> Mapping[int, str]:
-        """Slots with an adapter that is not copied into them yet, until `filled` says so."""
-        return self._loads
+        """Slots whose adapter is not copied to the device yet; `filled` ends that."""
+        return self._pending
 
     @property
     def num_pinned(self) -> int:
-        """Slots in use by running sequences."""
+        """Slots of running sequences."""
         return sum(slot.pins > 0 for slot in self._slots)
 
     @property
     def is_used(self) -> bool:
-        """A running sequence has an adapter."""
+        """Whether a running sequence has an adapter."""
         return self._num_pins > 0
 
     def has(self, adapter: str) -> bool:
-        """It lies in a slot, or is about to."""
-        return adapter in self._place
+        """Whether the adapter has a slot; it may still be `pending`."""
+        return adapter in self._slot_of
 
     def begin_pass(self) -> None:
-        """Before a pass over the queue: forget who found no slot and wants none any more."""
+        """Before a pass over the queue: drop waiting adapters that no request wants any more."""
         if self._starved:
             self._starved = {a: s for a, s in self._starved.items() if self._is_wanted(a)}
             self._close()
 
     def admits(self, sequence: Sequence) -> bool:
-        """Whether the sequence may run now, as far as its adapter is concerned."""
+        """Whether the sequence's adapter lets it run now; if not, that is loaded or waits for a slot."""
         adapter = sequence.request.adapter
-        index = self._place.get(adapter)
+        index = self._slot_of.get(adapter)
         if index is not None:
             slot = self._slots[index]
             if index not in self._closing or sequence.arrival_s <= max(slot.since_s, self._closing_at_s):
                 return True
-        elif not self._is_loaded(adapter):
+        elif not self._ensure_loaded(adapter):
             return False
         elif self._victim() is not None:
             return True
@@ -101,17 +105,17 @@ class AdapterSlots:
         return False
 
     def take(self, sequence: Sequence) -> None:
-        """The sequence, which `admits` let pass, begins to run."""
+        """Pin the slot of a sequence that `admits` let pass, and that begins to run."""
         adapter = sequence.request.adapter
-        index = self._place.get(adapter)
+        index = self._slot_of.get(adapter)
         if index is None:
             index = self._victim()
-            assert index is not None, "admits() was not asked"
+            assert index is not None, "take() without admits()"
             self._evict(index)
             self._slots[index].adapter = adapter
             self._slots[index].since_s = self._clock()
-            self._place[adapter] = index
-            self._loads[index] = adapter
+            self._slot_of[adapter] = index
+            self._pending[index] = adapter
             self.loads_total += 1
             if self._starved.pop(adapter, None) is not None:
                 self._close()
@@ -123,19 +127,19 @@ class AdapterSlots:
         sequence.adapter_slot = index
 
     def give_back(self, sequence: Sequence) -> None:
-        """The sequence runs no longer."""
+        """Unpin the slot of a sequence that stops running."""
         if sequence.adapter_slot >= 0:
             self._slots[sequence.adapter_slot].pins -= 1
             self._num_pins -= 1
             sequence.adapter_slot = -1
 
     def filled(self, index: int) -> None:
-        """The slot's adapter was copied into it."""
-        del self._loads[index]
+        """The slot's adapter was copied to the device."""
+        del self._pending[index]
 
     def forget(self, adapter: str) -> None:
-        """The adapter exists no longer; nobody uses it."""
-        index = self._place.get(adapter)
+        """Free the slot of an adapter that was dropped; no sequence may be running with it."""
+        index = self._slot_of.get(adapter)
         if index is not None:
             assert not self._slots[index].pins, f"adapter {adapter!r} is in use"
             self._evict(index)
@@ -147,14 +151,14 @@ class AdapterSlots:
         pins = [0] * len(self._slots)
         for sequence in running:
             if sequence.request.adapter:
-                assert self._place[sequence.request.adapter] == sequence.adapter_slot
+                assert self._slot_of[sequence.request.adapter] == sequence.adapter_slot
                 pins[sequence.adapter_slot] += 1
         assert sum(pins) == self._num_pins and pins == [s.pins for s in self._slots], (
-            f"slots are pinned wrongly: {pins}"
+            f"wrong pin counts: {pins}"
         )
 
     def _close(self) -> None:
-        """End the longest turns, as many as there are adapters without a slot."""
+        """Close the slots with the longest turns, one for each adapter that waits for a slot."""
         pinned = [i for i, slot in enumerate(self._slots) if slot.pins]
         pinned.sort(key=lambda i: self._slots[i].since_s)
         self._closing = frozenset(pinned[: len(self._starved)])
@@ -163,12 +167,12 @@ class AdapterSlots:
     def _evict(self, index: int) -> None:
         slot = self._slots[index]
         if slot.adapter:
-            del self._place[slot.adapter]
-            self._loads.pop(index, None)
+            del self._slot_of[slot.adapter]
+            self._pending.pop(index, None)
             slot.adapter = ""
 
     def _victim(self) -> int | None:
-        """An empty slot, else an unpinned one: of those nobody asks for, then the least recent."""
+        """An empty slot, else an unpinned one: first unwanted adapters, then the least recently used."""
         best: int | None = None
         best_rank: tuple[bool, bool, int] | None = None
         for index, slot in enumerate(self._slots):

@@ -93,7 +93,7 @@ class EngineServer:
         self._connections: dict[socket.socket, Connection] = {}
         self._numbers = itertools.count()
         self._routes: dict[str, _Route] = {}
-        self._num_changes_told = 0  # of the adapters' names
+        self._version_told = 0  # of the adapters' names
         self._stats = StatsCollector()
         self._next_beat_s = 0.0
         self._stop_requested = False
@@ -224,9 +224,9 @@ class EngineServer:
     def _tell_adapters(self) -> None:
         """Everybody learns what there is now, if that is not what they know."""
         adapters = self._engine.adapters
-        if adapters is None or adapters.num_changes == self._num_changes_told:
+        if adapters is None or adapters.version == self._version_told:
             return
-        self._num_changes_told = adapters.num_changes
+        self._version_told = adapters.version
         body = _known(adapters)
         for connection in list(self._connections.values()):
             self._send(connection, body)

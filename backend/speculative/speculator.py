@@ -133,7 +133,7 @@ class Speculator:
             names[name] = self._config.max_tokens if asked is None else min(asked, self._config.max_tokens)
         found = {name: limit for name, limit in names.items() if name in self._drafters and limit > 0}
         for follower in self._followers:
-            if follower.name in found and not self._is_followed(follower, sequence):
+            if follower.name in found and not self._try_follow(follower, sequence):
                 del found[follower.name]
         if not found and (self.constraint is None or request.grammar is None):
             return
@@ -148,7 +148,7 @@ class Speculator:
         if request.grammar is not None:
             self._constrained[sequence] = self._active[sequence]
 
-    def _is_followed(self, follower: Follower, sequence: Sequence) -> bool:
+    def _try_follow(self, follower: Follower, sequence: Sequence) -> bool:
         if self._config.adaptive:
             return follower.following.admit(sequence)
         follower.following.sequences.add(sequence)

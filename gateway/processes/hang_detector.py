@@ -22,8 +22,8 @@ class HangDetector:
         self._silent_since_s: float | None = None
         self._last: tuple[int, float, float] | None = None  # pid, time, processor seconds
 
-    def is_hung(self, pid: int, heartbeat_age_s: float, now_s: float) -> bool:
-        """Return True when the process must be killed. Call only after it has once been ready."""
+    def poll(self, pid: int, heartbeat_age_s: float, now_s: float) -> bool:
+        """Take an observation; True when the process is hung. Call only after it has been ready once."""
         works = self._works(pid, now_s)
         if heartbeat_age_s < SILENT_AFTER_S:
             self._since_s = self._silent_since_s = None

@@ -206,7 +206,7 @@ class Supervisor:
                 # Judged only once it has answered: connecting takes a moment.
                 detector.reset()
                 watched = child.process if backend.connection.ready else None
-            elif detector.is_hung(child.process.pid, backend.connection.heartbeat_age_s, loop.time()):
+            elif detector.poll(child.process.pid, backend.connection.heartbeat_age_s, loop.time()):
                 logger.error("%s hangs and is killed", child.command.name)
                 child.kill()
                 watched = None

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from backend.errors import AdapterError
-from backend.lora.adapters import WEIGHTS_FILE, read_adapter
+from backend.lora.adapter_weights import WEIGHTS_FILE, read_adapter
 from backend.models import LoadedModel, load_model
 from tests.backend.lora.making import checkpoint
 
@@ -105,6 +105,6 @@ def test_the_heads_own_weights_do_not_count_as_the_adapters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = save("llama", tmp_path, ["lm_head"])
-    monkeypatch.setattr("backend.lora.adapters._HEADER_BYTES", 1 << 10)
+    monkeypatch.setattr("backend.lora.adapter_weights._HEADER_BYTES", 1 << 10)
     adapter = read_adapter(tmp_path / "adapter", model.sites, 3, torch.float32)
     assert adapter.num_bytes == 3 * (199 + 64) * 4

@@ -15,7 +15,7 @@ from numba import typeof
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import AdapterError, AdapterExists, RequestError
 from backend.kernels.lora import loop
-from backend.lora.adapters import Adapter, read_adapter
+from backend.lora.adapter_weights import Adapter, read_adapter
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import LoadedModel, load_model

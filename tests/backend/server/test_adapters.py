@@ -15,7 +15,7 @@ import pytest
 
 from backend.engine.engine import Engine
 from backend.errors import AdapterError, AdapterExists, AdapterGone, CheckpointError
-from backend.lora.adapters import Adapter, read_adapter
+from backend.lora.adapter_weights import Adapter, read_adapter
 from backend.lora.store import AdapterStore
 from backend.models import load_model
 from backend.server.client import EngineClient
@@ -130,7 +130,7 @@ async def test_everybody_learns_that_an_adapter_is_gone(tmp_path: Path) -> None:
         (stream,) = one.submit([ask("r", PROMPT, digest)])
         (output,) = [output async for output in stream]
         assert (output.finish_reason, output.error_param) == ("error", "model")
-        assert "gone or changed" in output.error and "load it anew" in output.error
+        assert "gone or changed" in output.error and "load it again" in output.error
         assert not one.adapters and one.adapter_names == {"a"}, "before those that asked for it learn"
         with pytest.raises(AdapterGone):
             await text(one, digest)

@@ -28,7 +28,7 @@ class Machine:
     def look(self, age_s: float, works: bool = False) -> bool:
         self.now_s += 0.5
         self.cpu_s += 0.5 if works else 0.0
-        return self.detector.is_hung(1, age_s, self.now_s)
+        return self.detector.poll(1, age_s, self.now_s)
 
 
 @pytest.fixture

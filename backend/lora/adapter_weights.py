@@ -1,6 +1,7 @@
 """Reads an adapter from a folder in PEFT's format and checks every tensor against the base model.
 
-Safetensors only. Files are read whole, never mapped: a file that shrinks under a mapping kills the process.
+Safetensors only. Files are read whole, never memory-mapped: a file that shrinks while mapped crashes the
+process.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from backend.errors import AdapterError
 from backend.kernels.lora import Factors
 from backend.layers.linear import LinearPart
 from backend.lora.adapter_config import AdapterConfig, read_config
+from backend.lora.bounded_reader import read_regular_file
 from backend.lora.experts import Pair, StackedExperts
-from backend.lora.reading import read_regular_file
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -29,25 +30,25 @@ _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
 _BASE_WEIGHT = ".base_layer.weight"
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _HEADER_BYTES = 1 << 22
-"""Room for names and shapes in a file of the greatest size that the base model allows."""
+"""Space for names and shapes in the largest file that the base model allows."""
 
 Sites = Mapping[str, LinearPart]
-"""What can be adapted: the module's name in the checkpoint → its place in our model."""
+"""What adapters can change: the module's name in the checkpoint → its projection in our model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adapter:
-    """An adapter in host memory, in the dtype of computation and scaled."""
+    """An adapter in host memory, in the dtype of computation, with the scale multiplied into `up`."""
 
     digest: str  # SHA-256 over config and tensors
     base: str
-    rank: int  # the greatest of its modules
-    factors: dict[str, Factors]  # by module
+    rank: int  # the highest of its modules
+    factors: dict[str, Factors]  # module → (down [rank, K], up [rank, N])
     num_bytes: int
 
 
 def read_adapter(folder: Path, sites: Sites, max_rank: int, dtype: torch.dtype) -> Adapter:
-    """Raises AdapterError, which names the file, the tensor, what is wrong and what to do."""
+    """The adapter in `folder`. Raises AdapterError: file, tensor, what is wrong and what to do."""
     config = read_config(folder)
     path = folder / WEIGHTS_FILE
     tensors = _without_base(path, _load(path, sites, max_rank), sites, config.base)
@@ -67,7 +68,7 @@ def read_adapter(folder: Path, sites: Sites, max_rank: int, dtype: torch.dtype) 
 
 def _load(path: Path, sites: Sites, max_rank: int) -> dict[str, Tensor]:
     limit = sum((s.in_features + s.columns) * max_rank * 4 for s in sites.values()) + _HEADER_BYTES
-    limit += max(s.in_features * s.columns * 4 for s in sites.values())  # the head's own weights
+    limit += max(s.in_features * s.columns * 4 for s in sites.values())  # base weights of the head
     try:
         content = read_regular_file(path, limit + 1)
     except FileNotFoundError:
@@ -90,7 +91,7 @@ def _load(path: Path, sites: Sites, max_rank: int) -> dict[str, Tensor]:
 
 
 def _without_base(path: Path, tensors: Mapping[str, Tensor], sites: Sites, base: str) -> dict[str, Tensor]:
-    """Without the base's own weights, of which PEFT saves the head's beside an adapter of the head."""
+    """Drop base weights: PEFT saves the head's beside an adapter of the head."""
     kept = dict(tensors)
     for name, tensor in tensors.items():
         site = sites.get(name.removeprefix(_PREFIX).removesuffix(_BASE_WEIGHT))
@@ -101,7 +102,7 @@ def _without_base(path: Path, tensors: Mapping[str, Tensor], sites: Sites, base:
 
 
 def _pairs(path: Path, tensors: Mapping[str, Tensor], sites: Sites, base: str) -> dict[str, Pair]:
-    """Both matrices of every module."""
+    """Both matrices of each module; those of stacked experts are split by expert."""
     experts = StackedExperts(sites)
     sides: dict[str, dict[str, Tensor]] = {}
     for name, tensor in sorted(tensors.items()):

@@ -1,7 +1,7 @@
-"""Reads files one at a time beside the engine's thread, and leaves behind a read that does not return.
+"""Reads files beside the engine's thread, one at a time, and abandons a read that takes too long.
 
-A dead network mount lets a read wait for ever, and no thread can be ended from outside. So each read has a
-daemon thread, which the process does not wait for when it ends, and a limit: then others have their turn.
+A dead network mount can block a read for ever, and Python cannot stop a thread. So each read has a daemon
+thread of its own, which does not delay the end of the process, and a time limit, after which the next starts.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Generic, TypeVar
 from backend.errors import AdapterError
 
 READ_LIMIT_S = 90.0
-"""Gigabytes from a slow network disk come within it, and whoever loads them still waits for the answer."""
+"""Long enough for gigabytes from a slow network disk, short enough for a client that waits for the answer."""
 
-_LAST_READ_S = 1.0
-_LOOK_S = 0.1
+_JOIN_LIMIT_S = 1.0
+_POLL_S = 0.1
 
 T = TypeVar("T")
 
 
 def read_regular_file(path: Path, num_bytes: int) -> bytes:
-    """Up to so many bytes. Raises OSError; AdapterError for a pipe or the like, which may never have any."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe waits for its writer else
+    """The first `num_bytes` of a file. Raises OSError; AdapterError for a pipe or device, which may block."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # else opening a pipe blocks
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise AdapterError(f"{path} is no regular file; put a copy of the adapter's file there")
@@ -52,17 +52,20 @@ class _Read(Generic[T]):
         error: BaseException | None = None
         try:
             result = self.function()
-        except BaseException as raised:  # noqa: BLE001 - it is the caller's to judge
+        except BaseException as raised:  # noqa: BLE001 - re-raised by future.result()
             error = raised
-        with suppress(InvalidStateError):  # given up, or no longer wanted: nobody looks
+        with suppress(InvalidStateError):  # timed out or cancelled: the result is not used
             if error is not None:
                 self.future.set_exception(error)
             else:
                 self.future.set_result(result)  # type: ignore[arg-type]
 
 
-class Reader(Generic[T]):
-    """Calls functions in turn. Its methods are for one thread, which calls `advance` often."""
+class BoundedReader(Generic[T]):
+    """Runs functions in order, each within a time limit.
+
+    All methods must be called from one thread, which calls `advance` often while a future is pending.
+    """
 
     def __init__(self, limit_s: float = READ_LIMIT_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
@@ -73,26 +76,29 @@ class Reader(Generic[T]):
         self._deadline_s = 0.0
 
     def submit(self, function: Callable[[], T], what: str) -> Future[T]:
-        """Call the function when those before it have ended; `what` it reads is for the message."""
+        """Call `function` after those submitted before; `what` names its files in the timeout's message.
+
+        The future raises what the function raises, or AdapterError after the time limit.
+        """
         read = _Read(function, what)
         self._waiting.append(read)
         self.advance()
         return read.future
 
     def call(self, function: Callable[[], T], what: str) -> T:
-        """The same, waited for."""
+        """`submit`, and wait for the result."""
         future = self.submit(function, what)
         while not future.done():
-            wait([future], _LOOK_S)
+            wait([future], _POLL_S)
             self.advance()
         return future.result()
 
     def advance(self) -> None:
-        """Begin the next read when the last one has ended or has had its time."""
+        """Start the next read if the current one has ended or exceeded its limit."""
         if self._current is not None and not self._current.future.done():
             if self._clock() < self._deadline_s:
                 return
-            self._give_up(self._current)
+            self._time_out(self._current)
         self._current = self._thread = None
         if self._waiting:
             self._current = self._waiting.popleft()
@@ -101,15 +107,15 @@ class Reader(Generic[T]):
             self._thread.start()
 
     def close(self) -> None:
-        """Begin nothing more; wait a moment for what is read now, lest the interpreter end under torch."""
+        """Cancel what waits, and wait a second for the current read: torch must not run in it at exit."""
         while self._waiting:
             self._waiting.popleft().future.cancel()
         if self._thread is not None:
-            self._thread.join(_LAST_READ_S)
+            self._thread.join(_JOIN_LIMIT_S)
 
-    def _give_up(self, read: _Read[T]) -> None:
+    def _time_out(self, read: _Read[T]) -> None:
         error = AdapterError(
             f"{read.what} was not read within {self._limit_s:g} s; see if its disk answers, and try again"
         )
-        with suppress(InvalidStateError):  # it has come after all
+        with suppress(InvalidStateError):  # it ended just now
             read.future.set_exception(error)

@@ -10,13 +10,13 @@ from threading import Event
 import pytest
 
 from backend.errors import AdapterError
-from backend.lora.reading import Reader
+from backend.lora.bounded_reader import BoundedReader
 
 PROGRAM = """
 from threading import Event
-from backend.lora.reading import Reader
+from backend.lora.bounded_reader import BoundedReader
 begun = Event()
-reader = Reader()
+reader = BoundedReader()
 reader.submit(lambda: begun.set() or Event().wait(), "what hangs")
 assert begun.wait(20)
 reader.close()
@@ -35,7 +35,7 @@ class Clock:
 
 def test_one_at_a_time() -> None:
     may_end, begun = Event(), Event()
-    reader = Reader[bool]()
+    reader = BoundedReader[bool]()
     first = reader.submit(lambda: may_end.wait(20), "first")
     second = reader.submit(lambda: begun.set() or True, "second")
     reader.advance()
@@ -48,7 +48,7 @@ def test_one_at_a_time() -> None:
 
 
 def test_what_a_read_raises_is_its_callers() -> None:
-    reader = Reader[int]()
+    reader = BoundedReader[int]()
     with pytest.raises(ZeroDivisionError):
         reader.call(lambda: 1 // 0, "nothing")
     assert reader.call(lambda: 1, "one") == 1
@@ -56,7 +56,7 @@ def test_what_a_read_raises_is_its_callers() -> None:
 
 def test_a_read_that_hangs_is_given_up_and_the_next_has_its_turn() -> None:
     clock, hangs, late = Clock(), Event(), Event()
-    reader = Reader[bool](limit_s=30.0, clock=clock)
+    reader = BoundedReader[bool](limit_s=30.0, clock=clock)
 
     def hang() -> bool:
         hangs.wait(20)
@@ -79,7 +79,7 @@ def test_a_read_that_hangs_is_given_up_and_the_next_has_its_turn() -> None:
 
 def test_closing_begins_nothing_more() -> None:
     may_end = Event()
-    reader = Reader[bool]()
+    reader = BoundedReader[bool]()
     first = reader.submit(lambda: may_end.wait(20), "first")
     second = reader.submit(lambda: True, "second")
     may_end.set()

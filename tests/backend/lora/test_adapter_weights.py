@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from backend.errors import AdapterError
-from backend.lora.adapters import Adapter, read_adapter
-from backend.lora.reading import Reader
+from backend.lora.adapter_weights import Adapter, read_adapter
+from backend.lora.bounded_reader import BoundedReader
 from backend.models import LoadedModel, load_model
 from tests.backend.lora.making import Recipe, checkpoint, write_adapter
 
@@ -194,7 +194,9 @@ def test_what_is_no_regular_file_is_not_waited_for(name: str, tmp_path: Path, mo
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(AdapterError, match=f"{name} is no regular file; put a copy"):
-        Reader[Adapter](limit_s=20).call(lambda: read(folder, model), "the pipe")  # else it waits for ever
+        BoundedReader[Adapter](limit_s=20).call(
+            lambda: read(folder, model), "the pipe"
+        )  # else it waits for ever
     (folder / name).unlink()
     (folder / name).mkdir()
     with pytest.raises(AdapterError, match=f"{name} is no regular file; put a copy"):

@@ -1,0 +1,52 @@
+"""Copies adapters from host memory into the device slots of the layers that they change."""
+
+from __future__ import annotations
+
+import torch
+
+from backend.kernels.lora import Factors, SlotWeights, warm_up
+from backend.layers.linear import Linear
+from backend.lora.adapter_weights import Adapter, Sites
+
+
+class AdapterPlacement:
+    """Owns the slot memory of every layer; made when a layer's first adapter needs it."""
+
+    def __init__(self, sites: Sites, num_slots: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._sites = sites
+        self._num_slots = num_slots
+        self._dtype, self._device = dtype, device
+        self._filled: dict[int, set[Linear]] = {}  # slot → layers in which it is not zero
+        warm_up(dtype, device)
+
+    def place(self, slot: int, adapter: Adapter) -> None:
+        """Make `slot` hold `adapter` and nothing else.
+
+        Raises torch.OutOfMemoryError or MemoryError; the slot can be filled again after that.
+        """
+        by_layer: dict[Linear, dict[int, Factors]] = {}
+        for module, (down, up) in adapter.factors.items():
+            site = self._sites[module]
+            moved = (down.to(self._device), up.to(self._device))
+            by_layer.setdefault(site.linear, {})[site.part] = moved
+        filled = self._filled.setdefault(slot, set())  # kept true at every step: each call below may fail
+        for linear in filled - by_layer.keys():
+            assert linear.adapters is not None
+            linear.adapters.clear(slot)
+            filled.remove(linear)
+        for linear, parts in by_layer.items():
+            rank = max(len(down) for down, _ in parts.values())
+            weights = self._weights(linear, rank)
+            filled.add(linear)
+            weights.put(slot, parts)
+
+    def _weights(self, linear: Linear, rank: int) -> SlotWeights:
+        """The layer's slot memory, with room for `rank`."""
+        weights = linear.adapters
+        if weights is None:
+            like = torch.empty(0, dtype=self._dtype, device=self._device)
+            weights = SlotWeights(self._num_slots, linear.in_features, linear.part_features, rank, like)
+        elif weights.rank < rank:
+            weights = weights.grown(rank)
+        linear.adapters = weights
+        return weights

@@ -1,0 +1,48 @@
+"""A slot holds the adapter that was placed last, and nothing of the one before."""
+
+from __future__ import annotations
+
+import torch
+
+from backend.kernels.lora import AdapterRows, Factors
+from backend.layers.linear import Linear, LinearPart
+from backend.lora.adapter_weights import Adapter
+from backend.lora.placement import AdapterPlacement
+
+CPU = torch.device("cpu")
+WIDTH = 8
+
+
+def factors(rank: int) -> Factors:
+    return torch.randn(rank, WIDTH), torch.randn(rank, WIDTH)
+
+
+def adapter(digest: str, changed: dict[str, Factors]) -> Adapter:
+    return Adapter(digest, "base", max(len(down) for down, _ in changed.values()), changed, 1)
+
+
+def test_the_last_adapter_of_a_slot_is_all_that_it_holds() -> None:
+    torch.manual_seed(0)
+    linears = [Linear([torch.randn(WIDTH, WIDTH)], None, "plain") for _ in range(3)]
+    sites = {name: LinearPart(linear, 0) for name, linear in zip("qko", linears, strict=True)}
+    placement = AdapterPlacement(sites, 2, torch.float32, CPU)
+    first = adapter("first", {"q": factors(2), "k": factors(2)})
+    second = adapter("second", {"k": factors(5)})
+    x = torch.randn(1, WIDTH)
+
+    def added(slot: int) -> list[torch.Tensor]:
+        rows = AdapterRows(torch.tensor([slot]).numpy(), CPU)
+        return [linear(x, rows) - linear(x) for linear in linears]
+
+    def expected(placed: Adapter) -> list[torch.Tensor]:
+        zero = torch.zeros(1, WIDTH)
+        pairs = [placed.factors.get(name) for name in sites]
+        return [zero if pair is None else x @ pair[0].T @ pair[1] for pair in pairs]
+
+    placement.place(0, first)
+    placement.place(1, second)
+    torch.testing.assert_close(added(0), expected(first), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(added(1), expected(second), rtol=1e-4, atol=1e-4)
+    assert linears[2].adapters is None, "no adapter changes it: no memory for it"
+    placement.place(0, second)
+    torch.testing.assert_close(added(0), expected(second), rtol=1e-4, atol=1e-4)
