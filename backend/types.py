@@ -54,7 +54,7 @@ class DraftOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     """One request's overrides of speculative decoding, where the policy allows them."""
 
     drafter: str | None = None  # None: the model's default; "none": no speculation
-    max_tokens: int | None = None  # draft tokens per step; capped by the model's limit, but for a prediction
+    max_tokens: int | None = None  # draft tokens per step; above the model's limit only for a prediction
 
 
 class GrammarSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

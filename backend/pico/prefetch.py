@@ -34,7 +34,7 @@ def prefetched(make: Callable[[int], T], indices: Sequence[int], workers: int) -
     """
     if workers == 0:
         return map(make, indices)
-    begin = die_with(os.getpid())  # a worker whose parent dies would block for ever on its output queue
+    begin = die_with(os.getpid())  # a worker whose parent dies would block forever on its output queue
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores
         loader: DataLoader[T] = DataLoader(

@@ -1,7 +1,7 @@
 """Chunked-prefill budget: how many prompt tokens a step may take without stalling the streams that decode.
 
 Measures the time of decode-only steps and the added time per prompt token, both as exponential moving
-averages. Steps are kept near a second at most, because cancellations and heartbeats are handled between
+averages. Steps are bounded in time (`max_step_s`), because cancellations and heartbeats are handled between
 steps.
 """
 

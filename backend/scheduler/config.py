@@ -17,7 +17,7 @@ class SchedulerConfig:
     max_queue: int = 512  # waiting sequences at which new ones are refused; preempted ones always fit
     max_step_stretch: float = 2.3  # target: time of a step with prefill / time of a decode-only step
     max_step_s: float = 1.0  # prompt tokens per step are limited to what this time is expected to allow
-    min_chunk_tokens: int = PAGE_TOKENS  # smallest prefill chunk, but for the end of a prompt
+    min_chunk_tokens: int = PAGE_TOKENS  # smallest prefill chunk, except at the end of a prompt
 
     def __post_init__(self) -> None:
         for name in ("max_model_tokens", "max_running", "max_queue", "min_chunk_tokens"):

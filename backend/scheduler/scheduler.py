@@ -29,8 +29,8 @@ from backend.types import (
     SequenceStatus,
 )
 
-_MIN_CONCURRENT_PREFILLS = 4
-"""Prompts among which a step's prompt tokens are divided, if there are that many."""
+_NUM_PREFILL_SHARES = 4
+"""A step's prompt tokens are first handed out in shares of 1/4, or 1/n to fewer than four prompts."""
 
 _MAX_PREFILLING = 8
 """Prompts in progress beyond which none is admitted, unless the step has tokens left over."""
@@ -42,7 +42,7 @@ _MAX_SKIPPED = 16
 class Scheduler:
     """Continuous batching under one token budget. Owns queue, rows and statuses; plain Python, one thread.
 
-    A plan without chunks has nothing to compute. If work remains all the same (the only running sequence was
+    A plan without chunks has nothing to compute. If work remains nevertheless (the only running sequence was
     just preempted), the next call plans it.
     """
 
@@ -168,7 +168,7 @@ class Scheduler:
         self._retire(sequence, reason)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError on a leaked page or row or a wrong status. For tests: not O(1)."""
+        """Raise AssertionError on a leaked page or row or a wrong status. For tests: O(sequences + pages)."""
         waiting = self._queue.sequences()
         self._kv.check_invariants([*self._running.values(), *waiting])
         rows = [sequence.row for sequence in self._running.values()] + self._free_rows
@@ -241,7 +241,7 @@ class Scheduler:
     def _add_tree(
         self, chunk: ScheduledChunk, tree: DraftTree, max_depth: int, max_nodes: int
     ) -> ScheduledChunk:
-        """Extend a chunk by what fits of a draft tree: by `max_depth`, `max_nodes` and free pages."""
+        """Extend a chunk by the nodes of a draft tree that fit the limits and the free pages."""
         tree = tree.cut(max_depth, min(max_nodes, self._config.max_model_tokens - chunk.end))
         if len(tree):
             tree = tree.cut(max_depth, self._kv.grow(chunk.sequence, chunk.end + len(tree)) - chunk.end)
@@ -312,7 +312,7 @@ class Scheduler:
                 num_skipped += 1
                 continue
             num_new = pages_for(len(sequence.tokens)) - len(match.nodes)
-            # Each running sequence may soon need one more page: keep those free, or it would be preempted.
+            # Each running sequence may soon need one more page: keep those free, or some would be preempted.
             spare = kv.free_pages - reserved - len(self._running)
             if self._running and num_new + match.num_evictable > spare:
                 return
@@ -345,7 +345,7 @@ class Scheduler:
         """Divide the step's prompt tokens: an equal share each first, then the remainder in order."""
         least = min(self._config.min_chunk_tokens, tokens)
         order = self._prefill_order(prefills)
-        share = max(least, tokens // min(_MIN_CONCURRENT_PREFILLS, len(order)))
+        share = max(least, tokens // min(_NUM_PREFILL_SHARES, len(order)))
         grants = [0] * len(order)
         for limit in (share, tokens):
             for index, sequence in enumerate(order):

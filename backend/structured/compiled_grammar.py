@@ -57,7 +57,7 @@ def parsed(source: str) -> str:
 
 
 def compilable(source: str, vocabulary: Vocabulary) -> str:
-    """Return the source in the form that `build` accepts, relaxed if need be.
+    """Return the source in the form that `build` accepts, relaxed if necessary.
 
     May take long: for the sandbox. Raises ValueError as `build` does.
     """

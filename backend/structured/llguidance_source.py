@@ -19,7 +19,7 @@ UNPARSED = "unread_grammar"
 """Key of a body in Lark or GBNF. To tell them apart means parsing, which may hang: left to the sandbox."""
 
 _WHITESPACE = r"(\n[ \t]{0,40}| )?"
-"""Between JSON tokens: enough for pretty-printing, but bounded, or a model may emit whitespace for ever."""
+"""Between JSON tokens: enough for pretty-printing, but bounded, or a model may emit whitespace forever."""
 
 
 def llguidance_source(spec: GrammarSpec, vocabulary: Vocabulary) -> str:

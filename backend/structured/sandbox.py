@@ -51,7 +51,7 @@ class Sandbox:
         self._interrupted = Event()
 
     def check(self, source: str) -> str:
-        """Return llguidance source that is known to compile: the given one, relaxed if need be.
+        """Return llguidance source that is known to compile: the given one, relaxed if necessary.
 
         Raises ValueError with the reason if it does not compile, SandboxEnded at a limit.
         """
