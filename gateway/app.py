@@ -1,4 +1,4 @@
-"""build_app: the one place where the parts of a gateway worker are built and wired."""
+"""build_app: the one place where the parts of a gateway worker are built and connected."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import Tracing, start_tracing
-from gateway.web.asgi_endpoint import Door, Resource
-from gateway.web.deadlines import Limits
+from gateway.web.asgi_endpoint import Resource, RouteBuilder
+from gateway.web.deadlines import TimeLimits
 from policies.document import EncoderModel, EngineModel, Policies, UpstreamModel
 
 POLICY_HEADER = "x-penstock-policy"
@@ -46,25 +46,25 @@ def build_app(
 ) -> Router:
     """The ASGI application of one worker; call it inside the worker's event loop.
 
-    `providers` replace those of the models that they name. Raises CheckpointError or TelemetryError.
+    `providers` replace those of the policies, by model name. Raises CheckpointError or TelemetryError.
     """
     adapters = [name for e in policies.models.values() if e.engine is not None for name in e.engine.adapters]
     folder = Path(settings.metrics_dir) if settings.metrics_dir else None
     metrics = Metrics([*policies.models, *adapters], folder)
     tracing = start_tracing(settings.telemetry)
-    builder = _Builder(settings, policies, metrics, dict(providers or {}))
+    served = _ModelBuilder(settings, policies, metrics, dict(providers or {}))
     models = ModelTable(
-        [builder.build(name) for name in policies.models],
+        [served.build(name) for name in policies.models],
         {name: route.model for name, route in policies.routes.items()},
     )
-    door = Door(Telemetry(tracing, metrics), {POLICY_HEADER: policies.version})
+    endpoints = RouteBuilder(Telemetry(tracing, metrics), {POLICY_HEADER: policies.version})
     pipeline = Pipeline(KeyRing(settings.api_keys), models, policies.version)
-    routes = _model_routes(door, settings, pipeline)
-    routes += _other_routes(door, settings, policies, models, metrics)
-    return door.router(routes, [_TracingResource(tracing), *builder.resources])
+    routes = _model_routes(endpoints, settings, pipeline)
+    routes += _other_routes(endpoints, settings, policies, models, metrics)
+    return endpoints.router(routes, [_TracingResource(tracing), *served.resources])
 
 
-def _model_routes(door: Door, settings: Settings, pipeline: Pipeline) -> list[Route]:
+def _model_routes(endpoints: RouteBuilder, settings: Settings, pipeline: Pipeline) -> list[Route]:
     def route(path: str, endpoint: Endpoint) -> Route:
         answer = ModelEndpoint(
             endpoint,
@@ -72,7 +72,7 @@ def _model_routes(door: Door, settings: Settings, pipeline: Pipeline) -> list[Ro
             max_body_bytes=settings.max_body_bytes,
             total_timeout_s=settings.timeouts.total_s,
         )
-        return door.route("POST", path, endpoint, answer)
+        return endpoints.route("POST", path, endpoint, answer)
 
     return [
         route("/v1/chat/completions", "chat"),
@@ -82,7 +82,7 @@ def _model_routes(door: Door, settings: Settings, pipeline: Pipeline) -> list[Ro
 
 
 def _other_routes(
-    door: Door, settings: Settings, policies: Policies, models: ModelTable, metrics: Metrics
+    endpoints: RouteBuilder, settings: Settings, policies: Policies, models: ModelTable, metrics: Metrics
 ) -> list[Route]:
     keys = KeyRing(settings.api_keys)
     listing = ModelsEndpoint(keys, models)
@@ -92,20 +92,20 @@ def _other_routes(
     loader = AdapterLoader(models, loading, settings.timeouts.total_s)
     adapters = AdaptersEndpoint(keys, loader, settings.max_body_bytes)
     return [
-        door.route("POST", "/v1/load_lora_adapter", "other", adapters.load),
-        door.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),
-        door.route("GET", "/v1/models", "models", listing.list),
-        door.route("GET", "/v1/models/{id:path}", "models", listing.show),
-        door.route("POST", "/tokenize", "tokenize", text.tokenize),
-        door.route("POST", "/detokenize", "detokenize", text.detokenize),
-        door.route("GET", "/health/live", "", health.live),
-        door.route("GET", "/health/ready", "", health.ready),
-        door.route("GET", "/metrics", "", health.metrics),
+        endpoints.route("POST", "/v1/load_lora_adapter", "other", adapters.load),
+        endpoints.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),
+        endpoints.route("GET", "/v1/models", "models", listing.list),
+        endpoints.route("GET", "/v1/models/{id:path}", "models", listing.show),
+        endpoints.route("POST", "/tokenize", "tokenize", text.tokenize),
+        endpoints.route("POST", "/detokenize", "detokenize", text.detokenize),
+        endpoints.route("GET", "/health/live", "", health.live),
+        endpoints.route("GET", "/health/ready", "", health.ready),
+        endpoints.route("GET", "/metrics", "", health.metrics),
     ]
 
 
-class _Builder:
-    """Builds each model's provider and remembers what must be opened and closed with the worker."""
+class _ModelBuilder:
+    """Builds each model's provider; `resources` collects what opens and closes with the worker."""
 
     def __init__(
         self, settings: Settings, policies: Policies, metrics: Metrics, given: dict[str, Provider]
@@ -116,7 +116,7 @@ class _Builder:
         self._metrics = metrics
         self._given = given
         timeouts = settings.timeouts
-        self._limits = Limits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
+        self._limits = TimeLimits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
 
     def build(self, name: str) -> ServedModel:
         """The model `name` of the policies."""
@@ -141,7 +141,7 @@ class _Builder:
         provider = OpenAIProvider(name, upstream, self._settings.upstream_api_keys.get(name))
         self.resources.append(provider)
         # The provider itself enforces the limits on connecting, the first token and idling.
-        return ServedModel(name, "upstream", provider, Limits(None, None, upstream.total_timeout_s))
+        return ServedModel(name, "upstream", provider, TimeLimits(None, None, upstream.total_timeout_s))
 
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:
         client = EngineClient(self._settings.socket_paths[name])
@@ -182,14 +182,14 @@ class _Builder:
 
 
 class _TracingResource:
-    """Sends the last spans when the worker ends."""
+    """Exports the remaining spans when the worker ends."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
 
     async def start(self) -> None:
-        """Nothing to open."""
+        """Do nothing: tracing has started with the application."""
 
     async def close(self) -> None:
-        """Flush, within a bounded time."""
+        """Flush, with a timeout."""
         self._tracing.shutdown()

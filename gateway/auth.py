@@ -1,4 +1,4 @@
-"""API keys: who asks. Keys are kept as SHA-256 digests and compared in constant time."""
+"""API keys: from key to principal. Keys are held as SHA-256 digests and compared in constant time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.errors import Unauthorized
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, and on whose account. `tenant_salt` keeps one tenant's KV pages from another's."""
+    """Who makes a request, for which tenant. `tenant_salt` separates tenants in the KV prefix cache."""
 
     tenant: str
     key_id: str  # first 8 hex digits of the key's digest: safe to log
@@ -20,11 +20,11 @@ class Principal:
 
 
 ANONYMOUS = Principal(tenant="default", key_id="")
-"""Everybody, when no key is configured."""
+"""Every caller, when no key is configured."""
 
 
 class KeyRing:
-    """The configured keys. Without any, everybody is `ANONYMOUS` (the CLI then binds loopback only)."""
+    """The configured keys. Without any, every caller is `ANONYMOUS` (the CLI then binds loopback only)."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         entries = []
@@ -41,7 +41,7 @@ class KeyRing:
         return not self._entries
 
     def identify(self, authorization: str) -> Principal:
-        """The principal behind an `Authorization` header; raises Unauthorized."""
+        """The principal of an `Authorization` header. Raises Unauthorized."""
         if not self._entries:
             return ANONYMOUS
         scheme, _, key = authorization.partition(" ")
@@ -52,7 +52,7 @@ class KeyRing:
             )
         digest = sha256(key.strip().encode("utf-8", "surrogatepass")).digest()
         found = None
-        for known, principal in self._entries:  # no early exit: the time must not tell which key came close
+        for known, principal in self._entries:  # no early exit: the time must not depend on which key matches
             if hmac.compare_digest(known, digest):
                 found = principal
         if found is None:

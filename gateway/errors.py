@@ -1,4 +1,4 @@
-"""What a caller can be told, and the one map from any exception to an HTTP status and OpenAI's error body.
+"""Errors for callers, and the one mapping from any exception to an HTTP status and OpenAI's error body.
 
 ApiError
 ├── InvalidRequest (400)   ├── Unauthorized (401)   ├── Forbidden (403)   ├── NotFound (404)
@@ -15,11 +15,11 @@ import msgspec
 from backend.errors import EngineUnavailable, PromptTooLong, QueueFull, RequestError
 
 RETRY_UNAVAILABLE_S = 2.0
-"""What a client is told to wait when an engine is starting, dead or hung."""
+"""`retry-after` while an engine is starting, dead or hung."""
 
 
 class ApiError(Exception):
-    """An answer that is not the one asked for: everything that the error body and its headers need.
+    """An error response: status, headers, and the members of the error body.
 
     `message` is for the caller: what happened, the offending value, the remedy; never prompt text or secrets.
     """
@@ -51,22 +51,22 @@ class ApiError(Exception):
 
 
 class InvalidRequest(ApiError):
-    """The request can never succeed as it is; `param` names the field."""
+    """The request cannot succeed unchanged; `param` names the field."""
 
     status = 400
     type = "invalid_request_error"
 
 
 class Unauthorized(ApiError):
-    """No API key, or one that is not known."""
+    """No API key, or an unknown one."""
 
     status = 401
-    type = "invalid_request_error"  # as OpenAI's own API says it
+    type = "invalid_request_error"  # as in OpenAI's API
     code = "invalid_api_key"
 
 
 class Forbidden(ApiError):
-    """The key is known but may not do this."""
+    """The key is valid but not allowed to do this."""
 
     status = 403
     type = "permission_error"
@@ -89,7 +89,7 @@ class MethodNotAllowed(ApiError):
 
 
 class BodyTooLarge(ApiError):
-    """The body is longer than the gateway reads."""
+    """The body is larger than the limit."""
 
     status = 413
     type = "invalid_request_error"
@@ -97,7 +97,7 @@ class BodyTooLarge(ApiError):
 
 
 class RateLimited(ApiError):
-    """Too much at once: a full queue, or an upstream that said 429."""
+    """Too many requests: the queue is full, or the upstream answered 429."""
 
     status = 429
     type = "rate_limit_error"
@@ -105,11 +105,11 @@ class RateLimited(ApiError):
 
 
 class ServerError(ApiError):
-    """Our own fault; the details are in the log under the request id."""
+    """An internal error; the log has the details under the request id."""
 
 
 class UpstreamFailed(ApiError):
-    """An upstream provider broke, or answered what cannot be understood."""
+    """An upstream failed, or its response is malformed."""
 
     status = 502
     type = "upstream_error"
@@ -133,7 +133,7 @@ class TimedOut(ApiError):
 
 
 class ClientGone(ApiError):
-    """The caller hung up before the answer was complete; only for accounting."""
+    """The client disconnected before the answer was complete; for accounting only."""
 
     status = 499
     type = "client_closed_request"
@@ -146,7 +146,7 @@ def retry_after(seconds: float) -> dict[str, str]:
 
 
 def to_api_error(error: BaseException) -> ApiError:
-    """The one map: any exception to what the caller is told. Unknown ones become a 500 without internals."""
+    """Map any exception to its response. Unknown ones become a 500 without internals."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, PromptTooLong):
@@ -157,7 +157,7 @@ def to_api_error(error: BaseException) -> ApiError:
         return RateLimited(str(error), code="engine_overloaded", headers=retry_after(error.retry_after_s))
     if isinstance(error, EngineUnavailable):
         return Unavailable(str(error), headers=retry_after(RETRY_UNAVAILABLE_S))
-    if isinstance(error, RecursionError):  # what has passed the parser is too deep for somebody behind it
+    if isinstance(error, RecursionError):  # the JSON parser's own limit is higher than that of later stages
         return InvalidRequest("The body is nested too deeply.", code="invalid_json")
     return ServerError("The gateway failed to answer this request; report it with its x-request-id.")
 
@@ -173,7 +173,7 @@ def error_body(error: ApiError) -> bytes:
 
 
 def error_event(error: ApiError) -> bytes:
-    """The server-sent event that ends a stream which failed after its first byte."""
+    """The server-sent event that ends a stream that failed after its first byte."""
     return b"data: " + error_body(error) + b"\n\n"
 
 

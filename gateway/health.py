@@ -1,4 +1,4 @@
-"""GET /health/live, /health/ready and /metrics: no key needed, no content shown."""
+"""GET /health/live, /health/ready and /metrics: without authentication, so they show no content."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import msgspec
 
 from gateway.pipeline.models import ModelTable
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
-from gateway.web.http_call import Call
+from gateway.web.http_call import HttpCall
 
 
 class HealthEndpoint:
-    """What a load balancer, an orchestrator and Prometheus ask."""
+    """Probes for load balancers and orchestrators, and the scrape target of Prometheus."""
 
     def __init__(self, models: ModelTable, metrics: Metrics) -> None:
         self._models = models
         self._metrics = metrics
 
-    async def live(self, call: Call) -> None:
-        """200 while this process turns its event loop."""
+    async def live(self, call: HttpCall) -> None:
+        """200 while this process runs its event loop."""
         await call.respond(b'{"status":"alive"}')
 
-    async def ready(self, call: Call) -> None:
-        """200 when every model of ours answers (its heartbeat is young), else 503; lists each state."""
+    async def ready(self, call: HttpCall) -> None:
+        """200 when every engine and encoder is ready (recent heartbeat), else 503; lists each state."""
         states = {name: model.state() for name, model in self._models.models.items()}
         is_ready = all(state.ready for state in states.values())
         body = {
@@ -32,6 +32,6 @@ class HealthEndpoint:
         }
         await call.respond(msgspec.json.encode(body), status=200 if is_ready else 503)
 
-    async def metrics(self, call: Call) -> None:
-        """All instruments in Prometheus' text format."""
+    async def metrics(self, call: HttpCall) -> None:
+        """All metrics in Prometheus' text format."""
         await call.respond(self._metrics.render(), CONTENT_TYPE.encode("ascii"))

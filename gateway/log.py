@@ -1,4 +1,4 @@
-"""How our processes log: one line per event on stderr, never prompt text or secrets."""
+"""Logging of our processes: one line per event on stderr, never prompt text or secrets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def configure_logging() -> None:
-    """Set up the root logger of this process."""
+    """Configure the root logger of this process."""
     logging.basicConfig(level=logging.INFO, format=FORMAT)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

@@ -1,7 +1,7 @@
-"""`python -m gateway.worker`: one gateway worker. Its orders are one JSON line on stdin, from the supervisor.
+"""`python -m gateway.worker`: one gateway worker. Its configuration is one JSON line on stdin.
 
-It ends after SIGTERM when its streams have finished (or the drain limit has passed), and at once on a second
-SIGTERM or when the supervisor is gone.
+SIGTERM drains: it exits when its streams have finished or the drain timeout has passed. It exits at once on a
+second SIGTERM, or when stdin closes because the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from policies.document import Policies
 
 READY_POLL_S = 0.05
 KEEP_ALIVE_S = 75
-"""Longer than a load balancer's usual 60 s, so that it is never we who close under a request."""
+"""Longer than a load balancer's usual 60 s, so that we never close a connection it is about to reuse."""
 
 
-class Orders(msgspec.Struct, frozen=True):
-    """What a worker is told."""
+class WorkerConfig(msgspec.Struct, frozen=True):
+    """What the supervisor sends to a worker."""
 
     settings: Settings
     policies: Policies
@@ -42,7 +42,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn with our signals: it would otherwise end by the signal it got instead of with exit code 0."""
+    """uvicorn with our signal handlers: its own re-raise the signal, so that it would not exit with 0."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -52,39 +52,38 @@ class _Server(uvicorn.Server):
         yield
 
     def drain(self) -> None:
-        """Stop accepting and finish what is open; a second call ends at once."""
+        """Stop accepting and finish open requests; a second call exits at once."""
         if self.should_exit:
             self.force_exit = True
         self.should_exit = True
 
 
 def main() -> int:
-    """Serve until told to end. Returns the exit code."""
+    """Serve until SIGTERM. Returns the exit code."""
     configure_logging()
     line = sys.stdin.buffer.readline()
-    orders = msgspec.json.decode(line, type=Orders)
+    config = msgspec.json.decode(line, type=WorkerConfig)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_serve(orders))
+            runner.run(_serve(config))
         except (CheckpointError, TelemetryError) as error:
             sys.stderr.write(f"{error}\n")
             return EXIT_CANNOT_SERVE
     return 0
 
 
-async def _serve(orders: Orders) -> None:
-    settings = orders.settings
-    app = build_app(settings, orders.policies)
-    server = _Server(_config(app, settings))
+async def _serve(config: WorkerConfig) -> None:
+    app = build_app(config.settings, config.policies)
+    server = _Server(_uvicorn_config(app, config.settings))
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), _on_stdin, server)
-    announcing = asyncio.create_task(_announce(app))
-    await server.serve(sockets=[socket.socket(fileno=orders.listen_fd)])
-    announcing.cancel()
+    announcement = asyncio.create_task(_announce(app))
+    await server.serve(sockets=[socket.socket(fileno=config.listen_fd)])
+    announcement.cancel()
 
 
-def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    config = uvicorn.Config(
+def _uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         lifespan="on",
         http=HttpProtocol,
@@ -96,11 +95,10 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(settings.drain_timeout_s)),
     )
-    return config
 
 
 def _on_stdin(server: _Server) -> None:
-    """The pipe from the supervisor has closed: it is gone, and nobody would end us."""
+    """Exit at once when the supervisor's pipe has closed: it is gone, and would send no signal."""
     if not os.read(sys.stdin.fileno(), 1):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         server.drain()
@@ -108,7 +106,7 @@ def _on_stdin(server: _Server) -> None:
 
 
 async def _announce(app: ASGIApp) -> None:
-    """Tell the supervisor once this worker reaches every model; it shows the banner then."""
+    """Report readiness to the supervisor, which then shows its banner."""
     while not await _is_ready(app):
         await asyncio.sleep(READY_POLL_S)
     sys.stdout.write('{"phase": "ready", "fraction": 1.0}\n')
@@ -116,7 +114,7 @@ async def _announce(app: ASGIApp) -> None:
 
 
 async def _is_ready(app: ASGIApp) -> bool:
-    """Ask the application itself, as a load balancer would."""
+    """Probe /health/ready in process, without a connection."""
     statuses: list[int] = []
 
     async def send(message: Message) -> None:

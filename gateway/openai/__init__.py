@@ -1,1 +1,1 @@
-"""OpenAI's public surface: translation only, no decisions."""
+"""OpenAI's HTTP API: translation only, no decisions."""

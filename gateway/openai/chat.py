@@ -1,4 +1,4 @@
-"""The shapes of /v1/chat/completions. Chunks are put together from pieces encoded once per answer."""
+"""The JSON of /v1/chat/completions. A chunk is joined from fragments that are encoded once per answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.requests.types import ChatRequest
 
 
 class ChatShape:
-    """One chat answer."""
+    """Encodes one chat answer, whole or as chunks."""
 
     __slots__ = (
         "_empty",
@@ -38,11 +38,11 @@ class ChatShape:
         shows_reasoning: bool = False,
         offers_tools: bool = False,
     ) -> None:
-        """`model` is the resolved name; `fingerprint` names the weights.
+        """`model` is the resolved name; `fingerprint` identifies the weights.
 
-        With `shows_reasoning` every message and delta has a `reasoning_content` beside its `content`: clients
-        of DeepSeek's API read both without asking whether they are there. vLLM's read `reasoning`.
-        With `offers_tools` the content is null where there are calls alone.
+        With `shows_reasoning` every message and delta has `reasoning_content` beside `content`, because
+        clients of DeepSeek's API read both unconditionally; vLLM's clients read `reasoning`.
+        With `offers_tools` the content of a message with only tool calls is null.
         """
         self.response_id = "chatcmpl-" + secrets.token_hex(14)
         self._request = request
@@ -57,7 +57,7 @@ class ChatShape:
         self._pads = request.wants_obfuscation
         self._shows_reasoning = shows_reasoning
         self._empty = b"null" if offers_tools else b'""'
-        # Choices that have said nothing yet: what ends so has "" for its content, as without tools.
+        # Choices without output so far: one that ends so has "" as its content, as without tools.
         self._silent = set(range(request.num_choices)) if offers_tools else set()
         self._heads: list[bytes] = []
         self._tail = b""
@@ -75,7 +75,7 @@ class ChatShape:
         return b"".join(head + role % (self._empty, no_reasoning) + self._end("") for head in self._heads)
 
     def chunk(self, delta: Delta) -> bytes:
-        """A chunk with the thought, one with the text, one per call, then one with the finish reason."""
+        """One chunk each for reasoning, text, every tool call and the finish reason."""
         head = self._heads[delta.index]
         events = b""
         if delta.text or delta.tool_calls:
@@ -95,10 +95,10 @@ class ChatShape:
                 self._end(delta.text),
             )
         for call in delta.tool_calls:
-            change = encode({"tool_calls": [_call_change(call)]})
+            delta_json = encode({"tool_calls": [_call_delta(call)]})
             events += b'%s%s,"logprobs":null,"finish_reason":null}]%s' % (
                 head,
-                change,
+                delta_json,
                 self._end(call.arguments),
             )
         if delta.finish_reason is not None:
@@ -110,7 +110,7 @@ class ChatShape:
         return events
 
     def closing(self, usage: Usage) -> bytes:
-        """The usage chunk when it was asked for, and `[DONE]`."""
+        """The usage chunk, if requested, and `[DONE]`."""
         if not self._wants_usage:
             return DONE
         last = {**self._head("chat.completion.chunk"), "choices": [], "usage": usage_object(usage)}
@@ -162,8 +162,8 @@ def _whole_call(call: ToolCallDelta) -> dict[str, object]:
     return {"id": call.call_id, "type": "function", "function": function}
 
 
-def _call_change(call: ToolCallDelta) -> dict[str, object]:
-    """A piece of a call as streams show it: what it is comes with the first one only."""
+def _call_delta(call: ToolCallDelta) -> dict[str, object]:
+    """A piece of a streamed call; only the first has id, type and name."""
     if call.name:
         return {"index": call.index, **_whole_call(call)}
     return {"index": call.index, "function": {"arguments": call.arguments}}

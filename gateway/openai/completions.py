@@ -1,4 +1,4 @@
-"""The shapes of /v1/completions. Chunks are put together from pieces encoded once per answer."""
+"""The JSON of /v1/completions. A chunk is joined from fragments that are encoded once per answer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gateway.requests.types import CompletionRequest
 
 
 class CompletionShape:
-    """One completion answer; choice `i` of prompt `p` has the index `p * n + i`."""
+    """Encodes one completion, whole or as chunks; choice `i` of prompt `p` has the index `p * n + i`."""
 
     __slots__ = ("_head", "_pads", "_request", "_shared", "_tail", "response_id")
 
     def __init__(self, request: CompletionRequest, model: str, fingerprint: str | None) -> None:
-        """`model` is the resolved name; `fingerprint` names the weights."""
+        """`model` is the resolved name; `fingerprint` identifies the weights."""
         self.response_id = "cmpl-" + secrets.token_hex(14)
         self._request = request
         self._shared: dict[str, object] = {
@@ -36,15 +36,15 @@ class CompletionShape:
 
     @property
     def num_choices(self) -> int:
-        """Over all prompts."""
+        """Choices of all prompts."""
         return self._request.num_choices * len(parse_prompts(self._request.prompt, "prompt"))
 
     def opening(self) -> bytes:
-        """Nothing: completions have no roles."""
+        """Empty: completions have no role chunk."""
         return b""
 
     def chunk(self, delta: Delta) -> bytes:
-        """One chunk with the text and, at the end, the finish reason."""
+        """One chunk with the text and, in the last, the finish reason."""
         if not (delta.text or delta.tokens or delta.finish_reason):
             return b""
         return b'%s,"choices":[{"index":%d,"text":%s,"logprobs":%s,"finish_reason":%s}]%s%s}\n\n' % (
@@ -58,7 +58,7 @@ class CompletionShape:
         )
 
     def closing(self, usage: Usage) -> bytes:
-        """The usage chunk when it was asked for, and `[DONE]`."""
+        """The usage chunk, if requested, and `[DONE]`."""
         if not self._request.wants_usage:
             return DONE
         return b"data: %s\n\n%s" % (

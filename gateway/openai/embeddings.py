@@ -1,4 +1,4 @@
-"""The shape of /v1/embeddings."""
+"""The JSON of /v1/embeddings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.openai.shape import encode
 
 
 def embeddings_body(vectors: Sequence[bytes], model: str, prompt_tokens: int, *, as_base64: bool) -> bytes:
-    """OpenAI's answer. `vectors` hold little-endian float32, which is what base64 shows."""
+    """OpenAI's response. `vectors` hold little-endian float32, which base64 encodes as they are."""
     return encode(
         {
             "object": "list",

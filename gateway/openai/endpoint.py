@@ -1,4 +1,4 @@
-"""A model endpoint: runs the pipeline for one call and sends what comes out, be it an answer or an error."""
+"""Runs the pipeline for one request and sends its answer in OpenAI's shape."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gateway.openai.shape import Shape
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.pipeline import Pipeline
 from gateway.requests.types import ChatRequest, CompletionRequest
-from gateway.web.deadlines import Watch
-from gateway.web.http_call import Call
+from gateway.web.deadlines import Deadlines
+from gateway.web.http_call import HttpCall
 
 
 class ModelEndpoint:
@@ -23,45 +23,45 @@ class ModelEndpoint:
     def __init__(
         self, endpoint: Endpoint, pipeline: Pipeline, *, max_body_bytes: int, total_timeout_s: float
     ) -> None:
-        """`total_timeout_s` counts until a model is chosen, whose own limits then hold."""
+        """`total_timeout_s` applies until a model is chosen, then that model's limits."""
         self._endpoint = endpoint
         self._pipeline = pipeline
         self._max_body_bytes = max_body_bytes
         self._total_timeout_s = total_timeout_s
 
-    async def __call__(self, call: Call) -> None:
-        """Answer one call, or raise for the door to say why; in any case the exchange is settled."""
-        watch = Watch(self._total_timeout_s)
+    async def __call__(self, call: HttpCall) -> None:
+        """Answer one request, or raise the ApiError to send. The exchange is settled in any case."""
+        deadlines = Deadlines(self._total_timeout_s)
 
         async def read_body() -> bytes:
             raw = await call.read_json_bytes(self._max_body_bytes)
-            watch.listen(call.receive)
+            deadlines.watch_disconnect(call.receive)
             return raw
 
         exchange = Exchange(
-            call.request_id, self._endpoint, call.telemetry, read_body, watch, call.authorization
+            call.request_id, self._endpoint, call.telemetry, read_body, deadlines, call.authorization
         )
         try:
-            await self._pipeline.ask(exchange)
+            await self._pipeline.run(exchange)
             await _send(exchange, call)
         except asyncio.CancelledError as cancelled:
-            if watch.reason is None:
+            if deadlines.cancel_reason is None:
                 exchange.error = to_api_error(cancelled)
                 raise
-            exchange.error = watch.error()
+            exchange.error = deadlines.error()
             raise exchange.error from None
         except Exception as failure:
             exchange.error = to_api_error(failure)
             raise
         finally:
-            watch.close()
+            deadlines.close()
             try:
                 await close_answer(exchange.answer)
             finally:
                 self._pipeline.settle(exchange)
 
 
-async def _send(exchange: Exchange, call: Call) -> None:
+async def _send(exchange: Exchange, call: HttpCall) -> None:
     answer = exchange.answer
     if isinstance(answer, Generated):
         await send_generated(exchange, answer, _shape(exchange, answer), call)

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.answer import TokenInfo
 
 LEAST_LOGPROB = -9999.0
-"""What OpenAI shows for a probability of zero: JSON has no infinity."""
+"""OpenAI's value for a probability of zero: JSON has no infinity."""
 
 
 def chat_logprobs(tokens: Sequence[TokenInfo]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _finite(logprob: float) -> float:
 
 
 def _shown(token: str, token_bytes: bytes) -> str:
-    """Tokens that are no whole characters are told apart by their bytes, as OpenAI does."""
+    """The token's text; an incomplete UTF-8 sequence as "bytes:…", as OpenAI writes it."""
     if "\ufffd" not in token:
         return token
     return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token_bytes)

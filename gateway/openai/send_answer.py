@@ -1,4 +1,4 @@
-"""Sends a provider's answer: collected into one body, streamed as events, or passed on as it comes."""
+"""Sends a provider's answer: collected into one body, streamed as SSE, or relayed unchanged."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gateway.openai.embeddings import embeddings_body
 from gateway.openai.shape import CollectedChoice, Shape
 from gateway.pipeline.exchange import Exchange
 from gateway.requests.types import EmbeddingRequest
-from gateway.web.http_call import Call
+from gateway.web.http_call import HttpCall
 
 
-async def send_generated(exchange: Exchange, answer: Generated, shape: Shape, call: Call) -> None:
-    """Shape and send what we generate. Raises what the provider raises."""
+async def send_generated(exchange: Exchange, answer: Generated, shape: Shape, call: HttpCall) -> None:
+    """Send generated text in the endpoint's shape. Raises what the provider raises."""
     assert exchange.request is not None
     answer.response_id = shape.response_id
     if exchange.request.stream:
@@ -22,41 +22,41 @@ async def send_generated(exchange: Exchange, answer: Generated, shape: Shape, ca
         await _collect(exchange, answer, shape, call)
 
 
-async def _collect(exchange: Exchange, answer: Generated, shape: Shape, call: Call) -> None:
+async def _collect(exchange: Exchange, answer: Generated, shape: Shape, call: HttpCall) -> None:
     choices: dict[int, CollectedChoice] = {}
     async for delta in answer.deltas:
-        _note(exchange, answer, delta)
+        _record(exchange, answer, delta)
         choices.setdefault(delta.index, CollectedChoice()).add(delta)
     body = shape.whole([choices[index] for index in sorted(choices)], answer.usage)
     await call.respond(body, headers=exchange.response_headers)
 
 
-async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: Call) -> None:
-    # Headers wait for the first delta: until then a full queue or a dead engine can still be a status.
+async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: HttpCall) -> None:
+    # The status is sent with the first delta: until then a full queue or a dead engine can be a 429 or 503.
     first = await anext(answer.deltas, None)
     if first is not None:
-        _note(exchange, answer, first)
-    watch = exchange.watch
+        _record(exchange, answer, first)
+    deadlines = exchange.deadlines
     await call.start_stream(exchange.response_headers)
     piece = shape.opening() + (shape.chunk(first) if first is not None else b"")
     while True:
         if piece:
-            watch.is_sending = True
+            deadlines.pause_idle()
             await call.write(piece)
-            watch.is_sending = False
+            deadlines.resume_idle()
         delta = await anext(answer.deltas, None)
         if delta is None:
             break
-        _note(exchange, answer, delta)
+        _record(exchange, answer, delta)
         piece = shape.chunk(delta)
     await call.end_stream(shape.closing(answer.usage))
 
 
-async def send_embedded(exchange: Exchange, answer: Embedded, call: Call) -> None:
-    """Shape and send vectors."""
+async def send_embedded(exchange: Exchange, answer: Embedded, call: HttpCall) -> None:
+    """Send embeddings."""
     request, model = exchange.request, exchange.model
     assert isinstance(request, EmbeddingRequest) and model is not None
-    exchange.watch.progress()
+    exchange.deadlines.record_output()
     exchange.telemetry.chunk()
     body = embeddings_body(
         answer.vectors,
@@ -67,9 +67,9 @@ async def send_embedded(exchange: Exchange, answer: Embedded, call: Call) -> Non
     await call.respond(body, headers=exchange.response_headers)
 
 
-async def send_relayed(exchange: Exchange, answer: Relayed, call: Call) -> None:
-    """Pass on what an upstream answered. Raises what the provider raises."""
-    exchange.watch.progress()
+async def send_relayed(exchange: Exchange, answer: Relayed, call: HttpCall) -> None:
+    """Send an upstream's answer unchanged. Raises what the provider raises."""
+    exchange.deadlines.record_output()
     if isinstance(answer.body, bytes):
         exchange.telemetry.chunk()
         await call.respond(answer.body, answer.media_type.encode("ascii"), headers=exchange.response_headers)
@@ -82,7 +82,7 @@ async def send_relayed(exchange: Exchange, answer: Relayed, call: Call) -> None:
 
 
 async def close_answer(answer: Answer | None) -> None:
-    """Release whatever the answer still holds: generation, memory, an upstream connection. Idempotent."""
+    """Release what the answer holds: engine sequences or an upstream connection. Idempotent."""
     source: AsyncIterator[object] | bytes | None = None
     if isinstance(answer, Generated):
         source = answer.deltas
@@ -93,9 +93,9 @@ async def close_answer(answer: Answer | None) -> None:
         await close()
 
 
-def _note(exchange: Exchange, answer: Generated, delta: Delta) -> None:
-    """Record a delta for telemetry, deadlines and finish reasons."""
+def _record(exchange: Exchange, answer: Generated, delta: Delta) -> None:
+    """Record a delta in telemetry, deadlines and finish reasons."""
     exchange.telemetry.chunk()
-    exchange.watch.progress()
+    exchange.deadlines.record_output()
     if delta.finish_reason is not None:
         answer.finish_reasons.append(delta.finish_reason)

@@ -1,4 +1,4 @@
-"""What the shapes of chat and completions have in common."""
+"""What the JSON of chat and completions has in common."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ encode = msgspec.json.Encoder().encode
 
 DONE = b"data: [DONE]\n\n"
 PADDING_STEP = 16
-"""Obfuscated chunks show the length of their text only up to a multiple of this many characters."""
+"""Obfuscated chunks reveal the length of their text only as a multiple of this, in characters."""
 
 
 @dataclass(slots=True)
 class CollectedChoice:
-    """One choice of an answer that is sent whole, as its deltas add up."""
+    """Collects the deltas of one choice for an answer that is not streamed."""
 
     text_pieces: list[str] = field(default_factory=list)
     reasoning_pieces: list[str] = field(default_factory=list)
     tokens: list[TokenInfo] = field(default_factory=list)
-    tool_calls: list[ToolCallDelta] = field(default_factory=list)  # whole
+    tool_calls: list[ToolCallDelta] = field(default_factory=list)  # one per call, pieces joined
     finish_reason: str | None = None
 
     def add(self, delta: Delta) -> None:
-        """Take the next delta of this choice."""
+        """Append the next delta."""
         self.text_pieces.append(delta.text)
         self.reasoning_pieces.append(delta.reasoning)
         self.tokens += delta.tokens
@@ -42,7 +42,7 @@ class CollectedChoice:
 
 
 class Shape(Protocol):
-    """Turns deltas into the bytes of one endpoint's answer, whole or streamed."""
+    """Encodes deltas as one endpoint's answer, whole or streamed."""
 
     response_id: str
 

@@ -1,10 +1,9 @@
-"""POST /tokenize and /detokenize, in vLLM's shapes. Exact: the engine's own tokenizer answers."""
+"""POST /tokenize and /detokenize, in vLLM's shapes, with the engine's own tokenizer."""
 
 from __future__ import annotations
 
 from gateway.auth import KeyRing
-from gateway.errors import InvalidRequest
-from gateway.openai.models import engine_of
+from gateway.errors import InvalidRequest, NotFound
 from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable
 from gateway.providers.engine.provider import EngineProvider
@@ -12,7 +11,7 @@ from gateway.providers.engine.tool_calling import check_offerable
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.tools import read_definitions
 from gateway.requests.types import DetokenizeRequest, TokenizeRequest
-from gateway.web.http_call import Call
+from gateway.web.http_call import HttpCall
 
 
 class TokenizeEndpoint:
@@ -23,7 +22,7 @@ class TokenizeEndpoint:
         self._models = models
         self._max_body_bytes = max_body_bytes
 
-    async def tokenize(self, call: Call) -> None:
+    async def tokenize(self, call: HttpCall) -> None:
         """`prompt` or `messages` → tokens, count, max_model_len."""
         self._keys.identify(call.authorization)
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
@@ -40,7 +39,7 @@ class TokenizeEndpoint:
             answer["token_strs"] = [engine.service.tokenizer.token_text(token) for token in tokens]
         await call.respond(encode(answer))
 
-    async def detokenize(self, call: Call) -> None:
+    async def detokenize(self, call: HttpCall) -> None:
         """`tokens` → prompt."""
         self._keys.identify(call.authorization)
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
@@ -50,9 +49,16 @@ class TokenizeEndpoint:
         await call.respond(encode({"prompt": prompt}))
 
     def _engine(self, name: str | None) -> EngineProvider:
-        engine = engine_of(self._models, name).engine
-        assert engine is not None
-        return engine
+        """The engine of the model `name`, or of the only one. Raises NotFound."""
+        model = self._models.only_engine() if name is None else self._models.resolve(name)
+        if model is None or model.engine is None:
+            what = (
+                "Name a 'model' of our own engine"
+                if name is None
+                else f"The model {name!r} has no tokenizer here"
+            )
+            raise NotFound(f"{what}; GET /v1/models lists those with a 'max_model_len'.", param="model")
+        return model.engine
 
 
 async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]:

@@ -8,7 +8,7 @@ from gateway.answer import Usage
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
-    """The value of `usage` in answers of chat and completions."""
+    """The value of `usage` in chat and completion answers."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

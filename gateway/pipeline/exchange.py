@@ -1,4 +1,4 @@
-"""The one object that travels through the pipeline: what was asked, by whom, and how it was answered."""
+"""The object that travels through the pipeline: what was asked, by whom, and how it was answered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.pipeline.models import ServedModel
 from gateway.providers.base import ModelCall, RequestT
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.telemetry.request import RequestTelemetry
-from gateway.web.deadlines import Watch
+from gateway.web.deadlines import Deadlines
 
 Endpoint = Literal["chat", "completions", "embeddings"]
 
@@ -22,27 +22,27 @@ Endpoint = Literal["chat", "completions", "embeddings"]
 class Exchange:
     """One request to a model and its answer. Each field says who fills it."""
 
-    request_id: str  # from `x-request-id`, or made
+    request_id: str  # from `x-request-id`, or generated
     endpoint: Endpoint
     telemetry: RequestTelemetry
     read_body: Callable[[], Awaitable[bytes]]  # read_request calls it once; raises BodyTooLarge or ClientGone
-    watch: Watch  # call_model hands it the model's limits
+    deadlines: Deadlines  # call_model sets the model's limits
     authorization: str = ""  # the header's value; authorize reads it, nothing logs it
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     request: ChatRequest | CompletionRequest | EmbeddingRequest | None = None  # read_request: body, typed
     model: ServedModel | None = None  # choose_model
     answer: Answer | None = None  # call_model
-    error: ApiError | None = None  # what the caller was told instead of, or in the middle of, an answer
-    response_headers: dict[str, str] = field(default_factory=dict)  # stages may add their own
+    error: ApiError | None = None  # sent instead of an answer, or in the middle of one
+    response_headers: dict[str, str] = field(default_factory=dict)  # stages may add some
 
     @property
     def usage(self) -> Usage:
-        """The answer's own record, complete when the answer has ended."""
+        """The answer's token counts, complete when the answer has ended."""
         return Usage() if self.answer is None else self.answer.usage
 
     def model_call(self, request: RequestT) -> ModelCall[RequestT]:
-        """What the provider is asked; `request` is this exchange's, its type narrowed by the caller."""
+        """What the provider gets; `request` is this exchange's, its type narrowed by the caller."""
         return ModelCall(
             request,
             self.body,

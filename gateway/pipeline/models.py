@@ -1,4 +1,4 @@
-"""The names that can be asked for: models, each with its provider, and routes that lead to one."""
+"""The names that a request may ask for: models, each with its provider, LoRA adapters and routes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Literal
 from gateway.errors import NotFound
 from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
-from gateway.web.deadlines import Limits
+from gateway.web.deadlines import TimeLimits
 from policies.document import Price
 
 Kind = Literal["engine", "upstream", "encoder"]
@@ -21,7 +21,7 @@ Kind = Literal["engine", "upstream", "encoder"]
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """Whether a model answers now; `phase` and `fraction` say how far a starting one is."""
+    """Whether a model answers now; `phase` and `fraction` (0 to 1) are the progress of one that starts."""
 
     ready: bool
     phase: str = ""
@@ -29,24 +29,24 @@ class ModelState:
 
 
 def always_ready() -> ModelState:
-    """The state of what we do not run ourselves: an upstream is not probed."""
+    """The state of an upstream: it is not probed."""
     return ModelState(ready=True, phase="ready", fraction=1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model name and everything that the gateway knows of it."""
+    """A model's name, its provider and what the policies say about it."""
 
     name: str
     kind: Kind
     provider: Provider
-    limits: Limits
+    limits: TimeLimits
     state: Callable[[], ModelState] = always_ready
-    engine: EngineProvider | None = None  # of our own engine only: tokenizer and limits, for /tokenize
+    engine: EngineProvider | None = None  # `provider` again, when it is our engine
     price: Price | None = None
-    adapters: frozenset[str] = frozenset()  # those of the policy; the engine's client knows of others
+    adapters: frozenset[str] = frozenset()  # of the policies; the engine may have loaded others
     parent: str = ""  # an adapter's base model
-    metrics_label: str = ""  # a name of the policies; "": its own
+    metrics_label: str = ""  # one of the policies' names; "": `name`
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -59,8 +59,8 @@ def _adapters_of(model: ServedModel) -> AbstractSet[str]:
     return model.adapters if model.engine is None else model.adapters | model.engine.client.adapter_names
 
 
-def _has_now(model: ServedModel, adapter: str) -> bool:
-    """Whether the adapter is loaded, as far as the engine has said."""
+def _is_loaded(model: ServedModel, adapter: str) -> bool:
+    """True unless the engine has listed its adapters and this one is not among them."""
     return model.engine is None or model.engine.client.has_adapter(adapter)
 
 
@@ -68,7 +68,7 @@ def _with_adapter(base: ServedModel, adapter: str, name: str) -> ServedModel:
     assert base.engine is not None
     engine = base.engine.with_adapter(adapter, name)
     adapted = replace(base, name=name, provider=engine, engine=engine, parent=base.name)
-    # Metrics have a place for every name of the policies; what is loaded later counts with its base.
+    # Label values of metrics are fixed at start; adapters loaded later count as their base model.
     label = adapter if adapter in base.adapters else base.name
     return replace(adapted, adapters=frozenset(), metrics_label=label)
 
@@ -82,41 +82,38 @@ class ModelTable:
         self.routes = dict(routes)
 
     def resolve(self, name: str) -> ServedModel:
-        """The model behind a model's or a route's name; raises NotFound with the nearest known name."""
+        """The model of a model's, adapter's or route's name. Raises NotFound, with the nearest name."""
         target = self.routes.get(name, name)
-        found = self.models.get(name) or self.models.get(target) or self._adapted(target)
+        found = self.models.get(name) or self.models.get(target) or self._find_adapter(target)
         if found is None:
-            adapted = [model.name for model in self.adapted()]
-            near = get_close_matches(name[:128], [*self.models, *self.routes, *adapted], n=1)
+            adapters = [model.name for model in self.adapter_models()]
+            near = get_close_matches(name[:128], [*self.models, *self.routes, *adapters], n=1)
             hint = f" Did you mean {near[0]!r}?" if near else " GET /v1/models lists those that exist."
             raise NotFound(
                 f"The model {name[:128]!r} does not exist.{hint}", param="model", code="model_not_found"
             )
         return found
 
-    def adapted(self) -> list[ServedModel]:
-        """Every adapter as a model: by its own name where that is unique, else as `base:adapter`.
-
-        Without those of the policies that have been unloaded.
-        """
+    def adapter_models(self) -> list[ServedModel]:
+        """Every loaded adapter as a model, named `adapter` where that is unique, else `base:adapter`."""
         found = [(model, name) for model in self.models.values() for name in sorted(_adapters_of(model))]
         counts = Counter(name for _, name in found)
         return [
             _with_adapter(model, name, name if counts[name] == 1 else f"{model.name}:{name}")
             for model, name in found
-            if _has_now(model, name)
+            if _is_loaded(model, name)
         ]
 
     def bases_of(self, adapter: str) -> list[ServedModel]:
-        """The models that have an adapter of this name, or are given one by the policies.
+        """The base models with an adapter of this name, loaded or in the policies.
 
-        Those of the policies count when they are unloaded, too: the name belongs to its base, whatever
-        starts again.
+        A name in the policies stays its base's while the adapter is unloaded: a restart of the gateway loads
+        it again.
         """
         return [model for model in self.models.values() if adapter in _adapters_of(model)]
 
-    def _adapted(self, name: str) -> ServedModel | None:
-        """The base model with an adapter, asked for as `adapter`, where that is unique, or `base:adapter`."""
+    def _find_adapter(self, name: str) -> ServedModel | None:
+        """The adapter named `adapter`, where that is unique, or `base:adapter`."""
         bases = self.bases_of(name)
         if len(bases) == 1:
             return _with_adapter(bases[0], name, name)
@@ -127,6 +124,6 @@ class ModelTable:
         return None
 
     def only_engine(self) -> ServedModel | None:
-        """The one model of our own engine; None when there are none or several."""
+        """The one model that our engine serves; None when there are none or several."""
         ours = [model for model in self.models.values() if model.engine is not None]
         return ours[0] if len(ours) == 1 else None

@@ -1,4 +1,4 @@
-"""The ordered list of stages, and what happens at the end whatever happened before."""
+"""The ordered list of stages, and the accounting that runs however an exchange ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Stage = Callable[[Exchange], Awaitable[None]]
 
 
 class Pipeline:
-    """Takes an exchange from the first byte to an answer. A stage refuses by raising an ApiError."""
+    """Takes an exchange from its headers to an answer. A stage refuses by raising an ApiError."""
 
     def __init__(self, keys: KeyRing, models: ModelTable, policy_version: str = "") -> None:
         self.stages: tuple[Stage, ...] = (
@@ -27,11 +27,11 @@ class Pipeline:
             call_model,
         )
 
-    async def ask(self, exchange: Exchange) -> None:
-        """Run the stages in order; `exchange.answer` is there afterwards. Raises what a stage raises."""
+    async def run(self, exchange: Exchange) -> None:
+        """Run the stages in order, up to `exchange.answer`. Raises what a stage raises."""
         for stage in self.stages:
             await stage(exchange)
 
     def settle(self, exchange: Exchange) -> None:
-        """The exchange is over, well or not: called exactly once for each."""
+        """Account for an exchange that has succeeded or failed: called exactly once for each."""
         account(exchange)

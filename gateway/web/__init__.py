@@ -1,1 +1,1 @@
-"""HTTP on ASGI: one call, its deadlines, and the door through which all calls pass."""
+"""HTTP on ASGI: routes and error handling, one request and response, deadlines, the HTTP/1.1 protocol."""

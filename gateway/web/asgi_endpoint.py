@@ -1,4 +1,4 @@
-"""One way in and one way out: every call is recorded, and every error becomes an answer."""
+"""Wraps handlers as ASGI endpoints: every request is recorded, and every exception becomes a response."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gateway.telemetry import spans
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
-from gateway.web.http_call import Call
+from gateway.web.http_call import HttpCall
 
 logger = logging.getLogger("penstock.gateway")
 
-FAREWELL_S = 1.0
-"""How long a call that is cut off at shutdown may take to say so."""
+SHUTDOWN_ERROR_TIMEOUT_S = 1.0
+"""How long a handler that is cancelled at shutdown may take to send its error."""
 
-Answer = Callable[[Call], Awaitable[None]]
+Handler = Callable[[HttpCall], Awaitable[None]]
 
 
 class Resource(Protocol):
-    """What is opened at start and closed at the end: engine clients, connection pools."""
+    """What the application opens at start-up and closes at shutdown: engine clients, connection pools."""
 
     async def start(self) -> None:
-        """Open; returns soon, whatever the other side does."""
+        """Open; must not wait for the peer."""
         ...
 
     async def close(self) -> None:
@@ -39,71 +39,71 @@ class Resource(Protocol):
         ...
 
 
-class Door:
-    """Makes the ASGI endpoints that Starlette's router leads to."""
+class RouteBuilder:
+    """Builds Starlette routes with telemetry, error handling and common response headers."""
 
     def __init__(self, telemetry: Telemetry, headers: Mapping[str, str] | None = None) -> None:
-        """`headers` go out with every answer."""
+        """`headers` are sent with every response."""
         self._telemetry = telemetry
-        self._unrecorded = Telemetry(OFF, Metrics(()))  # nobody reads it
+        self._unrecorded = Telemetry(OFF, Metrics(()))  # never exported
         self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
 
-    def route(self, method: str, path: str, label: str, answer: Answer) -> Route:
+    def route(self, method: str, path: str, label: str, handler: Handler) -> Route:
         """A path in Starlette's notation and its one method (GET also takes HEAD).
 
         `label` is the endpoint's name in metrics; "" leaves it out of metrics and traces.
         """
         template = path.replace(":path}", "}")
 
-        async def check_method(call: Call) -> None:
+        async def check_method(call: HttpCall) -> None:
             asked = call.scope["method"]
             if asked != method and (asked, method) != ("HEAD", "GET"):
                 raise MethodNotAllowed(
                     f"{asked[:16]} is not allowed on {template}: use {method}.", headers={"allow": method}
                 )
-            await answer(call)
+            await handler(call)
 
         recorder = self._telemetry if label else self._unrecorded
-        return Route(path, Endpoint(recorder, label or "other", template, check_method, self._headers))
+        return Route(path, AsgiEndpoint(recorder, label or "other", template, check_method, self._headers))
 
     def router(self, routes: Sequence[Route], resources: Sequence[Resource] = ()) -> Router:
         """The ASGI application; `resources` are started in order and closed in reverse."""
-        unknown = Endpoint(self._telemetry, "other", "", _unknown_path, self._headers)
+        unknown = AsgiEndpoint(self._telemetry, "other", "", _unknown_path, self._headers)
         return Router(routes, redirect_slashes=False, default=unknown, lifespan=_lifespan(resources))
 
 
-class Endpoint:
-    """One endpoint as an ASGI application. `template` is the path as spans show it: no caller's words."""
+class AsgiEndpoint:
+    """One handler as an ASGI application. Spans show `template`, never the caller's path."""
 
     def __init__(
         self,
         telemetry: Telemetry,
         label: str,
         template: str,
-        answer: Answer,
+        handler: Handler,
         headers: list[tuple[bytes, bytes]],
     ) -> None:
         self._telemetry = telemetry
         self._label = label
         self._template = template
-        self._answer = answer
+        self._handler = handler
         self._headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one call, whatever happens."""
+        """Answer one request, with the handler's response or with an error."""
         telemetry = self._telemetry.begin(self._label, scope["method"], self._template, scope["headers"])
-        call = Call(scope, receive, send, telemetry, self._headers)
+        call = HttpCall(scope, receive, send, telemetry, self._headers)
         telemetry.annotate({spans.REQUEST_ID: call.request_id})
         error: ApiError | None = None
         try:
-            await self._answer(call)
+            await self._handler(call)
         except asyncio.CancelledError:
             error = Unavailable("The gateway is shutting down. Send the request again.")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FAREWELL_S):
+                async with asyncio.timeout(SHUTDOWN_ERROR_TIMEOUT_S):
                     await call.fail(error)
             raise
-        except Exception as failure:  # noqa: BLE001 - the one place where any error becomes an answer
+        except Exception as failure:  # noqa: BLE001 - the one place where any exception becomes a response
             error = to_api_error(failure)
             if error is not failure:
                 log_failure(failure, call.request_id)
@@ -114,23 +114,23 @@ class Endpoint:
 
 def _lifespan(resources: Sequence[Resource]) -> Lifespan[Router]:
     @contextlib.asynccontextmanager
-    async def live(_: Router) -> AsyncIterator[None]:
+    async def lifespan(_: Router) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as opened:
             for resource in resources:
                 await resource.start()
                 opened.push_async_callback(resource.close)
             yield
 
-    return live
+    return lifespan
 
 
-async def _unknown_path(call: Call) -> None:
+async def _unknown_path(call: HttpCall) -> None:
     path = call.scope["path"]
     shown = path if len(path) <= 128 else path[:128] + "…"
     raise NotFound(f"Unknown request URL: {call.scope['method']} {shown}.", code="unknown_url")
 
 
 def log_failure(failure: BaseException, request_id: str) -> None:
-    """An unexpected exception by type and place. Not its message: that may quote a prompt."""
-    places = "".join(traceback.format_tb(failure.__traceback__))
-    logger.error("request %s failed with %s at\n%s", request_id, type(failure).__name__, places)
+    """Log an unexpected exception's type and traceback. Not its message: that may quote a prompt."""
+    frames = "".join(traceback.format_tb(failure.__traceback__))
+    logger.error("request %s failed with %s at\n%s", request_id, type(failure).__name__, frames)

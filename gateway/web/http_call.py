@@ -1,4 +1,4 @@
-"""One HTTP call: read its body once, answer it whole or as a stream, or fail in OpenAI's shape."""
+"""One HTTP request and its response: JSON body in, whole body or SSE stream out, errors in OpenAI's shape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SSE_HEADERS = [(b"content-type", SSE), (b"cache-control", b"no-cache"), (b"x-ac
 
 
 def request_id_of(scope: Scope) -> str:
-    """The caller's `x-request-id` when it is one that a log can hold, otherwise a new one."""
+    """The caller's `x-request-id` when it is safe to log, otherwise a new one."""
     given = header(scope, b"x-request-id")
     if given and _REQUEST_ID.match(given):
         return given.decode("ascii")
@@ -36,11 +36,11 @@ def header(scope: Scope, name: bytes) -> bytes:
     return b""
 
 
-class Call:
-    """What an endpoint gets. `status` and `is_started` tell the door what has been answered."""
+class HttpCall:
+    """What a handler gets. `status` is what has been sent, 0 before that."""
 
     __slots__ = (
-        "_fixed",
+        "_fixed_headers",
         "_send",
         "is_started",
         "is_stream",
@@ -59,7 +59,7 @@ class Call:
         telemetry: RequestTelemetry,
         fixed_headers: list[tuple[bytes, bytes]],
     ) -> None:
-        """`fixed_headers` go out with every answer."""
+        """`fixed_headers` are sent with every response."""
         self.scope = scope
         self.receive = receive
         self.telemetry = telemetry
@@ -68,7 +68,7 @@ class Call:
         self.is_started = False
         self.is_stream = False
         self._send = send
-        self._fixed = [(b"x-request-id", self.request_id.encode("ascii")), *fixed_headers]
+        self._fixed_headers = [(b"x-request-id", self.request_id.encode("ascii")), *fixed_headers]
 
     @property
     def authorization(self) -> str:
@@ -76,9 +76,9 @@ class Call:
         return header(self.scope, b"authorization").decode("latin-1")
 
     async def read_json_bytes(self, max_bytes: int) -> bytes:
-        """The body of a JSON request.
+        """Read the request's body, once.
 
-        Raises InvalidRequest (415: not JSON), BodyTooLarge, or ClientGone when it ends too early.
+        Raises InvalidRequest (415: not JSON), BodyTooLarge, or ClientGone when the client disconnects.
         """
         length = header(self.scope, b"content-length")
         if length.isdigit() and int(length) > max_bytes:
@@ -99,8 +99,8 @@ class Call:
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _check_media_type(self) -> None:
-        # Browsers send text/plain, forms or no type at all to any address without asking first. Requiring
-        # JSON makes them ask (CORS preflight), which protects a gateway without keys on loopback.
+        # CSRF: browsers send text/plain, forms and untyped bodies to any origin without a CORS preflight.
+        # JSON needs one, which protects a gateway without keys on loopback.
         kind = header(self.scope, b"content-type").split(b";", 1)[0].strip().lower()
         if kind != JSON:
             raise InvalidRequest(
@@ -123,18 +123,19 @@ class Call:
         status: int = 200,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Answer with a whole body."""
-        fields = [*self._fixed, (b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+        """Send a whole response."""
+        length = b"%d" % len(body)
+        fields = [*self._fixed_headers, (b"content-type", media_type), (b"content-length", length)]
         await self._start(status, fields, headers)
         await self._send({"type": "http.response.body", "body": body})
 
     async def start_stream(self, headers: Mapping[str, str] | None = None) -> None:
         """Begin a stream of server-sent events."""
         self.is_stream = True
-        await self._start(200, [*self._fixed, *_SSE_HEADERS], headers)
+        await self._start(200, [*self._fixed_headers, *_SSE_HEADERS], headers)
 
     async def write(self, piece: bytes) -> None:
-        """Send a piece of the stream; waits while the reader is slow."""
+        """Send a piece of the stream; waits while the client is slow to read (backpressure)."""
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end_stream(self, piece: bytes = b"") -> None:
@@ -142,7 +143,7 @@ class Call:
         await self._send({"type": "http.response.body", "body": piece, "more_body": False})
 
     async def fail(self, error: ApiError) -> None:
-        """Answer with an error: a response, or the stream's last event when it has begun."""
+        """Send an error: as the response, or as the last event of a stream that has begun."""
         if isinstance(error, ClientGone):
             self.status = error.status
         elif not self.is_started:

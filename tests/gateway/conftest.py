@@ -16,7 +16,7 @@ from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
-from gateway.web.deadlines import Limits
+from gateway.web.deadlines import TimeLimits
 from policies.document import EngineModel, ModelEntry, Policies, Route, UpstreamModel
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.scripted_engine import ScriptedEngine, says
@@ -91,7 +91,7 @@ async def provider(engine: ScriptedEngine, tokenizer: Tokenizer) -> AsyncIterato
 @pytest.fixture
 def engine_models(provider: EngineProvider) -> ModelTable:
     """One model of our own engine."""
-    model = ServedModel("ours", "engine", provider, Limits(10, 10, 20), engine=provider)
+    model = ServedModel("ours", "engine", provider, TimeLimits(10, 10, 20), engine=provider)
     return ModelTable([model], {})
 
 

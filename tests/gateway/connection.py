@@ -1,4 +1,4 @@
-"""One HTTP connection to an ASGI application, message by message: slow readers, hang-ups, streams."""
+"""One HTTP request to an ASGI application, message by message: slow readers, disconnects, streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message
 
 
 class Connection:
-    """Sends one request to `app` and reads its answer piece by piece."""
+    """Sends one request to `app` and reads the response message by message."""
 
     def __init__(
         self,
@@ -20,7 +20,7 @@ class Connection:
         body: bytes | None = b"",
         headers: dict[str, str] | None = None,
     ) -> None:
-        """`body` None: it is announced but never comes."""
+        """`body` None: it is announced but never sent."""
         fields = {"content-type": "application/json", **(headers or {})}
         scope = {
             "type": "http",
@@ -44,17 +44,17 @@ class Connection:
         await self._may_send.wait()
         self._outgoing.put_nowait(message)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self._incoming.put_nowait({"type": "http.disconnect"})
 
     def stop_reading(self) -> None:
         self._may_send.clear()
 
-    def read_on(self) -> None:
+    def resume_reading(self) -> None:
         self._may_send.set()
 
     async def next(self) -> Message:
-        """The next message of the answer."""
+        """The next message of the response."""
         return await asyncio.wait_for(self._outgoing.get(), 5)
 
     async def head(self) -> tuple[int, dict[str, str]]:
@@ -75,7 +75,7 @@ class Connection:
 
 
 def events(body: bytes) -> list[Any]:
-    """The events of a stream; "[DONE]" as text, all others as JSON."""
+    """The events of a stream, parsed as JSON except for "[DONE]"."""
     assert body.endswith(b"\n\n")
     found = []
     for block in body.decode().split("\n\n")[:-1]:

@@ -1,4 +1,4 @@
-"""The public surface, with a scripted provider behind it."""
+"""The public HTTP API with a scripted provider."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_compressed_bodies_are_refused(http: httpx.AsyncClient) -> None:
     error_of(await http.post(CHAT, json=BODY, headers={"content-encoding": "gzip"}), 415)
 
 
-async def test_large_bodies_are_refused_announced_or_not(make_app: MakeApp) -> None:
+async def test_large_bodies_are_refused_with_or_without_a_length(make_app: MakeApp) -> None:
     async def pieces() -> Any:  # noqa: ANN401
         for _ in range(4):
             yield b" " * 400
@@ -126,7 +126,7 @@ async def test_large_bodies_are_refused_announced_or_not(make_app: MakeApp) -> N
         error_of(await client.post(CHAT, content=pieces(), headers=headers), 413)
 
 
-async def test_request_ids_come_back_when_a_log_can_hold_them(http: httpx.AsyncClient) -> None:
+async def test_request_ids_are_returned_when_they_are_safe_to_log(http: httpx.AsyncClient) -> None:
     good = await http.get("/health/live", headers={"x-request-id": "a-1/B:2"})
     assert good.headers["x-request-id"] == "a-1/B:2"
     for bad in ("", "a b", "x" * 129, "a\tb"):
@@ -150,7 +150,7 @@ async def test_keys(make_app: MakeApp, fake: FakeProvider) -> None:
         assert (await client.get("/v1/models")).status_code == 200
 
 
-async def test_nobody_unknown_makes_us_read_a_body(make_app: MakeApp) -> None:
+async def test_no_body_is_read_for_an_unknown_caller(make_app: MakeApp) -> None:
     async with http_client(make_app(api_keys=("sk-right",), max_body_bytes=10)) as client:
         error_of(await client.post(CHAT, content=b"x" * 100), 401)
 
@@ -200,7 +200,7 @@ async def test_readiness_follows_the_engine(
             assert (await http.get("/v1/models/ours")).json()["max_model_len"] == 256
 
 
-def test_a_default_effort_that_the_model_does_not_know_is_refused(
+def test_a_default_effort_that_the_model_cannot_do_is_refused(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = save_byte_level(tmp_path_factory.mktemp("checkpoint"))

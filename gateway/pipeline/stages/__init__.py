@@ -1,1 +1,1 @@
-"""One stage, one file, one function."""
+"""The stages of the pipeline: one file and one function each."""

@@ -1,4 +1,4 @@
-"""account: what the exchange cost and how it ended, for metrics and spans."""
+"""account: token usage and outcome of the exchange, for metrics and spans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.telemetry.request import CallResult
 
 
 def account(exchange: Exchange) -> None:
-    """Record the end of an exchange that reached a model; the others are recorded by the ASGI endpoint."""
+    """Record the end of a model call. Exchanges without one are recorded by the ASGI endpoint alone."""
     if exchange.model is None:
         return
     answer = None if isinstance(exchange.answer, Embedded) else exchange.answer

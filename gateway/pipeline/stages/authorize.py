@@ -1,4 +1,4 @@
-"""authorize: the API key says who asks. First, so that nobody unknown makes us read a body."""
+"""authorize: from API key to principal. First, so that no body is read for an unknown caller."""
 
 from __future__ import annotations
 

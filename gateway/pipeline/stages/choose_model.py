@@ -1,4 +1,4 @@
-"""choose_model: the name that was asked for, a model or a route, becomes one model."""
+"""choose_model: resolve the requested name, of a model or a route, to one model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What /v1/models says of a model beside its name: price and what a route leads to."""
+"""Prices and route targets in /v1/models."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.gateway.conftest import http_client
 async def test_price_is_listed_per_token_as_text(usd_per_million: float, per_token: str) -> None:
     price = Price(input_usd_per_million_tokens=usd_per_million, output_usd_per_million_tokens=1.0)
     models = {
-        "dear": ModelEntry(engine=EngineModel(checkpoint="/none"), price=price),
+        "paid": ModelEntry(engine=EngineModel(checkpoint="/none"), price=price),
         "free": ModelEntry(engine=EngineModel(checkpoint="/none")),
     }
-    policies = Policies(models=models, routes={"auto": Route(model="dear")}, version="v1")
+    policies = Policies(models=models, routes={"auto": Route(model="paid")}, version="v1")
     app = build_app(Settings(), policies, dict.fromkeys(models, FakeProvider()))
     async with http_client(app) as http:
-        dear, free, auto = (await http.get("/v1/models")).json()["data"]
-    assert dear["pricing"] == auto["pricing"] == {"prompt": per_token, "completion": "0.000001"}
-    assert auto["root"] == "dear"
+        paid, free, auto = (await http.get("/v1/models")).json()["data"]
+    assert paid["pricing"] == auto["pricing"] == {"prompt": per_token, "completion": "0.000001"}
+    assert auto["root"] == "paid"
     assert not {"pricing", "root"} & set(free)

@@ -1,4 +1,4 @@
-"""Bytes on a real connection that no ASGI test can send."""
+"""Raw bytes on a real connection, which no ASGI test can send."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POST = b"POST /echo HTTP/1.1\r\nhost: x\r\n"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with the request's body."""
+    """Respond with the request's body."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -44,7 +44,7 @@ async def port() -> AsyncIterator[int]:
 
 
 async def exchange(port: int, *pieces: bytes) -> bytes:
-    """Everything that comes back until the server hangs up."""
+    """Everything received until the server closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for piece in pieces:
         writer.write(piece)
@@ -72,20 +72,20 @@ def error_of(answer: bytes) -> tuple[int, dict[str, Any]]:
         b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_refused_in_openais_shape(port: int, data: bytes) -> None:
+async def test_malformed_http_is_refused_in_openais_shape(port: int, data: bytes) -> None:
     status, error = error_of(await exchange(port, data))
     assert (status, error["type"], error["code"]) == (400, "invalid_request_error", "invalid_http")
 
 
 @pytest.mark.parametrize("size", [MAX_HEAD_BYTES, 20 * MAX_HEAD_BYTES])
 @pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])
-async def test_heads_are_bounded(port: int, size: int, end: bytes) -> None:
+async def test_headers_are_bounded(port: int, size: int, end: bytes) -> None:
     pieces = [b"x" * 16384] * (size // 16384)
     status, error = error_of(await exchange(port, POST + b"x-long: ", *pieces, end))
     assert (status, error["code"]) == (431, "headers_too_large")
 
 
-async def test_bodies_are_not_counted_as_heads(port: int) -> None:
+async def test_bodies_are_not_counted_as_headers(port: int) -> None:
     body = b"x" * (3 * MAX_HEAD_BYTES)
     pieces = [body[i : i + 10_000] for i in range(0, len(body), 10_000)]
     length = b"content-length: %d\r\n" % len(body)

@@ -333,7 +333,7 @@ async def test_hanging_up_cancels_every_choice(
     make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, tokenizer: Tokenizer, n: int
 ) -> None:
     connection = await started(make_app, provider, engine, tokenizer, n=n)
-    connection.hang_up()
+    connection.disconnect()
     await asyncio.wait_for(connection.task, 5)
     while len(engine.cancelled) < n:
         engine.cancellation.clear()
@@ -349,7 +349,7 @@ async def test_hanging_up_before_the_first_token_cancels(
     connection = Connection.post(make_app(provider), CHAT, chat(stream=stream))
     while not engine.requests:
         await asyncio.sleep(0.001)
-    connection.hang_up()
+    connection.disconnect()
     await asyncio.wait_for(connection.task, 5)
     await asyncio.wait_for(engine.cancellation.wait(), 5)
 

@@ -1,4 +1,4 @@
-"""The official OpenAI client against a real server on a real port; the models are scripted."""
+"""The official OpenAI client against a real server on a real port, with scripted models."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_the_sdks_own_accumulation(client: AsyncOpenAI) -> None:
     assert final.choices[0].message.content == "Hello!"
 
 
-async def test_thoughts_as_clients_of_deepseek_and_vllm_read_them(client: AsyncOpenAI) -> None:
+async def test_reasoning_as_clients_of_deepseek_and_vllm_read_it(client: AsyncOpenAI) -> None:
     asked: dict[str, Any] = {"model": "ours", "messages": MESSAGES, "reasoning_effort": "low"}
     answer = await client.chat.completions.create(**asked)
     message: Any = answer.choices[0].message
@@ -96,16 +96,16 @@ async def test_thoughts_as_clients_of_deepseek_and_vllm_read_them(client: AsyncO
     assert answer.usage is not None and answer.usage.completion_tokens_details is not None
     assert answer.usage.completion_tokens_details.reasoning_tokens == 2
 
-    thought = content = vllm_thought = ""
+    reasoning = content = vllm_reasoning = ""
     async for chunk in await client.chat.completions.create(stream=True, **asked):
         delta: Any = chunk.choices[0].delta
-        if delta.reasoning_content:  # no question whether it is there
-            thought += delta.reasoning_content
+        if delta.reasoning_content:  # read unconditionally
+            reasoning += delta.reasoning_content
         else:
             content += delta.content
         if hasattr(delta, "reasoning"):
-            vllm_thought += delta.reasoning
-    assert (thought, content, vllm_thought) == ("They greet.", "Hello!", "They greet.")
+            vllm_reasoning += delta.reasoning
+    assert (reasoning, content, vllm_reasoning) == ("They greet.", "Hello!", "They greet.")
 
     again = [*MESSAGES, message.model_dump(), *MESSAGES]
     assert (await client.chat.completions.create(model="ours", messages=again)).choices  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ async def test_errors_are_the_sdks_own_classes(client: AsyncOpenAI) -> None:
         await client.responses.create(model="ours", input="hi")
 
 
-async def test_leaving_a_stream_ends_it(client: AsyncOpenAI, fake: FakeProvider) -> None:
+async def test_closing_a_stream_ends_the_generation(client: AsyncOpenAI, fake: FakeProvider) -> None:
     stream = await client.chat.completions.create(
         model="ours",
         messages=MESSAGES,  # type: ignore[arg-type]

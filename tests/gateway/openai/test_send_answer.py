@@ -1,4 +1,4 @@
-"""Streams event by event, as OpenAI sends them; and what happens when they end early."""
+"""Streams event by event, as OpenAI sends them, and streams that end early."""
 
 from __future__ import annotations
 
@@ -145,13 +145,13 @@ async def stalls(call: TextCall) -> AsyncIterator[Delta]:
     await asyncio.get_running_loop().create_future()
 
 
-async def test_hanging_up_closes_what_generates(make_app: MakeApp) -> None:
+async def test_a_disconnect_ends_the_generation(make_app: MakeApp) -> None:
     fake = FakeProvider(stalls)
     app = make_app(fake)
     connection = Connection.post(app, CHAT, BODY)
     await connection.head()
     await connection.next()
-    connection.hang_up()
+    connection.disconnect()
     await asyncio.wait_for(connection.task, 5)
     assert fake.num_ended == 1
     metrics = Connection(app, "GET", "/metrics")
@@ -160,18 +160,18 @@ async def test_hanging_up_closes_what_generates(make_app: MakeApp) -> None:
     assert 'status="client_closed"} 1.0' in text and 'in_flight{endpoint="chat"} 0.0' in text
 
 
-async def test_hanging_up_while_we_wait_for_a_slow_reader(make_app: MakeApp) -> None:
+async def test_a_disconnect_while_a_write_waits_for_a_slow_reader(make_app: MakeApp) -> None:
     fake = FakeProvider()
     connection = Connection.post(make_app(fake), CHAT, BODY)
     connection.stop_reading()
     while not fake.asked:
         await asyncio.sleep(0)
-    connection.hang_up()
+    connection.disconnect()
     await asyncio.wait_for(connection.task, 5)
     assert fake.num_ended == 1
 
 
-async def test_a_slow_reader_holds_the_source_back(make_app: MakeApp) -> None:
+async def test_a_slow_reader_slows_the_generation(make_app: MakeApp) -> None:
     made = 0
 
     async def script(call: TextCall) -> AsyncIterator[Delta]:
@@ -186,7 +186,7 @@ async def test_a_slow_reader_holds_the_source_back(make_app: MakeApp) -> None:
     for _ in range(50):
         await asyncio.sleep(0)
     assert made == 1
-    connection.read_on()
+    connection.resume_reading()
     await connection.head()
     text = "".join(
         event["choices"][0]["delta"].get("content", "")
@@ -225,7 +225,7 @@ async def test_a_body_that_never_comes_is_a_504(make_app: MakeApp) -> None:
 
 
 class Relaying(FakeProvider):
-    """Passes on events as an upstream's provider does, and knows whether it was closed."""
+    """Relays events as an upstream's provider does, and counts the streams that were closed."""
 
     def __init__(self, *, fails: bool = False) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ class Relaying(FakeProvider):
             self.num_ended += 1
 
 
-async def test_relayed_answers_pass_unchanged(make_app: MakeApp) -> None:
+async def test_relayed_answers_are_sent_unchanged(make_app: MakeApp) -> None:
     provider = Relaying()
     app = make_app(provider)
     assert await stream(app, CHAT, BODY) == [{"n": 1}, "[DONE]"]
@@ -260,7 +260,7 @@ async def test_a_relayed_stream_that_breaks_ends_with_an_error(make_app: MakeApp
     assert (first, last["error"]["code"]) == ({"n": 1}, "model_unavailable")
 
 
-async def test_upstream_models_get_fields_that_we_do_not_know(make_app: MakeApp, fake: FakeProvider) -> None:
+async def test_upstream_models_get_unknown_fields(make_app: MakeApp, fake: FakeProvider) -> None:
     body = BODY | {"model": "theirs", "tools": [{"type": "function"}], "their_own": 1}
     await stream(make_app(), CHAT, body)
     assert fake.asked[0].body == body

@@ -1,4 +1,4 @@
-"""Our answers against the official client's own models: strictly typed, no member that they do not know."""
+"""Our answers validated by the official client's pydantic models: strict types, no unknown members."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ USAGE = {"stream": True, "stream_options": {"include_usage": True, "include_obfu
 
 
 def check(kind: type[BaseModel], value: dict[str, Any], *unknown: str) -> None:
-    """Raises unless `value` is a `kind`; members that it does not know must be among `unknown`."""
+    """Raise unless `value` is a `kind` whose members outside of that model are `unknown`."""
     parsed = kind.model_validate_json(json.dumps(value), strict=True)
-    assert set(_strange(parsed)) == set(unknown)
+    assert set(_extra_members(parsed)) == set(unknown)
 
 
-def _strange(value: object) -> list[str]:
+def _extra_members(value: object) -> list[str]:
     if isinstance(value, list):
-        return [name for item in value for name in _strange(item)]
+        return [name for item in value for name in _extra_members(item)]
     if not isinstance(value, BaseModel):
         return []
-    inner = [name for field in type(value).model_fields for name in _strange(getattr(value, field))]
+    inner = [name for field in type(value).model_fields for name in _extra_members(getattr(value, field))]
     return [*(value.model_extra or {}), *inner]
 
 
@@ -67,7 +67,7 @@ async def test_chunks_of_completions(engine_http: httpx.AsyncClient) -> None:
     *chunks, done = events(response.content)
     assert done == "[DONE]"
     for chunk in chunks:
-        for choice in chunk["choices"]:  # the client's model has no word for "not yet"
+        for choice in chunk["choices"]:  # the client's model does not allow null
             choice["finish_reason"] = choice["finish_reason"] or "stop"
         check(Completion, chunk, *(("obfuscation",) if chunk["choices"] else ()))
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] > 0

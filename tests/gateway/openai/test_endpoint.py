@@ -1,4 +1,4 @@
-"""Whatever arrives, the answer is no 5xx, and its error names a field where there is one."""
+"""Property tests: no body gets a 5xx, and every error has OpenAI's shape."""
 
 from __future__ import annotations
 

@@ -1,0 +1,37 @@
+"""Exchanges and models for tests of the pipeline, without any HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gateway.pipeline.exchange import Endpoint, Exchange
+from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.providers.fake import FakeProvider
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.request import Telemetry
+from gateway.telemetry.setup import OFF
+from gateway.web.deadlines import Deadlines, TimeLimits
+
+BODIES: dict[Endpoint, dict[str, Any]] = {
+    "chat": {"model": "auto", "messages": [{"role": "user", "content": "hi"}]},
+    "completions": {"model": "m", "prompt": "hi"},
+    "embeddings": {"model": "m", "input": "hi"},
+}
+METRICS = Metrics(["m"])
+TELEMETRY = Telemetry(OFF, METRICS)
+
+
+def exchange_of(endpoint: Endpoint = "chat", authorization: str = "") -> Exchange:
+    async def read_body() -> bytes:
+        return json.dumps(BODIES[endpoint]).encode()
+
+    deadlines = Deadlines(60)
+    deadlines.close()
+    telemetry = TELEMETRY.begin(endpoint, "POST", "", [])
+    return Exchange("id", endpoint, telemetry, read_body, deadlines, authorization)
+
+
+def models(provider: FakeProvider | None = None) -> ModelTable:
+    model = ServedModel("m", "engine", provider or FakeProvider(), TimeLimits(None, None, 60))
+    return ModelTable([model], {"auto": "m"})

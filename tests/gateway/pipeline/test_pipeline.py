@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.auth import KeyRing
+from gateway.errors import BodyTooLarge, InvalidRequest, TimedOut
+from gateway.pipeline.exchange import Endpoint
+from gateway.pipeline.pipeline import Pipeline
+from gateway.providers.fake import FakeProvider
+from tests.gateway.pipeline.exchanges import BODIES, METRICS, exchange_of, models
+
+
+@pytest.mark.parametrize("endpoint", BODIES)
+async def test_the_stages_in_order_give_an_answer(endpoint: Endpoint) -> None:
+    provider = FakeProvider()
+    exchange = exchange_of(endpoint)
+    pipeline = Pipeline(KeyRing([]), models(provider))
+    await pipeline.run(exchange)
+    (asked,) = provider.asked
+    assert asked.request is exchange.request and asked.body is exchange.body
+    assert (asked.request_id, asked.tenant_salt) == (exchange.request_id, exchange.principal.tenant_salt)
+    assert exchange.answer is not None and exchange.usage is exchange.answer.usage
+    pipeline.settle(exchange)
+
+
+async def test_settling_records_the_error() -> None:
+    exchange = exchange_of()
+    pipeline = Pipeline(KeyRing([]), models())
+    await pipeline.run(exchange)
+    exchange.error = TimedOut("late")
+    pipeline.settle(exchange)
+    found = METRICS.render().decode()
+    assert 'penstock_model_call_errors_total{endpoint="chat",error="TimedOut",model="m"} 1.0' in found or (
+        'penstock_model_call_errors_total{endpoint="chat",model="m",error="TimedOut"} 1.0' in found
+    )
+
+
+@pytest.mark.parametrize("refusal", [BodyTooLarge("big"), InvalidRequest("bad")])
+async def test_a_refusal_stops_the_stages(refusal: Exception) -> None:
+    async def refuse() -> bytes:
+        raise refusal
+
+    exchange = exchange_of()
+    exchange.read_body = refuse
+    provider = FakeProvider()
+    pipeline = Pipeline(KeyRing([]), models(provider))
+    with pytest.raises(type(refusal)):
+        await pipeline.run(exchange)
+    pipeline.settle(exchange)
+    assert provider.asked == [] and exchange.model is None
