@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
-from backend.lifeline import die_with
+from backend.parent_death_signal import die_with
 
 T = TypeVar("T")
 

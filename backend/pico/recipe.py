@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.lifeline import die_with
+from backend.parent_death_signal import die_with
 
 LOG = logging.getLogger("backend.pico.recipe")
 DONE = "done"  # marks a finished stage

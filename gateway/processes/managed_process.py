@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from backend.lifeline import die_with
+from backend.parent_death_signal import die_with
 
 logger = logging.getLogger(__name__)
 
