@@ -1,16 +1,14 @@
 # Four commands: serve, test, check, bench. Everything lands in .venv; `make clean` removes it.
 PYTHON ?= python3
 BIN := .venv/bin
-# What the tests need from Debian (shared state is tested against a real Redis server).
-DEBIAN_PACKAGES := redis-server
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: serve test check bench clean system-packages
+.PHONY: serve test check bench clean
 
 serve: .venv/installed
 	@$(BIN)/penstock serve $(ARGS)
 
-test: system-packages .venv/installed-tests check
+test: .venv/installed-tests check
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: .venv/installed-tests
@@ -30,22 +28,16 @@ bench: .venv/installed-tests
 	  || { echo "Python's venv module is missing: apt-get install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -m venv .venv
 
-# torch first and pinned: an unpinned one brings gigabytes of CUDA to machines without a GPU.
+# torch first, pinned in constraints.txt: an unpinned one brings gigabytes of CUDA to machines without a GPU.
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing Penstock into .venv (once; a few minutes) ..."
-	@$(PIP) install -c constraints.txt torch==2.13.0
+	@$(PIP) install -c constraints.txt torch
 	@$(PIP) install -c constraints.txt -e .
 	@touch $@
 
 .venv/installed-tests: .venv/installed
 	@$(PIP) install -c constraints.txt -e '.[test]'
 	@touch $@
-
-system-packages:
-	@missing=""; for p in $(DEBIAN_PACKAGES); do dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || missing="$$missing $$p"; done; \
-	if [ -z "$$missing" ]; then :; \
-	elif [ "$$(id -u)" = 0 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
-	else echo "Not root: install these Debian packages yourself:$$missing" >&2; fi
 
 clean:
 	@rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

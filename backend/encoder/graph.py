@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 from backend.encoder.checkpoint import EncoderShape
-from backend.encoder.onnx_writer import GraphWriter, Value
 from backend.errors import CheckpointError
 
 Array = NDArray[np.float32]
+Value = str
+"""Name of a tensor in the graph."""
+
+IR_VERSION = 8
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+"""LayerNormalization needs 17; Attention and BiasGelu are ONNX Runtime's own."""
 
 
 class BertGraph:
@@ -24,62 +31,87 @@ class BertGraph:
     def __init__(self, shape: EncoderShape, tensors: Mapping[str, Array]) -> None:
         self._shape = shape
         self._tensors = {name.removeprefix("bert."): array for name, array in tensors.items()}
-        self._graph = GraphWriter()
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[onnx.TensorProto] = []
 
     def build(self) -> bytes:
         """Return the ONNX model. Raises CheckpointError if a tensor is missing or has the wrong shape."""
         hidden = self._embed()
         for layer in range(self._shape.num_layers):
             hidden = self._layer(hidden, f"encoder.layer.{layer}.")
-        inputs = [("ids", "int64", ("B", "S")), ("positions", "int64", ("S",)), ("lengths", "int32", ("B",))]
-        return self._graph.finish(inputs, hidden, ("B", "S", self._shape.hidden_size))
+        inputs = [
+            helper.make_tensor_value_info("ids", TensorProto.INT64, ["B", "S"]),
+            helper.make_tensor_value_info("positions", TensorProto.INT64, ["S"]),
+            helper.make_tensor_value_info("lengths", TensorProto.INT32, ["B"]),
+        ]
+        shape: list[str | int | None] = ["B", "S", self._shape.hidden_size]
+        outputs = [helper.make_tensor_value_info(hidden, TensorProto.FLOAT, shape)]
+        graph = helper.make_graph(self._nodes, "bert", inputs, outputs, self._weights)
+        model: bytes = helper.make_model(
+            graph, ir_version=IR_VERSION, opset_imports=OPSETS
+        ).SerializeToString()
+        return model
+
+    def _op(self, kind: str, *inputs: Value, domain: str = "", **attributes: float) -> Value:
+        """Add a node; the name of its output."""
+        output = f"v{len(self._nodes)}"
+        node = helper.make_node(kind, inputs, [output], domain=domain)
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        self._nodes.append(node)
+        return output
+
+    def _weight(self, array: Array) -> Value:
+        """Add a constant tensor; its name."""
+        name = f"w{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
 
     def _embed(self) -> Value:
-        graph, prefix = self._graph, "embeddings."
+        prefix = "embeddings."
         size, vocab_size = self._shape.hidden_size, self._shape.vocab_size
         words = self._tensor(prefix + "word_embeddings.weight", vocab_size, size)
         # Every token has type 0, so that row is folded into the position embeddings.
         positions = self._tensor(prefix + "position_embeddings.weight", None, size)
         types = self._tensor(prefix + "token_type_embeddings.weight", None, size)
-        word = graph.op("Gather", graph.weight(words), "ids")
-        position = graph.op("Gather", graph.weight(positions + types[0]), "positions")
-        return self._norm(graph.op("Add", word, position), prefix + "LayerNorm")
+        word = self._op("Gather", self._weight(words), "ids")
+        position = self._op("Gather", self._weight(positions + types[0]), "positions")
+        return self._norm(self._op("Add", word, position), prefix + "LayerNorm")
 
     def _layer(self, hidden: Value, prefix: str) -> Value:
-        graph, size = self._graph, self._shape.hidden_size
+        size = self._shape.hidden_size
         own = prefix + "attention.self."
         names = ("query", "key", "value")
         weight = np.concatenate([self._tensor(f"{own}{name}.weight", size, size) for name in names])
         bias = np.concatenate([self._tensor(f"{own}{name}.bias", size) for name in names])
-        attended = graph.op(
+        attended = self._op(
             "Attention",
             hidden,
-            graph.weight(weight.T),
-            graph.weight(bias),
+            self._weight(weight.T),
+            self._weight(bias),
             "lengths",
             domain="com.microsoft",
             num_heads=self._shape.num_heads,
         )
         projected = self._linear(attended, prefix + "attention.output.dense")
-        hidden = self._norm(graph.op("Add", hidden, projected), prefix + "attention.output.LayerNorm")
+        hidden = self._norm(self._op("Add", hidden, projected), prefix + "attention.output.LayerNorm")
         inner = self._tensor(prefix + "intermediate.dense.weight", None, size)
         inner_bias = self._tensor(prefix + "intermediate.dense.bias", inner.shape[0])
-        product = graph.op("MatMul", hidden, graph.weight(inner.T))
-        active = graph.op("BiasGelu", product, graph.weight(inner_bias), domain="com.microsoft")
+        product = self._op("MatMul", hidden, self._weight(inner.T))
+        active = self._op("BiasGelu", product, self._weight(inner_bias), domain="com.microsoft")
         output = self._linear(active, prefix + "output.dense")
-        return self._norm(graph.op("Add", hidden, output), prefix + "output.LayerNorm")
+        return self._norm(self._op("Add", hidden, output), prefix + "output.LayerNorm")
 
     def _linear(self, value: Value, name: str) -> Value:
         weight = self._tensor(name + ".weight", self._shape.hidden_size, None)
         bias = self._tensor(name + ".bias", self._shape.hidden_size)
-        product = self._graph.op("MatMul", value, self._graph.weight(weight.T))
-        return self._graph.op("Add", product, self._graph.weight(bias))
+        product = self._op("MatMul", value, self._weight(weight.T))
+        return self._op("Add", product, self._weight(bias))
 
     def _norm(self, value: Value, name: str) -> Value:
-        gain = self._graph.weight(self._tensor(name + ".weight", self._shape.hidden_size))
-        bias = self._graph.weight(self._tensor(name + ".bias", self._shape.hidden_size))
+        gain = self._weight(self._tensor(name + ".weight", self._shape.hidden_size))
+        bias = self._weight(self._tensor(name + ".bias", self._shape.hidden_size))
         eps = self._shape.layer_norm_eps
-        return self._graph.op("LayerNormalization", value, gain, bias, axis=2, epsilon=eps)
+        return self._op("LayerNormalization", value, gain, bias, axis=2, epsilon=eps)
 
     def _tensor(self, name: str, *dims: int | None) -> Array:
         """Return a tensor as float32 after checking its dimensions (None: any size)."""

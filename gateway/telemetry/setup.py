@@ -81,8 +81,13 @@ def _exporter(settings: TelemetrySettings) -> SpanExporter:
     """The exporter for one of PROTOCOLS."""
     endpoint, headers = settings.otlp_endpoint, settings.otlp_headers or None
     if settings.otlp_protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
-
+        try:
+            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+        except ImportError:
+            raise TelemetryError(
+                "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc', which needs the extra: pip install 'penstock[grpc]', "
+                "or use 'http/protobuf'."
+            ) from None
         return GrpcExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"), headers=headers)
     if settings.otlp_protocol == "http/protobuf":
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
