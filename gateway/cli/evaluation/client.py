@@ -1,51 +1,40 @@
-"""Any OpenAI-compatible API as an evaluation meets it: which models there are, and one answer at a time."""
+"""An evaluation's view of any OpenAI-compatible API: which models there are, and one answer at a time."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
+import httpx2
 import msgspec
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, RequestOptions, omit
 
 from backend.pico.tasks.tool_calls import NO_JSON, call_text
 from gateway.cli.evaluation.price import TokenPrice
-from gateway.providers.upstream.http_client import (
-    ConnectFailed,
-    ConnectTimedOut,
-    HttpClient,
-    Reply,
-    encode_headers,
-)
-from gateway.providers.upstream.http_connection import ConnectionBroken, ReplyTimedOut
 
 CONNECT_TIMEOUT_S = 10.0
 LIST_TIMEOUT_S = 30.0
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_RETRIES = 4
 MAX_MESSAGE_CHARACTERS = 400
-_JSON = encode_headers({"content-type": "application/json"})
 _T = TypeVar("_T")
-_END_OF_THOUGHT = "</think>"
+_END_OF_REASONING = "</think>"
 
 
 class RequestFailed(Exception):
     """A request without an answer; the message is for the person. `status` is 0 when no response came."""
 
-    def __init__(self, message: str, status: int = 0, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
-        self.retry_after_s = retry_after_s
 
 
-class NobodyThere(RequestFailed):
+class NotReachable(RequestFailed):
     """No connection: nothing listens at the address."""
-
-
-class ConnectionLost(RequestFailed):
-    """The connection ended before the response was complete."""
 
 
 class _Pricing(msgspec.Struct, frozen=True):
@@ -65,7 +54,7 @@ class ListedModel(msgspec.Struct, frozen=True):
 
     @property
     def price(self) -> TokenPrice | None:
-        """None when the server does not say, or says it in words that are no price."""
+        """None when the server gives none, or one that is no number."""
         if self.pricing is None:
             return None
         try:
@@ -111,12 +100,12 @@ class _Usage(msgspec.Struct):
 
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
-    usage: Any = None  # of any shape: an answer counts even where its tokens were not counted
+    usage: Any = None  # of any shape: an answer counts even if its tokens were not counted
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What an answer took; the completion's tokens include those of reasoning."""
+    """Token counts of an answer; `completion` includes `reasoning`."""
 
     prompt: int = 0
     completion: int = 0
@@ -130,45 +119,50 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model said; `tokens` is None when the server did not count them."""
+    """A model's answer; `tokens` is None when the server did not count them."""
 
     text: str
-    is_cut: bool  # by the limit on tokens
+    is_cut: bool  # by the token limit
     tokens: Tokens | None
     seconds: float
 
 
 class ApiClient:
-    """Connections to one base URL. Make it inside the event loop that uses it."""
+    """The OpenAI SDK on one base URL; it retries what may succeed later, with exponential backoff.
+
+    Make it inside the event loop that uses it. Bodies are decoded here: other servers' answers differ from
+    OpenAI's in ways that the SDK's types do not expect.
+    """
 
     def __init__(self, base_url: str, api_key: str, timeout_s: float) -> None:
-        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        """`timeout_s`: for one answer, retries included."""
         self.base_url = base_url
-        self._http = HttpClient(base_url, connect_timeout_s=CONNECT_TIMEOUT_S, headers=headers)
         self._timeout_s = timeout_s
+        # What the SDK would take from the environment is meant for OpenAI, not for this server.
+        omitted = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
+        self._sdk = AsyncOpenAI(
+            base_url=base_url,
+            api_key=api_key or "none",
+            max_retries=MAX_RETRIES,
+            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+        )
+        self._options: RequestOptions = {"headers": dict.fromkeys(omitted, omit)}
 
     async def models(self) -> list[ListedModel]:
         """What the server lists. Raises RequestFailed."""
-        try:
-            reply = await self._http.get("/models", LIST_TIMEOUT_S)
-        except (ConnectFailed, ConnectTimedOut) as error:
-            raise NobodyThere(f"nothing answers at {self.base_url} ({error})") from None
-        except (ConnectionBroken, ReplyTimedOut) as error:
-            raise self._broken(error) from None
-        return _decode(await self._body(reply, LIST_TIMEOUT_S), _Listing, "list of models").data
+        listing = self._sdk.with_options(max_retries=0).get(
+            "/models", cast_to=httpx2.Response, options=self._options
+        )
+        body = await self._send(listing, LIST_TIMEOUT_S)
+        return _decode(body, _Listing, "list of models").data
 
     async def ask(self, request: Mapping[str, Any]) -> Answer:
         """Send a chat completion's body and return the first choice. Raises RequestFailed."""
         began_s = time.perf_counter()
-        try:
-            reply = await self._http.post(
-                "/chat/completions", _JSON, json.dumps(request).encode(), self._timeout_s
-            )
-        except (ConnectFailed, ConnectTimedOut) as error:
-            raise NobodyThere(f"no connection to {self.base_url} ({error})") from None
-        except (ConnectionBroken, ReplyTimedOut) as error:
-            raise self._broken(error) from None
-        found = _decode(await self._body(reply, self._timeout_s), _Completion, "chat completion")
+        asking = self._sdk.post(
+            "/chat/completions", cast_to=httpx2.Response, body=request, options=self._options
+        )
+        found = _decode(await self._send(asking, self._timeout_s), _Completion, "chat completion")
         if not found.choices:
             raise RequestFailed("the answer holds no choice")
         choice = found.choices[0]
@@ -177,30 +171,33 @@ class ApiClient:
 
     async def close(self) -> None:
         """Close idle connections."""
-        await self._http.close()
+        await self._sdk.close()
 
-    async def _body(self, reply: Reply, timeout_s: float) -> bytes:
+    async def _send(self, sending: Awaitable[httpx2.Response], timeout_s: float) -> bytes:
         try:
-            body = await reply.read_all(timeout_s, MAX_ANSWER_BYTES)
-        except (ConnectionBroken, ReplyTimedOut) as error:
-            raise self._broken(error) from None
-        if reply.status != 200:
-            said = _server_message(body)
-            message = f"{reply.status}: {said}" if said else f"the server answered {reply.status}"
-            raise RequestFailed(message, reply.status, _retry_after_s(reply.headers))
-        return body
-
-    def _broken(self, error: Exception) -> RequestFailed:
-        if isinstance(error, ReplyTimedOut):
-            return RequestFailed(f"{self.base_url} sent nothing within the time limit; --timeout sets it")
-        return ConnectionLost(str(error))
+            async with asyncio.timeout(timeout_s):
+                return (await sending).content
+        except TimeoutError:
+            message = f"{self.base_url} gave no answer within the time limit; --timeout sets it"
+            raise RequestFailed(message) from None
+        except APIStatusError as error:
+            said = _server_message(error.response.content)
+            status = error.status_code
+            message = f"{status}: {said}" if said else f"the server answered {status}"
+            raise RequestFailed(message, status) from None
+        except APIConnectionError as error:
+            cause = error.__cause__
+            if isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout):
+                raise NotReachable(f"nothing answers at {self.base_url} ({cause})") from None
+            kind = type(cause or error).__name__
+            raise RequestFailed(f"{self.base_url} closed the connection before its answer ({kind})") from None
 
 
 def _decode(body: bytes, kind: type[_T], what: str) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
     except NO_JSON as error:
-        if said := _server_message(body):  # an error in spite of status 200
+        if said := _server_message(body):  # an error with status 200
             code = _error_code(body)
             raise RequestFailed(f"{code or 'the answer is an error'}: {said}", code) from None
         raise RequestFailed(
@@ -217,7 +214,7 @@ def _fields(body: bytes) -> dict[str, Any]:
 
 
 def _server_message(body: bytes) -> str:
-    """What an error's body says, in OpenAI's form or a flat one; "" when it is neither."""
+    """The message of an error body, in OpenAI's shape or a flat one; "" when it is neither."""
     fields = _fields(body)
     error = fields.get("error")
     nested = error.get("message") if isinstance(error, dict) else error
@@ -226,25 +223,18 @@ def _server_message(body: bytes) -> str:
 
 
 def _error_code(body: bytes) -> int:
-    """The status that an error's body holds, as OpenRouter's does; 0 when it holds none."""
+    """The status inside of an error body, where OpenRouter puts it; 0 when there is none."""
     error = _fields(body).get("error")
     code = error.get("code") if isinstance(error, dict) else None
     return code if isinstance(code, int) and 400 <= code <= 599 else 0
 
 
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    try:
-        return max(0.0, float(headers.get("retry-after", "")))
-    except ValueError:  # absent, or a date
-        return None
-
-
 def _text(message: _Message) -> str:
     """The answer as the graders read it: tool calls as the pico family writes them, reasoning left out.
 
-    Servers without a reasoning parser leave the thought in the content.
+    Servers without a reasoning parser leave the reasoning in the content.
     """
-    content = (message.content or "").rpartition(_END_OF_THOUGHT)[2].strip()
+    content = (message.content or "").rpartition(_END_OF_REASONING)[2].strip()
     calls = [_call_text(call.function) for call in message.tool_calls or ()]
     return "\n".join(filter(None, [content, *calls]))
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from backend.pico.tasks import Instance
-from gateway.cli.evaluation.client import ApiClient, ListedModel, NobodyThere, RequestFailed
+from gateway.cli.evaluation.client import ApiClient, ListedModel, NotReachable, RequestFailed
 from gateway.cli.evaluation.files import write_file
 from gateway.cli.evaluation.flags import Plan
 from gateway.cli.evaluation.plot import PlotError, check_plot, save_plot
@@ -61,7 +61,7 @@ def evaluate_models(plan: Plan) -> int:
 
 
 def _with_remedy(error: RequestFailed) -> str:
-    if isinstance(error, NobodyThere):
+    if isinstance(error, NotReachable):
         return f"{error}; start one with `penstock serve`, or give --url"
     if error.status in {401, 403}:
         return f"{error} (--api-key-env names the variable that holds the key)"

@@ -71,7 +71,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--reasoning", choices=EFFORTS, default="", help="the reasoning_effort of models without @EFFORT")
     add("--max-tokens", type=int, default=1024, metavar="N", help="per answer, default 1024; 0: no limit")
     add("--concurrency", type=int, default=8, metavar="N", help="requests at once, default 8")
-    add("--timeout", type=float, default=300.0, metavar="SECONDS", help="per request, default 300")
+    add(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="per answer, retries included, default 300",
+    )
     add("--seed", type=int, default=0, help="the same seed asks the same questions, default 0")
     add(
         "--price",

@@ -53,7 +53,7 @@ def check_plot(path: Path) -> None:
     if path.is_dir():
         raise PlotError(f"--plot {str(path)!r} is a folder; name a file in it")
     if find_spec("matplotlib") is None:
-        raise PlotError("--plot needs matplotlib, which is not installed: pip install 'penstock[eval]'")
+        raise PlotError("--plot needs matplotlib, which is not installed: pip install 'penstock[plots]'")
 
 
 def save_plot(runs: Sequence[Run], path: Path) -> list[str]:

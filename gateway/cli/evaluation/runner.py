@@ -11,28 +11,17 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from backend.pico.tasks import FAMILIES, Instance
-from gateway.cli.evaluation.client import (
-    Answer,
-    ApiClient,
-    ConnectionLost,
-    NobodyThere,
-    RequestFailed,
-    Tokens,
-)
+from gateway.cli.evaluation.client import Answer, ApiClient, NotReachable, RequestFailed, Tokens
 from gateway.cli.evaluation.price import TokenPrice
 from gateway.cli.evaluation.questions import request_fields
 
-MAX_TRIES = 5
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
-PASSING_STATUSES = {429, 500, 502, 503, 504}
-"""Busy, starting or broken for now: the next try may go well."""
 HOPELESS_STATUSES = {401, 403, 404}
 """Wrong key or wrong name: every further request would end the same way."""
 REFUSING_STATUSES = {400, 404, 422, 501}
-"""With these servers refuse a feature by its nature; any other status may hold its name by chance."""
+"""Statuses with which servers refuse a feature; with any other, its name may be in the message by chance."""
+TOO_MANY_REQUESTS = 429
 FEW_REFUSALS = 5
-"""So many equal refusals, and nothing else, are what a model says that is not for chats."""
+"""After this many equal refusals, and nothing else, the model is taken for one that does not chat."""
 
 Verdict = Literal["right", "wrong", "failed", "skipped"]
 
@@ -153,7 +142,7 @@ class Runner:
         if has_tools and run.refusal_of_tools:
             return Outcome(question, "skipped")
         try:
-            answer = await self._ask_patiently(self._request(run.subject, question))
+            answer = await self._client.ask(self._request(run.subject, question))
         except RequestFailed as error:
             if has_tools and _refuses(error, "tool"):
                 run.refusal_of_tools = str(error)
@@ -171,19 +160,6 @@ class Runner:
             body["reasoning_effort"] = subject.effort
         return body
 
-    async def _ask_patiently(self, request: dict[str, Any]) -> Answer:
-        pause_s = FIRST_PAUSE_S
-        for _ in range(MAX_TRIES - 1):
-            try:
-                return await self._client.ask(request)
-            except RequestFailed as error:
-                if not _may_pass(error):
-                    raise
-                wanted_s = pause_s if error.retry_after_s is None else error.retry_after_s
-            await asyncio.sleep(min(wanted_s, LONGEST_PAUSE_S))
-            pause_s *= 2
-        return await self._client.ask(request)
-
 
 def _graded(question: Instance, answer: Answer) -> Outcome:
     try:
@@ -191,10 +167,6 @@ def _graded(question: Instance, answer: Answer) -> Outcome:
     except Exception as error:  # noqa: BLE001 - what breaks a grader is no answer, and the others count
         return Outcome(question, "wrong", answer, f"cannot be graded: {type(error).__name__}: {error}")
     return Outcome(question, "right" if is_right else "wrong", answer)
-
-
-def _may_pass(error: RequestFailed) -> bool:
-    return isinstance(error, (NobodyThere, ConnectionLost)) or error.status in PASSING_STATUSES
 
 
 def _refuses(error: RequestFailed, feature: str) -> bool:
@@ -205,13 +177,13 @@ def _is_all_that_came(error: RequestFailed, run: Run) -> bool:
     """True for a refusal when the first requests of the run all ended with it."""
     return (
         400 <= error.status < 500
-        and error.status not in PASSING_STATUSES
+        and error.status != TOO_MANY_REQUESTS
         and not run.answers
         and run.problems[str(error)] == run.verdicts["failed"] >= FEW_REFUSALS - 1
     )
 
 
 def _is_hopeless(error: RequestFailed, subject: Subject) -> bool:
-    if isinstance(error, NobodyThere) or error.status in HOPELESS_STATUSES:
+    if isinstance(error, NotReachable) or error.status in HOPELESS_STATUSES:
         return True
     return bool(subject.effort) and _refuses(error, "reasoning_effort")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -9,16 +10,17 @@ from typing import Any, TypeVar
 
 import pytest
 
+from gateway.cli.evaluation import client as module
 from gateway.cli.evaluation.client import (
+    MAX_RETRIES,
     Answer,
     ApiClient,
-    ConnectionLost,
-    NobodyThere,
+    NotReachable,
     RequestFailed,
     Tokens,
 )
 from gateway.cli.evaluation.price import TokenPrice
-from tests.gateway.providers.upstream.scripted_server import ScriptedServer, always, response, serving
+from tests.gateway.providers.upstream.scripted_server import ScriptedServer, Seen, always, response, serving
 
 T = TypeVar("T")
 
@@ -141,9 +143,53 @@ async def test_text_for_the_graders(message: dict[str, Any], text: str) -> None:
 )
 async def test_failures(status: int, body: bytes, message: str) -> None:
     with pytest.raises(RequestFailed, match=message) as caught:
-        await with_client(body, ask, status, retry_after="1.5")
+        await with_client(body, ask, status, x_should_retry="false")
     assert caught.value.status == (status if status != 200 else 0)
-    assert caught.value.retry_after_s == (1.5 if status != 200 else None)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+async def test_busy_and_broken_servers_are_asked_again(status: int) -> None:
+    replies = iter(
+        [
+            response(b"", 429, retry_after_ms="1"),
+            response(b"", status, retry_after_ms="1"),
+            response(b"{}")[:-1],
+            response(completion({"content": "42"})),
+        ]
+    )
+
+    async def script(writer: asyncio.StreamWriter, seen: Seen) -> None:
+        writer.write(next(replies))
+        writer.close()
+
+    async with serving(script) as server:
+        assert (await with_server(server, ask)).text == "42"
+        assert len(server.seen) == 4
+
+
+async def test_retries_are_bounded() -> None:
+    async with serving(always(response(b"", 429, retry_after_ms="1"))) as server:
+        with pytest.raises(RequestFailed, match="the server answered 429") as caught:
+            await with_server(server, ask)
+    assert caught.value.status == 429 and len(server.seen) == MAX_RETRIES + 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+async def test_refusals_are_not_retried(status: int) -> None:
+    async with serving(always(response(b"", status))) as server:
+        with pytest.raises(RequestFailed):
+            await with_server(server, ask)
+    assert len(server.seen) == 1
+
+
+async def test_what_the_environment_holds_for_openai_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "canary")
+    async with serving(always(response(completion({"content": "42"})))) as server:
+        client = ApiClient(server.base_url, "", 5.0)
+        await client.ask({"model": "m"})
+        await client.close()
+    assert "canary" not in str(server.seen[0].headers) and "authorization" not in server.seen[0].headers
 
 
 async def test_an_error_with_status_200_may_say_its_status() -> None:
@@ -160,17 +206,19 @@ async def test_tokens_that_were_not_counted(usage: object) -> None:
     assert (answer.text, answer.tokens) == ("42", None)
 
 
-async def test_cut_connection() -> None:
+async def test_cut_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_RETRIES", 1)
     cut = response(b'{"choices": []}')[:-3]
     async with serving(always(cut, close=True)) as server:
-        with pytest.raises(ConnectionLost, match="closed the connection"):
+        with pytest.raises(RequestFailed, match="closed the connection"):
             await with_server(server, ask)
 
 
-async def test_nobody_there() -> None:
+async def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_RETRIES", 1)
     async with serving(always(b"")) as server:
         pass
-    with pytest.raises(NobodyThere, match="nothing answers at http://127.0.0.1"):
+    with pytest.raises(NotReachable, match="nothing answers at http://127.0.0.1"):
         await with_server(server, lambda client: client.models())
-    with pytest.raises(NobodyThere, match="no connection"):
+    with pytest.raises(NotReachable, match="nothing answers"):
         await with_server(server, ask)

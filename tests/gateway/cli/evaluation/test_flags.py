@@ -108,4 +108,4 @@ def test_missing_plot_library_is_said_before_anything_is_asked(
 
     monkeypatch.setattr(plot, "find_spec", lambda name: None)
     assert cli.main(["eval", "models", "--plot", str(tmp_path / "x.svg")]) == 2
-    assert "pip install 'penstock[eval]'" in capsys.readouterr().err
+    assert "pip install 'penstock[plots]'" in capsys.readouterr().err

@@ -14,18 +14,13 @@ from hypothesis import strategies as st
 from backend.pico.tasks import Family, Instance
 from backend.pico.tasks.base import Context, Tool
 from gateway.cli.evaluation import runner
-from gateway.cli.evaluation.client import Answer, ConnectionLost, NobodyThere, RequestFailed, Tokens
+from gateway.cli.evaluation.client import Answer, NotReachable, RequestFailed, Tokens
 from gateway.cli.evaluation.report import count_cells
 from gateway.cli.evaluation.runner import Run, Subject, Verdict
 from tests.gateway.cli.evaluation.scripted import ScriptedClient, answer, outcome, play, question, run_of
 
 TOOLS = Context(tools=(Tool("calculator", "Computes.", (("expression", "string"),)),))
 NO_TOOLS = RequestFailed("400: 'tools' is not supported", 400)
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "FIRST_PAUSE_S", 0.0)
 
 
 def numbered(count: int, context: Context | None = None) -> list[Instance]:
@@ -61,33 +56,8 @@ def test_no_cost_when_tokens_were_not_counted() -> None:
     assert silent.tokens == Tokens()
 
 
-@pytest.mark.parametrize(
-    "first", [ConnectionLost("cut"), *(RequestFailed(str(status), status) for status in (500, 502, 503, 504))]
-)
-async def test_busy_and_broken_servers_are_asked_again(first: RequestFailed) -> None:
-    tries = iter([RequestFailed("busy", 429, 0.0), first, NobodyThere("gone")])
-
-    async def script(request: Mapping[str, Any]) -> Answer:
-        for error in tries:
-            raise error
-        return answer()
-
-    run, client = await play(script, numbered(1))
-    assert dict(run.verdicts) == {"right": 1}
-    assert len(client.bodies) == 4
-
-
-async def test_not_for_ever() -> None:
-    async def script(request: Mapping[str, Any]) -> Answer:
-        raise RequestFailed("429: busy", 429)
-
-    run, client = await play(script, numbered(2))
-    assert run.problems == {"429: busy": 2}
-    assert len(client.bodies) == 2 * runner.MAX_TRIES
-
-
-@pytest.mark.parametrize("status", [0, 400, 501])
-async def test_other_errors_are_final(status: int) -> None:
+@pytest.mark.parametrize("status", [0, 400, 429, 501])
+async def test_errors_are_final(status: int) -> None:
     async def script(request: Mapping[str, Any]) -> Answer:
         raise RequestFailed("no", status)
 
@@ -99,7 +69,7 @@ async def test_other_errors_are_final(status: int) -> None:
     "error",
     [
         RequestFailed("404: no such model", 404),
-        NobodyThere("gone"),
+        NotReachable("gone"),
         RequestFailed("'reasoning_effort'?", 400),
     ],
 )
