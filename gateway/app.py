@@ -46,7 +46,8 @@ def build_app(
 ) -> Router:
     """The ASGI application of one worker; call it inside the worker's event loop.
 
-    `providers` replace those of the policies, by model name. Raises CheckpointError or TelemetryError.
+    `providers` replace those of the policies, by model name. Raises CheckpointError, SettingsError or
+    TelemetryError.
     """
     adapters = [name for e in policies.models.values() if e.engine is not None for name in e.engine.adapters]
     folder = Path(settings.metrics_dir) if settings.metrics_dir else None
@@ -138,7 +139,12 @@ class _ModelBuilder:
         return self._encoder(name, entry.encoder)
 
     def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
-        provider = OpenAIProvider(name, upstream, self._settings.upstream_api_keys.get(name))
+        provider = OpenAIProvider(
+            name,
+            upstream,
+            self._settings.upstream_api_keys.get(name),
+            self._settings.upstream_proxies.get(name, ""),
+        )
         self.resources.append(provider)
         # The provider itself enforces the limits on connecting, the first token and idling.
         return ServedModel(name, "upstream", provider, TimeLimits(None, None, upstream.total_timeout_s))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -51,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access_log: bool = False
     telemetry: TelemetrySettings = TelemetrySettings()
     upstream_api_keys: dict[str, str] = {}  # by model name
+    upstream_proxies: dict[str, str] = {}  # by model name; URLs, which may hold a password
     # Filled by the supervisor:
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
     status_path: str = ""  # where it writes how far each process is
@@ -218,6 +220,68 @@ def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None 
             )
         keys[name] = key
     return keys
+
+
+def upstream_proxies(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the proxy of each upstream model that has one: its policy's, else the environment's.
+
+    HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY count in lower case first; as in Go, they never apply to
+    loopback addresses. Raises SettingsError for a proxy that is no HTTP(S) URL.
+    """
+    environment = os.environ if environment is None else environment
+    proxies = {}
+    for name, entry in policies.models.items():
+        upstream = entry.upstream
+        if upstream is None or upstream.unix_socket:
+            continue
+        if proxy := upstream.proxy or _environment_proxy(upstream.base_url, environment):
+            proxies[name] = proxy
+    return proxies
+
+
+def _environment_proxy(url: str, environment: Mapping[str, str]) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if is_loopback(host) or _is_unproxied(host, parts.port, _variable("no_proxy", environment)):
+        return ""
+    found = {name: _variable(name, environment) for name in (f"{parts.scheme}_proxy", "all_proxy")}
+    variable, proxy = next(((name, value) for name, value in found.items() if value), ("", ""))
+    if proxy and not proxy.startswith(("http://", "https://")):
+        raise SettingsError(f"{variable.upper()} must begin with http:// or https:// to be used for {host!r}")
+    return proxy
+
+
+def _variable(name: str, environment: Mapping[str, str]) -> str:
+    return environment.get(name) or environment.get(name.upper()) or ""
+
+
+def _is_unproxied(host: str, port: int | None, no_proxy: str) -> bool:
+    """True when NO_PROXY names the host, a parent domain, a network that contains it, or "*"."""
+    for entry in no_proxy.lower().replace(",", " ").split():
+        name, _, wanted_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
+        name = name.removeprefix("*.").removeprefix(".")
+        if wanted_port and wanted_port != str(port):
+            continue
+        if name in ("*", host) or host.endswith(f".{name}") or _is_in_network(host, name):
+            return True
+    return False
+
+
+def _is_in_network(host: str, network: str) -> bool:
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
+    except ValueError:  # a name
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can connect to the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def default_policies() -> Path:

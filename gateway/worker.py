@@ -23,7 +23,7 @@ from backend.errors import CheckpointError
 from gateway.app import build_app
 from gateway.log import configure_logging
 from gateway.processes.managed_process import EXIT_CANNOT_SERVE
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 from gateway.telemetry.errors import TelemetryError
 from gateway.web.http_protocol import HttpProtocol
 from policies.document import Policies
@@ -66,7 +66,7 @@ def main() -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_serve(config))
-        except (CheckpointError, TelemetryError) as error:
+        except (CheckpointError, SettingsError, TelemetryError) as error:
             sys.stderr.write(f"{error}\n")
             return EXIT_CANNOT_SERVE
     return 0

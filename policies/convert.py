@@ -19,7 +19,7 @@ from policies.nodes import place_of
 
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
 _MERGE_TAG = "tag:yaml.org,2002:merge"
-_UNSHOWN = {"api_key_env", "base_url"}
+_UNSHOWN = {"api_key_env", "base_url", "proxy"}
 """Fields into which people paste keys and passwords: messages never repeat their values."""
 
 KeyPath = tuple[str, ...]

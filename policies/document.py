@@ -29,6 +29,15 @@ EnvironmentName = Annotated[
     ),
 ]
 
+ProxyUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[^\s/?#@]+/?$",
+        description="HTTP(S) proxy for this upstream, http://HOST:PORT. Default: HTTPS_PROXY, HTTP_PROXY and "
+        "NO_PROXY of the environment, where a URL may also hold USER:PASSWORD@.",
+    ),
+]
+
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """OpenAI's `reasoning_effort`. Models that can only switch reasoning on or off reason for all but "none"."""
 
@@ -212,6 +221,15 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     first_token_timeout_s: Seconds = 120.0
     idle_timeout_s: Seconds = 60.0
     total_timeout_s: Seconds = 900.0
+    proxy: ProxyUrl | None = None
+    ca_bundle: (
+        Annotated[FilePath, Meta(description="PEM file of CAs to trust in place of the system's.")] | None
+    ) = None
+    http2: Annotated[bool, Meta(description="Negotiate HTTP/2; needs an https base_url.")] = False
+    unix_socket: (
+        Annotated[FilePath, Meta(description="Connect to this Unix socket instead of the base_url's host.")]
+        | None
+    ) = None
 
 
 class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

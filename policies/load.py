@@ -104,6 +104,7 @@ class _Merge:
                 message = f"models.{name} needs exactly one of {', '.join(_KINDS)}, has {what}"
                 self._report(self.places[("models", name)], message)
             self._check_adapters(name, adapters[name])
+            self._check_network(name, (entry or {}).get("upstream") or {})
         for name, route in self.sections["routes"].items():
             self._check_route(name, (route or {}).get("model"), adapters)
 
@@ -116,6 +117,16 @@ class _Merge:
                 if name in taken:
                     message = f"adapter {adapter!r} of {model!r} has the name of a model or route, {name!r}"
                     self._report(place, f"{message}; rename one")
+
+    def _check_network(self, model: str, upstream: Mapping[str, Any]) -> None:
+        """Report network options of an upstream that exclude each other."""
+        place = ("models", model, "upstream")
+        if upstream.get("http2") and not str(upstream.get("base_url")).startswith("https://"):
+            message = f"models.{model}.upstream.http2 needs a base_url that begins with https://"
+            self._report(self.places[(*place, "http2")], message)
+        if upstream.get("unix_socket") and upstream.get("proxy"):
+            message = f"models.{model}.upstream has both unix_socket and proxy; remove one"
+            self._report(self.places[(*place, "proxy")], message)
 
     def _check_route(self, name: str, target: str | None, adapters: Mapping[str, list[str]]) -> None:
         models = self.sections["models"]

@@ -14,6 +14,7 @@ from gateway import settings
 from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
 from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.cli.evaluation.flags import read_plan
+from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
@@ -133,8 +134,12 @@ def _serve(options: argparse.Namespace) -> int:
     flags["api_keys"] = tuple(options.api_keys) if options.api_keys else None
     chosen = settings.read_settings(flags)
     check_settings(chosen)
-    keys = settings.upstream_api_keys(policies)
-    return serve(msgspec.structs.replace(chosen, upstream_api_keys=keys), policies)
+    chosen = msgspec.structs.replace(
+        chosen,
+        upstream_api_keys=settings.upstream_api_keys(policies),
+        upstream_proxies=settings.upstream_proxies(policies),
+    )
+    return serve(chosen, policies)
 
 
 def with_quick_models(policies: Policies, models: Sequence[str], upstreams: Sequence[str]) -> Policies:
@@ -197,23 +202,11 @@ def check_settings(chosen: Settings) -> None:
         raise SettingsError(f"--drain-timeout {chosen.drain_timeout_s:g} must be more than 0 seconds")
     if not all(key and key.isascii() and key.isprintable() for key in chosen.api_keys):
         raise SettingsError("an API key is empty or holds characters that an HTTP header cannot carry")
-    if not chosen.api_keys and not is_loopback(chosen.host):
+    if not chosen.api_keys and not settings.is_loopback(chosen.host):
         raise SettingsError(
             f"--host {chosen.host} can be reached from other machines, and no API key is configured: "
             "add --api-key KEY (or set PENSTOCK_API_KEYS), or leave --host at 127.0.0.1"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """True when only this machine can connect to the address."""
-    import ipaddress
-
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -224,6 +217,8 @@ def _check(options: argparse.Namespace) -> int:
             for adapter in entry.engine.adapters.values():
                 adapter_folder(adapter.path)
             check_drafters(entry.engine)
+        elif entry.upstream is not None:
+            tls_context(entry.upstream.ca_bundle or "")
     models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
     routes = ", ".join(f"{name} -> {route.model}" for name, route in policies.routes.items())
     sys.stdout.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
@@ -254,10 +249,8 @@ def _chat(options: argparse.Namespace) -> int:
 
 def _eval_models(options: argparse.Namespace) -> int:
     plan = read_plan(options)
-    from gateway.cli.evaluation.command import evaluate_models  # tables and plots, which others do not need
-
+    try:
+        from gateway.cli.evaluation.command import evaluate_models
+    except ImportError as error:
+        raise SettingsError(f"`penstock eval` needs {error.name}: pip install 'penstock[eval]'") from None
     return evaluate_models(plan)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

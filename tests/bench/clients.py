@@ -65,7 +65,7 @@ async def _lean(base_url: str) -> Call:
     client = HttpClient(base_url, connect_timeout_s=5.0, headers=HEADERS)
 
     async def call(body: bytes) -> tuple[int, bytes]:
-        reply = await client.post(PATH, b"", body, 60.0)
+        reply = await client.post(PATH, {}, body, 60.0)
         return reply.status, await reply.read_all(60.0, 1 << 20)
 
     return call

@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from gateway import settings
-from gateway.settings import Settings, SettingsError, Timeouts, read_settings, upstream_api_keys
+from gateway.settings import (
+    Settings,
+    SettingsError,
+    Timeouts,
+    read_settings,
+    upstream_api_keys,
+    upstream_proxies,
+)
 from policies.document import ModelEntry, Policies, UpstreamModel
 
 
@@ -108,3 +115,66 @@ def test_children_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_cross_a_pipe() -> None:
     sent = Settings(api_keys=("k",), timeouts=Timeouts(idle_s=2), socket_paths={"m": "/x"})
     assert msgspec.json.decode(msgspec.json.encode(sent), type=Settings) == sent
+
+
+def upstreams(**urls: str) -> Policies:
+    models = {name: ModelEntry(upstream=UpstreamModel(base_url=url)) for name, url in urls.items()}
+    return Policies(models=models)
+
+
+def test_the_environments_proxy_by_scheme_and_in_lower_case_first() -> None:
+    policies = upstreams(plain="http://a.test/v1", tls="https://a.test/v1")
+    environment = {
+        "HTTPS_PROXY": "http://upper:1",
+        "https_proxy": "http://lower:1",
+        "HTTP_PROXY": "http://h:1",
+    }
+    assert upstream_proxies(policies, environment) == {"plain": "http://h:1", "tls": "http://lower:1"}
+    assert upstream_proxies(policies, {"ALL_PROXY": "https://u:p@all:1"}) == dict.fromkeys(
+        ("plain", "tls"), "https://u:p@all:1"
+    )
+    assert upstream_proxies(policies, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("host", "no_proxy", "is_direct"),
+    [
+        ("api.test", "", False),
+        ("api.test", "other.test,api.test", True),
+        ("api.test", ".test", True),
+        ("api.test", "*.test", True),
+        ("api.test", "test", True),
+        ("api.test", "pi.test", False),
+        ("api.test:444", "api.test:444", True),
+        ("api.test:444", "api.test:443", False),
+        ("api.test", "*", True),
+        ("10.1.2.3", "10.0.0.0/8", True),
+        ("11.1.2.3", "10.0.0.0/8", False),
+        ("[fd00::1]", "fd00::/8", True),
+        ("API.test", "api.TEST", True),
+        ("localhost", "", True),
+        ("127.0.0.1:8000", "", True),
+        ("[::1]", "", True),
+    ],
+)
+def test_hosts_that_the_environments_proxy_does_not_serve(host: str, no_proxy: str, is_direct: bool) -> None:
+    environment = {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": no_proxy}
+    found = upstream_proxies(upstreams(m=f"https://{host}/v1"), environment)
+    assert found == ({} if is_direct else {"m": "http://proxy:1"})
+
+
+def test_a_policys_proxy_wins_and_a_unix_socket_has_none() -> None:
+    own = UpstreamModel(base_url="https://a.test/v1", proxy="http://own:1")
+    local = UpstreamModel(base_url="https://a.test/v1", unix_socket="/run/x.sock")
+    policies = Policies(models={"own": ModelEntry(upstream=own), "local": ModelEntry(upstream=local)})
+    assert upstream_proxies(policies, {"HTTPS_PROXY": "http://e:1", "NO_PROXY": "*"}) == {
+        "own": "http://own:1"
+    }
+
+
+def test_a_proxy_of_another_protocol_is_refused_where_it_would_be_used() -> None:
+    environment = {"ALL_PROXY": "socks5://u:canary@proxy:1"}
+    with pytest.raises(SettingsError, match="ALL_PROXY must begin with http:// or https://") as refused:
+        upstream_proxies(upstreams(m="https://a.test/v1"), environment)
+    assert "canary" not in str(refused.value)
+    assert upstream_proxies(upstreams(m="https://localhost/v1"), environment) == {}

@@ -109,6 +109,18 @@ CASES = {
         "models:\n  u:\n    upstream:\n      base_url: http://h/v1\n      api_key: sk-canary\n",
         [(5, "unknown key 'api_key' in models.u.upstream; did you mean 'api_key_env'?")],
     ),
+    "HTTP/2 without TLS": (
+        "models:\n  u:\n    upstream:\n      base_url: http://h/v1\n      http2: true\n",
+        [(5, "models.u.upstream.http2 needs a base_url that begins with https://")],
+    ),
+    "socket and proxy": (
+        "models:\n  u:\n    upstream:\n      base_url: http://h\n      unix_socket: s\n      proxy: http://p:1\n",
+        [(6, "models.u.upstream has both unix_socket and proxy; remove one")],
+    ),
+    "password in a proxy": (
+        "models:\n  u:\n    upstream:\n      base_url: http://h\n      proxy: http://u:canary@p:1\n",
+        [(5, "models.u.upstream.proxy must be a string of the form ^https?://[^\\s/?#@]+/?$")],
+    ),
     "missing field": (
         "models:\n  u:\n    upstream:\n      model: x\n",
         [(4, "models.u.upstream needs the key 'base_url'")],

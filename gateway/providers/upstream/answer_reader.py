@@ -13,8 +13,8 @@ import msgspec
 from gateway.answer import Relayed, Usage
 from gateway.errors import ApiError
 from gateway.providers.upstream import errors as upstream_errors
-from gateway.providers.upstream.http_client import Reply
 from gateway.providers.upstream.sse import EventReader
+from gateway.providers.upstream.transport import Reply
 
 DONE = b"[DONE]"
 _LINGER_S = 0.05

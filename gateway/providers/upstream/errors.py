@@ -8,9 +8,13 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.errors import ApiError, RateLimited, TimedOut, UpstreamFailed
-from gateway.providers.upstream.http_client import ConnectFailed, ConnectTimedOut
-from gateway.providers.upstream.http_connection import ConnectionBroken, ReplyTimedOut
 from gateway.providers.upstream.sse import EventTooLong
+from gateway.providers.upstream.transport import (
+    ConnectFailed,
+    ConnectTimedOut,
+    ReplyTimedOut,
+    TransportError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -18,8 +22,8 @@ MAX_MESSAGE_CHARACTERS = 2000
 _KEPT_STATUSES = {400, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504}
 """Statuses passed on as they are when the upstream explains them in OpenAI's error shape."""
 
-TRANSPORT_ERRORS = (ConnectFailed, ConnectTimedOut, ConnectionBroken, ReplyTimedOut, EventTooLong)
-"""Everything that the HTTP client and the event reader raise."""
+TRANSPORT_ERRORS = (TransportError, EventTooLong)
+"""Everything that a transport and the event reader raise."""
 
 
 class _Error(msgspec.Struct):

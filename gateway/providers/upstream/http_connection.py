@@ -7,21 +7,15 @@ from typing import cast
 
 import httptools
 
+from gateway.providers.upstream.transport import ConnectionBroken, ReplyTimedOut
+
 MAX_HEADER_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 256 * 1024
-"""Unread body above which the socket rests: a slow client slows the upstream; memory is bounded."""
-
-
-class ConnectionBroken(Exception):
-    """The connection ended, or spoke no HTTP, before the response was complete."""
-
-
-class ReplyTimedOut(Exception):
-    """The upstream is connected but silent: nothing came within the limit."""
+"""Unread body above which reading pauses: a slow client slows the upstream down, and memory is bounded."""
 
 
 class Connection(asyncio.Protocol):
-    """A pooled connection. `send` starts an exchange; `wait` returns whenever something has come."""
+    """A pooled connection. `send` starts an exchange; `wait` returns whenever something has arrived."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -49,7 +43,7 @@ class Connection(asyncio.Protocol):
         self._buffered_bytes = 0
 
     def send(self, data: bytes) -> None:
-        """Begin an exchange: write a whole request."""
+        """Start an exchange: write a whole request."""
         self._reset()
         self.complete = False
         self._header_bytes = 0
@@ -57,7 +51,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
 
     async def wait(self, timeout_s: float) -> None:
-        """Wait until headers, body or the end have come; raises ReplyTimedOut or ConnectionBroken."""
+        """Wait for headers, body or the end. Raises ReplyTimedOut or ConnectionBroken."""
         if self._error is not None:
             raise self._error
         self._deadline_s = self._loop.time() + timeout_s
@@ -73,7 +67,7 @@ class Connection(asyncio.Protocol):
             self._waiter = None
 
     def take(self) -> bytes:
-        """Return the body bytes that have come and not been taken."""
+        """The body bytes received and not yet taken."""
         if not self._body:
             return b""
         data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -84,21 +78,21 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
-    def rest(self) -> None:
-        """Go idle: no deadline runs while the pool has it."""
+    def stop_timer(self) -> None:
+        """No deadline applies while the connection is idle in the pool."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def abort(self) -> None:
-        """Close at once; the upstream sees it and can stop working."""
-        self.rest()
+        """Close at once; the upstream sees it and can stop generating."""
+        self.stop_timer()
         self.closed = True
         if self._transport is not None:
             self._transport.abort()
 
     def _expire(self) -> None:
-        # One timer serves a whole exchange: when it fires it goes on if the deadline has moved since.
+        # One timer per exchange: when it fires early, because the deadline has moved, it is set again.
         self._timer = None
         if self._waiter is None:
             return
@@ -124,10 +118,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; whatever it calls back wakes the reader."""
-        if (
-            self.complete
-        ):  # bytes that nobody asked for: this connection cannot be trusted with another request
+        """Feed the parser; its callbacks wake the reader."""
+        if self.complete:  # unsolicited bytes: this connection cannot be trusted with another request
             self.reusable = False
             self.abort()
             return
@@ -147,9 +139,9 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End what was going on: well, if the body lasts until the connection closes; badly otherwise."""
+        """Complete a body that lasts until the connection closes; fail any other open exchange."""
         self.closed = True
-        self.rest()
+        self.stop_timer()
         if self.complete:
             return
         if self.has_headers and not self._framed and exc is None:
@@ -161,19 +153,19 @@ class Connection(asyncio.Protocol):
     # httptools callbacks
 
     def on_message_begin(self) -> None:
-        """Begin a response; after an informational one (1xx) a second begins."""
-        if self.complete:  # a second response to one request: ignored, and the connection is not used again
+        """A response begins; after an informational one (1xx) the final one follows."""
+        if self.complete:  # a second response to one request: ignored, and the connection is not reused
             self.reusable = False
         else:
             self.headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep one header; of a repeated one, the last."""
+        """Keep one header; a repeated one overwrites."""
         if not self.complete:
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Wake who waits for the status."""
+        """Wake the reader that waits for the status."""
         status = self._parser.get_status_code()
         if status < 200 or self.complete:
             return

@@ -10,7 +10,8 @@ from gateway.answer import Relayed
 from gateway.providers.base import ModelCall, RequestT
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.answer_reader import AnswerReader, AnswerStream
-from gateway.providers.upstream.http_client import HttpClient, Reply, encode_headers
+from gateway.providers.upstream.open_transport import open_transport
+from gateway.providers.upstream.transport import NetworkOptions, Reply
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from policies.document import UpstreamModel
 
@@ -25,8 +26,13 @@ class OpenAIProvider:
     No header of the caller's is passed on; the upstream gets its own API key, the trace and the request id.
     """
 
-    def __init__(self, name: str, upstream: UpstreamModel, api_key: str | None = None) -> None:
-        """Create inside a running event loop. `name` is the model's name here."""
+    def __init__(
+        self, name: str, upstream: UpstreamModel, api_key: str | None = None, proxy: str = ""
+    ) -> None:
+        """Create inside a running event loop. `name` is the model's name here, `proxy` a URL.
+
+        Raises SettingsError when the CA bundle cannot be read.
+        """
         self._name = name
         self._remote_name = upstream.model or name
         self._upstream = upstream
@@ -34,8 +40,16 @@ class OpenAIProvider:
         headers = {"content-type": "application/json", "user-agent": "penstock"}
         if api_key:
             headers["authorization"] = f"Bearer {api_key}"
-        self._client = HttpClient(
-            upstream.base_url, connect_timeout_s=upstream.connect_timeout_s, headers=headers
+        self._transport = open_transport(
+            upstream.base_url,
+            NetworkOptions(
+                proxy=proxy,
+                ca_bundle=upstream.ca_bundle or "",
+                http2=upstream.http2,
+                unix_socket=upstream.unix_socket or "",
+            ),
+            connect_timeout_s=upstream.connect_timeout_s,
+            headers=headers,
         )
 
     async def start(self) -> None:
@@ -43,7 +57,7 @@ class OpenAIProvider:
 
     async def close(self) -> None:
         """Close the idle connections."""
-        await self._client.close()
+        await self._transport.close()
 
     async def chat(self, call: ModelCall[ChatRequest]) -> Relayed:
         """Answer /v1/chat/completions. Raises ApiError."""
@@ -65,7 +79,7 @@ class OpenAIProvider:
         body = msgspec.json.encode({**call.body, "model": self._remote_name})
         headers = self._headers(call.request_id, call.trace_headers, is_stream)
         try:
-            reply = await self._client.post(path, headers, body, limit_s)
+            reply = await self._transport.post(path, headers, body, limit_s)
         except upstream_errors.TRANSPORT_ERRORS as error:
             raise answer.failed(error, "first token" if is_stream else "total") from error
         try:
@@ -98,10 +112,10 @@ class OpenAIProvider:
         body = await reply.read_all(self._upstream.idle_timeout_s, MAX_ERROR_BYTES)
         raise upstream_errors.of_status(reply.status, reply.headers, body, self._name, self._api_key)
 
-    def _headers(self, request_id: str, trace: Mapping[str, str], is_stream: bool) -> bytes:
+    def _headers(self, request_id: str, trace: Mapping[str, str], is_stream: bool) -> dict[str, str]:
         headers = {
             "accept": "text/event-stream" if is_stream else "application/json",
             "x-request-id": request_id,
         }
         headers.update((name, trace[name]) for name in _TRACE_HEADERS if trace.get(name))
-        return encode_headers(headers)
+        return headers

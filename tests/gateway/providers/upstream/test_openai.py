@@ -16,6 +16,7 @@ from gateway.answer import Relayed
 from gateway.errors import ApiError
 from gateway.providers.base import ModelCall
 from gateway.providers.upstream.openai import OpenAIProvider
+from gateway.providers.upstream.transport import NetworkOptions
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from policies.document import UpstreamModel
@@ -53,9 +54,17 @@ def call(**fields: object) -> ModelCall[Any]:
     return ModelCall(typed(body, ChatRequest), body, "req_1", tenant_salt="canary-salt", trace_headers=TRACE)
 
 
+OPENED: list[OpenAIProvider] = []
+"""Closed after each test."""
+
+
+def opened(upstream: UpstreamModel, api_key: str | None = None) -> OpenAIProvider:
+    OPENED.append(OpenAIProvider("here", upstream, api_key))
+    return OPENED[-1]
+
+
 def provider(server: ScriptedServer, **limits: float) -> OpenAIProvider:
-    upstream = UpstreamModel(base_url=server.base_url, model="there", api_key_env="X", **limits)
-    return OpenAIProvider("here", upstream, KEY)
+    return opened(UpstreamModel(base_url=server.base_url, model="there", api_key_env="X", **limits), KEY)
 
 
 def piece(text: str, finish: str | None = None, **more: object) -> bytes:
@@ -86,6 +95,16 @@ async def failure(server: ScriptedServer, asked: ModelCall[Any] | None = None, *
     return caught.value
 
 
+@pytest.fixture(autouse=True, params=["http_client", "httpx_transport"])
+async def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """Every test runs on both transports."""
+    if request.param == "httpx_transport":
+        monkeypatch.setattr(NetworkOptions, "is_default", False)
+    yield str(request.param)
+    while OPENED:
+        await OPENED.pop().close()
+
+
 @pytest.fixture(autouse=True)
 def no_secret_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     caplog.set_level(logging.DEBUG)
@@ -100,7 +119,9 @@ def no_secret_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     ("method", "path"),
     [("chat", "/v1/chat/completions"), ("complete", "/v1/completions"), ("embed", "/v1/embeddings")],
 )
-async def test_only_the_model_is_replaced_and_only_known_headers_go(method: str, path: str) -> None:
+async def test_only_the_model_is_replaced_and_only_known_headers_go(
+    method: str, path: str, transport: str
+) -> None:
     async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
         asked = call(temperature=0.5, unknown_field={"x": [1, None]})
         await getattr(provider(server), method)(asked)
@@ -118,12 +139,13 @@ async def test_only_the_model_is_replaced_and_only_known_headers_go(method: str,
             "x-request-id": "req_1",
             "traceparent": TRACE["traceparent"],
             "content-length": str(len(seen.body)),
+            **({"connection": "keep-alive"} if transport == "httpx_transport" else {}),
         }
 
 
 async def test_without_key_no_authorization() -> None:
     async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
-        await OpenAIProvider("here", UpstreamModel(base_url=server.base_url)).chat(call())
+        await opened(UpstreamModel(base_url=server.base_url)).chat(call())
         assert "authorization" not in server.seen[0].headers
         assert json.loads(server.seen[0].body)["model"] == "here"
 
@@ -213,8 +235,10 @@ def test_garbage_is_an_error_and_nothing_else(garbage: bytes, as_stream: bool) -
     async def ask() -> None:
         good_start = event(piece("a")) if as_stream else b""
         async with serving(streaming(good_start + garbage, end=b"")) as server:
-            answer = await provider(server).chat(call(stream=as_stream))
-            await collect(answer)
+            try:
+                await collect(await provider(server).chat(call(stream=as_stream)))
+            finally:
+                await OPENED.pop().close()
 
     with pytest.raises(ApiError) as caught:
         asyncio.run(ask())
@@ -336,7 +360,7 @@ async def test_nobody_listens() -> None:
 async def test_connect_limit() -> None:
     upstream = UpstreamModel(base_url="http://127.0.0.1:1/v1", connect_timeout_s=1e-9)
     with pytest.raises(ApiError) as caught:
-        await OpenAIProvider("here", upstream).chat(call())
+        await opened(upstream).chat(call())
     assert (caught.value.status, caught.value.code) == (504, "upstream_connect_timeout")
 
 
