@@ -29,7 +29,7 @@ from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
 from gateway.providers.upstream.openai import OpenAIProvider
-from gateway.requests.reasoning import fault_of_default
+from gateway.requests.reasoning import default_effort_error
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
@@ -152,11 +152,11 @@ class _ModelBuilder:
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:
         client = EngineClient(self._settings.socket_paths[name])
         tokenizer = Tokenizer.from_checkpoint(checkpoint_folder(engine.checkpoint))
-        fault = fault_of_default(tokenizer.thinking, engine.reasoning)
-        if fault:
+        error = default_effort_error(tokenizer.thinking, engine.reasoning)
+        if error:
             raise CheckpointError(
                 f"models.{name}.engine.reasoning.default_effort is {engine.reasoning.default_effort!r}, but "
-                f"{engine.checkpoint!r} cannot do that. {fault}"
+                f"{engine.checkpoint!r} cannot do that. {error}"
             )
         wait_s = self._settings.timeouts.engine_start_s
         service = EngineService(

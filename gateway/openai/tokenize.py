@@ -85,5 +85,5 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
         tools=None if request.tools is None else read_definitions(request.tools),
-        variables=engine.thinking(None, request.chat_template_kwargs).variables,
+        variables=engine.reasoning(None, request.chat_template_kwargs).variables,
     )

@@ -18,7 +18,7 @@ RETRY_S = 2.0
 
 
 class EncoderProvider:
-    """Answers /v1/embeddings with the encoder behind `client`."""
+    """Answers /v1/embeddings with the encoder process of `client`."""
 
     def __init__(self, name: str, client: EncoderClient) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class EncoderProvider:
         raise self._no_text("/v1/completions")
 
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Embedded:
-        """Answer /v1/embeddings; an input longer than the encoder reads is refused, never cut."""
+        """Answer /v1/embeddings; inputs beyond the encoder's context are refused, not truncated."""
         request = call.request
         check_supported(call.body, EMBEDDINGS, self.name)
         inputs = parse_prompts(request.input, "input")

@@ -1,4 +1,4 @@
-"""A scripted provider: answers without any model. For tests, and for measuring the gateway alone."""
+"""A scripted provider that needs no model: for tests, and for benchmarks of the gateway alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def greeting(call: TextCall) -> AsyncIterator[Delta]:
 
 
 class FakeProvider:
-    """Plays `script` for every request; keeps count of what it was asked and of what ended."""
+    """Runs `script` for every request; records the calls and counts the scripts that ended."""
 
     def __init__(self, script: Script = greeting, *, prompt_tokens: int = 7) -> None:
         self.asked: list[TextCall | ModelCall[EmbeddingRequest]] = []
@@ -34,22 +34,22 @@ class FakeProvider:
         self._prompt_tokens = prompt_tokens
 
     async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
-        """Play the script."""
-        return self._play(call)
+        """Run the script."""
+        return self._run(call)
 
     async def complete(self, call: ModelCall[CompletionRequest]) -> Generated:
-        """Play the script."""
-        return self._play(call)
+        """Run the script."""
+        return self._run(call)
 
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Embedded:
-        """A vector of three numbers per input: its place, its length, 1."""
+        """Three numbers per input: its index, its length, 1."""
         self.asked.append(call)
         inputs = parse_prompts(call.request.input, "input")
         vectors = [struct.pack("<3f", i, len(each), 1) for i, each in enumerate(inputs)]
         usage = Usage(prompt_tokens=self._prompt_tokens * len(inputs))
         return Embedded(vectors, usage)
 
-    def _play(self, call: TextCall) -> Generated:
+    def _run(self, call: TextCall) -> Generated:
         self.asked.append(call)
         usage = Usage(prompt_tokens=self._prompt_tokens)
         request = call.request

@@ -1,1 +1,1 @@
-"""What a request asks for: typed requests, and the reading and checking of every request field."""
+"""Typed requests, and the parsing and validation of every request field."""

@@ -1,20 +1,20 @@
-"""What our engine does with each documented field: honoured, accepted without effect, or refused by name.
+"""What our engine does with each field of OpenAI's API: honoured, accepted without effect, or refused.
 
-The tables are complete (a test compares them with OpenAI's published types) and are the documentation of it.
-Models behind an upstream get every field forwarded instead.
+The tables are complete (a test compares them with OpenAI's published types) and serve as documentation.
+Upstream models get every field forwarded instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from gateway.errors import InvalidRequest
+from gateway.requests import refusals
 
 
 class Rule(NamedTuple):
-    """One field's row; a refused one passes with null, or with a value that asks for nothing (`harmless`)."""
+    """How one field is treated. A refused field may still be null or one of the `harmless` values."""
 
     verdict: Literal["honoured", "accepted", "refused"]
     note: str = ""
@@ -22,30 +22,29 @@ class Rule(NamedTuple):
 
 
 HONOURED = Rule("honoured")
-LONGEST_NAME = 64
 
 SAMPLING: Mapping[str, Rule] = {
     "model": HONOURED,
     "stream": HONOURED,
-    "stream_options": Rule("honoured", "include_usage; include_obfuscation (off unless asked for)"),
+    "stream_options": Rule("honoured", "include_usage; include_obfuscation (default: false)"),
     "temperature": HONOURED,
     "top_p": HONOURED,
     "n": HONOURED,
-    "stop": Rule("honoured", "a string, or up to four; looked for in the answer, not in the thinking"),
+    "stop": Rule("honoured", "a string, or up to four; matched in the answer, not in the reasoning"),
     "seed": Rule("honoured", "same seed, same text, whatever else is in the batch; choice i uses seed + i"),
     "max_tokens": HONOURED,
     "presence_penalty": HONOURED,
     "frequency_penalty": HONOURED,
     "logit_bias": HONOURED,
-    "user": Rule("accepted", "checked; the principal is the API key's"),
+    "user": Rule("accepted", "checked; the principal comes from the API key"),
     "top_k": Rule("honoured", "extension; 0 or -1: off"),
     "min_p": Rule("honoured", "extension"),
     "repetition_penalty": Rule("honoured", "extension"),
     "ignore_eos": Rule("honoured", "extension"),
-    "min_tokens": Rule("honoured", "extension; where a grammar allows nothing but an end, that comes first"),
+    "min_tokens": Rule("honoured", "extension; a grammar that allows only the end takes precedence"),
     "stop_token_ids": Rule("honoured", "extension"),
     "response_format": Rule("honoured", "extension; as in chat"),
-    "guided_json": Rule("honoured", "extension; a JSON schema, as an object or as text"),
+    "guided_json": Rule("honoured", "extension; a JSON schema, as an object or a string"),
     "guided_regex": Rule("honoured", "extension; for the whole answer"),
     "guided_choice": Rule("honoured", "extension; a list of strings"),
     "guided_grammar": Rule("honoured", "extension; Lark or GBNF"),
@@ -54,8 +53,8 @@ SAMPLING: Mapping[str, Rule] = {
     ),
     "speculative": Rule(
         "honoured",
-        "extension: drafter, max_tokens (of a drafter at most the policy's, of a prediction up to 64); "
-        "only the speed depends on it",
+        "extension: drafter, max_tokens (for a drafter at most the policy's, for a prediction up to 64); "
+        "affects only the speed",
     ),
 }
 
@@ -65,35 +64,37 @@ CHAT: Mapping[str, Rule] = {
         "honoured", "text: string or parts; all roles but function; tool calls and their results"
     ),
     "max_completion_tokens": HONOURED,
-    "logprobs": Rule("honoured", "of the answer's tokens, not of the thinking's"),
+    "logprobs": Rule("honoured", "of the answer's tokens, not of the reasoning"),
     "top_logprobs": HONOURED,
-    "metadata": Rule("honoured", "returned with a whole answer"),
+    "metadata": Rule("honoured", "returned in answers that are not streamed"),
     "add_generation_prompt": Rule("honoured", "extension"),
-    "continue_final_message": Rule("honoured", "extension: go on with the last assistant message"),
+    "continue_final_message": Rule("honoured", "extension: continue the last assistant message"),
     "chat_template_kwargs": Rule("honoured", "extension: enable_thinking or thinking, a boolean; no others"),
-    "include_reasoning": Rule("honoured", "extension; false: think, but do not show it"),
-    "safety_identifier": Rule("accepted", "checked; the principal is the API key's"),
-    "prompt_cache_key": Rule("accepted", "the prefix tree finds equal prefixes by itself"),
-    "prompt_cache_retention": Rule("accepted", "an upper bound; KV memory keeps less than either value"),
+    "include_reasoning": Rule("honoured", "extension; false: reason, but do not show it"),
+    "safety_identifier": Rule("accepted", "checked; the principal comes from the API key"),
+    "prompt_cache_key": Rule("accepted", "the prefix tree finds shared prefixes without it"),
+    "prompt_cache_retention": Rule(
+        "accepted", "an upper bound: KV memory keeps prompts for less than either value"
+    ),
     "prompt_cache_options": Rule("refused", "cache breakpoints", ({}, {"mode": "implicit"})),
     "service_tier": Rule("refused", "there is one tier", ("auto", "default")),
     "store": Rule("refused", "nothing is stored", (False,)),
     "modalities": Rule("refused", "text only", (["text"],)),
-    "response_format": Rule("honoured", "text, json_object, json_schema; applies behind the thinking"),
-    "verbosity": Rule("refused", "local models have no such dial", ("medium",)),
+    "response_format": Rule("honoured", "text, json_object, json_schema; applies after the reasoning"),
+    "verbosity": Rule("refused", "local models have no such control", ("medium",)),
     "reasoning_effort": Rule(
         "honoured",
-        "none: no thinking; all others, alike: thinking. What a model cannot do is refused",
+        "none: no reasoning; every other value: reasoning. What a model cannot do is refused",
     ),
-    "prediction": Rule("honoured", "content: a string or text parts; only the speed depends on it"),
+    "prediction": Rule("honoured", "content: a string or text parts; affects only the speed"),
     "audio": Rule("refused", "audio output"),
     "moderation": Rule("refused", "moderation inside the answer"),
     "web_search_options": Rule("refused", "web search"),
-    "tools": Rule("honoured", "functions, strict or not; a model whose chat template knows no tools refuses"),
+    "tools": Rule("honoured", "functions, strict or not; refused where the chat template has no tools"),
     "tool_choice": Rule(
         "honoured", "none, auto, required, a function, allowed_tools; a grammar enforces them"
     ),
-    "parallel_tool_calls": Rule("honoured", "false: an answer ends behind its first call"),
+    "parallel_tool_calls": Rule("honoured", "false: an answer ends after its first call"),
     "functions": Rule("refused", "deprecated by OpenAI in favour of 'tools'"),
     "function_call": Rule("refused", "deprecated by OpenAI in favour of 'tool_choice'"),
 }
@@ -103,7 +104,7 @@ COMPLETIONS: Mapping[str, Rule] = {
     "prompt": Rule("honoured", "a string, strings, token ids, or lists of token ids"),
     "echo": HONOURED,
     "logprobs": HONOURED,
-    "best_of": Rule("honoured", "equal to n; more candidates than that are refused"),
+    "best_of": Rule("honoured", "equal to n; more candidates are refused"),
     "suffix": Rule("refused", "insertion", ("",)),
 }
 
@@ -112,22 +113,21 @@ EMBEDDINGS: Mapping[str, Rule] = {
     "input": HONOURED,
     "encoding_format": Rule("honoured", "float or base64"),
     "dimensions": Rule("honoured", "the model's own number; others are refused"),
-    "user": Rule("accepted", "checked; the principal is the API key's"),
+    "user": Rule("accepted", "checked; the principal comes from the API key"),
 }
 
 
 def check_supported(body: Mapping[str, Any], table: Mapping[str, Rule], model: str) -> None:
-    """Raise InvalidRequest for the first field that is unknown, or refused and asking for something."""
+    """Raise InvalidRequest for the first field that is unknown, or refused and not harmless."""
     for name, value in body.items():
         rule = table.get(name)
         if rule is None:
-            raise unknown_field(name, table)
+            raise refusals.unknown_field(name, table)
         if rule.verdict == "refused" and value is not None and value not in rule.harmless:
-            raise unsupported(name, value, model, rule)
+            raise _unsupported(name, value, model, rule)
 
 
-def unsupported(name: str, value: object, model: str, rule: Rule) -> InvalidRequest:
-    """The refusal of a documented field."""
+def _unsupported(name: str, value: object, model: str, rule: Rule) -> InvalidRequest:
     shown = f" (got {value!r})" if isinstance(value, str | int | float) and len(repr(value)) <= 64 else ""
     instead = " or ".join(repr(each) for each in rule.harmless)
     remedy = f"Leave it out, or send {instead}." if instead else "Leave it out."
@@ -135,15 +135,4 @@ def unsupported(name: str, value: object, model: str, rule: Rule) -> InvalidRequ
         f"'{name}' is not supported with the model {model!r}{shown}: {rule.note}. {remedy}",
         param=name,
         code="unsupported_parameter",
-    )
-
-
-def unknown_field(name: str, known: Iterable[str], prefix: str = "") -> InvalidRequest:
-    """The refusal of a field that nobody documents, with the nearest that somebody does."""
-    if len(name) > LONGEST_NAME:  # comparing it would cost more than the request
-        name, known = name[:LONGEST_NAME] + "…", ()
-    near = get_close_matches(name, list(known), n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    return InvalidRequest(
-        f"Unknown parameter: '{prefix}{name}'.{hint}", param=prefix + name, code="unknown_parameter"
     )

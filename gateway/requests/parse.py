@@ -1,4 +1,4 @@
-"""Bytes → dict → typed request, once each; every fault becomes a 400 that names the field."""
+"""Bytes → dict → typed request, each parsed once; every error is a 400 that names the field."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.requests.field_support import unknown_field
+from gateway.requests import refusals
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -18,7 +18,7 @@ _NAMED = re.compile(r"field `(?P<name>[^`]*)`")
 
 
 def decode_body(raw: bytes) -> dict[str, Any]:
-    """The body as a dict; raises InvalidRequest for anything but one JSON object in UTF-8."""
+    """The body as a dict. Raises InvalidRequest for anything but one JSON object in UTF-8."""
     try:
         body = _decode(raw)
     except RecursionError:
@@ -34,17 +34,17 @@ def decode_body(raw: bytes) -> dict[str, Any]:
 
 
 def typed(body: dict[str, Any], kind: type[T]) -> T:
-    """The body as `kind`; raises InvalidRequest naming the first field that does not fit."""
+    """The body as `kind`. Raises InvalidRequest naming the first field that does not match."""
     try:
         return msgspec.convert(body, kind)
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.", code="invalid_json") from None
     except msgspec.ValidationError as error:
-        raise _explain(str(error), body, kind) from None
+        raise _refusal(str(error), body, kind) from None
 
 
 def json_text(value: object, param: str, max_chars: int) -> str:
-    """A field's value as JSON. Raises InvalidRequest when it has more characters, or is nested too deeply."""
+    """A field's value as JSON. Raises InvalidRequest for more than `max_chars` or too deep nesting."""
     try:
         text = msgspec.json.encode(value).decode()
     except RecursionError:
@@ -60,7 +60,8 @@ def json_text(value: object, param: str, max_chars: int) -> str:
     return text
 
 
-def _explain(message: str, body: dict[str, Any], kind: type[msgspec.Struct]) -> InvalidRequest:
+def _refusal(message: str, body: dict[str, Any], kind: type[msgspec.Struct]) -> InvalidRequest:
+    """The error for a message of msgspec, which names the field as ` - at `$.path``."""
     at = _AT_PATH.search(message)
     path = at["path"].removesuffix("[...]") if at else ""
     text = message[: at.start()] if at else message
@@ -68,12 +69,9 @@ def _explain(message: str, body: dict[str, Any], kind: type[msgspec.Struct]) -> 
     if named and "unknown field" in text:
         prefix = f"{path}." if path else ""
         owner = kind if not path else type(None)
-        return unknown_field(named["name"], getattr(owner, "__struct_fields__", ()), prefix)
+        return refusals.unknown_field(named["name"], getattr(owner, "__struct_fields__", ()), prefix)
     if named and "missing required field" in text:
-        name = f"{path}.{named['name']}" if path else named["name"]
-        return InvalidRequest(
-            f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter"
-        )
+        return refusals.missing(f"{path}.{named['name']}" if path else named["name"])
     shown = _shown(body.get(path))
     return InvalidRequest(
         f"Invalid value for '{path or 'body'}': {text[:1].lower()}{text[1:]}{shown}.",
@@ -83,7 +81,7 @@ def _explain(message: str, body: dict[str, Any], kind: type[msgspec.Struct]) -> 
 
 
 def _shown(value: object) -> str:
-    """Numbers are quoted, texts never: they may be prompts."""
+    """Numbers are quoted, strings never: they may be prompts."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f" (got {value!r})" if len(repr(value)) <= 32 else ""
     return ""

@@ -1,4 +1,4 @@
-"""The four shapes of `prompt` and `input`: a text, texts, token ids, or lists of token ids."""
+"""The four forms of `prompt` and `input`: a string, strings, token ids, or lists of token ids."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gateway.errors import InvalidRequest
 Prompt = str | list[int]
 
 MAX_PROMPTS = 2048
-"""Texts, or lists of token ids, in one request; a single list of token ids may be as long as the context."""
+"""Strings, or lists of token ids, in one request. A single list of token ids may fill the context."""
 
 
 def parse_prompts(value: str | list[str | int | list[int]], param: str) -> list[Prompt]:
-    """One entry per prompt: its text or its token ids. Raises InvalidRequest: mixed kinds, too many."""
+    """One entry per prompt: its text or its token ids. Raises InvalidRequest for mixed types or too many."""
     if isinstance(value, str):
         return [value]
     kinds = {type(item) for item in value}

@@ -1,14 +1,14 @@
-"""Whether a chat thinks and shows it: by the request's word, else the policy's, else the model's habit."""
+"""Whether a chat reasons and shows it: as the request says, else the policy, else the model's default."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG, SWITCHES, ThinkingMode
 from gateway.errors import InvalidRequest
-from gateway.requests.field_support import unknown_field
+from gateway.requests import refusals
 from gateway.requests.messages import content_text
 from gateway.requests.types import ChatRequest
 from policies.document import Effort, Reasoning
@@ -17,31 +17,31 @@ EFFORTS = get_args(Effort)
 
 
 @dataclass(frozen=True, slots=True)
-class Thinking:
-    """What was decided for one chat."""
+class ReasoningDecision:
+    """Whether one chat reasons, and whether the answer shows it."""
 
-    thinks: bool
+    is_on: bool
     variables: Mapping[str, Any]  # for the chat template
     is_shown: bool = True
 
 
-def decide(request: ChatRequest, mode: ThinkingMode, policy: Reasoning) -> Thinking:
-    """Raises InvalidRequest, naming the field, for what this model cannot do or its policy forbids."""
+def chat_reasoning(request: ChatRequest, mode: ThinkingMode, policy: Reasoning) -> ReasoningDecision:
+    """Raises InvalidRequest, naming the field, for what the model cannot do or its policy forbids."""
     if request.include_reasoning and not policy.expose:
         raise InvalidRequest(
-            "The policy of this model keeps its reasoning to itself. Leave 'include_reasoning' out.",
+            "The policy of this model does not expose its reasoning. Leave 'include_reasoning' out.",
             param="include_reasoning",
             code="unsupported_value",
         )
-    found = choose(request.reasoning_effort, request.chat_template_kwargs, mode, policy)
+    found = resolve_reasoning(request.reasoning_effort, request.chat_template_kwargs, mode, policy)
     is_shown = policy.expose and request.include_reasoning is not False
-    return Thinking(found.thinks, found.variables, is_shown=is_shown)
+    return replace(found, is_shown=is_shown)
 
 
-def choose(
+def resolve_reasoning(
     effort: str | None, template_kwargs: Mapping[str, Any] | None, mode: ThinkingMode, policy: Reasoning
-) -> Thinking:
-    """`decide` without a word on what is shown; errors as there."""
+) -> ReasoningDecision:
+    """Decide from `reasoning_effort` and `chat_template_kwargs` alone. Raises as `chat_reasoning`."""
     _check_effort(effort)
     switch = _switch(template_kwargs or {})
     wanted = None if effort is None else effort != "none"
@@ -53,52 +53,45 @@ def choose(
         )
     if switch is None and wanted is None and policy.default_effort is not None:
         effort, wanted = policy.default_effort, policy.default_effort != "none"
-    thinks = switch if wanted is None else wanted
-    if thinks is None:
-        return Thinking(mode.is_default, {})
-    _check_possible(thinks, mode, "reasoning_effort" if effort is not None else "chat_template_kwargs")
-    variables: dict[str, Any] = dict(mode.variables(thinks))
-    if thinks and effort is not None:
-        variables["reasoning_effort"] = effort  # for the templates that know levels
-    return Thinking(thinks, variables)
+    is_on = switch if wanted is None else wanted
+    if is_on is None:
+        return ReasoningDecision(mode.is_default, {})
+    _check_possible(is_on, mode, "reasoning_effort" if effort is not None else "chat_template_kwargs")
+    variables: dict[str, Any] = dict(mode.variables(is_on))
+    if is_on and effort is not None:
+        variables["reasoning_effort"] = effort  # for templates with effort levels
+    return ReasoningDecision(is_on, variables)
 
 
-def fault_of_default(mode: ThinkingMode, policy: Reasoning) -> str:
-    """What is wrong with a policy's default for this model; "" when nothing is."""
+def default_effort_error(mode: ThinkingMode, policy: Reasoning) -> str:
+    """Why this model cannot do the policy's default effort; "" when it can."""
     try:
-        choose(None, None, mode, policy)
+        resolve_reasoning(None, None, mode, policy)
     except InvalidRequest as error:
         return error.message
     return ""
 
 
-def is_inside_thought(message: dict[str, Any]) -> bool:
-    """True when a final message, a valid one that is to be continued, ends in the middle of a thought."""
+def ends_inside_reasoning(message: dict[str, Any]) -> bool:
+    """True when a final message that is to be continued ends within its reasoning. It must be valid."""
     text = content_text(message, "messages[-1]")
     return text.rfind(OPEN_TAG) > text.rfind(CLOSE_TAG)
 
 
 def _check_effort(effort: str | None) -> None:
     if effort is not None and effort not in EFFORTS:
-        shown = f" (got {effort!r})" if len(effort) <= 16 else ""
-        raise InvalidRequest(
-            f"Invalid value for 'reasoning_effort'{shown}: expected one of {', '.join(EFFORTS)}.",
-            param="reasoning_effort",
-            code="invalid_value",
-        )
+        raise refusals.wrong_value("reasoning_effort", f"expected one of {', '.join(EFFORTS)}", effort)
 
 
 def _switch(template_kwargs: Mapping[str, Any]) -> bool | None:
-    """What `chat_template_kwargs` says about thinking."""
+    """Whether `chat_template_kwargs` switch reasoning on or off; None: neither."""
     found: set[bool] = set()
     for name, value in template_kwargs.items():
         where = f"chat_template_kwargs.{name}"
         if name not in SWITCHES:
-            raise unknown_field(name, SWITCHES, "chat_template_kwargs.")
+            raise refusals.unknown_field(name, SWITCHES, "chat_template_kwargs.")
         if not isinstance(value, bool):
-            raise InvalidRequest(
-                f"Invalid type for '{where}': expected a boolean.", param=where, code="invalid_type"
-            )
+            raise refusals.wrong_type(where, "a boolean")
         found.add(value)
     if len(found) > 1:
         raise InvalidRequest(
@@ -109,10 +102,10 @@ def _switch(template_kwargs: Mapping[str, Any]) -> bool | None:
     return found.pop() if found else None
 
 
-def _check_possible(thinks: bool, mode: ThinkingMode, param: str) -> None:
-    if thinks and not mode.can_think:
+def _check_possible(is_on: bool, mode: ThinkingMode, param: str) -> None:
+    if is_on and not mode.can_think:
         what, remedy = "has no reasoning mode: its chat template has no switch for it", "'none'"
-    elif not thinks and mode.is_default and not mode.switches:
+    elif not is_on and mode.is_default and not mode.switches:
         what, remedy = "always reasons: its chat template has no switch that turns it off", "another effort"
     else:
         return

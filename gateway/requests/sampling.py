@@ -1,4 +1,4 @@
-"""A checked request → the engine's sampling parameters, one set per choice."""
+"""Sampling fields and token limits → the engine's sampling parameters, one set per choice."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SEED_OFFSET = 2**63
 
 
 def base_params(request: ChatRequest | CompletionRequest, vocab_size: int) -> SamplingParams:
-    """Parameters without the limit on tokens, which depends on the prompt. Raises InvalidRequest."""
+    """Parameters without `max_tokens`, which depends on the prompt. Raises InvalidRequest."""
     temperature = 1.0 if request.temperature is None else request.temperature
-    if request.top_p == 0.0:  # only the most likely token is left
+    if request.top_p == 0.0:  # keeps only the most likely token: greedy
         temperature = 0.0
     stop_token_ids = tuple(request.stop_token_ids or ())
     for token_id in stop_token_ids:
@@ -40,40 +40,40 @@ def base_params(request: ChatRequest | CompletionRequest, vocab_size: int) -> Sa
 def choice_params(
     base: SamplingParams, request: GenerationRequest, index: int, max_tokens: int
 ) -> SamplingParams:
-    """Parameters of choice `index`: equal seeds would give equal choices, so each gets its own."""
+    """Parameters of choice `index`. Equal seeds would give equal choices, so each gets its own."""
     seed = request.seed
     if seed is not None:
         seed = (seed + index + SEED_OFFSET) % SEED_SPAN - SEED_OFFSET
     return msgspec.structs.replace(base, seed=seed, max_tokens=max_tokens)
 
 
-def max_tokens_for(asked: int | None, prompt_tokens: int, max_model_tokens: int, param: str) -> int:
-    """Tokens to generate: as asked, or what the context leaves.
+def max_tokens_for(requested: int | None, prompt_tokens: int, max_model_tokens: int, param: str) -> int:
+    """Tokens to generate: as requested, or as many as the context has room for.
 
     Raises InvalidRequest, code context_length_exceeded, when prompt and answer do not fit the context.
     """
     left = max_model_tokens - prompt_tokens
     what = "messages" if param == "messages" else "prompt"
-    if left < 1 and (asked is None or asked > left):
+    if left < 1 and (requested is None or requested > left):
         raise InvalidRequest(
             f"This model's maximum context length is {max_model_tokens} tokens. However, your {what} "
             f"resulted in {prompt_tokens} tokens. Please reduce the length of the {what}.",
             param=param,
             code="context_length_exceeded",
         )
-    if asked is not None and asked > left:
+    if requested is not None and requested > left:
         raise InvalidRequest(
             f"This model's maximum context length is {max_model_tokens} tokens. However, you requested "
-            f"{prompt_tokens + asked} tokens ({prompt_tokens} in the {what}, {asked} in the completion). "
-            f"Please reduce the length of the {what} or completion.",
+            f"{prompt_tokens + requested} tokens ({prompt_tokens} in the {what}, {requested} in the "
+            f"completion). Please reduce the length of the {what} or completion.",
             param=param,
             code="context_length_exceeded",
         )
-    return left if asked is None else asked
+    return left if requested is None else requested
 
 
 def check_request(request: ChatRequest | CompletionRequest) -> None:
-    """Rules between fields. Raises InvalidRequest."""
+    """Check rules between fields. Raises InvalidRequest."""
     limit = request.token_limit
     if limit is not None and request.min_tokens is not None and request.min_tokens > limit:
         raise InvalidRequest(
@@ -118,7 +118,7 @@ def _check_chat(request: ChatRequest) -> None:
 
 
 def check_prompt(token_ids: list[int], vocab_size: int) -> None:
-    """Raise InvalidRequest for a prompt without tokens, or with an id that the model does not know."""
+    """Raise InvalidRequest for a prompt without tokens, or with an id outside of the vocabulary."""
     if not token_ids:
         raise InvalidRequest("'prompt' is empty: give at least one token.", param="prompt")
     _check_token(max(token_ids), vocab_size, "prompt")

@@ -1,10 +1,10 @@
-"""What a request says about drafts: `prediction` (OpenAI's) and `speculative` (an extension)."""
+"""Speculative decoding in requests: `prediction` (OpenAI's) and `speculative` (an extension)."""
 
 from __future__ import annotations
 
 from backend.types import DraftOptions
 from gateway.errors import InvalidRequest
-from gateway.requests.field_support import LONGEST_NAME, unknown_field
+from gateway.requests import refusals
 from gateway.requests.types import ChatRequest, CompletionRequest
 from policies.document import Speculative
 
@@ -14,7 +14,7 @@ PREDICTION_FIELDS = ("type", "content")
 
 
 def read_draft(request: ChatRequest | CompletionRequest, policy: Speculative) -> DraftOptions | None:
-    """The request's `speculative`; None when it has none. Raises InvalidRequest, also where not allowed."""
+    """The request's `speculative`, None without one. Raises InvalidRequest, also when not allowed."""
     asked = request.speculative
     if asked is None:
         return None
@@ -26,9 +26,9 @@ def read_draft(request: ChatRequest | CompletionRequest, policy: Speculative) ->
         )
     for name in asked:
         if name not in FIELDS:
-            raise unknown_field(name, FIELDS, "speculative.")
+            raise refusals.unknown_field(name, FIELDS, "speculative.")
     drafter, max_tokens = asked.get("drafter"), asked.get("max_tokens")
-    if drafter is not None and not (isinstance(drafter, str) and len(drafter) <= LONGEST_NAME):
+    if drafter is not None and not (isinstance(drafter, str) and len(drafter) <= refusals.MAX_NAME_CHARS):
         raise InvalidRequest("'speculative.drafter' must be a drafter's name.", param="speculative.drafter")
     is_count = isinstance(max_tokens, int) and not isinstance(max_tokens, bool)
     if max_tokens is not None and not (is_count and 0 <= max_tokens <= MAX_DRAFTED_TOKENS):
@@ -46,7 +46,7 @@ def predicted_text(request: ChatRequest | CompletionRequest) -> str:
         return ""
     for name in prediction:
         if name not in PREDICTION_FIELDS:
-            raise unknown_field(name, PREDICTION_FIELDS, "prediction.")
+            raise refusals.unknown_field(name, PREDICTION_FIELDS, "prediction.")
     if prediction.get("type") != "content":
         raise InvalidRequest("'prediction.type' must be 'content'.", param="prediction.type")
     content = prediction.get("content")
@@ -64,5 +64,5 @@ def _part(part: object, where: str) -> str:
         raise InvalidRequest(f"'{where}' must be a text part: {{'type': 'text', 'text': …}}.", param=where)
     for name in part:
         if name not in ("type", "text", "prompt_cache_breakpoint"):
-            raise unknown_field(name, ("type", "text"), f"{where}.")
+            raise refusals.unknown_field(name, ("type", "text"), f"{where}.")
     return str(part["text"])

@@ -1,4 +1,4 @@
-"""OpenAI's rules for strict schemas: objects are closed, and all their properties required."""
+"""OpenAI's rules for strict schemas: objects are closed and all of their properties required."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_NAME_CHARS = 64
 
 
 def strict_fault(schema: dict[str, Any]) -> str | None:
-    """What is against the rules, with the place as OpenAI writes it; None for a strict schema."""
+    """The first violation with its place, in OpenAI's words; None for a strict schema."""
     if schema.get("type") != "object":
         return _at((), "schema must be a JSON Schema of 'type: \"object\"'")
     if "anyOf" in schema:

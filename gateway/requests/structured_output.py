@@ -1,4 +1,4 @@
-"""What an answer must look like: response_format and vLLM's extensions → one grammar for the engine."""
+"""Structured output: `response_format` and vLLM's extensions → one grammar for the engine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
+from gateway.requests import refusals
 from gateway.requests.parse import json_text, typed
 from gateway.requests.strict_schema import strict_fault
 from gateway.requests.types import ChatRequest, CompletionRequest
@@ -17,10 +18,7 @@ MAX_CHOICES = 4096
 MAX_CHARS = 256 * 1024
 
 _TYPES = ("text", "json_object", "json_schema")
-_LONGEST_TYPE = 16
-"""Longer ones are not quoted in errors: they may be somebody's text in the wrong place."""
-
-_FIELDS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
+_EXTENSIONS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
 _ANY_OBJECT = '{"type":"object"}'
 
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
@@ -34,13 +32,13 @@ class _JsonSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strict: bool | None = None
 
 
-class _Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     json_schema: _JsonSchema | None = None
 
 
-class _Outputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """vLLM's object; exactly one of them."""
+class _StructuredOutputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """vLLM's object; exactly one member is set."""
 
     json: dict[str, Any] | Text | None = None
     regex: Text | None = None
@@ -50,19 +48,19 @@ class _Outputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Fields(msgspec.Struct, frozen=True):
-    """The request's fields again, as their types are known here."""
+    """The request's fields with their full types; the request itself has them as dicts."""
 
-    response_format: _Format | None = None
+    response_format: _ResponseFormat | None = None
     guided_json: dict[str, Any] | Text | None = None
     guided_regex: Text | None = None
     guided_choice: Choices | None = None
     guided_grammar: Text | None = None
-    structured_outputs: _Outputs | None = None
+    structured_outputs: _StructuredOutputs | None = None
 
 
 def grammar_for(request: ChatRequest | CompletionRequest) -> GrammarSpec | None:
-    """The grammar that a request asks for. Raises InvalidRequest for wrong fields, and for two that ask."""
-    names = ("response_format", *_FIELDS)
+    """The grammar that a request asks for. Raises InvalidRequest for invalid or conflicting fields."""
+    names = ("response_format", *_EXTENSIONS)
     given = {name: value for name in names if (value := getattr(request, name)) is not None}
     if not given:
         return None
@@ -83,28 +81,26 @@ def grammar_for(request: ChatRequest | CompletionRequest) -> GrammarSpec | None:
         return _from_outputs(fields.structured_outputs)
     if not asking:
         return None
-    guided = _Outputs(fields.guided_json, fields.guided_regex, fields.guided_choice, fields.guided_grammar)
+    guided = _StructuredOutputs(
+        fields.guided_json, fields.guided_regex, fields.guided_choice, fields.guided_grammar
+    )
     return _spec(guided, asking[0])
 
 
-def with_thought(spec: GrammarSpec | None, begins_inside: bool | None) -> GrammarSpec | None:
-    """The grammar of an answer behind a thought, which is free: one that the prompt opened, or a whole one.
+def with_reasoning(spec: GrammarSpec | None, begins_inside: bool | None) -> GrammarSpec | None:
+    """The grammar of an answer that follows free reasoning.
 
-    None: there is no thought.
+    `begins_inside`: the prompt has opened the reasoning already. None: there is no reasoning.
     """
     if spec is None or begins_inside is None:
         return spec
     return msgspec.structs.replace(spec, thought="inside" if begins_inside else "whole")
 
 
-def _check_format(given: _Format) -> None:
+def _check_format(given: _ResponseFormat) -> None:
     if given.type not in _TYPES:
-        shown = f" (got {given.type!r})" if len(given.type) <= _LONGEST_TYPE else ""
-        raise InvalidRequest(
-            f"Invalid value for 'response_format.type'{shown}: expected one of {', '.join(_TYPES)}.",
-            param="response_format.type",
-            code="invalid_value",
-        )
+        expected = f"expected one of {', '.join(_TYPES)}"
+        raise refusals.wrong_value("response_format.type", expected, given.type)
     if given.json_schema is not None and given.type != "json_schema":
         raise InvalidRequest(
             f"'response_format.json_schema' belongs to the type 'json_schema', not to {given.type!r}. "
@@ -114,17 +110,13 @@ def _check_format(given: _Format) -> None:
         )
 
 
-def _from_format(given: _Format) -> GrammarSpec:
+def _from_format(given: _ResponseFormat) -> GrammarSpec:
     if given.type == "json_object":
         return GrammarSpec(kind="json_schema", text=_ANY_OBJECT)
     if given.json_schema is None:
-        raise InvalidRequest(
-            "Missing required parameter: 'response_format.json_schema'.",
-            param="response_format.json_schema",
-            code="missing_required_parameter",
-        )
+        raise refusals.missing("response_format.json_schema")
     schema = given.json_schema.schema
-    text = json_text(schema, "response_format", MAX_CHARS)  # first: it bounds what comes next
+    text = json_text(schema, "response_format", MAX_CHARS)  # first: it bounds the size for the check below
     is_strict = bool(given.json_schema.strict)
     if is_strict and (fault := strict_fault(schema)) is not None:
         raise InvalidRequest(
@@ -135,20 +127,22 @@ def _from_format(given: _Format) -> GrammarSpec:
     return GrammarSpec(kind="json_schema", text=text, is_exact=is_strict)
 
 
-def _from_outputs(given: _Outputs) -> GrammarSpec:
-    asked = [name for name in _Outputs.__struct_fields__ if getattr(given, name) not in (None, False)]
+def _from_outputs(given: _StructuredOutputs) -> GrammarSpec:
+    asked = [
+        name for name in _StructuredOutputs.__struct_fields__ if getattr(given, name) not in (None, False)
+    ]
     if len(asked) != 1:
         found = " and ".join(map(repr, asked)) or "nothing"
         raise InvalidRequest(
             f"'structured_outputs' asks for {found}: it must hold exactly one of "
-            f"{', '.join(_Outputs.__struct_fields__)}.",
+            f"{', '.join(_StructuredOutputs.__struct_fields__)}.",
             param="structured_outputs",
             code="invalid_value",
         )
     return _spec(given, "structured_outputs")
 
 
-def _spec(given: _Outputs, param: str) -> GrammarSpec:
+def _spec(given: _StructuredOutputs, param: str) -> GrammarSpec:
     if given.regex is not None:
         return GrammarSpec(kind="regex", text=given.regex, param=param)
     if given.grammar is not None:
@@ -167,7 +161,7 @@ def _check_schema_text(text: str, param: str) -> None:
         msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(
-            f"'{param}' holds text that is no JSON schema ({error}). Send a JSON object.",
+            f"'{param}' is not a JSON schema ({error}). Send a JSON object.",
             param=param,
             code="invalid_value",
         ) from None

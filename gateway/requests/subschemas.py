@@ -1,4 +1,4 @@
-"""Every schema inside a JSON Schema, with the way to it."""
+"""Walks all subschemas of a JSON Schema, with their paths."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 Path = tuple[tuple[str | int, ...], ...]
-"""Steps from the root: a keyword, and behind it the name or index where it holds several schemas."""
+"""Steps from the root: a keyword, followed by a name or index where it holds several schemas."""
 
 MAX_DEPTH = 32
-"""Of schemas that are accepted, in steps: models make nothing of deeper ones, and paths to them are long."""
+"""The deepest accepted schema, in steps: deeper ones are of no use to models and have long paths."""
 
 MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions"])
 LISTS = frozenset(["anyOf", "oneOf", "allOf", "prefixItems"])
@@ -20,9 +20,9 @@ _SCHEMAS = frozenset(
 
 
 def subschemas(schema: object) -> Iterator[tuple[Path, object]]:
-    """The schema itself and all inside it, the shallowest first. What is no schema comes as it is.
+    """The schema and all of its subschemas, breadth first; values that are not schemas are included.
 
-    It goes on to any depth: stop behind MAX_DEPTH.
+    The walk has no depth limit: the caller stops after MAX_DEPTH.
     """
     waiting: deque[tuple[Path, object]] = deque([((), schema)])
     while waiting:

@@ -1,4 +1,4 @@
-"""Tool calls and their results in a conversation that goes on, as chat templates read them."""
+"""Tool calls and tool results of earlier messages, as chat templates read them."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.requests.field_support import unknown_field
+from gateway.requests import refusals
 
-# The last of each is not read: OpenAI's client adds it to answers, and sends it back with them.
+# The last of each is ignored: OpenAI's client adds it to answers and sends it back with them.
 CALL_FIELDS = ("id", "type", "function", "index")
 FUNCTION_FIELDS = ("name", "arguments", "parsed_arguments")
 INVALID_ARGUMENTS = "invalid_arguments"
-"""What the model reads as the one argument of an earlier call whose arguments are no object: their text."""
+"""The one argument shown for an earlier call whose arguments are not a JSON object: their text."""
 MAX_ID_CHARS = 256
 IDS_SHOWN = 4
 
 
 def plain_calls(calls: object, where: str) -> list[dict[str, Any]]:
-    """`tool_calls` of an assistant's message with arguments as an object. Raises InvalidRequest."""
+    """`tool_calls` of an assistant's message, arguments parsed to a dict. Raises InvalidRequest."""
     if not isinstance(calls, list):
-        raise _wrong_type(where, "an array")
+        raise refusals.wrong_type(where, "an array")
     plain = [_plain_call(call, f"{where}[{index}]") for index, call in enumerate(calls)]
     if len({call["id"] for call in plain}) < len(plain):
-        raise _wrong(where, "two calls have the same id")
+        raise refusals.wrong_value(where, "two calls have the same id")
     return plain
 
 
 def _plain_call(call: object, where: str) -> dict[str, Any]:
     call = _object(call, CALL_FIELDS, where)
     if call.get("type", "function") != "function":
-        raise _wrong(f"{where}.type", "expected 'function'")
+        raise refusals.wrong_value(f"{where}.type", "expected 'function'")
     function = _object(call.get("function"), FUNCTION_FIELDS, f"{where}.function")
     name = _text(function, "name", f"{where}.function")
     given = function.get("arguments")
     if not isinstance(given, str):
-        raise _wrong_type(f"{where}.function.arguments", "a string")
+        raise refusals.wrong_type(f"{where}.function.arguments", "a string")
     identifier = _text(call, "id", where)
     function = {"name": name, "arguments": _arguments(given)}
     return {"id": identifier, "type": "function", "function": function}
 
 
 def _arguments(given: str) -> dict[str, Any]:
-    """What templates can print of any text: a call may have been cut, and is shown to the model again."""
+    """Arguments that every template can render: an earlier call may have been cut or invalid."""
     try:
         found = json.loads(
-            given or "{}", parse_float=_finite, parse_constant=_finite, object_pairs_hook=_without_twins
+            given or "{}", parse_float=_finite, parse_constant=_finite, object_pairs_hook=_unique_keys
         )
     except (ValueError, RecursionError):
         found = None
@@ -55,25 +55,25 @@ def _arguments(given: str) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    """JSON has no others: a template would print one as a word. Raises ValueError."""
+    """A finite number: JSON has no others, and templates would render them as words. Raises ValueError."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(text)
     return value
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two values of one name neither is lost: that is no object to be printed. Raises ValueError."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object, unless a key is repeated: a dict would drop a value. Raises ValueError."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("repeated key")
     return found
 
 
 def check_results(messages: Sequence[dict[str, Any]]) -> None:
-    """Every call has one result right behind its message, in any order, and there are no other results.
+    """Raise InvalidRequest unless each message with calls is followed by exactly one result per call.
 
-    Gives each result its function's name, which some templates read. Raises InvalidRequest.
+    Adds the function's name to each result, which some templates read.
     """
     open_calls: dict[str, str] = {}
     for index, message in enumerate(messages):
@@ -84,8 +84,8 @@ def check_results(messages: Sequence[dict[str, Any]]) -> None:
             continue
         identifier = message["tool_call_id"]
         if identifier not in open_calls:
-            raise _wrong(
-                f"{where}.tool_call_id", "it answers no open call of the assistant's message before it"
+            raise refusals.wrong_value(
+                f"{where}.tool_call_id", "it matches no unanswered call of the assistant's message before it"
             )
         message.setdefault("name", open_calls.pop(identifier))
     _check_answered(open_calls, f"messages[{len(messages) - 1}]")
@@ -105,10 +105,10 @@ def _check_answered(open_calls: dict[str, str], where: str) -> None:
 
 def _object(value: object, fields: Sequence[str], where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _wrong_type(where, "an object")
+        raise refusals.wrong_type(where, "an object")
     for name in value:
         if name not in fields:
-            raise unknown_field(name, fields, f"{where}.")
+            raise refusals.unknown_field(name, fields, f"{where}.")
     return value
 
 
@@ -118,17 +118,5 @@ def _text(holder: dict[str, Any], field: str, where: str) -> str:
         return value
     where = f"{where}.{field}"
     if value is None:
-        raise InvalidRequest(
-            f"Missing required parameter: '{where}'.", param=where, code="missing_required_parameter"
-        )
-    raise _wrong_type(where, "a non-empty string")
-
-
-def _wrong_type(where: str, expected: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"Invalid type for '{where}': expected {expected}.", param=where, code="invalid_type"
-    )
-
-
-def _wrong(where: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"Invalid value for '{where}': {what}.", param=where, code="invalid_value")
+        raise refusals.missing(where)
+    raise refusals.wrong_type(where, "a non-empty string")

@@ -1,4 +1,4 @@
-"""Whether a tool's `parameters` are a JSON Schema: the shape of the keywords that matter to models."""
+"""Checks a tool's `parameters` as a JSON Schema: the types of the keywords that matter to models."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ MAX_PLACE_CHARS = 256
 
 
 def check_parameters(schema: dict[str, Any], where: str) -> None:
-    """Raise InvalidRequest, naming the place, unless this describes an object."""
+    """Raise InvalidRequest, naming the place, unless this is the schema of an object."""
     kind = schema.get("type", "object")
     if kind != "object":
-        raise _wrong(f"{where}.type", "expected 'object': arguments are an object")
+        raise _invalid(f"{where}.type", "expected 'object': arguments are an object")
     for path, node in subschemas(schema):
         fault = _fault(node, path)
-        if fault is not None:  # only then is the place worth its time: there may be many schemas
+        if fault is not None:  # only now: formatting a place for every schema would cost time
             keyword, expected = fault
-            raise _wrong(where + _place(path) + keyword, expected)
+            raise _invalid(where + _place(path) + keyword, expected)
 
 
 def _fault(node: object, path: Path) -> tuple[str, str] | None:
-    """What is wrong with one schema, apart from those inside: the keyword, or "", and what was expected."""
+    """The error of one schema, not of its subschemas: the keyword (or "") and what was expected."""
     if isinstance(node, bool) and path:
         return None
     if not isinstance(node, dict):
@@ -39,13 +39,13 @@ def _fault(node: object, path: Path) -> tuple[str, str] | None:
 
 
 def _expected(keyword: str, value: object) -> str:
-    """What should stand there instead of this value; "" where it is good, or where it does not matter."""
+    """What the keyword's value must be; "" when it is valid or the keyword is not checked."""
     if keyword == "type":
         kinds = value if isinstance(value, list) and value else [value]
         return "" if all(kind in TYPES for kind in kinds) else f"one of {', '.join(TYPES)}"
     if keyword == "required":
-        is_good = isinstance(value, list) and all(isinstance(name, str) for name in value)
-        return "" if is_good else "an array of strings"
+        is_valid = isinstance(value, list) and all(isinstance(name, str) for name in value)
+        return "" if is_valid else "an array of strings"
     if keyword in MAPS:
         return "" if isinstance(value, dict) else "an object"
     if keyword == "enum" or keyword in LISTS:
@@ -57,6 +57,6 @@ def _place(path: Path) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for step in path for key in step)
 
 
-def _wrong(where: str, what: str) -> InvalidRequest:
+def _invalid(where: str, why: str) -> InvalidRequest:
     place = where if len(where) <= MAX_PLACE_CHARS else where[:MAX_PLACE_CHARS] + "…"
-    return InvalidRequest(f"Invalid schema at '{place}': {what}.", param=place, code="invalid_value")
+    return InvalidRequest(f"Invalid schema at '{place}': {why}.", param=place, code="invalid_value")

@@ -1,4 +1,4 @@
-"""`tools`, `tool_choice` and `parallel_tool_calls` of a chat, checked: which functions may be called."""
+"""`tools`, `tool_choice` and `parallel_tool_calls` of a chat → the functions that may be called."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.errors import InvalidRequest
+from gateway.requests import refusals
 from gateway.requests.parse import json_text, typed
 from gateway.requests.strict_schema import strict_fault
 from gateway.requests.tool_schema import check_parameters
@@ -17,7 +18,7 @@ from gateway.requests.types import ChatRequest
 
 MAX_TOOLS = 128
 MAX_CHARS = 256 * 1024
-"""Of all tools together, as JSON: what is read of them must not hold up others."""
+"""Of all tools together, as JSON: bounds the time that reading them takes on the event loop."""
 
 MAX_NAME_CHARS = 64
 NAMES_SHOWN = 16
@@ -58,43 +59,45 @@ class _AllowedChoice(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """The functions that an answer may call; never none."""
+    """The functions that an answer may call; at least one."""
 
-    definitions: Sequence[Mapping[str, Any]]  # as templates read them
-    strict: frozenset[str] = frozenset()  # names whose arguments must fit their schemas
+    definitions: Sequence[Mapping[str, Any]]  # for the chat template
+    strict: frozenset[str] = frozenset()  # names of functions with `strict`
     is_required: bool = False  # at least one call, and nothing else
     max_calls: int | None = None
-    param: str = "tools"  # the field that asks for the most
-    places: Mapping[str, str] = field(default_factory=dict)  # of schemas in the request, by name
+    param: str = "tools"  # the field to name in errors
+    places: Mapping[str, str] = field(
+        default_factory=dict
+    )  # path of each schema in the request, by function name
 
     @property
     def names(self) -> list[str]:
-        """In the order of the request."""
+        """Function names in the order of the request."""
         return [definition["function"]["name"] for definition in self.definitions]
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Schemas by name."""
+        """Parameter schemas by function name."""
         return {each["function"]["name"]: each["function"]["parameters"] for each in self.definitions}
 
 
 def read_definitions(tools: Sequence[object]) -> Sequence[Mapping[str, Any]]:
-    """`tools` as templates read them. Raises InvalidRequest naming the field."""
+    """`tools` as chat templates read them. Raises InvalidRequest naming the field."""
     return _read_definitions(tools).definitions
 
 
 def read_tools(request: ChatRequest) -> ToolChoice | None:
-    """None when no tool is offered, or none may be used. Raises InvalidRequest naming the field."""
+    """None when no tool is offered or may be called. Raises InvalidRequest naming the field."""
     choice = request.tool_choice
     if isinstance(choice, str) and choice not in CHOICES:
-        raise _wrong("tool_choice", f"expected one of {', '.join(CHOICES)}, or an object")
+        raise refusals.wrong_value("tool_choice", f"expected one of {', '.join(CHOICES)}, or an object")
     if request.tools is None:
         if choice not in (None, "none", "auto"):
-            raise _wrong("tool_choice", "it needs 'tools' to choose from")
+            raise refusals.wrong_value("tool_choice", "it needs 'tools' to choose from")
         return None
     found = _read_definitions(request.tools)
     if isinstance(choice, dict):
-        found = _chosen(choice, found)
+        found = _restrict(choice, found)
     if choice == "none":
         return None
     is_required = found.is_required or choice == "required"
@@ -108,7 +111,9 @@ def read_tools(request: ChatRequest) -> ToolChoice | None:
 
 def _read_definitions(tools: Sequence[object]) -> ToolChoice:
     if not 1 <= len(tools) <= MAX_TOOLS:
-        raise _wrong("tools", f"expected 1 to {MAX_TOOLS} tools, got {len(tools)}; leave it out for none")
+        raise refusals.wrong_value(
+            "tools", f"expected 1 to {MAX_TOOLS} tools, got {len(tools)}; leave it out for none"
+        )
     json_text(tools, "tools", MAX_CHARS)
     definitions: dict[str, dict[str, Any]] = {}
     strict = set()
@@ -117,7 +122,7 @@ def _read_definitions(tools: Sequence[object]) -> ToolChoice:
         where = f"tools[{index}]"
         function = _read_function(value, where)
         if function.name in definitions:
-            raise _wrong(f"{where}.function.name", f"there are two functions {function.name!r}")
+            raise refusals.wrong_value(f"{where}.function.name", f"there are two functions {function.name!r}")
         plain: dict[str, Any] = {"name": function.name}
         if function.description is not None:
             plain["description"] = function.description
@@ -154,21 +159,21 @@ def _read_function(value: object, where: str) -> _Function:
     return function
 
 
-def _chosen(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
-    """What an object in `tool_choice` leaves of the offer."""
+def _restrict(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
+    """The offered functions that an object in `tool_choice` allows."""
     kind = choice.get("type")
     if kind == "function":
         name = _typed(choice, _NamedChoice, "tool_choice").function.name
         _check_offered(name, offered, "tool_choice.function.name")
         return replace(_only({name}, offered), is_required=True, max_calls=1)
     if kind != "allowed_tools":
-        raise _wrong("tool_choice.type", "expected 'function' or 'allowed_tools'")
+        raise refusals.wrong_value("tool_choice.type", "expected 'function' or 'allowed_tools'")
     allowed = _typed(choice, _AllowedChoice, "tool_choice").allowed_tools
     if allowed.mode not in CHOICES[1:]:
-        raise _wrong("tool_choice.allowed_tools.mode", "expected 'auto' or 'required'")
+        raise refusals.wrong_value("tool_choice.allowed_tools.mode", "expected 'auto' or 'required'")
     place = "tool_choice.allowed_tools.tools"
     if not 1 <= len(allowed.tools) <= MAX_TOOLS:
-        raise _wrong(place, f"expected 1 to {MAX_TOOLS} tools, got {len(allowed.tools)}")
+        raise refusals.wrong_value(place, f"expected 1 to {MAX_TOOLS} tools, got {len(allowed.tools)}")
     names = set()
     for index, value in enumerate(allowed.tools):
         name = _typed(value, _NamedChoice, f"{place}[{index}]").function.name
@@ -187,15 +192,13 @@ def _check_offered(name: str, offered: ToolChoice, where: str) -> None:
         return
     shown = repr(name) if len(name) <= MAX_NAME_CHARS else "the name"
     known = ", ".join(offered.names[:NAMES_SHOWN]) + (", …" if len(offered.names) > NAMES_SHOWN else "")
-    raise _wrong(where, f"{shown} is no function of 'tools'; expected one of {known}")
+    raise refusals.wrong_value(where, f"{shown} is not a function in 'tools'; expected one of {known}")
 
 
 def _typed(value: object, kind: type[Any], where: str) -> Any:  # noqa: ANN401 - an instance of `kind`
-    """`value` as `kind`; the error names the field from the request's root."""
+    """`value` as `kind`. Raises InvalidRequest naming the field from the body's root."""
     if not isinstance(value, dict):
-        raise InvalidRequest(
-            f"Invalid type for '{where}': expected an object.", param=where, code="invalid_type"
-        )
+        raise refusals.wrong_type(where, "an object")
     try:
         return typed(value, kind)
     except InvalidRequest as error:
@@ -203,7 +206,3 @@ def _typed(value: object, kind: type[Any], where: str) -> Any:  # noqa: ANN401 -
         place = f"{where}.{field}" if field else where
         message = error.message.replace(f"'{field or 'body'}'", f"'{place}'", 1)
         raise InvalidRequest(message, param=place, code=error.code) from None
-
-
-def _wrong(where: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"Invalid value for '{where}': {what}.", param=where, code="invalid_value")

@@ -1,6 +1,6 @@
-"""Every request field of OpenAI's reference for our endpoints, plus the extensions engines' users expect.
+"""Every request field of OpenAI's reference for our endpoints, plus the extensions of vLLM and SGLang.
 
-Types and documented ranges are checked for every model; `support` refuses what our engine does not do yet.
+Types and documented ranges are checked for every model; `field_support` refuses what our engine does not do.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TokenIds = Annotated[list[TokenId], Meta(min_length=1)]
 TextsOrTokens = (
     str
     | Annotated[
-        list[str | TokenId | TokenIds],  # all of one kind; checked by `prompts.parse_prompts`
+        list[str | TokenId | TokenIds],  # all of one type; checked by `prompts.parse_prompts`
         Meta(min_length=1),
     ]
 )
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stream carries beside the deltas."""
+    """What a stream carries in addition to the deltas."""
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
@@ -65,18 +65,18 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool | None = None
     min_tokens: Count | None = None
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=128)] | None = None
-    # Read by `gateway.requests.structured_output`, where they are honoured.
+    # Parsed by `structured_output`.
     response_format: dict[str, Any] | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     structured_outputs: dict[str, Any] | None = None
-    speculative: dict[str, Any] | None = None  # read by `providers.speculation`
+    speculative: dict[str, Any] | None = None  # parsed by `speculation`
 
     @property
     def stops(self) -> list[str]:
-        """Stop strings, at most four."""
+        """Stop strings, at most MAX_STOPS."""
         if self.stop is None:
             return []
         return [self.stop] if isinstance(self.stop, str) else self.stop
@@ -101,7 +101,7 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     """POST /v1/chat/completions."""
 
     messages: Messages
-    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None  # completions may ask for none
+    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None  # completions allow 0
     max_completion_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
@@ -132,12 +132,12 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
 
     @property
     def token_limit(self) -> int | None:
-        """Most tokens to generate per choice; None: what the context leaves."""
+        """Most tokens to generate per choice; None: as many as the context has room for."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
     def num_logprobs(self) -> int | None:
-        """Alternatives per token; None: no log-probabilities."""
+        """Top log-probabilities per token; None: no log-probabilities."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
@@ -157,7 +157,7 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
 
     @property
     def num_logprobs(self) -> int | None:
-        """Alternatives per token; None: no log-probabilities."""
+        """Top log-probabilities per token; None: no log-probabilities."""
         return self.logprobs
 
 
@@ -172,7 +172,7 @@ class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stream(self) -> bool:
-        """Never: the three request types share the question."""
+        """False: embeddings are never streamed. The three model requests share this attribute."""
         return False
 
 

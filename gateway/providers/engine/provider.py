@@ -23,7 +23,12 @@ from gateway.providers.engine.service import EngineService
 from gateway.providers.engine.tool_calling import Tools, decide_tools
 from gateway.requests.field_support import CHAT, COMPLETIONS, check_supported
 from gateway.requests.prompts import parse_prompts
-from gateway.requests.reasoning import Thinking, choose, decide, is_inside_thought
+from gateway.requests.reasoning import (
+    ReasoningDecision,
+    chat_reasoning,
+    ends_inside_reasoning,
+    resolve_reasoning,
+)
 from gateway.requests.sampling import (
     base_params,
     check_prompt,
@@ -32,7 +37,7 @@ from gateway.requests.sampling import (
     max_tokens_for,
 )
 from gateway.requests.speculation import predicted_text, read_draft
-from gateway.requests.structured_output import grammar_for, with_thought
+from gateway.requests.structured_output import grammar_for, with_reasoning
 from gateway.requests.tools import read_tools
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 
@@ -70,12 +75,12 @@ class EngineProvider:
         check_supported(call.body, CHAT, self.model.name)
         check_request(request)
         grammar = grammar_for(request)
-        thinking = decide(request, tokenizer.thinking, service.reasoning)
+        reasoning = chat_reasoning(request, tokenizer.thinking, service.reasoning)
         tools = decide_tools(read_tools(request), tokenizer.tool_use, service.call_syntax, grammar)
         if tools is not None:
             grammar = tools.grammar(grammar, tokenizer.special_id)
-        prompt = await self._encode_chat(request, thinking, tools)
-        begins_inside = self._begins_inside(request, prompt) if thinking.thinks else None
+        prompt = await self._encode_chat(request, reasoning, tools)
+        begins_inside = self._begins_inside(request, prompt) if reasoning.is_on else None
         hello = await self._wait_ready()
         base = base_params(request, hello.vocab_size)
         limit = max_tokens_for(request.token_limit, len(prompt), hello.max_model_tokens, "messages")
@@ -92,9 +97,9 @@ class EngineProvider:
             for index in range(request.num_choices)
         ]
         await self._add_drafts(request, jobs)
-        _add_grammar(jobs, with_thought(grammar, begins_inside))
+        _add_grammar(jobs, with_reasoning(grammar, begins_inside))
         return Generation(self.model, tokenizer, jobs).answer(
-            shows_reasoning=thinking.thinks and thinking.is_shown, offers_tools=tools is not None
+            shows_reasoning=reasoning.is_on and reasoning.is_shown, offers_tools=tools is not None
         )
 
     async def complete(self, call: ModelCall[CompletionRequest]) -> Generated:
@@ -134,9 +139,11 @@ class EngineProvider:
             code="model_not_supported",
         )
 
-    def thinking(self, effort: str | None, template_kwargs: Mapping[str, Any] | None) -> Thinking:
+    def reasoning(self, effort: str | None, template_kwargs: Mapping[str, Any] | None) -> ReasoningDecision:
         """Whether a chat with these fields reasons first. Raises InvalidRequest."""
-        return choose(effort, template_kwargs, self.service.tokenizer.thinking, self.service.reasoning)
+        return resolve_reasoning(
+            effort, template_kwargs, self.service.tokenizer.thinking, self.service.reasoning
+        )
 
     async def _wait_ready(self) -> Hello:
         try:
@@ -145,21 +152,23 @@ class EngineProvider:
             raise self.model.unavailable() from None
         return self.model.hello()
 
-    async def _encode_chat(self, request: ChatRequest, thinking: Thinking, tools: Tools | None) -> list[int]:
+    async def _encode_chat(
+        self, request: ChatRequest, reasoning: ReasoningDecision, tools: Tools | None
+    ) -> list[int]:
         hello = self.client.hello
         return await self.service.prompts.encode_messages(
             request.messages,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=bool(request.continue_final_message),
             max_tokens=None if hello is None else hello.max_model_tokens,
-            variables=thinking.variables,
+            variables=reasoning.variables,
             tools=tools.definitions if tools else None,
         )
 
     def _begins_inside(self, request: ChatRequest, prompt: list[int]) -> bool | None:
         """Whether the output starts inside of reasoning that the prompt opened; None: in the answer."""
         if request.continue_final_message:
-            return is_inside_thought(request.messages[-1]) or None
+            return ends_inside_reasoning(request.messages[-1]) or None
         return self.service.tokenizer.opens_thought(prompt)
 
     def _job(

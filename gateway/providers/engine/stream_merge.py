@@ -1,4 +1,4 @@
-"""Several streams of the engine as one, in order of arrival."""
+"""Merges several engine streams into one, in order of arrival."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from backend.types import StepOutput
 
 
 async def merged(streams: Sequence[RequestStream]) -> AsyncGenerator[tuple[int, StepOutput], None]:
-    """(number of the stream, its output) until all have ended. Raises what a stream raises.
+    """Yield (index of the stream, its output) until all have ended. Raises what a stream raises.
 
-    One output per stream is in hand at most: what a slow reader misses is merged inside the streams.
+    Each stream is at most one output ahead: while the reader is slow, streams merge their own outputs.
     """
     if len(streams) == 1:
         async for output in streams[0]:
             yield 0, output
         return
     ready: asyncio.Queue[tuple[int, StepOutput | BaseException | None]] = asyncio.Queue(maxsize=1)
-    pumps = [asyncio.create_task(_pump(number, stream, ready)) for number, stream in enumerate(streams)]
+    forwarders = [
+        asyncio.create_task(_forward(number, stream, ready)) for number, stream in enumerate(streams)
+    ]
     try:
-        for _ in range(len(pumps)):
+        for _ in range(len(forwarders)):
             while True:
                 number, item = await ready.get()
                 if item is None:
@@ -30,16 +32,16 @@ async def merged(streams: Sequence[RequestStream]) -> AsyncGenerator[tuple[int, 
                     raise item
                 yield number, item
     finally:
-        for pump in pumps:
-            pump.cancel()
+        for forwarder in forwarders:
+            forwarder.cancel()
 
 
-async def _pump(
+async def _forward(
     number: int, stream: RequestStream, ready: asyncio.Queue[tuple[int, StepOutput | BaseException | None]]
 ) -> None:
     try:
         async for output in stream:
             await ready.put((number, output))
         await ready.put((number, None))
-    except Exception as failure:  # noqa: BLE001 - raised again by the reader
+    except Exception as failure:  # noqa: BLE001 - re-raised by the reader
         await ready.put((number, failure))

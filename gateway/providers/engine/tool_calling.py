@@ -1,4 +1,4 @@
-"""Tools of one chat: whether this model can use them, what goes into its prompt, what reads its answer."""
+"""Tool calling with one model: whether it can, the definitions in its prompt, the parser and the grammar."""
 
 from __future__ import annotations
 
@@ -22,41 +22,44 @@ _REMEDY = "; simplify or correct it"
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What was decided for one chat."""
+    """The functions that one chat may call and the syntax in which its model writes calls."""
 
     choice: ToolChoice
     syntax: Syntax
 
     @property
     def definitions(self) -> Sequence[Mapping[str, Any]]:
-        """For the chat template."""
+        """Tool definitions for the chat template."""
         return self.choice.definitions
 
     def parser(self) -> ToolCallParser:
-        """A fresh one for each choice of the answer."""
+        """A new parser; each choice of the answer needs its own."""
         choice = self.choice
-        hold_chars = 0 if choice.is_required else HOLD_CHARS  # what a grammar made cannot break
+        hold_chars = 0 if choice.is_required else HOLD_CHARS  # calls enforced by a grammar are valid
         return ToolCallParser(self.syntax, choice.names, hold_chars=hold_chars, max_calls=choice.max_calls)
 
-    def grammar(self, asked: GrammarSpec | None, token_id: TokenId) -> GrammarSpec | None:
-        """What the whole answer must look like; `asked` is for its text. Raises InvalidRequest."""
+    def grammar(self, content: GrammarSpec | None, token_id: TokenId) -> GrammarSpec | None:
+        """The grammar of the whole answer; `content` is that of its text. Raises InvalidRequest.
+
+        None: the answer is free.
+        """
         choice = self.choice
-        if asked is None and not choice.is_required and not choice.strict:
+        if content is None and not choice.is_required and not choice.strict:
             return None
-        if asked is not None and asked.kind != "json_schema":
+        if content is not None and content.kind != "json_schema":
             raise InvalidRequest(
-                f"'{asked.param}' and 'tools' exclude each other, unless it is JSON. Send one.",
-                param=asked.param,
+                f"'{content.param}' and 'tools' exclude each other, unless it is JSON. Send one.",
+                param=content.param,
                 code="invalid_value",
             )
-        text = call_grammar(self.syntax, choice, token_id, asked)
-        param = choice.param if choice.is_required or asked is None else asked.param
+        text = call_grammar(self.syntax, choice, token_id, content)
+        param = choice.param if choice.is_required or content is None else content.param
         return GrammarSpec(kind="lark", text=text, param=param)
 
     def explained(self, error: InvalidRequest, grammar: GrammarSpec) -> InvalidRequest:
-        """What the engine has against the grammar of these calls, with the field of the schema at fault.
+        """The engine's error about this grammar, naming the tool schema that caused it.
 
-        Its lines are left out: nobody sent them.
+        The engine quotes lines of the grammar, which the caller has not sent; they are left out.
         """
         found = _AT_LINE.search(error.message)
         if found is None:
@@ -76,48 +79,48 @@ class Tools:
 
 
 def decide_tools(
-    choice: ToolChoice | None, use: ToolUse, syntax: Syntax | None, asked: GrammarSpec | None = None
+    choice: ToolChoice | None, use: ToolUse, syntax: Syntax | None, content: GrammarSpec | None = None
 ) -> Tools | None:
-    """Raises InvalidRequest for what this model cannot do; None without tools. `asked` is for the text."""
+    """None without tools. `content`: the grammar of the text. Raises InvalidRequest if the model cannot."""
     if choice is None:
         return None
     check_offerable(use)
     if syntax is None:
-        raise _refused(
+        raise _cannot(
             "tools",
-            "its chat template writes calls in no syntax that is known here. Leave 'tools' out, or name the "
+            "its chat template writes calls in an unknown syntax. Leave 'tools' out, or name the "
             "syntax in the policy: engine.tool_parser.",
         )
     if can_enforce(syntax, use):
         return Tools(choice, syntax)
     if choice.is_required:
-        raise _refused("tool_choice", f"there is no grammar for its syntax ({syntax.name}). Send 'auto'.")
-    if choice.strict or asked is not None:
-        param = "tools" if asked is None else asked.param
-        raise _refused(param, f"there is no grammar for its syntax of calls ({syntax.name}). Leave it out.")
+        raise _cannot("tool_choice", f"there is no grammar for its call syntax ({syntax.name}). Send 'auto'.")
+    if choice.strict or content is not None:
+        param = "tools" if content is None else content.param
+        raise _cannot(param, f"there is no grammar for its call syntax ({syntax.name}). Leave it out.")
     return Tools(choice, syntax)
 
 
 def check_offerable(use: ToolUse) -> None:
     """Raise InvalidRequest when the template would drop tools."""
     if not use.reads_tools:
-        raise _refused("tools", "its chat template does not show tools to the model. Leave 'tools' out.")
+        raise _cannot("tools", "its chat template does not show tools to the model. Leave 'tools' out.")
 
 
 def check_readable(messages: Sequence[Mapping[str, Any]], use: ToolUse) -> None:
-    """Raise InvalidRequest when messages hold calls or results and the template would drop them."""
+    """Raise InvalidRequest when messages have calls or results that the template would drop."""
     if use.reads_results:
         return
     for index, message in enumerate(messages):
         if message["role"] == "tool" or "tool_calls" in message:
             field = "role" if message["role"] == "tool" else "tool_calls"
-            raise _refused(
+            raise _cannot(
                 f"messages[{index}].{field}", "its chat template has no place for tool calls and results."
             )
 
 
 def adapt_ids(messages: Sequence[dict[str, Any]], syntax: Syntax | None) -> None:
-    """Give calls ids that the model's template accepts, the same for the same id."""
+    """Replace call ids by ids that the model's template accepts, consistently within the messages."""
     if syntax is not MISTRAL:
         return
     for message in messages:
@@ -127,7 +130,7 @@ def adapt_ids(messages: Sequence[dict[str, Any]], syntax: Syntax | None) -> None
             call["id"] = short_id(call["id"])
 
 
-def _refused(param: str, why: str) -> InvalidRequest:
+def _cannot(param: str, why: str) -> InvalidRequest:
     return InvalidRequest(
         f"'{param}' asks for something that this model cannot do: {why}",
         param=param,

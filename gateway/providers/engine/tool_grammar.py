@@ -1,6 +1,6 @@
-"""A grammar for answers that call tools, in Lark: for calls that must come, or whose arguments must fit.
+"""The Lark grammar of answers with tool calls: enforces required calls and strict arguments.
 
-The JSON is written as the families' chat templates write earlier calls.
+Its JSON has the whitespace with which the families' chat templates render earlier calls.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def can_enforce(syntax: Syntax, use: ToolUse) -> bool:
 def call_grammar(
     syntax: Syntax, choice: ToolChoice, token_id: TokenId, content: GrammarSpec | None = None
 ) -> str:
-    """Lark text. `token_id` gives the id of a special token, None when the text is none.
+    """Lark text. `token_id` maps a special token's text to its id, any other text to None.
 
-    An answer without calls is a JSON document as `content` says, or any text.
+    An answer without calls is a JSON document that matches `content`, or any text.
     """
     mark = {HERMES.name: OPEN_TAG, MISTRAL.name: MARK}.get(syntax.name, "")
     lines = [
@@ -54,15 +54,15 @@ def call_grammar(
 
 
 def argument_rules(choice: ToolChoice) -> list[str]:
-    """What the grammar calls the arguments of each function, in the order of names; each has its own line."""
+    """Rule names of each function's arguments, in the order of `choice.names`; each rule is one line."""
     return [f"arguments_{i}" for i in range(len(choice.definitions))]
 
 
 def _free(mark: str, token_id: TokenId) -> list[str]:
-    """Text, with calls or without."""
+    """Start rules for free text, with or without calls."""
     if not mark:
         return ["start: TEXT? | calls", r"TEXT: /\s*[^\s{](?s:.*)/"]
-    if token_id(mark) is not None:  # which no text can hold
+    if token_id(mark) is not None:  # a special token: cannot be part of text
         return ["start: TEXT? calls?", "TEXT: /(?s:.+)/"]
     escaped = "".join(char if char.isalnum() or char in "<_>" else "\\" + char for char in mark)
     return ["start: TEXT? | head rest", "TEXT: /(?s:.+)/", f"head[lazy]: /(?s:.*){escaped}/"]
@@ -74,7 +74,7 @@ def _terminal(text: str, token_id: TokenId) -> str:
 
 
 def _rest(syntax: Syntax, token_id: TokenId, *, is_single: bool) -> str:
-    """The first call behind its mark, and more calls."""
+    """The first call after its opening mark, and further calls."""
     if syntax is MISTRAL:
         return '"[" function' + ("" if is_single else ' (", " function)*') + ' "]"'
     if syntax is LLAMA_JSON:

@@ -1,4 +1,4 @@
-"""The tables against OpenAI's published request types: complete, and each row true."""
+"""The tables against OpenAI's published request types: complete, and each row as it says."""
 
 from __future__ import annotations
 

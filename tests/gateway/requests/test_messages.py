@@ -17,7 +17,7 @@ from gateway.errors import InvalidRequest
 from gateway.requests.messages import FIELDS, TEXT_PART_FIELDS, plain_messages, text_size
 
 
-def test_text_comes_through_in_either_form() -> None:
+def test_text_may_be_a_string_or_parts() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     messages: list[dict[str, Any]] = [
         {"role": "developer", "content": "rules"},
@@ -31,7 +31,7 @@ def test_text_comes_through_in_either_form() -> None:
     ]
 
 
-def test_an_answer_may_come_back_as_it_was_given() -> None:
+def test_an_answer_may_be_sent_back_unchanged() -> None:
     answer: dict[str, Any] = {
         "role": "assistant", "content": "yes", "refusal": None, "annotations": [], "audio": None,
         "function_call": None, "tool_calls": None,
@@ -50,14 +50,14 @@ def test_an_answer_may_come_back_as_it_was_given() -> None:
         {"reasoning": "so", "reasoning_content": None},
     ],
 )
-def test_a_thought_may_come_back_under_either_name(fields: dict[str, Any]) -> None:
+def test_reasoning_may_be_sent_back_under_either_name(fields: dict[str, Any]) -> None:
     plain = {"role": "assistant", "content": "yes", "reasoning_content": "so"}
     assert plain_messages([{"role": "assistant", "content": "yes", **fields}]) == [plain]
     assert plain_messages([{"role": "assistant", "content": None, **fields}]) == [plain | {"content": ""}]
     assert text_size([plain]) == text_size([{"role": "assistant", "content": "yes"}]) + 2
 
 
-def test_an_answer_without_a_thought_has_none() -> None:
+def test_empty_reasoning_is_none() -> None:
     answer = {"role": "assistant", "content": "yes", "reasoning_content": None, "reasoning": ""}
     assert plain_messages([answer]) == [{"role": "assistant", "content": "yes"}]
 
@@ -95,7 +95,7 @@ def test_refusals_carry_a_code(message: dict[str, Any], code: str) -> None:
     assert refused.value.code == code
 
 
-def test_a_mistyped_role_is_quoted_and_a_text_in_its_place_is_not() -> None:
+def test_a_short_role_is_quoted_and_a_long_one_is_not() -> None:
     with pytest.raises(InvalidRequest, match="got 'usr'"):
         plain_messages([{"role": "usr", "content": "x"}])
     with pytest.raises(InvalidRequest) as refused:
@@ -141,7 +141,7 @@ def test_a_mistyped_role_is_quoted_and_a_text_in_its_place_is_not() -> None:
         ({"role": "user", "content": [{"type": "refusal", "refusal": "x"}]}, "messages[1].content[0].type"),
     ],
 )
-def test_what_no_template_reads_is_refused_by_place(message: dict[str, Any], param: str) -> None:
+def test_what_templates_cannot_read_is_refused_by_place(message: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         plain_messages([{"role": "user", "content": "x"}, message])
     assert refused.value.param == param

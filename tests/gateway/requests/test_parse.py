@@ -22,7 +22,7 @@ GOOD: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
         b"[" * 100_000, b'{"a":' * 100_000, b'{"a":' + b"1" * 5000 + b"}",
     ],
 )  # fmt: skip
-def test_what_is_not_one_json_object_is_refused(raw: bytes) -> None:
+def test_anything_but_one_json_object_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidRequest) as refused:
         decode_body(raw)
     assert refused.value.code == "invalid_json"
@@ -60,7 +60,7 @@ def test_bytes_either_decode_or_are_refused(raw: bytes) -> None:
         ({"model": ""}, "model", "invalid_value"),
     ],
 )
-def test_the_field_at_fault_is_named(change: dict[str, Any], param: str, code: str) -> None:
+def test_the_invalid_field_is_named(change: dict[str, Any], param: str, code: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         typed(GOOD | change, ChatRequest)
     assert (refused.value.param, refused.value.code) == (param, code)
@@ -83,7 +83,7 @@ def test_the_nearest_field_is_offered() -> None:
     assert refused.value.param == "token"
 
 
-def test_texts_are_never_quoted() -> None:
+def test_strings_are_never_quoted() -> None:
     with pytest.raises(InvalidRequest) as refused:
         typed({"model": "m", "messages": "my secret"}, ChatRequest)
     assert "secret" not in refused.value.message
@@ -96,7 +96,7 @@ def test_texts_are_never_quoted() -> None:
     ("prompt", "prompts"),
     [("a", ["a"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
 )
-def test_prompts_come_in_four_shapes(prompt: Any, prompts: list[Any]) -> None:  # noqa: ANN401
+def test_prompts_have_four_forms(prompt: Any, prompts: list[Any]) -> None:  # noqa: ANN401
     request = typed({"model": "m", "prompt": prompt}, CompletionRequest)
     assert parse_prompts(request.prompt, "prompt") == prompts
 

@@ -1,4 +1,4 @@
-"""Chats that think, over HTTP in front and a real socket behind; only the model is scripted."""
+"""Chats with reasoning, from HTTP to the engine's socket; only the model is scripted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.errors import InvalidRequest
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
-from gateway.requests.reasoning import choose, fault_of_default
+from gateway.requests.reasoning import default_effort_error, resolve_reasoning
 from policies.document import Reasoning
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import MakeApp, http_client
@@ -32,7 +32,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n"
     "{% if enable_thinking %}<think>\n{% endif %}{% endif %}"
 )
-THOUGHT, ANSWER = "7+5=12", "It is 12."
+REASONING, ANSWER = "7+5=12", "It is 12."
 HIGH = {"reasoning_effort": "high"}
 SWITCHED_ON = {"chat_template_kwargs": {"enable_thinking": True}}
 SWITCHED_OFF = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -40,20 +40,20 @@ SWITCHED_OFF = {"chat_template_kwargs": {"enable_thinking": False}}
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """As pico's: the template has a switch, the tags are special tokens."""
+    """Like pico's: the template has a switch, the tags are special tokens."""
     added = [AddedToken(tag, special=True) for tag in ("<think>", "</think>")]
-    folder = save_byte_level(tmp_path_factory.mktemp("thinker"), added=added, chat_template=TEMPLATE)
+    folder = save_byte_level(tmp_path_factory.mktemp("reasoning"), added=added, chat_template=TEMPLATE)
     return Tokenizer.from_checkpoint(folder)
 
 
 @pytest.fixture(autouse=True)
-def thinks_when_asked(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
-    """The engine goes on with a thought when the prompt opened one, and answers at once otherwise."""
-    thinking = says(tokenizer.encode(f"{THOUGHT}\n</think>\n\n{ANSWER}"))
+def reasons_on_request(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
+    """The engine continues the reasoning that the prompt has opened, and otherwise answers at once."""
+    reasoning = says(tokenizer.encode(f"{REASONING}\n</think>\n\n{ANSWER}"))
     direct = says(tokenizer.encode(ANSWER))
 
     def script(request: Request) -> AsyncIterator[StepOutput]:
-        return (thinking if tokenizer.opens_thought(request.prompt_token_ids) else direct)(request)
+        return (reasoning if tokenizer.opens_thought(request.prompt_token_ids) else direct)(request)
 
     engine.script = script
 
@@ -79,7 +79,7 @@ def deltas(content: bytes, index: int = 0) -> list[dict[str, Any]]:
     return [choice["delta"] for choice in found if choice["index"] == index]
 
 
-async def test_a_thought_is_returned_beside_the_answer(
+async def test_reasoning_is_returned_beside_the_answer(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     for asked in (HIGH, SWITCHED_ON, {"reasoning_effort": "minimal"}, HIGH | SWITCHED_ON):
@@ -88,23 +88,23 @@ async def test_a_thought_is_returned_beside_the_answer(
         assert message == {
             "role": "assistant",
             "content": ANSWER,
-            "reasoning_content": THOUGHT,
-            "reasoning": THOUGHT,
+            "reasoning_content": REASONING,
+            "reasoning": REASONING,
             "refusal": None,
             "annotations": [],
         }
         ChatCompletion.model_validate(answer, strict=True)
         assert answer["choices"][0]["finish_reason"] == "stop"
         usage = answer["usage"]
-        in_thought = len(tokenizer.encode(f"{THOUGHT}\n</think>"))
-        assert usage["completion_tokens_details"]["reasoning_tokens"] == in_thought
-        assert usage["completion_tokens"] == in_thought + len(tokenizer.encode(f"\n\n{ANSWER}"))
+        num_reasoning = len(tokenizer.encode(f"{REASONING}\n</think>"))
+        assert usage["completion_tokens_details"]["reasoning_tokens"] == num_reasoning
+        assert usage["completion_tokens"] == num_reasoning + len(tokenizer.encode(f"\n\n{ANSWER}"))
 
 
 @pytest.mark.parametrize(
     "asked", [{}, {"reasoning_effort": "none"}, SWITCHED_OFF, {"reasoning_effort": None}]
 )
-async def test_who_does_not_ask_gets_the_answer_alone(
+async def test_without_a_request_for_it_there_is_no_reasoning(
     engine_http: httpx.AsyncClient, asked: dict[str, Any]
 ) -> None:
     answer = await ask(engine_http, **asked)
@@ -114,22 +114,22 @@ async def test_who_does_not_ask_gets_the_answer_alone(
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
-async def test_a_stream_gives_the_thought_first(engine_http: httpx.AsyncClient) -> None:
+async def test_a_stream_gives_the_reasoning_first(engine_http: httpx.AsyncClient) -> None:
     response = await engine_http.post(CHAT, json=chat(stream=True, n=2, **HIGH))
     for index in range(2):
         first, *middle, last = deltas(response.content, index)
         assert first == {"role": "assistant", "content": "", "reasoning_content": None, "refusal": None}
         assert last == {"content": "", "reasoning_content": None}
-        thoughts = [delta for delta in middle if delta["content"] is None]
-        texts = middle[len(thoughts) :]
-        assert "".join(delta["reasoning_content"] for delta in thoughts) == THOUGHT
-        assert all(delta["reasoning"] == delta["reasoning_content"] for delta in thoughts)
+        reasonings = [delta for delta in middle if delta["content"] is None]
+        texts = middle[len(reasonings) :]
+        assert "".join(delta["reasoning_content"] for delta in reasonings) == REASONING
+        assert all(delta["reasoning"] == delta["reasoning_content"] for delta in reasonings)
         assert "".join(delta["content"] for delta in texts) == ANSWER
         assert all(delta["reasoning_content"] is None and "reasoning" not in delta for delta in texts)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_thought_can_be_hidden(engine_http: httpx.AsyncClient, stream: bool) -> None:
+async def test_reasoning_can_be_hidden(engine_http: httpx.AsyncClient, stream: bool) -> None:
     body = chat(stream=stream, include_reasoning=False, **HIGH)
     if stream:
         body["stream_options"] = {"include_usage": True}
@@ -141,27 +141,27 @@ async def test_a_thought_can_be_hidden(engine_http: httpx.AsyncClient, stream: b
         assert "".join(delta.get("content") or "" for delta in deltas(response.content)) == ANSWER
 
 
-async def test_tokens_may_run_out_inside_a_thought(engine_http: httpx.AsyncClient) -> None:
+async def test_tokens_may_run_out_inside_the_reasoning(engine_http: httpx.AsyncClient) -> None:
     answer = await ask(engine_http, max_tokens=2, logprobs=True, **HIGH)
     choice = answer["choices"][0]
     assert (choice["message"]["content"], choice["finish_reason"]) == ("", "length")
-    assert THOUGHT.startswith(choice["message"]["reasoning_content"])
+    assert REASONING.startswith(choice["message"]["reasoning_content"])
     assert choice["logprobs"]["content"] == []
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2
 
 
-async def test_stop_strings_are_the_answers(engine_http: httpx.AsyncClient) -> None:
+async def test_stop_strings_apply_to_the_answer_only(engine_http: httpx.AsyncClient) -> None:
     answer = await ask(engine_http, stop=["12", "="], **HIGH)
     choice = answer["choices"][0]
     assert (choice["message"]["content"], choice["finish_reason"]) == ("It is ", "stop")
-    assert choice["message"]["reasoning_content"] == THOUGHT
+    assert choice["message"]["reasoning_content"] == REASONING
 
 
-async def test_logprobs_are_the_answers(
+async def test_logprobs_are_of_the_answer_only(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     async def script(request: Request) -> AsyncIterator[StepOutput]:
-        ids = tokenizer.encode(f"{THOUGHT}\n</think>{ANSWER}")
+        ids = tokenizer.encode(f"{REASONING}\n</think>{ANSWER}")
         records = [TokenLogprobs(i, -0.5, [(i, -0.5)]) for i in ids]
         yield StepOutput(request_id="", token_ids=ids, logprobs=records, finish_reason="stop")
 
@@ -171,17 +171,17 @@ async def test_logprobs_are_the_answers(
     assert b"".join(bytes(each["bytes"]) for each in tokens).decode() == ANSWER
 
 
-async def test_a_thought_comes_back_with_the_conversation(
+async def test_reasoning_may_be_sent_back_with_the_conversation(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     message = (await ask(engine_http, **HIGH))["choices"][0]["message"]
     messages = [*chat()["messages"], message, {"role": "user", "content": "Sure?"}]
     await ask(engine_http, messages=messages)
     prompt = tokenizer.decode(engine.requests[-1].prompt_token_ids, skip_special_tokens=False)
-    assert f"<|im_start|>assistant\n<think>{THOUGHT}</think>{ANSWER}<|im_end|>" in prompt
+    assert f"<|im_start|>assistant\n<think>{REASONING}</think>{ANSWER}<|im_end|>" in prompt
 
 
-async def test_a_thought_is_continued(
+async def test_reasoning_is_continued(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(f"=12</think>{ANSWER}"))
@@ -196,7 +196,7 @@ async def test_a_thought_is_continued(
     assert answer["choices"][0]["message"]["content"] == " 12."
 
 
-async def test_a_thought_in_parts_is_continued(
+async def test_reasoning_in_parts_is_continued(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(f"=12</think>{ANSWER}"))
@@ -220,14 +220,14 @@ async def test_a_thought_in_parts_is_continued(
         ({"include_reasoning": "no"}, "include_reasoning"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_by_name(
+async def test_invalid_and_contradictory_fields_are_refused_by_name(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, asked: dict[str, Any], param: str
 ) -> None:
     assert await refused(engine_http, **asked) == (400, param)
     assert engine.requests == []
 
 
-async def test_the_policy_decides_for_those_who_do_not(
+async def test_the_policy_is_the_default(
     make_app: MakeApp, engine: ScriptedEngine, provider: EngineProvider, tokenizer: Tokenizer
 ) -> None:
     policy = Reasoning(default_effort="medium", expose=False)
@@ -264,37 +264,37 @@ def test_what_a_model_cannot_do_is_refused_by_name(
     mode: ThinkingMode, asked: tuple[str | None, dict[str, bool] | None], param: str
 ) -> None:
     with pytest.raises(InvalidRequest, match="cannot do") as refusal:
-        choose(*asked, mode, Reasoning())
+        resolve_reasoning(*asked, mode, Reasoning())
     assert refusal.value.param == param
 
 
-def test_what_a_model_does_anyway_may_be_asked_for() -> None:
-    assert not choose("none", {"enable_thinking": False}, NEVER, Reasoning()).thinks
-    assert choose("xhigh", {"enable_thinking": True}, ALWAYS, Reasoning()).thinks
-    assert choose(None, None, CAN, Reasoning()).thinks
-    assert choose(None, None, CAN, Reasoning()).variables == {}
-    off = choose(None, None, CAN, Reasoning(default_effort="none"))
-    assert (off.thinks, off.variables) == (False, {"enable_thinking": False})
-    low = choose("low", None, CAN, Reasoning(default_effort="none"))
-    assert (low.thinks, low.variables) == (True, {"enable_thinking": True, "reasoning_effort": "low"})
+def test_what_a_model_does_by_default_may_be_requested() -> None:
+    assert not resolve_reasoning("none", {"enable_thinking": False}, NEVER, Reasoning()).is_on
+    assert resolve_reasoning("xhigh", {"enable_thinking": True}, ALWAYS, Reasoning()).is_on
+    assert resolve_reasoning(None, None, CAN, Reasoning()).is_on
+    assert resolve_reasoning(None, None, CAN, Reasoning()).variables == {}
+    off = resolve_reasoning(None, None, CAN, Reasoning(default_effort="none"))
+    assert (off.is_on, off.variables) == (False, {"enable_thinking": False})
+    low = resolve_reasoning("low", None, CAN, Reasoning(default_effort="none"))
+    assert (low.is_on, low.variables) == (True, {"enable_thinking": True, "reasoning_effort": "low"})
 
 
-def test_a_default_that_the_model_cannot_do_is_known() -> None:
-    assert "no reasoning mode" in fault_of_default(NEVER, Reasoning(default_effort="high"))
-    assert fault_of_default(CAN, Reasoning(default_effort="high")) == ""
+def test_a_default_that_the_model_cannot_do_is_an_error() -> None:
+    assert "no reasoning mode" in default_effort_error(NEVER, Reasoning(default_effort="high"))
+    assert default_effort_error(CAN, Reasoning(default_effort="high")) == ""
 
 
-async def test_a_model_that_opens_its_thought_itself(
+async def test_a_model_that_opens_its_reasoning_itself(
     make_app: MakeApp, engine: ScriptedEngine, provider: EngineProvider, tmp_path: Path
 ) -> None:
     template = TEMPLATE.replace("enable_thinking %}<think>", "enable_thinking is false %}<think></think>")
     assert template != TEMPLATE
     own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, added=[], chat_template=template))
     assert own.thinking == CAN
-    engine.script = says(own.encode(f"<think>\n{THOUGHT}\n</think>\n\n{ANSWER}"))
+    engine.script = says(own.encode(f"<think>\n{REASONING}\n</think>\n\n{ANSWER}"))
     async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
         message = (await ask(http))["choices"][0]["message"]
-        assert (message["reasoning_content"], message["content"]) == (THOUGHT, ANSWER)
+        assert (message["reasoning_content"], message["content"]) == (REASONING, ANSWER)
         engine.script = says(own.encode(ANSWER))
         message = (await ask(http))["choices"][0]["message"]
         assert (message["reasoning_content"], message["content"]) == (None, ANSWER)

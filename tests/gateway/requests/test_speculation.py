@@ -42,13 +42,13 @@ def test_a_prediction_is_a_string_or_text_parts() -> None:
         ({"type": "content", "content": "a", "contents": 1}, "prediction.contents"),
     ],
 )
-def test_another_prediction_is_refused_by_name(prediction: dict[str, Any], param: str) -> None:
+def test_other_predictions_are_refused_by_name(prediction: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         predicted_text(request(prediction=prediction))
     assert caught.value.param == param
 
 
-def test_a_request_chooses_its_drafter_where_the_policy_lets_it() -> None:
+def test_a_request_chooses_its_drafter_if_the_policy_allows_it() -> None:
     asked = request(speculative={"drafter": "ngram", "max_tokens": 3})
     assert read_draft(asked, Speculative()) == DraftOptions(drafter="ngram", max_tokens=3)
     assert read_draft(request(), Speculative(per_request=False)) is None
@@ -89,7 +89,7 @@ async def test_the_engine_gets_the_prediction_as_tokens_and_usage_says_what_it_g
     assert details["rejected_prediction_tokens"] == len(sent.prediction_token_ids) - 2
 
 
-async def test_of_a_huge_prediction_only_what_fits_the_answer_is_tokenised(
+async def test_a_huge_prediction_is_tokenised_only_up_to_the_answers_length(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths: list[int] = []
@@ -107,7 +107,7 @@ async def test_of_a_huge_prediction_only_what_fits_the_answer_is_tokenised(
     assert max(lengths) < len(guess) / 100
 
 
-async def test_predicted_tokens_behind_a_stop_string_are_not_accepted(
+async def test_predicted_tokens_after_a_stop_string_are_not_accepted(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     tokens = tokenizer.encode("The water is cold.")

@@ -1,4 +1,4 @@
-"""response_format and vLLM's names → GrammarSpec, and what is refused with which words."""
+"""`response_format` and vLLM's fields → GrammarSpec, and the refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
 from gateway.requests.parse import typed
-from gateway.requests.structured_output import grammar_for, with_thought
+from gateway.requests.structured_output import grammar_for, with_reasoning
 from gateway.requests.types import ChatRequest, CompletionRequest
 
 CLOSED = {
@@ -36,7 +36,7 @@ def refusal(**fields: object) -> InvalidRequest:
 
 
 @pytest.mark.parametrize("fields", [{}, {"response_format": {"type": "text"}}, {"guided_json": None}])
-def test_nothing_asked_for(fields: dict[str, Any]) -> None:
+def test_no_grammar_without_a_field(fields: dict[str, Any]) -> None:
     assert found(**fields) is None
 
 
@@ -60,7 +60,7 @@ def test_nothing_asked_for(fields: dict[str, Any]) -> None:
         ({"response_format": {"type": "text"}, "guided_regex": "a"}, "regex", "a"),
     ],
 )
-def test_each_way_to_ask(fields: dict[str, Any], kind: str, text: str) -> None:
+def test_each_field(fields: dict[str, Any], kind: str, text: str) -> None:
     spec = found(**fields)
     assert spec is not None and (spec.kind, spec.text, spec.is_exact) == (kind, text, False)
     assert spec.param == [name for name in fields if fields[name] != {"type": "text"}][0]
@@ -130,19 +130,19 @@ def test_strict_schemas_follow_the_documented_rules(schema: dict[str, Any], word
         ),
     ],
 )
-def test_faults_are_named(fields: dict[str, Any], param: str) -> None:
+def test_the_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
     assert refusal(**fields).param == param
 
 
 @pytest.mark.parametrize("kind", ["xml", "x" * 17])
-def test_an_unknown_type_is_told_the_known_ones(kind: str) -> None:
+def test_an_unknown_type_is_refused_with_the_known_ones(kind: str) -> None:
     error = refusal(response_format={"type": kind})
     assert (error.param, error.code) == ("response_format.type", "invalid_value")
     assert "text, json_object, json_schema" in error.message
     assert (kind in error.message) == (kind == "xml")
 
 
-def test_a_schema_that_is_too_deep_to_write_is_refused() -> None:
+def test_a_schema_too_deep_to_encode_is_refused() -> None:
     deep: list[Any] = []
     for _ in range(2_000):
         deep = [deep]
@@ -151,12 +151,12 @@ def test_a_schema_that_is_too_deep_to_write_is_refused() -> None:
     assert caught.value.param == "guided_json"
 
 
-def test_a_thought_comes_first() -> None:
+def test_reasoning_comes_first() -> None:
     request = typed(
         {"model": "m", "messages": [{"role": "user"}], "response_format": {"type": "json_object"}},
         ChatRequest,
     )
     spec = grammar_for(request)
-    thoughts = [with_thought(spec, begins_inside) for begins_inside in (None, True, False)]
-    assert [each.thought for each in thoughts if each] == ["none", "inside", "whole"]
-    assert with_thought(None, begins_inside=True) is None
+    specs = [with_reasoning(spec, begins_inside) for begins_inside in (None, True, False)]
+    assert [each.thought for each in specs if each] == ["none", "inside", "whole"]
+    assert with_reasoning(None, begins_inside=True) is None

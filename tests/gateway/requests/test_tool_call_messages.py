@@ -25,7 +25,7 @@ def result(identifier: str = "c1", content: object = "5") -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": identifier, "content": content}
 
 
-def test_calls_come_back_with_arguments_as_objects_and_results_with_names() -> None:
+def test_calls_get_arguments_as_objects_and_results_get_names() -> None:
     parts = [{"type": "text", "text": "5"}]
     messages = [ASKED, calls(call(), call("c2", "clock", "")), result("c2", parts), result(), ASKED]
     plain = plain_messages(messages)
@@ -38,20 +38,20 @@ def test_calls_come_back_with_arguments_as_objects_and_results_with_names() -> N
     assert messages[3] == result()
 
 
-def test_an_answer_with_calls_may_come_back_as_it_was_given() -> None:
+def test_an_answer_with_calls_may_be_sent_back_unchanged() -> None:
     answer = calls(call(), refusal=None, annotations=[], reasoning_content="so")
     assert plain_messages([ASKED, answer, result()])[1]["reasoning_content"] == "so"
     assert text_size([answer]) > text_size([ASKED]) + 40
 
 
-def test_an_answer_may_come_back_as_the_official_client_parsed_it() -> None:
+def test_an_answer_may_be_sent_back_as_the_official_client_parsed_it() -> None:
     function = ParsedFunction(name="add", arguments='{"a": 2}', parsed_arguments={"a": 2})
     made = ParsedFunctionToolCall(id="c1", type="function", function=function)
     answer = ParsedChatCompletionMessage[dict[str, int]](
         role="assistant", content='{"b": 1}', tool_calls=[made], parsed={"b": 1}
     )
     sent = answer.model_dump(mode="json")
-    sent["tool_calls"][0]["index"] = 0  # where it was streamed
+    sent["tool_calls"][0]["index"] = 0  # added when streamed
     assert sent["parsed"] and sent["tool_calls"][0]["function"]["parsed_arguments"]
     assert plain_messages([ASKED, sent, result()])[1] == {
         "role": "assistant",
@@ -83,13 +83,13 @@ def test_an_answer_may_come_back_as_the_official_client_parsed_it() -> None:
         ([calls(call()), {"role": "tool", "tool_call_id": "c1"}], "messages[2].content"),
     ],
 )
-def test_faults_name_their_place(messages: list[dict[str, Any]], param: str) -> None:
+def test_errors_name_their_place(messages: list[dict[str, Any]], param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         plain_messages([ASKED, *messages])
     assert refused.value.param == param
 
 
-def test_whose_result_is_missing_is_said() -> None:
+def test_a_missing_result_is_named() -> None:
     with pytest.raises(InvalidRequest, match="'c2'"):
         plain_messages([calls(call(), call("c2")), result(), ASKED])
 
@@ -116,6 +116,6 @@ def test_arguments_keep_their_order() -> None:
         *('{"a": NaN}', '{"a": [-Infinity]}', '{"a": 1e999}', '{"b": {"a": 1, "a": 2}}'),
     ],
 )
-def test_broken_arguments_come_back_as_text(broken: str) -> None:
+def test_invalid_arguments_become_text(broken: str) -> None:
     plain = plain_messages([ASKED, calls(call(arguments=broken)), result(content="Send JSON.")])
     assert plain[1]["tool_calls"][0]["function"]["arguments"] == {"invalid_arguments": broken}

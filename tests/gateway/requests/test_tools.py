@@ -37,13 +37,13 @@ def read(**fields: Any) -> ToolChoice | None:  # noqa: ANN401
     return read_tools(msgspec.convert(body, ChatRequest))
 
 
-def choose(**fields: Any) -> ToolChoice:  # noqa: ANN401
+def chosen(**fields: Any) -> ToolChoice:  # noqa: ANN401
     found = read(tools=[tool("add"), tool("look_up"), tool("clock")], **fields)
     assert found is not None
     return found
 
 
-def test_definitions_are_as_templates_read_them() -> None:
+def test_definitions_for_the_template() -> None:
     schema = CLOSED | {"properties": {"a": {"type": ["integer", "null"]}}}
     tools = [tool(description="Adds.", parameters=schema, strict=True), tool("b", parameters=None)]
     found = read(tools=tools)
@@ -67,22 +67,22 @@ def test_without_parameters_there_are_no_arguments(left_out: dict[str, Any], str
 
 
 def test_choices() -> None:
-    assert choose().max_calls is None
-    assert choose(tool_choice="auto", parallel_tool_calls=True) == choose()
-    assert choose(parallel_tool_calls=False).max_calls == 1
-    assert choose(tool_choice="required").is_required
-    named = choose(tool_choice={"type": "function", "function": {"name": "look_up"}})
+    assert chosen().max_calls is None
+    assert chosen(tool_choice="auto", parallel_tool_calls=True) == chosen()
+    assert chosen(parallel_tool_calls=False).max_calls == 1
+    assert chosen(tool_choice="required").is_required
+    named = chosen(tool_choice={"type": "function", "function": {"name": "look_up"}})
     assert (named.names, named.is_required, named.max_calls) == (["look_up"], True, 1)
-    found = choose(tool_choice=allowing("auto", tool("clock"), tool("add")))
+    found = chosen(tool_choice=allowing("auto", tool("clock"), tool("add")))
     assert (found.names, found.is_required, found.max_calls) == (["add", "clock"], False, None)
-    assert choose(tool_choice=allowing("required", tool("add"))).is_required
+    assert chosen(tool_choice=allowing("required", tool("add"))).is_required
     strict = [tool("add", strict=True), tool("clock")]
     for name, left in (("add", {"add"}), ("clock", set())):
         narrowed = read(tools=strict, tool_choice=allowing("auto", tool(name)))
         assert narrowed is not None and narrowed.strict == left
 
 
-def test_none_hides_tools() -> None:
+def test_tool_choice_none_hides_tools() -> None:
     assert read(tools=[tool()], tool_choice="none") is None
     for harmless in ({}, {"tool_choice": "none"}, {"tool_choice": "auto"}, {"parallel_tool_calls": False}):
         assert read(**harmless) is None
@@ -98,11 +98,11 @@ def test_none_hides_tools() -> None:
         ),
     ],
 )
-def test_who_chooses_an_unknown_function_is_told_the_known_ones(wrong: Any, place: str) -> None:  # noqa: ANN401
+def test_an_unknown_function_is_refused_with_the_known_ones(wrong: Any, place: str) -> None:  # noqa: ANN401
     with pytest.raises(InvalidRequest) as refused:
-        choose(tool_choice=wrong)
+        chosen(tool_choice=wrong)
     assert refused.value.message == (
-        f"Invalid value for '{place}': 'clocks' is no function of 'tools'; "
+        f"Invalid value for '{place}': 'clocks' is not a function in 'tools'; "
         "expected one of add, look_up, clock."
     )
     many = [tool(f"f{i}") for i in range(128)]
@@ -178,7 +178,7 @@ FAULTS += [
 
 
 @pytest.mark.parametrize(("fields", "param"), FAULTS)
-def test_faults_name_their_field(fields: dict[str, Any], param: str) -> None:
+def test_errors_name_their_field(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         read(**fields)
     assert refused.value.param == param
@@ -201,7 +201,7 @@ def test_deep_schemas_are_refused_with_a_short_place() -> None:
     ],
     ids=["wide", "together", "text", "no tool"],
 )
-def test_what_is_long_to_read_is_refused_unread(tools: list[Any]) -> None:
+def test_large_tools_are_refused_before_they_are_checked(tools: list[Any]) -> None:
     with pytest.raises(InvalidRequest, match=f"at most {MAX_CHARS}") as refused:
         read(tools=tools)
     assert (refused.value.param, refused.value.code) == ("tools", "invalid_value")
@@ -249,7 +249,7 @@ class Leaf(BaseModel):
 
 
 class Length(BaseModel):
-    """With what pydantic makes of nested, optional and listed fields."""
+    """Nested, optional and list fields."""
 
     unit: Unit = Field(description="Of the number.")
     number: float | int
@@ -259,6 +259,6 @@ class Length(BaseModel):
 
 
 @pytest.mark.parametrize("model", [Nothing, Leaf, Length])
-def test_what_the_official_client_makes_of_models_is_strict(model: type[BaseModel]) -> None:
+def test_the_official_clients_schemas_of_pydantic_models_are_strict(model: type[BaseModel]) -> None:
     found = read(tools=[openai.pydantic_function_tool(model)])
     assert found is not None and found.strict == {model.__name__}
