@@ -1,4 +1,4 @@
-"""`python -m tests.backend.engine.pairs.table` writes the table of the matrix into ARCHITECTURE.md."""
+"""`python -m tests.backend.engine.pairs.table` writes the tables of the matrix into backend/FEATURES.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.backend.engine.pairs.drafters import DRAFTERS, OTHERS
 from tests.backend.engine.pairs.features import FEATURES
 
-DOCUMENT = Path(__file__).parents[4] / "ARCHITECTURE.md"
+DOCUMENT = Path(__file__).parents[4] / "backend" / "FEATURES.md"
 BEGIN, END = "<!-- pairs: begin -->\n", "<!-- pairs: end -->\n"
 
 
