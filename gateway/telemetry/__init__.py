@@ -1,1 +1,1 @@
-"""What the gateway tells about itself: OTLP traces, Prometheus metrics; never prompt text, never secrets."""
+"""OTLP traces and Prometheus metrics of the gateway; never prompt text, never secrets."""

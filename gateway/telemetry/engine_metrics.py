@@ -1,4 +1,4 @@
-"""The engines' own statistics as Prometheus families, from the snapshot in each engine's newest heartbeat."""
+"""The engines' statistics as Prometheus metrics, from the snapshot in each engine's latest heartbeat."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from backend.server.messages import (
 
 
 class EngineSource(Protocol):
-    """What metrics need of an engine client."""
+    """The part of an engine client that metrics need."""
 
     @property
     def ready(self) -> bool:
-        """True when the engine answers: hello seen, heartbeat young."""
+        """True when the engine answers: connected, and its heartbeat is recent."""
         ...
 
     @property
@@ -34,7 +34,7 @@ class EngineSource(Protocol):
 
     @property
     def stats(self) -> EngineStats | None:
-        """The newest snapshot."""
+        """The latest snapshot."""
         ...
 
 
@@ -48,7 +48,7 @@ GAUGES: Final = {
 }
 COUNTERS: Final = {
     "steps_total": ("penstock_engine_steps", "Steps of the engine loop."),
-    "prompt_tokens_total": ("penstock_engine_prompt_tokens", "Prompt tokens computed, prefix hits left out."),
+    "prompt_tokens_total": ("penstock_engine_prompt_tokens", "Prompt tokens computed, without prefix hits."),
     "prefix_hit_tokens_total": (
         "penstock_engine_prefix_hit_tokens",
         "Prompt tokens found in the prefix tree.",
@@ -57,10 +57,10 @@ COUNTERS: Final = {
     "drafts_total": ("penstock_engine_drafts", "Drafts verified: one per sequence and step."),
     "forced_tokens_total": (
         "penstock_engine_forced_tokens",
-        "Tokens of outputs that a grammar left no choice about.",
+        "Output tokens that a grammar forced.",
     ),
     "adapter_loads_total": ("penstock_engine_adapter_loads", "Adapters copied to the device."),
-    "preemptions_total": ("penstock_engine_preemptions", "Sequences that lost their pages for a while."),
+    "preemptions_total": ("penstock_engine_preemptions", "Sequences preempted."),
 }
 # By position of the token in its draft, from 1; mean accepted length = 1 + accepted tokens / drafts.
 POSITIONS: Final = {
@@ -92,21 +92,21 @@ HISTOGRAMS: Final = (
     ),
     (
         "penstock_engine_inter_token_seconds",
-        "Between two tokens of a sequence.",
+        "Time between two tokens of a sequence.",
         "inter_token_s",
         "inter_token_sum_s",
         INTER_TOKEN_BOUNDS_S,
     ),
     (
         "penstock_engine_grammar_compile_seconds",
-        "To compile a grammar, also one that is refused.",
+        "Time to compile a grammar, including refused ones.",
         "grammar_compile_s",
         "grammar_compile_sum_s",
         COMPILE_BOUNDS_S,
     ),
     (
         "penstock_engine_grammar_mask_seconds",
-        "Of a step, on masks of grammars.",
+        "Time of a step spent on grammar masks.",
         "grammar_mask_s",
         "grammar_mask_sum_s",
         MASK_BOUNDS_S,
@@ -115,16 +115,16 @@ HISTOGRAMS: Final = (
 
 
 class EngineCollector(Collector):
-    """Reads `sources` at every scrape; a model may be added at any time."""
+    """Reads `sources` at every scrape; models may be added at any time."""
 
     def __init__(self, sources: Mapping[str, EngineSource]) -> None:
         self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
-        """`up` and heartbeat age for every engine, statistics for those that have sent some."""
+        """`up` and heartbeat age of every engine, and the statistics of those that have reported."""
         up = GaugeMetricFamily("penstock_engine_up", "1: the engine is ready.", labels=["model"])
         age = GaugeMetricFamily(
-            "penstock_engine_heartbeat_age_seconds", "Since the last heartbeat.", labels=["model"]
+            "penstock_engine_heartbeat_age_seconds", "Time since the last heartbeat.", labels=["model"]
         )
         for model, source in self._sources.items():
             up.add_metric([model], float(source.ready))
@@ -133,7 +133,7 @@ class EngineCollector(Collector):
         yield age
         stats = {model: found for model, source in self._sources.items() if (found := source.stats)}
         if stats:
-            # What a dead engine last had running says nothing about now; its counters stay until it is back.
+            # The gauges of a dead engine are stale; its counters stay until it is back.
             yield from _gauges({model: found for model, found in stats.items() if self._sources[model].ready})
             yield from _families(stats)
 
@@ -162,7 +162,7 @@ def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
     yield finished
     adapted = CounterMetricFamily(
         "penstock_engine_adapter_requests",
-        "Sequences by the adapter's name that was asked for; of adapters that are loaded.",
+        "Sequences by requested adapter, for adapters that are loaded.",
         labels=["model", "adapter"],
     )
     for model, snapshot in stats.items():
@@ -190,7 +190,7 @@ def _positions(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
         yield counter
     length = GaugeMetricFamily(
         "penstock_engine_mean_accepted_length",
-        "Tokens per verified draft: 1 + accepted tokens / drafts, since the engine's start.",
+        "Tokens per verified draft since the engine's start: 1 + accepted tokens / drafts.",
         labels=["model"],
     )
     for model, snapshot in stats.items():
@@ -201,5 +201,5 @@ def _positions(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
 
 
 def _buckets(cumulative: Sequence[int], bounds: Sequence[float]) -> list[tuple[str, float]]:
-    """Pairs of upper bound and count, the last "+Inf"."""
+    """Pairs of upper bound and cumulative count; the last bound is "+Inf"."""
     return list(zip([*map(str, bounds), "+Inf"], map(float, cumulative), strict=True))

@@ -1,6 +1,6 @@
 """Telemetry's errors.
 
-TelemetryError            a setting of telemetry cannot be used (at start only: no request ever sees one)
+TelemetryError            a telemetry setting cannot be used (at start only)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Names, label sets, bucket bounds and places of the gateway's instruments.
+"""Names, label values, bucket bounds and memory layout of the gateway's instruments.
 
-One *series* is a block of cells for one (endpoint, model); every instrument has a fixed offset in the block.
+All instruments of one (endpoint, model) are one block of counters, each at a fixed offset.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ CALL_ERRORS: Final = (
     "ClientGone",
     "other",
 )
-"""Classes of gateway.errors: why a model call failed. Closed, so that no upstream's words become a label."""
+"""Classes of gateway.errors: why a model call failed. A closed set: no upstream's text becomes a label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts per bucket (not cumulative), +Inf last, then the sum."""
+    """One counter per bucket (not cumulative), +Inf last, then the sum."""
 
     name: str
     help: str
@@ -40,7 +40,7 @@ class Histogram:
 
     @property
     def size(self) -> int:
-        """Cells it takes."""
+        """Number of counters, the sum included."""
         return len(self.bounds) + 2
 
 
@@ -73,4 +73,4 @@ OVERHEAD: Final = Histogram(
     INTER_TOKEN.offset + INTER_TOKEN.size,
 )
 HISTOGRAMS: Final = (DURATION, TTFT, INTER_TOKEN, OVERHEAD)
-SERIES_CELLS: Final = OVERHEAD.offset + OVERHEAD.size
+BLOCK_SIZE: Final = OVERHEAD.offset + OVERHEAD.size

@@ -1,7 +1,9 @@
-"""The gateway's metrics: a meter for each request, and the page that Prometheus reads.
+"""The gateway's metrics: one meter per request, and the page that Prometheus scrapes.
 
-Label sets are closed (endpoint, configured model, status class), so every series has a fixed place in
-`Cells`: an update is an index and an addition instead of a lock and a dict, and workers add up cell by cell.
+Label values are a closed set (endpoint, configured model, status class), so every series has a fixed index
+in `SharedCounters`. An update there takes 0.05 µs; prometheus_client's `labels().inc()`, with a lock and two
+dicts, takes 1.0 µs, or 1.5 µs in its multiprocess mode. Observing a histogram, which a stream does for every
+chunk, takes 0.17 µs instead of 1.4 or 2.4 µs. (timeit, best of 7, Python 3.11, prometheus_client 0.26.)
 """
 
 from __future__ import annotations
@@ -19,54 +21,57 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from gateway.answer import Usage
-from gateway.telemetry import instruments as of
+from gateway.telemetry import instruments
 from gateway.telemetry.engine_metrics import EngineCollector, EngineSource
-from gateway.telemetry.shared_counters import Cells
+from gateway.telemetry.shared_counters import SharedCounters
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 CLIENT_CLOSED_STATUS = 499
 
 
 class Metrics:
-    """Every series of this worker. `shared_dir` is a folder that all workers of one gateway share."""
+    """All series of this worker. `shared_dir` is a folder that all workers of one gateway share."""
 
     def __init__(self, models: Iterable[str], shared_dir: Path | None = None) -> None:
-        """`models` are the configured names, the only values that the label `model` can take beside "-"."""
-        names = (of.NO_MODEL, *sorted(set(models)))
-        keys = [(e, m) for e in of.ENDPOINTS for m in names if m == of.NO_MODEL or e in of.MODEL_ENDPOINTS]
-        gauges = len(of.ENDPOINTS)  # in flight by endpoint: the first cells
-        self._starts = {key: gauges + i * of.SERIES_CELLS for i, key in enumerate(keys)}
-        layout = hashlib.sha256(repr((keys, of.HISTOGRAMS)).encode()).hexdigest()[:16]
-        self._cells = Cells(gauges + len(keys) * of.SERIES_CELLS, shared_dir, layout)
+        """`models` are the configured names, the only values of the label `model` apart from "-"."""
+        names = (instruments.NO_MODEL, *sorted(set(models)))
+        keys = [
+            (e, m)
+            for e in instruments.ENDPOINTS
+            for m in names
+            if m == instruments.NO_MODEL or e in instruments.MODEL_ENDPOINTS
+        ]
+        gauges = len(instruments.ENDPOINTS)  # requests in flight by endpoint come first
+        self._starts = {key: gauges + i * instruments.BLOCK_SIZE for i, key in enumerate(keys)}
+        layout = hashlib.sha256(repr((keys, instruments.HISTOGRAMS)).encode()).hexdigest()[:16]
+        self._counters = SharedCounters(gauges + len(keys) * instruments.BLOCK_SIZE, shared_dir, layout)
         self._engines: dict[str, EngineSource] = {}
         self._registry = CollectorRegistry()
-        self._registry.register(_GatewayCollector(self._cells, self._starts))
+        self._registry.register(_GatewayCollector(self._counters, self._starts))
         self._registry.register(EngineCollector(self._engines))
-        if (
-            shared_dir is None
-        ):  # with several workers a scrape meets any of them: one process's memory says nothing
+        if shared_dir is None:  # a scrape reaches one of several workers, whose memory alone would mislead
             ProcessCollector(registry=self._registry)
 
     def add_engine(self, model: str, source: EngineSource) -> None:
-        """Publish the statistics of `model`'s engine (the newest heartbeat's snapshot)."""
+        """Publish the statistics of `model`'s engine."""
         self._engines[model] = source
 
     def begin(self, endpoint: str) -> Meter:
-        """Count one request in; KeyError when `endpoint` is not one of ENDPOINTS."""
-        return Meter(self._cells.values, self._starts, endpoint)
+        """Count a request as in flight. KeyError when `endpoint` is not one of ENDPOINTS."""
+        return Meter(self._counters.values, self._starts, endpoint)
 
     def render(self) -> bytes:
-        """The page for Prometheus, in CONTENT_TYPE."""
+        """All metrics in Prometheus' text format, of type CONTENT_TYPE."""
         return generate_latest(self._registry)
 
 
 class Meter:
-    """The instruments of one request. Times are time.perf_counter()."""
+    """The instruments of one request. Times are those of time.perf_counter()."""
 
     __slots__ = (
         "_call_s",
         "_call_started_s",
-        "_cells",
+        "_counters",
         "_endpoint",
         "_last_chunk_s",
         "_start",
@@ -75,104 +80,116 @@ class Meter:
     )
 
     def __init__(
-        self, cells: memoryview[float], starts: Mapping[tuple[str, str], int], endpoint: str
+        self, counters: memoryview[float], starts: Mapping[tuple[str, str], int], endpoint: str
     ) -> None:
-        """`starts` gives the first cell of a series."""
-        self._start = starts[endpoint, of.NO_MODEL]
+        """`starts`: index of each (endpoint, model) block in `counters`."""
+        self._start = starts[endpoint, instruments.NO_MODEL]
         self._started_s = time.perf_counter()
-        self._cells = cells
+        self._counters = counters
         self._starts = starts
         self._endpoint = endpoint
         self._call_started_s = 0.0
         self._call_s = 0.0
         self._last_chunk_s = 0.0
-        cells[of.ENDPOINTS.index(endpoint)] += 1
+        counters[instruments.ENDPOINTS.index(endpoint)] += 1
 
     def call_started(self, model: str, now_s: float) -> None:
-        """The request is for `model`; a name that is not configured keeps the label "-"."""
+        """The model call begins. A `model` that is not configured keeps the label "-"."""
         self._start = self._starts.get((self._endpoint, model), self._start)
         self._call_started_s = now_s
 
     def chunk(self, now_s: float) -> None:
-        """A piece of the answer has come."""
+        """A piece of the answer has arrived."""
         if self._last_chunk_s:
-            self._observe(of.INTER_TOKEN, now_s - self._last_chunk_s)
+            self._observe(instruments.INTER_TOKEN, now_s - self._last_chunk_s)
         else:
-            self._observe(of.TTFT, now_s - self._started_s)
+            self._observe(instruments.TTFT, now_s - self._started_s)
         self._last_chunk_s = now_s
 
     def call_ended(self, now_s: float, usage: Usage | None, error: str) -> None:
-        """The model call is over; `error` is "" or one of CALL_ERRORS, anything else counts as "other"."""
+        """The model call is over. `error`: "" or one of CALL_ERRORS; anything else counts as "other"."""
         if not self._call_started_s:
             return
         self._call_s += now_s - self._call_started_s
         self._call_started_s = 0.0
         if usage is not None:
-            at = self._start + of.TOKENS_OFFSET
-            self._cells[at] += usage.prompt_tokens
-            self._cells[at + 1] += usage.completion_tokens
-            self._cells[at + 2] += usage.cached_tokens
-            self._cells[at + 3] += usage.reasoning_tokens
+            at = self._start + instruments.TOKENS_OFFSET
+            self._counters[at] += usage.prompt_tokens
+            self._counters[at + 1] += usage.completion_tokens
+            self._counters[at + 2] += usage.cached_tokens
+            self._counters[at + 3] += usage.reasoning_tokens
         if error:
-            kind = error if error in of.CALL_ERRORS else "other"
-            self._cells[self._start + of.ERRORS_OFFSET + of.CALL_ERRORS.index(kind)] += 1
+            kind = error if error in instruments.CALL_ERRORS else "other"
+            self._counters[self._start + instruments.ERRORS_OFFSET + instruments.CALL_ERRORS.index(kind)] += 1
 
     def end(self, now_s: float, status: int) -> None:
-        """The request is over; call it once."""
+        """The request is over. Call it once."""
         self.call_ended(now_s, None, "")
-        self._cells[of.ENDPOINTS.index(self._endpoint)] -= 1
-        self._cells[self._start + of.REQUESTS_OFFSET + _status_index(status)] += 1
+        self._counters[instruments.ENDPOINTS.index(self._endpoint)] -= 1
+        self._counters[self._start + instruments.REQUESTS_OFFSET + _status_index(status)] += 1
         duration_s = now_s - self._started_s
-        self._observe(of.DURATION, duration_s)
-        self._observe(of.OVERHEAD, duration_s - self._call_s)
+        self._observe(instruments.DURATION, duration_s)
+        self._observe(instruments.OVERHEAD, duration_s - self._call_s)
 
-    def _observe(self, histogram: of.Histogram, value: float) -> None:
+    def _observe(self, histogram: instruments.Histogram, value: float) -> None:
         at = self._start + histogram.offset
-        self._cells[at + bisect_left(histogram.bounds, value)] += 1
-        self._cells[at + len(histogram.bounds) + 1] += value
+        self._counters[at + bisect_left(histogram.bounds, value)] += 1
+        self._counters[at + len(histogram.bounds) + 1] += value
 
 
 def _status_index(status: int) -> int:
-    """Place of a status in STATUSES; redirects, which we never send, would count as 2xx."""
+    """Index of a status in STATUSES. Redirects, which we never send, would count as 2xx."""
     if status == CLIENT_CLOSED_STATUS:
         return 3
     return 2 if status >= 500 else 1 if status >= 400 else 0
 
 
 class _GatewayCollector(Collector):
-    """Turns cells into Prometheus families; series that nobody has used are left out."""
+    """Turns counters into Prometheus metrics; unused series are left out."""
 
-    def __init__(self, cells: Cells, starts: Mapping[tuple[str, str], int]) -> None:
-        self._cells = cells
+    def __init__(self, counters: SharedCounters, starts: Mapping[tuple[str, str], int]) -> None:
+        self._counters = counters
         self._starts = starts
 
     def collect(self) -> Iterator[Metric]:
-        """All families, summed over the workers."""
-        totals = self._cells.totals(gauges=slice(0, len(of.ENDPOINTS)))
+        """All metrics, summed over the workers."""
+        totals = self._counters.totals(gauges=slice(0, len(instruments.ENDPOINTS)))
         used = {
-            key: totals[at : at + of.SERIES_CELLS]
+            key: totals[at : at + instruments.BLOCK_SIZE]
             for key, at in self._starts.items()
-            if any(totals[at : at + of.SERIES_CELLS])
+            if any(totals[at : at + instruments.BLOCK_SIZE])
         }
         in_flight = GaugeMetricFamily(
             "penstock_requests_in_flight", "Requests being served.", labels=["endpoint"]
         )
-        for endpoint, value in zip(of.ENDPOINTS, totals, strict=False):
+        for endpoint, value in zip(instruments.ENDPOINTS, totals, strict=False):
             in_flight.add_metric([endpoint], value)
         yield in_flight
         yield _counter(
-            "penstock_requests", "Requests by outcome.", "status", of.STATUSES, of.REQUESTS_OFFSET, used
+            "penstock_requests",
+            "Requests by outcome.",
+            "status",
+            instruments.STATUSES,
+            instruments.REQUESTS_OFFSET,
+            used,
         )
-        yield _counter("penstock_tokens", "Tokens by kind.", "kind", of.TOKEN_KINDS, of.TOKENS_OFFSET, used)
+        yield _counter(
+            "penstock_tokens",
+            "Tokens by kind.",
+            "kind",
+            instruments.TOKEN_KINDS,
+            instruments.TOKENS_OFFSET,
+            used,
+        )
         yield _counter(
             "penstock_model_call_errors",
             "Failed model calls.",
             "error",
-            of.CALL_ERRORS,
-            of.ERRORS_OFFSET,
+            instruments.CALL_ERRORS,
+            instruments.ERRORS_OFFSET,
             used,
         )
-        for histogram in of.HISTOGRAMS:
+        for histogram in instruments.HISTOGRAMS:
             yield _histogram(histogram, used)
 
 
@@ -188,7 +205,7 @@ def _counter(name: str, help_: str, label: str, values: tuple[str, ...], offset:
     return family
 
 
-def _histogram(histogram: of.Histogram, used: _Used) -> Metric:
+def _histogram(histogram: instruments.Histogram, used: _Used) -> Metric:
     family = HistogramMetricFamily(histogram.name, histogram.help, labels=["endpoint", "model"])
     labels = [*map(str, histogram.bounds), "+Inf"]
     for key, block in used.items():

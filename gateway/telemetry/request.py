@@ -1,4 +1,4 @@
-"""What one request tells: the pipeline calls these methods once each, spans and metrics follow from them.
+"""Telemetry of one request: each event is recorded once, in its spans and in the metrics.
 
 begin → stage… → call_started → chunk… → call_ended → end
 """
@@ -40,14 +40,14 @@ class Telemetry:
     def begin(
         self, endpoint: str, method: str, route: str, headers: Iterable[tuple[bytes, bytes]]
     ) -> RequestTelemetry:
-        """Start one request: `endpoint` of instruments.ENDPOINTS, `route` a known path's template or ""."""
+        """Start a request. `endpoint`: one of instruments.ENDPOINTS; `route`: a path template or ""."""
         tracer = self.tracing.tracer
         recorded = RecordedSpans(tracer, method, route, headers) if tracer is not None else NO_SPANS
         return RequestTelemetry(recorded, self.metrics.begin(endpoint), endpoint)
 
 
 class RequestTelemetry:
-    """Spans and instruments of one request; every ending is idempotent, so a `finally` may repeat it."""
+    """Spans and meter of one request. `call_ended` and `end` are idempotent: a `finally` may repeat them."""
 
     __slots__ = ("_call_started_s", "_endpoint", "_ended", "_first_chunk_s", "meter", "spans")
 
@@ -61,7 +61,7 @@ class RequestTelemetry:
 
     @property
     def traceparent(self) -> str:
-        """W3C parent for whoever does the work now; "" when not traced."""
+        """W3C parent for the spans of other processes; "" when not traced."""
         return self.spans.propagation().get("traceparent", "")
 
     def propagation(self) -> dict[str, str]:
@@ -69,7 +69,7 @@ class RequestTelemetry:
         return self.spans.propagation()
 
     def annotate(self, attributes: Mapping[str, str]) -> None:
-        """Attributes of the server span: spans.REQUEST_ID, TENANT, ROUTE, POLICY_VERSION."""
+        """Set attributes of the server span: spans.REQUEST_ID, TENANT, ROUTE, POLICY_VERSION."""
         self.spans.annotate(attributes)
 
     def stage(self, name: str) -> AbstractContextManager[object]:
@@ -79,29 +79,29 @@ class RequestTelemetry:
     def call_started(
         self, model: str, provider: str, body: Mapping[str, object], metrics_label: str = ""
     ) -> None:
-        """The model call begins. `model` is the resolved entry's name, `provider` a `spans.PROVIDER_…`.
+        """The model call begins. `model` is the resolved name, `provider` a `spans.PROVIDER_…`.
 
-        `metrics_label`: what metrics call the model, when that is not its name.
+        `metrics_label`: the model's label in metrics, if that is not its name.
         """
         self._call_started_s = time.perf_counter()
         self.meter.call_started(metrics_label or model, self._call_started_s)
         self.spans.start_call(self._endpoint, model, provider, body)
 
     def chunk(self) -> None:
-        """A piece of the answer (or the whole one) has come."""
+        """A piece of the answer (or all of it) has arrived."""
         now_s = time.perf_counter()
         if not self._first_chunk_s:
             self._first_chunk_s = now_s
         self.meter.chunk(now_s)
 
     def call_ended(self, result: CallResult) -> None:
-        """The model call is over, well or not."""
+        """The model call has succeeded or failed."""
         self.meter.call_ended(time.perf_counter(), result.usage, result.error_type)
         if self.spans is not NO_SPANS:
             self.spans.end_call(self._call_attributes(result), result.error_type)
 
     def end(self, status: int, error_type: str = "") -> None:
-        """The response is complete or broken off; `status` 499 when the client left."""
+        """The response is complete or broken off; `status` is 499 when the client disconnected."""
         if self._ended:
             return
         self._ended = True

@@ -1,7 +1,7 @@
 """Starts and stops the OTLP export of spans; off unless an endpoint is given.
 
-The SDK reads the finer OTEL_* settings (batching, resource attributes, compression) itself, as specified.
-Export runs in a thread of the SDK: a slow or dead collector costs spans, never requests.
+The SDK itself reads the other OTEL_* variables (batching, resource attributes, compression). It exports in
+its own thread: a slow or dead collector loses spans, but never delays requests.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Tracing:
 
     @property
     def enabled(self) -> bool:
-        """True when spans are made and exported."""
+        """True when spans are recorded and exported."""
         return self.tracer is not None
 
     def shutdown(self, timeout_s: float = FLUSH_TIMEOUT_S) -> bool:
-        """Send what is queued and stop; False when the collector did not take it within `timeout_s`."""
+        """Flush and stop; False when the collector did not accept all spans within `timeout_s`."""
         if self.provider is None or self.exporter is None:
             return True
         # The SDK's own shutdown waits up to 30 s for a dead collector.
@@ -46,7 +46,7 @@ class Tracing:
         thread.join(timeout_s)
         if not thread.is_alive():
             return True
-        self.exporter.shutdown()  # wakes it from its retries
+        self.exporter.shutdown()  # interrupts its retries
         return False
 
 
@@ -61,7 +61,7 @@ def start_tracing(settings: TelemetrySettings, version: str = "") -> Tracing:
     if not settings.otlp_endpoint:
         return OFF
     exporter = _exporter(settings)
-    # Imported here: the SDK costs 0.2 s and 20 MB that a gateway without tracing does not spend.
+    # Imported here: the SDK costs 0.2 s and 20 MB, which only tracing needs.
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor

@@ -1,8 +1,8 @@
 """Every span and attribute name that the gateway emits, and the spans of one request.
 
 `POST /v1/chat/completions` (server) → `chat {model}` (client) → the engine's own spans, or an upstream's.
-OpenTelemetry names where they exist (HTTP and GenAI conventions), `penstock.*` for the rest. Never prompt
-text: stop sequences and `user` are the caller's words, so they stay out as well.
+Names follow OpenTelemetry's HTTP and GenAI conventions where they exist; all others are `penstock.*`. Never
+caller's text: no prompts, and no stop sequences or `user` either.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RequestSpans:
     __slots__ = ()
 
     def annotate(self, attributes: Mapping[str, str]) -> None:
-        """Put `penstock.*` attributes on the server span."""
+        """Set `penstock.*` attributes on the server span."""
 
     def stage(self, name: str) -> AbstractContextManager[object]:
         """A span around one stage of the pipeline."""
@@ -98,10 +98,10 @@ class RequestSpans:
         return {}
 
     def end_call(self, attributes: Attributes, error_type: str) -> None:
-        """Close the call's span, as failed when `error_type` is not empty."""
+        """End the call's span, as an error when `error_type` is not empty."""
 
     def end(self, status: int, error_type: str) -> None:
-        """Close the server span; only a 5xx or a broken stream makes it an error."""
+        """End the server span; only a 5xx or a broken stream makes it an error."""
 
 
 class RecordedSpans(RequestSpans):
@@ -125,7 +125,7 @@ class RecordedSpans(RequestSpans):
         )
 
     def annotate(self, attributes: Mapping[str, str]) -> None:
-        """Put `penstock.*` attributes on the server span."""
+        """Set `penstock.*` attributes on the server span."""
         self._server.set_attributes(attributes)
 
     def stage(self, name: str) -> AbstractContextManager[object]:
@@ -148,17 +148,17 @@ class RecordedSpans(RequestSpans):
         return carrier
 
     def end_call(self, attributes: Attributes, error_type: str) -> None:
-        """Close the call's span, as failed when `error_type` is not empty."""
+        """End the call's span, as an error when `error_type` is not empty."""
         span, self._call = self._call, None
         if span is not None:
             span.set_attributes(attributes)
             _close(span, error_type)
 
     def end(self, status: int, error_type: str) -> None:
-        """Close the server span; only a 5xx or a broken stream makes it an error."""
+        """End the server span; only a 5xx or a broken stream makes it an error."""
         self.end_call({}, error_type)
         self._server.set_attribute(HTTP_RESPONSE_STATUS_CODE, status)
-        # By the HTTP convention a server span is no error when the client was at fault.
+        # HTTP conventions: a 4xx is not an error of the server span.
         _close(self._server, "" if 400 <= status < 500 else error_type)
 
 
@@ -166,7 +166,7 @@ NO_SPANS: Final = RequestSpans()
 
 
 class StageSpan:
-    """Closes a span when its block ends; an exception marks it by type, never by message."""
+    """Ends a span with its block; records an exception's type, never its message."""
 
     __slots__ = ("_span",)
 
@@ -174,7 +174,7 @@ class StageSpan:
         self._span = span
 
     def __enter__(self) -> None:
-        """Nothing to give: a stage does not touch its own span."""
+        """The span has started; stages do not get it."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -183,11 +183,11 @@ class StageSpan:
 
 
 def request_attributes(body: Mapping[str, object]) -> dict[str, str | bool | int | float]:
-    """The gen_ai.request.* attributes of a request body: numbers and `stream`, whatever else it holds."""
+    """The gen_ai.request.* attributes of a request body: numbers and `stream`, nothing else."""
     found: dict[str, str | bool | int | float] = {}
     for field, (attribute, kind) in REQUEST_FIELDS.items():
         value = body.get(field)
-        # `type is`, because True is an int; the bound is what OTLP's int64 can carry, and nan fails it too.
+        # `type is`, because True is an int. The bound is that of OTLP's int64; NaN fails it too.
         if (type(value) is int or type(value) is float) and abs(value) < MAX_NUMBER:
             found[attribute] = kind(value)
     if body.get("stream") is True:
@@ -209,5 +209,5 @@ def _inbound(headers: Iterable[tuple[bytes, bytes]]) -> Context:
     for name, value in headers:
         if name in _W3C_FIELDS:
             carrier[name.decode()] = value.decode("latin-1")
-    # An empty Context, not the current one: nothing ambient may become the parent.
+    # An empty Context, not the current one: only the caller's span may become the parent.
     return _W3C.extract(carrier, Context())

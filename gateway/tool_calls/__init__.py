@@ -1,1 +1,1 @@
-"""Tool calls in a model's text: where they begin and end, in the syntax of each model family."""
+"""Parses tool calls out of a model's streamed text, in the syntax of each model family."""

@@ -1,6 +1,7 @@
-"""Pieces of call syntax as generators, which are sent one character at a time.
+"""Matchers for the parts of call syntax: generators that are sent one character at a time.
 
-They suspend wherever a text was cut, so that cuts cannot matter; NotACall ends them.
+A matcher suspends after every character, so it does not matter how the stream is cut. Its value is what it
+matched, without the character after it unless it says so; it raises NotACall where the text does not match.
 """
 
 from __future__ import annotations
@@ -20,46 +21,46 @@ from gateway.tool_calls.json_scanner import (
 )
 
 T = TypeVar("T")
-Reading = Generator[None, str, T]
+Matcher = Generator[None, str, T]
 ARGUMENT_KEYS = ("arguments", "parameters")
 
 
 class CallSink(Protocol):
-    """Takes what a syntax finds: for each call `begin`, `put` any number of times, `end`."""
+    """Receives what a syntax matches: for each call `begin`, `put` any number of times, `end`."""
 
     def begin(self, name: str) -> None:
-        """A call of this function; raises NotACall when there is no such function."""
+        """A call of this function. Raises NotACall when it was not offered."""
         ...
 
     def put(self, arguments: str) -> None:
-        """The next piece of its arguments, as JSON."""
+        """The next piece of the call's arguments, as JSON."""
         ...
 
     def end(self) -> None:
-        """Its arguments are complete."""
+        """The call's arguments are complete."""
         ...
 
-    def settle(self) -> None:
-        """All that was read so far belongs to calls, whatever follows."""
+    def commit(self) -> None:
+        """Everything matched so far belongs to calls, even if the text after it does not."""
         ...
 
 
-def nonspace() -> Reading[str]:
-    """The next character that is no white space."""
+def nonspace() -> Matcher[str]:
+    """Skip white space; the character after it."""
     while (char := (yield)) in WHITESPACE:
         pass
     return char
 
 
-def expect(wanted: str) -> Reading[None]:
-    """Exactly these characters."""
+def expect(wanted: str) -> Matcher[None]:
+    """Match exactly these characters."""
     for char in wanted:
         if (yield) != char:
             raise NotACall
 
 
-def string() -> Reading[str]:
-    """A JSON string behind its opening quote, decoded."""
+def string() -> Matcher[str]:
+    """A JSON string after its opening quote, decoded."""
     pieces = []
     is_escaped = False
     while (char := (yield)) != '"' or is_escaped:
@@ -72,8 +73,8 @@ def string() -> Reading[str]:
     return decoded
 
 
-def container(first: str, put: Callable[[str], None]) -> Reading[None]:
-    """An object, array or string that begins with `first`, handed to `put` as it comes."""
+def container(first: str, put: Callable[[str], None]) -> Matcher[None]:
+    """A JSON object, array or string that begins with `first`, passed to `put` character by character."""
     scanner = JsonScanner()
     put(scanner.feed(first))
     while not scanner.is_complete:
@@ -82,11 +83,11 @@ def container(first: str, put: Callable[[str], None]) -> Reading[None]:
 
 @dataclass(slots=True)
 class _Call:
-    """What is known of a call so far."""
+    """The state of the call being matched."""
 
     sink: CallSink
     name: str = ""
-    early: list[str] | None = None  # arguments that came before the name
+    early: list[str] | None = None  # arguments that precede the name
     is_ended: bool = False
 
     def end(self) -> None:
@@ -94,11 +95,11 @@ class _Call:
         self.is_ended = True
 
 
-def call_object(sink: CallSink) -> Reading[str]:
-    """`{"name": …, "arguments": {…}}` behind its opening brace, keys in any order.
+def call_object(sink: CallSink) -> Matcher[str]:
+    """`{"name": …, "arguments": {…}}` after its opening brace, keys in any order.
 
-    A call ends with its arguments. Models forget the brace after them: returned is "", or the character
-    that stood in its place.
+    A call ends with its arguments, because models forget the closing brace. The value is "", or the character
+    found in place of that brace.
     """
     call = _Call(sink)
     char = ","
@@ -111,12 +112,12 @@ def call_object(sink: CallSink) -> Reading[str]:
         call.end()
     if char != "}":
         return char
-    sink.settle()
+    sink.commit()
     return ""
 
 
-def _member(call: _Call) -> Reading[str]:
-    """One key with its value; the character behind them that is no white space."""
+def _member(call: _Call) -> Matcher[str]:
+    """One key and its value; the next character after white space."""
     if (yield from nonspace()) != '"':
         raise NotACall
     key = yield from string()
@@ -136,11 +137,11 @@ def _member(call: _Call) -> Reading[str]:
             call.early = []
             yield from _arguments(first, call.early.append)
     else:
-        return (yield from _skipped(first))
+        return (yield from _skip_value(first))
     return (yield from nonspace())
 
 
-def _name(first: str, sink: CallSink) -> Reading[str]:
+def _name(first: str, sink: CallSink) -> Matcher[str]:
     if first != '"':
         raise NotACall
     name = yield from string()
@@ -148,8 +149,8 @@ def _name(first: str, sink: CallSink) -> Reading[str]:
     return name
 
 
-def _arguments(first: str, put: Callable[[str], None]) -> Reading[None]:
-    """An object; one inside a string, as OpenAI's API writes it; or null."""
+def _arguments(first: str, put: Callable[[str], None]) -> Matcher[None]:
+    """A JSON object; one inside of a string, as in OpenAI's API; or null."""
     if first == "{":
         yield from container(first, put)
     elif first == '"':
@@ -162,7 +163,7 @@ def _arguments(first: str, put: Callable[[str], None]) -> Reading[None]:
 
 
 def _object_in(text: str) -> str:
-    """The JSON object that a string held. Raises NotACall: something else, or not Unicode."""
+    """The JSON object in a string. Raises NotACall for anything else, and for lone surrogates."""
     scanner = JsonScanner()
     pieces: list[str] = []
     for char in text.strip():
@@ -174,8 +175,8 @@ def _object_in(text: str) -> str:
     return "".join(pieces)
 
 
-def _skipped(first: str) -> Reading[str]:
-    """Pass over a value that begins with `first`; the character behind it that is no white space."""
+def _skip_value(first: str) -> Matcher[str]:
+    """Skip a JSON value that begins with `first`; the next character after white space."""
     if first in '{["':
         yield from container(first, lambda _: None)
         return (yield from nonspace())

@@ -1,4 +1,4 @@
-"""Which syntax a model's calls have: as the policy says, or as its chat template writes earlier calls."""
+"""Chooses a model's call syntax: from the policy, or from how its chat template renders earlier calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXAMPLES = (
 
 
 def find_syntax(use: ToolUse, parser: str = "auto") -> Syntax | None:
-    """None when the template shows none that is known. `parser` is the policy's word."""
+    """The syntax that the policy's `tool_parser` names; for "auto" that of the template, None if unknown."""
     if parser != "auto":
         return SYNTAXES[parser]
     return next((syntax for syntax, example in _EXAMPLES if re.search(example, use.example)), None)

@@ -1,8 +1,8 @@
-"""Hermes and Qwen: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, one block for each call."""
+"""Hermes and Qwen: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, one block per call."""
 
 from __future__ import annotations
 
-from gateway.tool_calls.call_syntax import CallSink, Reading, call_object, expect, nonspace
+from gateway.tool_calls.call_syntax import CallSink, Matcher, call_object, expect, nonspace
 from gateway.tool_calls.json_scanner import NotACall
 from gateway.tool_calls.parser import Syntax
 
@@ -10,13 +10,13 @@ OPEN_TAG = "<tool_call>"
 CLOSE_TAG = "</tool_call>"
 
 
-def _read(sink: CallSink) -> Reading[None]:
+def _match(sink: CallSink) -> Matcher[None]:
     char = yield from nonspace()
     if char != "{":
         raise NotACall
-    while char == "{":  # some write several into one block
+    while char == "{":  # some models write several calls into one block
         char = (yield from call_object(sink)) or (yield from nonspace())
-        while char == "}":  # one too many
+        while char == "}":  # a surplus brace
             char = yield from nonspace()
     if char != CLOSE_TAG[0]:
         raise NotACall
@@ -24,5 +24,5 @@ def _read(sink: CallSink) -> Reading[None]:
 
 
 HERMES = Syntax(
-    "hermes", _read, marks=(OPEN_TAG,), tokens=(OPEN_TAG, CLOSE_TAG), endings=("}" + CLOSE_TAG, CLOSE_TAG)
+    "hermes", _match, marks=(OPEN_TAG,), tokens=(OPEN_TAG, CLOSE_TAG), endings=("}" + CLOSE_TAG, CLOSE_TAG)
 )

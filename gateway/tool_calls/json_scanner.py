@@ -1,4 +1,4 @@
-"""JSON checked while it comes, character by character, with constant work for each."""
+"""An incremental JSON validator: one character at a time, in constant time each."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ import re
 WHITESPACE = " \t\n\r"
 SCALAR_CHARS = frozenset("0123456789+-.eEtrufalsn")
 MAX_DEPTH = 128
-"""Deeper ones overflow the stacks of those who read them."""
+"""Deeper values overflow the stacks of recursive parsers downstream."""
 MAX_SCALAR_CHARS = 4096
 _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class NotACall(Exception):
-    """The text breaks the syntax: it is no call after all."""
+    """The text does not match the call syntax, so it is plain text."""
 
 
 class JsonScanner:
-    """Follows one object, array or string to its end, `is_complete`."""
+    """Validates one object, array or string, until `is_complete`."""
 
     __slots__ = ("_is_key", "_num_hex", "_open", "_scalar", "_step", "is_complete")
 
     def __init__(self) -> None:
         self.is_complete = False
-        self._open: list[str] = []  # the brackets that are still to come, outermost first
+        self._open: list[str] = []  # closing brackets still expected, outermost first
         self._scalar = ""
         self._is_key = False
-        self._num_hex = 0  # digits of a \u escape that are still to come
+        self._num_hex = 0  # digits of a \u escape still expected
         self._step = self._value
 
     def feed(self, char: str) -> str:
-        """What stands for this character in valid JSON; raises NotACall where nothing can.
+        """The character as valid JSON. Raises NotACall if it cannot follow.
 
-        Line breaks and other control characters inside strings, which models write as they are, are escaped.
+        Control characters inside of strings, which models write unescaped, are escaped.
         """
         return self._step(char)
 

@@ -1,21 +1,23 @@
-"""Llama 3: the answer is `{"name": …, "parameters": {…}}`, perhaps behind a mark, or several beside `;`."""
+"""Llama 3: the answer is `{"name": …, "parameters": {…}}`, optionally after a mark; several joined by `;`."""
 
 from __future__ import annotations
 
-from gateway.tool_calls.call_syntax import CallSink, Reading, call_object, nonspace
+from gateway.tool_calls.call_syntax import CallSink, Matcher, call_object, nonspace
 from gateway.tool_calls.json_scanner import NotACall
 from gateway.tool_calls.parser import Syntax
 
 MARK = "<|python_tag|>"
 
 
-def _read(sink: CallSink) -> Reading[None]:
+def _match(sink: CallSink) -> Matcher[None]:
     char = yield from nonspace()
     while char == "{":
         char = (yield from call_object(sink)) or (yield from nonspace())
         if char in ";,":
             char = yield from nonspace()
-    raise NotACall  # the rest, if it comes, is text
+    raise NotACall  # what follows, if anything, is text
 
 
-LLAMA_JSON = Syntax("llama3_json", _read, marks=(MARK,), starts="{", tokens=(MARK,), endings=("}", ";", ","))
+LLAMA_JSON = Syntax(
+    "llama3_json", _match, marks=(MARK,), leading_chars="{", tokens=(MARK,), endings=("}", ";", ",")
+)

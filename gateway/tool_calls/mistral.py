@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from gateway.tool_calls.call_syntax import CallSink, Reading, call_object, container, nonspace
+from gateway.tool_calls.call_syntax import CallSink, Matcher, call_object, container, nonspace
 from gateway.tool_calls.json_scanner import WHITESPACE, NotACall
 from gateway.tool_calls.parser import Syntax
 
@@ -17,13 +17,13 @@ _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 
 
 def short_id(call_id: str) -> str:
-    """The id as these models' templates insist on it: nine letters and digits."""
+    """The id in the form that these models' templates require: nine letters and digits."""
     if _SHORT_ID.fullmatch(call_id):
         return call_id
     return hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
-def _read(sink: CallSink) -> Reading[None]:
+def _match(sink: CallSink) -> Matcher[None]:
     char = yield from nonspace()
     if char == "[":
         yield from _list(sink)
@@ -31,7 +31,7 @@ def _read(sink: CallSink) -> Reading[None]:
         yield from _named(char, sink)
 
 
-def _list(sink: CallSink) -> Reading[None]:
+def _list(sink: CallSink) -> Matcher[None]:
     char = ","
     while char == ",":
         if (yield from nonspace()) != "{":
@@ -41,7 +41,7 @@ def _list(sink: CallSink) -> Reading[None]:
         raise NotACall
 
 
-def _named(char: str, sink: CallSink) -> Reading[None]:
+def _named(char: str, sink: CallSink) -> Matcher[None]:
     name = ""
     while char not in "[{":
         name += char
@@ -52,7 +52,7 @@ def _named(char: str, sink: CallSink) -> Reading[None]:
     while char == "[":
         mark = char
         while not mark.endswith((ARGS_MARK, ID_MARK)):
-            if len(mark) > MAX_NAME_CHARS:  # an id stands between the two marks
+            if len(mark) > MAX_NAME_CHARS:  # a call id is between the two marks
                 raise NotACall
             mark += yield
         if mark.endswith(ARGS_MARK):
@@ -64,4 +64,4 @@ def _named(char: str, sink: CallSink) -> Reading[None]:
     sink.end()
 
 
-MISTRAL = Syntax("mistral", _read, marks=(MARK,), tokens=(MARK, ARGS_MARK, ID_MARK), endings=("}]", "]"))
+MISTRAL = Syntax("mistral", _match, marks=(MARK,), tokens=(MARK, ARGS_MARK, ID_MARK), endings=("}]", "]"))

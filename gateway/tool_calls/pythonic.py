@@ -6,18 +6,18 @@ import ast
 import json
 import warnings
 
-from gateway.tool_calls.call_syntax import CallSink, Reading, nonspace
+from gateway.tool_calls.call_syntax import CallSink, Matcher, nonspace
 from gateway.tool_calls.json_scanner import NotACall
 from gateway.tool_calls.parser import Syntax
 
 MARK = "<|python_start|>"
 MAX_NAME_CHARS = 128
 MAX_DEPTH = 64
-"""Of brackets; the compiler's own limit is no higher than 200."""
+"""Of brackets; the limit of Python's own parser is 200."""
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
-def _read(sink: CallSink) -> Reading[None]:
+def _match(sink: CallSink) -> Matcher[None]:
     if (yield from nonspace()) != "[":
         raise NotACall
     char = ","
@@ -32,8 +32,8 @@ def _read(sink: CallSink) -> Reading[None]:
         raise NotACall
 
 
-def _name() -> Reading[str]:
-    """A function's name and the bracket behind it."""
+def _name() -> Matcher[str]:
+    """A function's name, up to and including the bracket after it."""
     name = ""
     char = yield from nonspace()
     while char != "(":
@@ -44,8 +44,8 @@ def _name() -> Reading[str]:
     return name
 
 
-def _arguments() -> Reading[str]:
-    """The text up to the bracket that closes the call, which is passed over."""
+def _arguments() -> Matcher[str]:
+    """The text up to the bracket that closes the call; the bracket is consumed."""
     pieces: list[str] = []
     open_brackets = [")"]
     quote = ""
@@ -71,14 +71,14 @@ def _arguments() -> Reading[str]:
 
 
 def _as_json(arguments: str) -> str:
-    """`a=1, b=["x"]` as a JSON object. Raises NotACall for all but keywords with literal values."""
+    """`a=1, b=["x"]` as a JSON object. Raises NotACall unless all are keywords with literal values."""
     try:
         with warnings.catch_warnings(action="ignore"):  # "\\d" in a string
             call = ast.parse(f"f({arguments}\n)", mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise NotACall
         values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-        if None in values or len(values) < len(call.keywords):  # **more, or a keyword twice
+        if None in values or len(values) < len(call.keywords):  # **kwargs, or a repeated keyword
             raise NotACall
         text = json.dumps(values, ensure_ascii=False, allow_nan=False)
         text.encode()
@@ -89,4 +89,4 @@ def _as_json(arguments: str) -> str:
     return text
 
 
-PYTHONIC = Syntax("pythonic", _read, marks=(MARK,), starts="[", tokens=(MARK,), endings=("]",))
+PYTHONIC = Syntax("pythonic", _match, marks=(MARK,), leading_chars="[", tokens=(MARK,), endings=("]",))

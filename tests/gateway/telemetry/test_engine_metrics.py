@@ -1,4 +1,4 @@
-"""An engine's snapshot becomes Prometheus families, and a missing engine says so."""
+"""An engine's snapshot becomes Prometheus metrics; a missing engine is down."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_every_field_of_the_snapshot_is_published() -> None:
     }
 
 
-def test_an_engine_that_has_not_spoken_is_down_and_has_no_statistics() -> None:
+def test_an_engine_without_a_heartbeat_is_down_and_has_no_statistics() -> None:
     metrics = Metrics(["pico"])
     metrics.add_engine("pico", Source(ready=False, heartbeat_age_s=math.inf))
     assert sample(metrics, "penstock_engine_up", model="pico") == 0

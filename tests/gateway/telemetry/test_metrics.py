@@ -1,4 +1,4 @@
-"""Every instrument counts what it says; label sets stay closed; a request costs microseconds."""
+"""Every instrument counts; label values stay a closed set; a request costs microseconds."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_second_end_of_the_call_counts_nothing(metrics: Metrics) -> None:
 
 
 def test_workers_add_up(tmp_path: Path) -> None:
-    # Two Metrics of one process share a file (the name holds the pid), as a worker that reloads would.
+    # Two Metrics of one process share a file (the name has the pid), as those of a reloading worker would.
     first, second = Metrics(["pico"], tmp_path), Metrics(["pico"], tmp_path)
     serve(first)
     serve(second)
@@ -121,14 +121,14 @@ def test_unused_series_are_left_out(metrics: Metrics) -> None:
     assert 'endpoint="chat",model' not in metrics.render().decode()
 
 
-def test_memory_and_processor_time_of_a_lone_worker_are_there(metrics: Metrics, tmp_path: Path) -> None:
+def test_a_single_worker_shows_memory_and_processor_time(metrics: Metrics, tmp_path: Path) -> None:
     assert "process_resident_memory_bytes" in metrics.render().decode()
     assert "process_resident_memory_bytes" not in Metrics(["pico"], tmp_path).render().decode()
 
 
 def test_a_request_costs_microseconds(metrics: Metrics) -> None:
     best_s = min(_time_requests(metrics, 300) for _ in range(5))
-    assert best_s < 60e-6, f"{best_s * 1e6:.1f} µs a request"  # 6 µs on a quiet machine
+    assert best_s < 60e-6, f"{best_s * 1e6:.1f} µs a request"  # 6 µs on an idle machine
 
 
 def _time_requests(metrics: Metrics, count: int) -> float:

@@ -1,4 +1,4 @@
-"""One story told once reaches both spans and metrics."""
+"""Each event is recorded once and reaches both spans and metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gateway.telemetry.test_metrics import CHAT, sample
 ROUTE = "/v1/chat/completions"
 
 
-def tell(telemetry: Telemetry) -> None:
+def run_request(telemetry: Telemetry) -> None:
     request = telemetry.begin("chat", "POST", ROUTE, [])
     request.annotate({spans.REQUEST_ID: "req-1"})
     with request.stage(spans.STAGE_AUTHORIZE):
@@ -30,9 +30,9 @@ def tell(telemetry: Telemetry) -> None:
         request.end(200)
 
 
-def test_with_tracing_off_the_metrics_are_there() -> None:
+def test_with_tracing_off_there_are_metrics() -> None:
     telemetry = Telemetry(OFF, Metrics(["pico"]))
-    tell(telemetry)
+    run_request(telemetry)
     assert sample(telemetry.metrics, "penstock_requests_total", **CHAT, status="2xx") == 1
     assert sample(telemetry.metrics, "penstock_requests_in_flight", endpoint="chat") == 0
 
@@ -42,7 +42,7 @@ def test_with_tracing_on_the_call_carries_usage() -> None:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     telemetry = Telemetry(Tracing(provider.get_tracer("test"), provider), Metrics(["pico"]))
-    tell(telemetry)
+    run_request(telemetry)
     found = {span.name: dict(span.attributes or {}) for span in exporter.get_finished_spans()}
     assert set(found) == {"authorize", "chat pico", "POST /v1/chat/completions"}
     assert found["POST /v1/chat/completions"]["penstock.request.id"] == "req-1"

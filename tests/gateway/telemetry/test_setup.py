@@ -1,4 +1,4 @@
-"""Spans really cross the wire, by both protocols; a dead collector hurts nobody."""
+"""Spans reach a real collector over both protocols; a dead collector delays nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names follow the conventions, parents are right, and nobody's words become an attribute."""
+"""Names follow the conventions, parents are correct, and no caller's text becomes an attribute."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def recorder() -> Recorder:
     return Recorder()
 
 
-def test_names_are_the_conventions_own() -> None:
+def test_names_are_those_of_the_conventions() -> None:
     known = {
         value
         for module in (gen_ai_attributes, http_attributes, url_attributes, error_attributes)
@@ -95,7 +95,7 @@ def test_only_our_fault_marks_the_server_span(recorder: Recorder, status: int, i
     request.end(status, "SomeError")
     server, call = recorder.spans["POST /v1/chat/completions"], recorder.spans["chat pico"]
     assert (server.status.status_code is StatusCode.ERROR) is is_error
-    assert call.status.status_code is StatusCode.ERROR  # whoever was at fault, the call did not work
+    assert call.status.status_code is StatusCode.ERROR  # the call failed, whoever caused it
     assert call.attributes is not None and call.attributes["error.type"] == "SomeError"
 
 

@@ -1,4 +1,4 @@
-"""Whole answers of a parser, and strategies for what models write."""
+"""Runs a parser over a whole answer; strategies for what models write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cut(text: str, at: Sequence[int]) -> list[str]:
 
 
 def parse(syntax: Syntax, pieces: Sequence[str], **options: int) -> tuple[str, Calls]:
-    """Text and calls of an answer that came in these pieces; checks what holds for every answer."""
+    """Text and calls of an answer in these pieces; checks the invariants of every answer."""
     parser = ToolCallParser(syntax, NAMES, **options)
     parts = [parser.push(piece) for piece in pieces]
     parts.append(parser.flush())
@@ -46,7 +46,7 @@ def parse(syntax: Syntax, pieces: Sequence[str], **options: int) -> tuple[str, C
 
 
 def collect(parts: Sequence[Parsed]) -> tuple[str, Calls]:
-    """All parts together, as a client adds them up."""
+    """All parts joined, as a client does it."""
     names: list[str] = []
     ids: list[str] = []
     texts: list[str] = []

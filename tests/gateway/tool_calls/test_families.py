@@ -1,4 +1,4 @@
-"""Which syntax belongs to a chat template, as the families' published templates write calls."""
+"""The syntax of a chat template, for calls as the families' published templates render them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_syntax_is_that_of_earlier_calls(tmp_path: Path, name: str) -> None:
     assert find_syntax(use, "mistral") is SYNTAXES["mistral"]
 
 
-def test_the_embedded_model_writes_as_qwen_does() -> None:
+def test_the_embedded_model_uses_qwens_syntax() -> None:
     use = Tokenizer.from_checkpoint(BUILTIN).tool_use
     assert use.reads_tools and use.reads_results
     assert find_syntax(use) is SYNTAXES["hermes"]

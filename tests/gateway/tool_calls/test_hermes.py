@@ -19,7 +19,7 @@ from tests.gateway.tool_calls.pieces import calls, cut, cuts, decoded, json_styl
     after=st.sampled_from(["", "\n", "\n\nThat is all <b>"]),
     space=st.sampled_from(["", "\n", "\n\n  "]),
 )
-def test_calls_are_what_was_written(
+def test_calls_are_parsed_as_written(
     made: list[tuple[str, dict[str, object]]],
     style: dict[str, object],
     places: list[int],
@@ -54,7 +54,7 @@ def test_calls_are_what_was_written(
         ('<tool_call>{"name": "add", "arguments": {"a": 1}', {"a": 1}),
     ],
 )
-def test_what_models_make_of_it_is_understood(text: str, expected: object) -> None:
+def test_common_deviations_are_accepted(text: str, expected: object) -> None:
     for pieces in ([text], list(text)):
         shown, found = parse(HERMES, pieces)
         assert (shown, decoded(found)) == ("", [("add", expected)])
@@ -82,16 +82,16 @@ def test_what_models_make_of_it_is_understood(text: str, expected: object) -> No
         "a <",
     ],
 )
-def test_what_is_no_call_is_text(text: str) -> None:
+def test_anything_but_a_call_is_text(text: str) -> None:
     for pieces in ([text], list(text)):
         assert parse(HERMES, pieces) == (text, [])
 
 
-def test_a_call_behind_a_broken_one_is_found() -> None:
+def test_a_call_after_a_broken_one_is_found() -> None:
     text = '<tool_call>{"name": "add", <tool_call>{"name": "add", "arguments": {}}</tool_call> end'
     assert parse(HERMES, list(text)) == ('<tool_call>{"name": "add",  end', [("add", "{}")])
 
 
-def test_several_calls_may_stand_in_one_block() -> None:
+def test_one_block_may_hold_several_calls() -> None:
     text = '<tool_call>{"name": "add", "arguments": {}}\n{"name": "look_up", "arguments": {}}</tool_call>'
     assert parse(HERMES, list(text)) == ("", [("add", "{}"), ("look_up", "{}")])

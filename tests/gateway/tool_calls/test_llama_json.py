@@ -18,7 +18,7 @@ from tests.gateway.tool_calls.pieces import calls, cut, cuts, json_styles, parse
     mark=st.sampled_from(["", "\n", "<|python_tag|>", "I call. <|python_tag|> "]),
     beside=st.sampled_from(["; ", ";", "\n", ", "]),
 )
-def test_calls_are_what_was_written(
+def test_calls_are_parsed_as_written(
     made: list[tuple[str, dict[str, object]]],
     style: dict[str, object],
     places: list[int],
@@ -45,12 +45,12 @@ def test_calls_are_what_was_written(
         "<|python_tag|",
     ],
 )
-def test_other_answers_stay_whole(text: str) -> None:
+def test_other_answers_are_unchanged(text: str) -> None:
     found = parse(LLAMA_JSON, list(text))
     assert found == (text, []) or text == '{"name": "add", "age": 7}'
 
 
-def test_text_behind_calls_is_text() -> None:
+def test_text_after_calls_is_text() -> None:
     call = '{"name": "add", "parameters": {}}'
     assert parse(LLAMA_JSON, list(call + "; done.")) == ("; done.", [("add", "{}")])
     assert parse(LLAMA_JSON, list(call + ' {"a": 1}'))[0] == '{"a": 1}'

@@ -18,7 +18,7 @@ from tests.gateway.tool_calls.pieces import calls, cut, cuts, json_styles, parse
     form=st.sampled_from(["list", "plain", "args", "id"]),
     before=st.sampled_from(["", "Well [", "Let me see."]),
 )
-def test_calls_are_what_was_written(
+def test_calls_are_parsed_as_written(
     made: list[tuple[str, dict[str, object]]],
     style: dict[str, object],
     places: list[int],
@@ -43,7 +43,7 @@ def test_calls_are_what_was_written(
         "[TOOL_CALLS]" + "x" * 300, "[TOOL_CALLS]add[" + "x" * 300, '[TOOL_CALLS][{"name": "add"} {"a": 1}]',
     ],
 )  # fmt: skip
-def test_what_is_no_call_is_text(text: str) -> None:
+def test_anything_but_a_call_is_text(text: str) -> None:
     shown, found = parse(MISTRAL, list(text))
     if "add" in text and "}" in text and not text.endswith("[ID]{}"):
         assert (shown, found) == ('{"a": 1}]', [("add", "{}")])

@@ -1,4 +1,4 @@
-"""What holds in every syntax: cuts change nothing, nothing is lost, broken calls are text."""
+"""Invariants of every syntax: cuts change nothing, nothing is lost, broken calls are text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_cuts_change_nothing(syntax: Syntax, text: str, places: list[int], hold:
 @pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda syntax: syntax.name)
 @settings(deadline=None, max_examples=40)
 @given(text=noise)
-def test_without_calls_nothing_changes(syntax: Syntax, text: str) -> None:
+def test_text_without_calls_is_unchanged(syntax: Syntax, text: str) -> None:
     shown, calls = parse(syntax, list(text))
     if not calls:
         assert shown == text
@@ -66,7 +66,7 @@ def written(syntax: Syntax, values: Mapping[str, object], name: str = "add") -> 
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda syntax: syntax.name)
-def test_a_cut_call_is_text_or_what_came_of_it(syntax: Syntax) -> None:
+def test_a_truncated_call_is_text_or_a_call(syntax: Syntax) -> None:
     text = written(syntax, {"a": 'x}"雨', "b": [1, {"c": None}]})
     for end in range(len(text)):
         shown, calls = parse(syntax, cut(text[:end], range(0, 400, 7)))
@@ -83,7 +83,7 @@ def test_functions_that_were_not_offered_are_text(syntax: Syntax) -> None:
 
 
 @pytest.mark.parametrize("syntax", [HERMES, LLAMA_JSON, MISTRAL], ids=lambda syntax: syntax.name)
-def test_long_arguments_come_while_they_are_written(syntax: Syntax) -> None:
+def test_long_arguments_are_streamed(syntax: Syntax) -> None:
     parser = ToolCallParser(syntax, ["add"])
     text = written(syntax, {"code": "x = 1; " * 100})
     given = [piece for char in text for piece in parser.push(char).calls]
@@ -92,7 +92,7 @@ def test_long_arguments_come_while_they_are_written(syntax: Syntax) -> None:
 
 
 @pytest.mark.parametrize("syntax", [HERMES, LLAMA_JSON, MISTRAL], ids=lambda syntax: syntax.name)
-def test_a_long_call_that_breaks_keeps_what_was_given_and_the_rest_is_text(syntax: Syntax) -> None:
+def test_a_long_call_that_breaks_keeps_what_was_streamed_and_the_rest_is_text(syntax: Syntax) -> None:
     text = written(syntax, {"code": "x" * 400}).replace('"}', '" oops}')
     shown, ((name, found),) = parse(syntax, list(text))
     assert name == "add" and found.startswith('{"code": "xxx')
@@ -100,7 +100,7 @@ def test_a_long_call_that_breaks_keeps_what_was_given_and_the_rest_is_text(synta
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda syntax: syntax.name)
-def test_the_answer_is_over_behind_the_most_calls(syntax: Syntax) -> None:
+def test_the_answer_ends_after_max_calls(syntax: Syntax) -> None:
     parser = ToolCallParser(syntax, ["add"], max_calls=1)
     text = written(syntax, {"a": 1})
     parser.push(text + " and " + text)
@@ -109,7 +109,7 @@ def test_the_answer_is_over_behind_the_most_calls(syntax: Syntax) -> None:
 
 
 @pytest.mark.parametrize("syntax", [HERMES, MISTRAL], ids=lambda syntax: syntax.name)
-def test_text_beside_calls_keeps_its_inner_space(syntax: Syntax) -> None:
+def test_text_around_calls_keeps_its_inner_space(syntax: Syntax) -> None:
     call = written(syntax, {"a": 1})
     shown, calls = parse(syntax, list(f"\n One \n{call}\n\n{call} two\n{call}\n"))
     assert (shown, len(calls)) == ("\n One \n\n\n two", 3)

@@ -20,7 +20,7 @@ calls = st.tuples(st.sampled_from(["add", "look_up"]), keywords)
     places=cuts,
     mark=st.sampled_from(["", "\n", "<|python_start|>"]),
 )
-def test_calls_are_what_was_written(
+def test_calls_are_parsed_as_written(
     made: list[tuple[str, dict[str, Any]]], places: list[int], mark: str
 ) -> None:
     listed = (f"{name}({', '.join(f'{k}={v!r}' for k, v in values.items())})" for name, values in made)
@@ -45,7 +45,7 @@ def test_literals_become_json() -> None:
         "[other(a=1)]", "[add", "[" + "a" * 300, "See [add(a=1)]", "[add(a=" + "9" * 5000 + ")]",
     ],
 )  # fmt: skip
-def test_what_is_no_call_is_text(text: str) -> None:
+def test_anything_but_a_call_is_text(text: str) -> None:
     assert parse(PYTHONIC, list(text)) == (text, [])
 
 
