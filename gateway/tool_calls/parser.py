@@ -15,7 +15,7 @@ from gateway.tool_calls.call_syntax import CallSink, Matcher
 from gateway.tool_calls.json_scanner import NotACall
 
 HOLD_CHARS = 256
-"""A call is emitted when complete or after this many characters of arguments: a shorter broken one is text."""
+"""A call is emitted when complete or after this many characters of arguments: a short broken one is text."""
 
 
 @dataclass(frozen=True, slots=True)
