@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from backend.errors import CheckpointError
-from backend.speculative.folders import MODEL_DRAFTERS, check_folder, default_folder
+from backend.speculative.weights_check import MODEL_DRAFTERS, check_folder, default_folder
 from policies.document import DrafterEntry, EngineModel
 
 BUILTIN_FOLDER = Path(__file__).parents[1] / "backend" / "pico" / "weights"

@@ -22,7 +22,7 @@ from backend.kv.manager import KVManager
 from backend.lora.store import AdapterStore
 from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.scheduler import Scheduler
-from backend.speculative.base import Drafter
+from backend.speculative.drafter import Drafter
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import Speculator
@@ -167,10 +167,9 @@ class Engine:
         return plan
 
     def _propose(self) -> dict[Sequence, Draft]:
-        scheduler, speculator = self.scheduler, self.speculator
-        has_prompts = not speculator.is_asleep and scheduler.has_prompts
-        return speculator.propose(
-            scheduler.num_running, has_prompts=has_prompts, num_joining=scheduler.num_joining
+        scheduler = self.scheduler
+        return self.speculator.propose(
+            scheduler.num_running, has_prompts=scheduler.has_prompts, num_joining=scheduler.num_joining
         )
 
     def _wait(self, outputs: list[StepOutput]) -> None:

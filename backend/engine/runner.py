@@ -22,8 +22,8 @@ from backend.models import LoadedModel
 from backend.sampling.logits import RowEdits, apply_edits, ban_tokens, feasible_bans
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler
-from backend.speculative.base import StepObserver
-from backend.speculative.rests import Rests
+from backend.speculative.backoff import FailureGuard
+from backend.speculative.drafter import StepObserver
 from backend.speculative.verify import Verdict, detours, verify
 from backend.structured.mask import apply_grammars
 from backend.types import PAGE_TOKENS, Plan, Sequence, TokenLogprobs
@@ -43,7 +43,8 @@ class ModelRunner:
         self._model = model
         self._adapters = adapters
         self.observers: list[StepObserver] = []
-        self._rests = Rests()  # of observers that failed
+        self._guards: dict[str, FailureGuard] = {}  # of observers, by the name of their class
+        self._step = 0
         self._storage = storage
         self._facts = facts
         self._table = StateTable(max_running, facts.max_model_tokens, facts.eos_token_ids)
@@ -164,13 +165,12 @@ class ModelRunner:
 
     def _show(self, plan: Plan, step: PreparedStep, layers: list[Tensor], hidden: Tensor) -> None:
         """Show the step to the observers. Its tokens are drawn: an observer's error must not fail it."""
-        self._rests.begin_step()
-        resting = self._rests.names
+        self._step += 1
         for observer in self.observers:
             name = type(observer).__name__
-            if name not in resting:
-                with self._rests.attempt(name):
-                    observer.see(plan, step.step_input, layers, hidden)
+            guard = self._guards.setdefault(name, FailureGuard(name))
+            if not guard.is_paused(self._step):
+                guard.call(self._step, observer.see, plan, step.step_input, layers, hidden)
 
     def _move_accepted_paths(self, step: PreparedStep, verdict: Verdict, streams: list[Tensor]) -> None:
         """Move accepted tree nodes, in KV memory and in `streams`, to where a chain would have them."""

@@ -30,8 +30,8 @@ from backend.server.connections import listen
 from backend.server.messages import Hello
 from backend.server.process import EngineServer, ServerLimits
 from backend.server.spans import open_emitter
+from backend.speculative.draft_length import step_clock
 from backend.speculative.loading import load_drafters
-from backend.speculative.work_clock import work_clock
 from backend.structured.compiler import open_compiler
 from backend.types import DraftOptions, Request, SamplingParams
 
@@ -120,7 +120,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         drafters=opened.drafters,
         adapters=adapters,
         grammars=open_compiler(config.checkpoint, facts.vocab_size, facts.eos_token_ids),
-        work_clock=work_clock(model.device),
+        work_clock=step_clock(model.device),
     ), hello
 
 

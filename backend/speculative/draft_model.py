@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from backend.kv.manager import KVManager
-from backend.speculative.base import LEAST_REACHED
+from backend.speculative import MIN_PATH_PROBABILITY
 from backend.speculative.draft_rounds import DraftRounds
 from backend.types import Sequence
 
@@ -60,7 +60,7 @@ class DraftModelDrafter:
             mirrors = [self._mirrors[sequences[index]] for index in ready]
             owns = [mirror.own for mirror in mirrors]
             begins = [own.num_uncomputed_tokens for own in owns]
-            found = self._rounds.compute(owns, begins, longest, LEAST_REACHED)
+            found = self._rounds.compute(owns, begins, longest, MIN_PATH_PROBABILITY)
             for index, mirror, draft in zip(ready, mirrors, found, strict=True):
                 mirror.written = mirror.own.tokens[mirror.own.num_computed_tokens :] + draft[:-1]
                 drafts[index] = draft[: ks[index]]

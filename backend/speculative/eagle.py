@@ -13,12 +13,12 @@ import torch
 
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
-from backend.speculative.base import LEAST_REACHED
+from backend.speculative import BRANCHES, MIN_PATH_PROBABILITY
 from backend.speculative.eagle_network import EagleNetwork
 from backend.speculative.eagle_tree import TreeRound
 from backend.speculative.hidden_states import HiddenStates, slots_in
 from backend.speculative.round_kv import RoundShape, gather, page_table
-from backend.speculative.tree_building import BRANCHES, TreeBudget
+from backend.speculative.tree import TreeBudget
 from backend.types import PAGE_TOKENS, Draft, Sequence
 
 CATCH_UP_TOKENS = 2048
@@ -141,7 +141,7 @@ class EagleDrafter:
         tokens, reached = network.best(features)
         drafts = [tokens]
         for column, turned in enumerate(passes[1:], start=shape.longest + 1):
-            if reached.max().item() < LEAST_REACHED:
+            if reached.max().item() < MIN_PATH_PROBABILITY:
                 break
             x = network.inputs(drafts[-1], features)
             mask = None if later_mask is None else later_mask[..., : column + 1]

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backend.speculative import BRANCHES
 from backend.speculative.eagle_network import EagleNetwork
 from backend.speculative.round_kv import RoundKV
-from backend.speculative.tree_building import BRANCHES, TreeBudget, best_nodes
+from backend.speculative.tree import TreeBudget, best_nodes
 from backend.types import Draft
 
 

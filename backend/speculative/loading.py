@@ -11,18 +11,18 @@ from backend.config import EngineConfig
 from backend.errors import CheckpointError
 from backend.kv.storage import KVStorage
 from backend.models import LoadedModel
-from backend.speculative.base import Drafter, StepObserver
 from backend.speculative.draft_loading import DraftModel, load_draft_model
 from backend.speculative.draft_model import DraftModelDrafter
+from backend.speculative.drafter import Drafter, StepObserver
 from backend.speculative.eagle import EagleDrafter
 from backend.speculative.eagle_network import EagleNetwork, load_eagle
-from backend.speculative.folders import DRAFT_MODEL, check_folder
 from backend.speculative.hidden_states import HiddenStates
 from backend.speculative.medusa import MedusaDrafter, MedusaNetwork, load_medusa
 from backend.speculative.mixture_loading import load_mixture
 from backend.speculative.mixture_of_attentions import MixtureDrafter
 from backend.speculative.mixture_rounds import MixtureHead
-from backend.speculative.tree_building import TreeBudget
+from backend.speculative.tree import TreeBudget
+from backend.speculative.weights_check import DRAFT_MODEL, check_folder
 from backend.types import PAGE_TOKENS
 
 

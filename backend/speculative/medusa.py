@@ -15,10 +15,11 @@ from backend.layers.linear import Linear
 from backend.layers.norm import RMSNorm
 from backend.models import LoadedModel
 from backend.models.weights import WeightReader
+from backend.speculative import BRANCHES
 from backend.speculative.heads import HeadReader, HeadShape, read_shape
 from backend.speculative.hidden_states import HiddenStates, slots_in
 from backend.speculative.target_parts import Guess, target_guess
-from backend.speculative.tree_building import BRANCHES, TreeBudget, product_tree
+from backend.speculative.tree import TreeBudget, product_tree
 from backend.types import Draft, Sequence
 
 

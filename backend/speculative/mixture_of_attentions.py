@@ -18,10 +18,10 @@ from torch import Tensor
 
 from backend.kv.manager import pages_for
 from backend.layers.step_input import StepInput
-from backend.speculative.base import LEAST_REACHED
-from backend.speculative.following import Following
+from backend.speculative import MIN_PATH_PROBABILITY
+from backend.speculative.draft_length import step_clock
+from backend.speculative.drafter import Capture
 from backend.speculative.mixture_rounds import MixtureRounds, Verified
-from backend.speculative.work_clock import work_clock
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence
 
 MOST_WAITING = 512
@@ -36,7 +36,7 @@ class MixtureDrafter:
 
     def __init__(self, rounds: MixtureRounds, num_pages: int, device: torch.device) -> None:
         """`num_pages`: of the target's memory, which lies on this device."""
-        self.following = Following(work_clock(device))
+        self.capture = Capture(step_clock(device))
         self._rounds = rounds
         self._waiting: list[Verified] = []
         self._num_waiting = 0
@@ -46,20 +46,20 @@ class MixtureDrafter:
     @property
     def wants_layers(self) -> bool:
         """See StepObserver."""
-        return bool(self.following.sequences) and not self.following.is_resting
+        return bool(self.capture.sequences) and self.capture.is_on
 
     def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
         """See StepObserver."""
-        is_resting = self.following.is_resting
+        is_resting = not self.capture.is_on
         if is_resting and not self._rests:
             self._begin_rest()
         self._rests = is_resting
-        wanted = set() if is_resting else self.following.sequences
+        wanted = set() if is_resting else self.capture.sequences
         self._mark(plan.chunks, wanted)
         if wanted:
             followed = [chunk.sequence in wanted for chunk in plan.chunks]
             if any(followed):
-                with self.following.reading(), self._marks_are_true():
+                with self.capture.timed(), self._marks_are_true():
                     self._keep(step, [*layers, hidden], followed)
 
     @contextmanager
@@ -74,7 +74,7 @@ class MixtureDrafter:
 
     def _begin_rest(self) -> None:
         """Pages that are going on will not be read to their ends. What waits is made when reading goes on."""
-        for sequence in self.following.sequences:
+        for sequence in self.capture.sequences:
             self._is_read[sequence.pages[sequence.num_computed_tokens // PAGE_TOKENS :]] = False
 
     def _mark(self, chunks: list[ScheduledChunk], wanted: set[Sequence]) -> None:
@@ -106,11 +106,11 @@ class MixtureDrafter:
         drafts: list[list[int]] = [[] for _ in sequences]
         ready = [i for i, sequence in enumerate(sequences) if self._knows_latest(sequence)]
         if ready:
-            with self.following.reading(), self._marks_are_true():
+            with self.capture.timed(), self._marks_are_true():
                 self._remember()
             num_tokens = max(ks[i] for i in ready)
             asked = [sequences[i] for i in ready]
-            found = self._rounds.draft(asked, self._is_read, num_tokens, LEAST_REACHED)
+            found = self._rounds.draft(asked, self._is_read, num_tokens, MIN_PATH_PROBABILITY)
             for i, draft in zip(ready, found, strict=True):
                 drafts[i] = draft[: ks[i]]
         return drafts

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from backend.types import Sequence
 
+DEFAULT_TOKENS = 24
+"""Drafted per step, unless the request says: a right prediction is right for long."""
+
 _LONGEST_ANCHOR = 8
 """Tokens that are compared, back from the end of the output, to rank the places where it may stand."""
 

@@ -1,22 +1,33 @@
-"""Trees of drafts: which way the model goes through one, and what is true of trees and chains alike.
+"""Trees of drafts: which nodes make one, which way the model goes through it, and what chains and trees
+share.
 
-A chain of drafts is a list of tokens. A tree costs as many tokens as it has nodes and gains as many as its
-deepest accepted node lies deep: lengths are depths wherever they are chosen, counted or learned from.
+A chain is a list of tokens. A tree costs as many tokens as it has nodes and gains as many as its deepest
+accepted node is deep: lengths are depths wherever they are chosen, counted or learned from. A node is
+reached when it and all before it are right: its probability is the product along its path, never greater
+than its parent's. Taking nodes by that product gives the best tree of a size, parents first (after EAGLE-2,
+arXiv 2406.16858).
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from backend.speculative import MIN_NODE_PROBABILITY
 from backend.types import Draft, DraftTree, tree_depths
+
+MIN_NODE_LOGPROB = math.log(MIN_NODE_PROBABILITY)
 
 
 def accepted_nodes(tokens: Sequence[int], parents: Sequence[int], drawn: Sequence[int]) -> list[int]:
     """The nodes that the model draws itself, from the root on.
 
-    `drawn[0]` was drawn behind the root, `drawn[i + 1]` behind node i. The path ends where no child equals
-    the draw.
+    `drawn[0]` was drawn after the root, `drawn[i + 1]` after node i. The path ends where no child equals the
+    draw.
     """
     path: list[int] = []
     here = -1
@@ -41,7 +52,7 @@ def depth_of(draft: Draft) -> int:
 
 
 def level_sizes(draft: Draft) -> list[int]:
-    """How many tokens lie at each depth."""
+    """Tokens at each depth."""
     if not isinstance(draft, DraftTree):
         return [1] * len(draft)
     counts = Counter(tree_depths(draft.parents))
@@ -56,8 +67,59 @@ def first_tokens(draft: Draft) -> tuple[int, ...]:
 
 
 def shorten(draft: Draft, depth: int) -> Draft:
-    """At most so many tokens in a row; a tree that does not branch becomes a chain."""
+    """At most `depth` tokens in a row; a tree that does not branch becomes a chain."""
     if not isinstance(draft, DraftTree):
         return draft[:depth]
     short = draft.cut(depth, len(draft))
     return list(short.tokens) if short.is_chain else short
+
+
+@dataclass(frozen=True, slots=True)
+class TreeBudget:
+    """How many nodes trees may have: `num_nodes` when they are `depth` deep, else in proportion."""
+
+    num_nodes: int
+    depth: int
+
+    def of(self, depth: int) -> int:
+        """Nodes of a tree of this depth: a chain at least."""
+        return max(depth, -(-self.num_nodes * depth // self.depth))
+
+
+def product_tree(
+    tokens: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float]], num_nodes: int
+) -> DraftTree:
+    """The best tree of guesses that do not depend on each other: tokens and log-probabilities by level, best
+    first.
+
+    At least the best token of the first level is in it.
+    """
+    chosen: list[int] = []
+    parents: list[int] = []
+    number = itertools.count()
+    # Entries: minus the path's log-probability, a tie-break, level, rank in the level, parent, minus its own.
+    heap = [(-logprobs[0][0], next(number), 0, 0, -1, 0.0)]
+    while heap and len(chosen) < num_nodes:
+        cost, _, level, rank, parent, before = heapq.heappop(heap)
+        if cost > -MIN_NODE_LOGPROB and chosen:
+            break
+        if rank + 1 < len(tokens[level]):
+            sibling = before - logprobs[level][rank + 1]
+            heapq.heappush(heap, (sibling, next(number), level, rank + 1, parent, before))
+        if level + 1 < len(tokens):
+            child = cost - logprobs[level + 1][0]
+            heapq.heappush(heap, (child, next(number), level + 1, 0, len(chosen), cost))
+        chosen.append(tokens[level][rank])
+        parents.append(parent)
+    return DraftTree(tuple(chosen), tuple(parents))
+
+
+def best_nodes(
+    tokens: Sequence[int], parents: Sequence[int], logprobs: Sequence[float], num_nodes: int
+) -> DraftTree:
+    """The best tree among candidates, each after its parent, with the log-probability of its whole path."""
+    # Sorting is stable: of equals the parent stays first.
+    order = sorted(range(len(tokens)), key=lambda node: -logprobs[node])[:num_nodes]
+    kept = [node for i, node in enumerate(order) if i == 0 or logprobs[node] >= MIN_NODE_LOGPROB]
+    number = {-1: -1} | {node: i for i, node in enumerate(kept)}
+    return DraftTree(tuple(tokens[node] for node in kept), tuple(number[parents[node]] for node in kept))

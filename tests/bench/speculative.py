@@ -20,9 +20,9 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.models import LoadedModel, load_model
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
-from backend.speculative.folders import DRAFT_MODEL, MODEL_DRAFTERS, default_folder
+from backend.speculative.draft_length import step_clock
 from backend.speculative.loading import load_drafters
-from backend.speculative.work_clock import work_clock
+from backend.speculative.weights_check import DRAFT_MODEL, MODEL_DRAFTERS, default_folder
 from backend.tokenizer import Tokenizer
 from backend.types import Request, SamplingParams
 from gateway.checkpoints import checkpoint_folder
@@ -124,7 +124,7 @@ def new_engine(
     runner = ModelRunner(model, storage, facts, config.max_running)
     opened = loaded.open(storage)
     runner.observers += opened.observers
-    return Engine(config, runner, drafters=opened.drafters, work_clock=work_clock(model.device))
+    return Engine(config, runner, drafters=opened.drafters, work_clock=step_clock(model.device))
 
 
 def _folders(way: str, checkpoint: str, arguments: argparse.Namespace) -> dict[str, str]:

@@ -20,7 +20,7 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import LoadedModel, load_model
-from backend.speculative.base import Drafter
+from backend.speculative.drafter import Drafter
 from backend.types import Request, SamplingParams
 from tests.backend.engine.driving import texts
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint

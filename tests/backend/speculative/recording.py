@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backend.speculative.base import Drafter
-from backend.speculative.following import Following
+from backend.speculative.drafter import Capture, Drafter
 from backend.speculative.tree import depth_of
 from backend.types import Draft, DraftTree, Sequence
 
@@ -34,9 +33,9 @@ class RecordingDrafter:
         return self.inner.name
 
     @property
-    def following(self) -> Following:
-        """Its own, if it has any: else this is no Follower either."""
-        found: Following = self.inner.following  # type: ignore[attr-defined]
+    def capture(self) -> Capture:
+        """Its own, if it has any: else this is no CapturingDrafter either."""
+        found: Capture = self.inner.capture  # type: ignore[attr-defined]
         return found
 
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:

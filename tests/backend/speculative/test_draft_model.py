@@ -36,7 +36,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that was not trained is never sure."""
-    monkeypatch.setattr("backend.speculative.draft_model.LEAST_REACHED", 0.0)
+    monkeypatch.setattr("backend.speculative.draft_model.MIN_PATH_PROBABILITY", 0.0)
 
 
 @pytest.fixture(autouse=True, params=["compiled", "torch"])
@@ -112,7 +112,7 @@ def test_says_it_when_preempted_in_small_chunks(target: LoadedModel, tmp_path: P
 def test_a_chain_ends_where_the_model_is_not_sure(
     target: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least_reached: float
 ) -> None:
-    monkeypatch.setattr("backend.speculative.draft_model.LEAST_REACHED", least_reached)
+    monkeypatch.setattr("backend.speculative.draft_model.MIN_PATH_PROBABILITY", least_reached)
     model = write_model(tmp_path, "qwen3", seed=2, num_hidden_layers=2)
     asked = requests(max_tokens=40)
     engine, found = new_engine(target, NAME, tmp_path)

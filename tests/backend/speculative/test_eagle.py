@@ -22,7 +22,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 @pytest.fixture(autouse=True)
 def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that was not trained is never sure."""
-    monkeypatch.setattr("backend.speculative.eagle.LEAST_REACHED", 0.0)
+    monkeypatch.setattr("backend.speculative.eagle.MIN_PATH_PROBABILITY", 0.0)
 
 
 def test_says_what_the_reference_says(pair: Pair) -> None:
@@ -52,7 +52,7 @@ def test_who_is_far_behind_catches_up_in_parts(pair: Pair, monkeypatch: pytest.M
 
 
 def test_a_chain_ends_where_the_head_is_not_sure(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.speculative.eagle.LEAST_REACHED", 1.1)
+    monkeypatch.setattr("backend.speculative.eagle.MIN_PATH_PROBABILITY", 1.1)
     engine, recording = new_engine(pair.model, "eagle", pair.folder)
     assert recording is not None
     for request in requests():

@@ -9,8 +9,9 @@ import torch
 
 from backend.pico.batches import make_batch
 from backend.pico.drafters.eagle import Eagle
+from backend.speculative import BRANCHES
 from backend.speculative.eagle import EagleDrafter
-from backend.speculative.tree_building import BRANCHES, TreeBudget, best_nodes
+from backend.speculative.tree import TreeBudget, best_nodes
 from backend.types import Draft, DraftTree, Sequence
 from tests.backend.engine.driving import texts
 from tests.backend.speculative.head_cases import Pair, make_pair

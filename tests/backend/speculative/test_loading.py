@@ -9,9 +9,9 @@ from backend.errors import CheckpointError
 from backend.models import LoadedModel, load_model
 from backend.pico.recipe import WEIGHTS
 from backend.speculative.compiled_mixture import CompiledMixture
-from backend.speculative.folders import HEADS
 from backend.speculative.loading import load_drafters
 from backend.speculative.mixture_loading import load_mixture
+from backend.speculative.weights_check import HEADS
 from tests.backend.speculative.head_cases import make_pair
 from tests.backend.speculative.model_targets import load, write_model
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from backend.speculative.compiled_mixture import CompiledMixtureRounds
-from backend.speculative.following import Following
+from backend.speculative.drafter import Capture
 from backend.speculative.mixture_of_attentions import MixtureDrafter
 from backend.speculative.mixture_rounds import TorchMixtureRounds
 from backend.types import PAGE_TOKENS, DraftOptions
@@ -53,7 +53,7 @@ def fill(drafter: MixtureDrafter, garbage: float) -> None:
 @pytest.fixture(autouse=True)
 def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that was not trained is never sure."""
-    monkeypatch.setattr("backend.speculative.mixture_of_attentions.LEAST_REACHED", 0.0)
+    monkeypatch.setattr("backend.speculative.mixture_of_attentions.MIN_PATH_PROBABILITY", 0.0)
 
 
 def test_says_what_the_reference_says(pair: Pair) -> None:
@@ -64,14 +64,18 @@ def test_says_it_when_preempted_in_small_chunks(pair: Pair) -> None:
     say_it_when_preempted_in_small_chunks(pair)
 
 
-class Switch(Following):
-    """Rests as long as the test wants."""
+class Switch(Capture):
+    """Is off as long as the test wants."""
 
-    rests = False
+    is_off = False
 
     @property
-    def is_resting(self) -> bool:
-        return self.rests
+    def is_on(self) -> bool:
+        return not self.is_off
+
+    @is_on.setter
+    def is_on(self, value: bool) -> None:
+        pass
 
 
 def drafts_after_a_rest(pair: Pair, garbage: float) -> list[Said]:
@@ -81,12 +85,12 @@ def drafts_after_a_rest(pair: Pair, garbage: float) -> list[Said]:
     engine, recording = new_engine(pair.model, pair.name, pair.folder)
     assert recording is not None and isinstance(recording.inner, MixtureDrafter)
     drafter = recording.inner
-    switch = drafter.following = Switch(time.perf_counter)
-    switch.rests = True
+    switch = drafter.capture = Switch(time.perf_counter)
+    switch.is_off = True
     assert texts(engine, asked) == plain
     assert not recording.said, "nothing was read, so it is not asked"
     fill(drafter, garbage)
-    switch.rests = False
+    switch.is_off = False
     recording.said.clear()
     assert texts(engine, asked) == plain
     return recording.said
@@ -110,11 +114,11 @@ def test_a_rest_leaves_what_was_read_before(pair: Pair) -> None:
     ]
     engine, recording = new_engine(pair.model, pair.name, pair.folder)
     assert recording is not None and isinstance(recording.inner, MixtureDrafter)
-    switch = recording.inner.following = Switch(time.perf_counter)
+    switch = recording.inner.capture = Switch(time.perf_counter)
     plain = texts(engine, asked)
-    switch.rests = True
+    switch.is_off = True
     texts(engine, others)
-    switch.rests = False
+    switch.is_off = False
     recording.said.clear()
     hits_before = engine.kv.prefix_hit_tokens_total
     assert texts(engine, asked) == plain and engine.kv.prefix_hit_tokens_total > hits_before
@@ -154,9 +158,9 @@ def test_reads_nobody_but_those_who_may_ask_it(pair: Pair) -> None:
     assert recording is not None and isinstance(recording.inner, MixtureDrafter)
     drafter = recording.inner
     plain = texts(engine, others)
-    assert not drafter.wants_layers and not drafter.following.step_s
+    assert not drafter.wants_layers and not drafter.capture.step_s
     assert texts(engine, [*asked, *others]) == 2 * plain
-    assert drafter.following.step_s > 0 and not drafter.following.sequences
+    assert drafter._is_read.any() and not drafter.capture.sequences
     pair.check(recording.said, 30)
 
 
@@ -165,13 +169,13 @@ def test_after_a_rest_between_two_steps_drafts_come_back_with_the_next_two_pages
     plain = texts(new_engine(pair.model)[0], asked)
     engine, recording = new_engine(pair.model, pair.name, pair.folder, prefix_cache=False)
     assert recording is not None and isinstance(recording.inner, MixtureDrafter)
-    switch = recording.inner.following = Switch(time.perf_counter)
+    switch = recording.inner.capture = Switch(time.perf_counter)
     for request in asked[:2]:
         engine.add(request)
     found: dict[str, list[int]] = {request.request_id: [] for request in asked}
     num_steps = 0
     while engine.has_work:
-        switch.rests = num_steps == 5
+        switch.is_off = num_steps == 5
         if num_steps == 8:
             for request in asked[2:]:
                 engine.add(request)
@@ -193,7 +197,7 @@ def test_after_a_rest_between_two_steps_drafts_come_back_with_the_next_two_pages
 def test_a_chain_goes_on_while_all_of_it_is_likely(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token's likelihood counts with those before it: chains end, and neither at once nor all alike."""
     said: list[float] = []
-    monkeypatch.setattr("backend.speculative.mixture_of_attentions.LEAST_REACHED", 0.3)
+    monkeypatch.setattr("backend.speculative.mixture_of_attentions.MIN_PATH_PROBABILITY", 0.3)
     engine, recording = new_engine(pair.model, pair.name, pair.folder)
     assert recording is not None and isinstance(recording.inner, MixtureDrafter)
     rounds = recording.inner._rounds
@@ -214,7 +218,7 @@ def test_a_chain_goes_on_while_all_of_it_is_likely(pair: Pair, monkeypatch: pyte
 
 
 def test_a_chain_ends_where_the_head_is_not_sure(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.speculative.mixture_of_attentions.LEAST_REACHED", 1.1)
+    monkeypatch.setattr("backend.speculative.mixture_of_attentions.MIN_PATH_PROBABILITY", 1.1)
     engine, recording = new_engine(pair.model, pair.name, pair.folder)
     assert recording is not None
     assert texts(engine, requests()) == texts(new_engine(pair.model)[0], requests())

@@ -20,8 +20,8 @@ from backend.pico.drafters.store import new_drafter, save_drafter
 from backend.pico.drafters.target import load_target
 from backend.speculative.draft_model import DraftModelDrafter
 from backend.speculative.eagle import EagleDrafter
-from backend.speculative.folders import DRAFT_MODEL, HEADS, MODEL_DRAFTERS
 from backend.speculative.loading import load_drafters
+from backend.speculative.weights_check import DRAFT_MODEL, HEADS, MODEL_DRAFTERS
 from backend.structured.compiler import GrammarCompiler
 from backend.tokenizer import Tokenizer
 from backend.types import DraftOptions, GrammarSpec, Request, SamplingParams, StepOutput

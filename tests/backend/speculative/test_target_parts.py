@@ -51,7 +51,7 @@ def test_both_ways_draft_the_same(
     family, changes = KINDS[kind]
     pair = make_pair(tmp_path, drafter, family, **changes)
     for module in ("eagle", "mixture_of_attentions"):
-        monkeypatch.setattr(f"backend.speculative.{module}.LEAST_REACHED", 0.0)
+        monkeypatch.setattr(f"backend.speculative.{module}.MIN_PATH_PROBABILITY", 0.0)
     compiled = drafted(pair)
     for module in (heads, target_parts):
         monkeypatch.setattr(module, "compiles", lambda *_: False)

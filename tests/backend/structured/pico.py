@@ -11,7 +11,7 @@ from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.models import load_model
-from backend.speculative.base import Drafter
+from backend.speculative.drafter import Drafter
 from backend.structured.compiler import GrammarCompiler
 from backend.tokenizer import Tokenizer
 from backend.types import GrammarSpec, Request, SamplingParams, StepOutput

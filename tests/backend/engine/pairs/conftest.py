@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from backend.speculative import tree_building
+from backend.speculative import tree
 from tests.backend.engine.pairs.stage import Stage
 
 
@@ -17,7 +17,7 @@ def stage_of() -> Iterator[Callable[[str], Stage]]:
     torch.set_num_threads(1)
     stages: dict[str, Stage] = {}
     patch = pytest.MonkeyPatch()
-    patch.setattr(tree_building, "_LEAST", -math.inf)  # trees branch, however sure of themselves heads are
+    patch.setattr(tree, "MIN_NODE_LOGPROB", -math.inf)  # trees branch, however sure of themselves heads are
 
     def find(model: str) -> Stage:
         if model not in stages:

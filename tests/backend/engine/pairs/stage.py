@@ -17,9 +17,8 @@ from backend.engine.runner_protocol import StepResult
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import load_model
-from backend.speculative.base import Drafter
 from backend.speculative.draft_model import DraftModelDrafter
-from backend.speculative.following import Following
+from backend.speculative.drafter import Capture, Drafter
 from backend.speculative.loading import LoadedDrafters, OpenDrafters, load_drafters
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
@@ -85,9 +84,9 @@ class RecordingDrafter:
         return self.inner.is_cheap
 
     @property
-    def following(self) -> Following:
-        """Its own, if it has any: else this is no Follower either."""
-        found: Following = self.inner.following  # type: ignore[attr-defined]
+    def capture(self) -> Capture:
+        """Its own, if it has any: else this is no CapturingDrafter either."""
+        found: Capture = self.inner.capture  # type: ignore[attr-defined]
         return found
 
     def propose(self, sequences: list[EngineSequence], ks: list[int]) -> Iterable[Draft]:
