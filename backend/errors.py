@@ -16,6 +16,13 @@ EngineError
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
+RejectReason = Literal[
+    "invalid", "prompt_too_long", "adapter_gone", "queue_full", "adapter_invalid", "adapter_exists"
+]
+"""Why an engine or encoder process rejects a request: how the error is named on the wire."""
+
 
 class EngineError(Exception):
     """Base class of the engine's errors."""
@@ -28,6 +35,8 @@ class CheckpointError(EngineError):
 class RequestError(EngineError):
     """A request that can never be served; `param` is the API field that caused it, if any."""
 
+    reason: ClassVar[RejectReason] = "invalid"
+
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
@@ -36,9 +45,13 @@ class RequestError(EngineError):
 class PromptTooLong(RequestError):
     """The prompt, or prompt + max_tokens, exceeds the model's context length or the whole KV memory."""
 
+    reason = "prompt_too_long"
+
 
 class AdapterGone(RequestError):
     """The adapter with this content hash is not loaded (any more); its name may now mean another."""
+
+    reason = "adapter_gone"
 
 
 class TemplateError(RequestError):
@@ -48,13 +61,19 @@ class TemplateError(RequestError):
 class AdapterError(EngineError):
     """An adapter that is unknown or cannot be served; the message names the cause and the remedy."""
 
+    reason: ClassVar[RejectReason] = "adapter_invalid"
+
 
 class AdapterExists(AdapterError):
     """The name belongs to another adapter and the caller did not allow replacement."""
 
+    reason = "adapter_exists"
+
 
 class QueueFull(EngineError):
     """The waiting queue is at its bound; `retry_after_s` estimates when it will have room."""
+
+    reason: ClassVar[RejectReason] = "queue_full"
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)

@@ -9,8 +9,8 @@ from pathlib import Path
 from starlette.routing import Route, Router
 
 from backend.errors import CheckpointError
-from backend.server.client import EngineClient
 from backend.server.encoder_client import EncoderClient
+from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
 from gateway.adapters.loader import AdapterLoader
 from gateway.auth import KeyRing

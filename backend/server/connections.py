@@ -1,4 +1,4 @@
-"""One gateway's connection as the engine's loop sees it: non-blocking, bounded in both directions."""
+"""A gateway's connection as a server's loop sees it: non-blocking, bounded in both directions."""
 
 from __future__ import annotations
 
@@ -6,45 +6,54 @@ import os
 import socket
 import time
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 
 from backend.errors import EngineError
-from backend.server.framing import FrameReader, encode_frame
-from backend.server.messages import FromEngine, ToEngine
+from backend.server.wire import FrameReader
 
 _RECEIVE_BYTES = 1 << 18
 
+Incoming = TypeVar("Incoming")
+
 
 class ConnectionEnded(EngineError):
-    """The peer closed its end, or reads so slowly that it must be dropped."""
+    """The peer has closed its end, or reads so slowly that it must be dropped."""
 
 
-class Connection:
+class Connection(Generic[Incoming]):
     """Frames in and out of a non-blocking socket."""
 
     def __init__(
-        self, sock: socket.socket, number: int, max_buffered_bytes: int, stall_limit_s: float
+        self,
+        sock: socket.socket,
+        number: int,
+        decoder: msgspec.msgpack.Decoder[Incoming],
+        *,
+        max_buffered_bytes: int,
+        stall_limit_s: float,
     ) -> None:
+        """`stall_limit_s`: how long the peer may read nothing while bytes wait for it."""
         sock.setblocking(False)
         self.sock = sock
         self.number = number
+        self._decoder = decoder
         self._max_buffered_bytes = max_buffered_bytes
         self._stall_limit_s = stall_limit_s
         self._reader = FrameReader()
-        self._decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
         self._outgoing = bytearray()
         self._progress_s = time.monotonic()
 
     @property
     def has_outgoing(self) -> bool:
-        """True while bytes wait for the peer to read."""
+        """Whether bytes wait for the peer to read."""
         return bool(self._outgoing)
 
-    def receive(self) -> list[ToEngine]:
+    def receive(self) -> list[Incoming]:
         """Messages that have arrived.
 
-        Raises ConnectionEnded at the end of the stream; FrameError or msgspec.MsgspecError for bytes that are
+        Raises ConnectionEnded at the end of the stream, FrameError or msgspec.MsgspecError for bytes that are
         no message.
         """
         try:
@@ -57,13 +66,13 @@ class Connection:
             raise ConnectionEnded("the gateway closed the connection")
         return [self._decoder.decode(body) for body in self._reader.feed(data)]
 
-    def send(self, body: bytes) -> None:
-        """Queue one encoded message and write what the socket takes. Raises ConnectionEnded."""
+    def send(self, frame: bytes) -> None:
+        """Queue a frame and write what the socket takes. Raises ConnectionEnded."""
         if len(self._outgoing) > self._max_buffered_bytes:
             raise ConnectionEnded(f"{len(self._outgoing)} bytes wait to be read; the gateway is too slow")
         if not self._outgoing:
             self._progress_s = time.monotonic()
-        self._outgoing += encode_frame(body)
+        self._outgoing += frame
         self.flush()
 
     def flush(self) -> None:
@@ -83,12 +92,12 @@ class Connection:
             raise ConnectionEnded(f"the gateway read nothing for {self._stall_limit_s:g} s")
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self.sock.close()
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening Unix socket that only this user may open; replaces what a dead process left there."""
+    """A listening Unix socket that only this user may open; replaces one that a dead process left."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
@@ -98,11 +107,3 @@ def listen(path: Path) -> socket.socket:
         os.umask(before)
     listener.listen(64)
     return listener
-
-
-def encode(message: FromEngine) -> bytes:
-    """A message's body."""
-    return _ENCODER.encode(message)
-
-
-_ENCODER = msgspec.msgpack.Encoder()

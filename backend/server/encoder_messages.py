@@ -1,30 +1,32 @@
-"""Messages between the gateway and an encoder process; same frames as an engine's (framing.py)."""
+"""Messages between the gateway and an encoder process, in the frames of wire.py."""
 
 from __future__ import annotations
 
 import msgspec
 
+from backend.server.wire import Rejected
+
 
 class EncoderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that one encoder process is told; crosses the process border as JSON."""
+    """The whole configuration of one encoder process, passed to it as JSON."""
 
-    model: str  # the name that clients ask for
+    model: str  # the name in client requests
     checkpoint: str  # folder in the format of sentence-transformers, or builtin:all-minilm-l6-v2
     num_threads: int | None = None  # None: one per core
-    max_queued_tokens: int = 300_000  # beyond it new requests are turned away
+    max_queued_tokens: int = 300_000  # above it new requests are rejected
 
 
 class Embed(msgspec.Struct, tag="embed", frozen=True):
-    """Gateway → encoder: one vector for each input, a text or its token ids."""
+    """Gateway → encoder: one vector for each input, a text or its token ids. Answer: Embedded or Rejected."""
 
-    number: int  # chosen by the client, unique on its connection
+    request_id: str  # chosen by the client, unique on its connection
     inputs: list[str | list[int]]
 
 
 class EmbedCancel(msgspec.Struct, tag="cancel", frozen=True):
-    """Gateway → encoder: nobody waits for this any more. No answer follows."""
+    """Gateway → encoder: drop this Embed. No answer follows."""
 
-    number: int
+    request_id: str
 
 
 class EncoderHello(msgspec.Struct, tag="hello", frozen=True):
@@ -39,19 +41,9 @@ class EncoderHello(msgspec.Struct, tag="hello", frozen=True):
 class Embedded(msgspec.Struct, tag="embedded", frozen=True):
     """Encoder → gateway: the answer to an Embed, in the order of its inputs."""
 
-    number: int
+    request_id: str
     vectors: list[bytes]  # each `dimensions` little-endian float32, of length 1
     num_tokens: list[int]  # of each input, special tokens included
-
-
-class EmbedRejected(msgspec.Struct, tag="rejected", frozen=True):
-    """Encoder → gateway: this Embed gets no vectors."""
-
-    number: int
-    kind: str  # "queue_full" | "invalid"
-    message: str
-    retry_after_s: float = 0.0
-    param: str | None = None
 
 
 class EncoderStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,4 +65,4 @@ class EncoderHeartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
 
 
 ToEncoder = Embed | EmbedCancel
-FromEncoder = EncoderHello | Embedded | EmbedRejected | EncoderHeartbeat
+FromEncoder = EncoderHello | Embedded | Rejected | EncoderHeartbeat

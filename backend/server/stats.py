@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.server.messages import (
+from backend.server.engine_messages import (
     COMPILE_BOUNDS_S,
     INTER_TOKEN_BOUNDS_S,
     MASK_BOUNDS_S,

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from backend.config import EngineConfig, RestoredAdapter, SpeculativeConfig
-from backend.server.messages import Adapters
+from backend.server.engine_messages import Adapters
 from gateway.checkpoints import adapter_folder, checkpoint_folder, drafter_folders
 from gateway.processes.managed_process import Command
 from gateway.settings import Settings, child_environment
@@ -26,10 +26,18 @@ def backend(name: str, policies: Policies, settings: Settings, folder: Path) -> 
     entry = policies.models[name]
     socket_path = Path(settings.socket_paths[name])
     if entry.engine is not None:
-        kind, module, config = "engine", "backend.server.worker", _engine_config(name, entry.engine, settings)
+        kind, module, config = (
+            "engine",
+            "backend.server.engine_process",
+            _engine_config(name, entry.engine, settings),
+        )
     else:
         assert entry.encoder is not None
-        kind, module, config = "encoder", "backend.server.encoder", _encoder_config(name, entry.encoder)
+        kind, module, config = (
+            "encoder",
+            "backend.server.encoder_process",
+            _encoder_config(name, entry.encoder),
+        )
     path = _config_path(folder, socket_path)
     path.write_bytes(config)
     path.chmod(0o600)

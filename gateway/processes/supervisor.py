@@ -21,8 +21,8 @@ from typing import Protocol
 
 import msgspec
 
-from backend.server.client import EngineClient
 from backend.server.encoder_client import EncoderClient
+from backend.server.engine_client import EngineClient
 from gateway.processes import specs
 from gateway.processes.hang_detector import HangDetector
 from gateway.processes.managed_process import CannotServe, Child, Progress

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from backend.server.messages import (
+from backend.server.engine_messages import (
     COMPILE_BOUNDS_S,
     INTER_TOKEN_BOUNDS_S,
     MASK_BOUNDS_S,

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from backend.server.messages import EngineStats
+from backend.server.engine_messages import EngineStats
 from gateway.telemetry.metrics import Metrics
 from tests.gateway.telemetry.test_engine_metrics import Source
 from tests.gateway.telemetry.test_metrics import serve

@@ -93,7 +93,11 @@ class Server:
 
     def engine_pids(self) -> list[int]:
         """Processes of ours that run an engine."""
-        return [pid for pid in descendants(self.process.pid) if b"backend.server.worker" in command_line(pid)]
+        return [
+            pid
+            for pid in descendants(self.process.pid)
+            if b"backend.server.engine_process" in command_line(pid)
+        ]
 
     def terminate(self) -> int:
         """Ask for a graceful end and wait for it; the exit code."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from gateway.adapters.folders import BUILTIN_ADAPTERS
+from gateway.checkpoints import BUILTIN_ADAPTERS
 from tests.e2e.conftest import StartServer
 from tests.e2e.server import START_TIMEOUT_S, Server, wait_until
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from starlette.routing import Router
 
-from backend.server.client import EngineClient
+from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
 from gateway.app import build_app
 from gateway.pipeline.models import ModelTable, ServedModel

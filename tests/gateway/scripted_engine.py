@@ -11,9 +11,8 @@ from pathlib import Path
 import msgspec
 
 from backend.lora.info import AdapterInfo
-from backend.server.framing import FrameReader, encode_frame
-from backend.server.messages import (
-    AdapterResult,
+from backend.server.engine_messages import (
+    AdapterDone,
     Adapters,
     Cancel,
     EngineStats,
@@ -21,11 +20,11 @@ from backend.server.messages import (
     Hello,
     LoadAdapter,
     Outputs,
-    Rejected,
     Submit,
     ToEngine,
     UnloadAdapter,
 )
+from backend.server.wire import FrameReader, Rejected, encode_message
 from backend.types import Request, StepOutput
 
 Script = Callable[[Request], AsyncIterator[StepOutput]]
@@ -106,10 +105,11 @@ class ScriptedEngine:
             self.held.put_nowait((message, writer))
             return
         if self.adapter_error or (isinstance(message, UnloadAdapter) and message.name not in self.adapters):
-            _write(writer, AdapterResult(message.call_id, error=self.adapter_error or "no such adapter"))
+            error = self.adapter_error or "no such adapter"
+            _write(writer, Rejected(message.call_id, "adapter_invalid", error))
             return
         if isinstance(message, LoadAdapter) and not message.replaces and message.name in self.adapters:
-            _write(writer, AdapterResult(message.call_id, error="it is there", exists=True))
+            _write(writer, Rejected(message.call_id, "adapter_exists", "it is there"))
             return
         if isinstance(message, UnloadAdapter):
             info = self.adapters.pop(message.name)
@@ -120,7 +120,7 @@ class ScriptedEngine:
             self.adapters[message.name] = info
         for each in self._writers:
             _write(each, Adapters(list(self.adapters.values())))
-        _write(writer, AdapterResult(message.call_id, info))
+        _write(writer, AdapterDone(message.call_id, info))
 
     async def _play(self, request: Request, writer: asyncio.StreamWriter) -> None:
         if self.rejection is not None:
@@ -139,7 +139,7 @@ class ScriptedEngine:
 
 
 def _write(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
-    writer.write(encode_frame(msgspec.msgpack.encode(message)))
+    writer.write(encode_message(message))
 
 
 async def _beat(writer: asyncio.StreamWriter) -> None:

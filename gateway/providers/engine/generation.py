@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from backend.errors import AdapterGone, EngineError, EngineUnavailable
-from backend.server.client import RequestStream
+from backend.server.engine_client import RequestStream
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
 from gateway.answer import Delta, Generated, Usage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.server.client import EngineClient
-from backend.server.messages import Hello
+from backend.server.engine_client import EngineClient
+from backend.server.engine_messages import Hello
 from gateway.errors import NotFound, Unavailable, retry_after
 
 RETRY_S = 2.0

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from backend.errors import EngineUnavailable
-from backend.server.client import EngineClient
-from backend.server.messages import Hello
+from backend.server.engine_client import EngineClient
+from backend.server.engine_messages import Hello
 from backend.types import GrammarSpec, Request, SamplingParams
 from gateway.answer import Generated, Relayed
 from gateway.errors import InvalidRequest

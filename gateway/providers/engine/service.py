@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.server.client import EngineClient
+from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
 from gateway.providers.engine.prompts import PromptEncoder
 from gateway.tool_calls.families import find_syntax

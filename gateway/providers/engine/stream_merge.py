@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from backend.server.client import RequestStream
+from backend.server.engine_client import RequestStream
 from backend.types import StepOutput
 
 

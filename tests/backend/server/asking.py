@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from backend.server.client import EngineClient, RequestStream
-from backend.server.messages import EngineStats
+from backend.server.engine_client import EngineClient, RequestStream
+from backend.server.engine_messages import EngineStats
 from backend.types import Request, SamplingParams, StepOutput
 from tests.backend.engine.fake_runner import next_token
 
@@ -31,8 +31,7 @@ async def until(client: EngineClient, holds: Callable[[EngineStats], bool]) -> E
     """The first heartbeat's stats for which `holds`."""
     async with asyncio.timeout(TIMEOUT_S):
         while not holds(client.stats):
-            client._changed.clear()
-            await client._changed.wait()
+            await client.wait_message()
     return client.stats
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.server.client import EngineClient
+from backend.server.engine_client import EngineClient
 
 
 class Worker:
@@ -23,7 +23,13 @@ class Worker:
         self.spawn()
 
     def spawn(self) -> None:
-        command = [sys.executable, "-m", "tests.backend.server.fake_worker", str(self.path), self._options]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.backend.server.fake_engine_process",
+            str(self.path),
+            self._options,
+        ]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log)
 

@@ -18,11 +18,11 @@ from backend.errors import AdapterError, AdapterExists, AdapterGone, CheckpointE
 from backend.lora.adapter_weights import Adapter, read_adapter
 from backend.lora.store import AdapterStore
 from backend.models import load_model
-from backend.server.client import EngineClient
 from backend.server.connections import listen
-from backend.server.messages import Hello
-from backend.server.process import EngineServer
-from backend.server.worker import build_engine
+from backend.server.engine_client import EngineClient
+from backend.server.engine_messages import Hello
+from backend.server.engine_process import build_engine
+from backend.server.engine_server import EngineServer
 from tests.backend.lora.making import Recipe, ask, checkpoint, write_adapter
 from tests.backend.models.driver import random_tokens
 
@@ -61,7 +61,7 @@ async def serving(
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.server.worker.open_compiler", lambda *_: None)
+    monkeypatch.setattr("backend.server.engine_process.open_compiler", lambda *_: None)
 
 
 @pytest.mark.usefixtures("no_compiler")

@@ -1,39 +1,19 @@
+"""The connection that both clients keep up: readiness, heartbeats, and processes that are not there."""
+
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from pathlib import Path
 
 import pytest
 
-from backend.errors import EngineUnavailable
-from backend.server.client import EngineClient, RequestStream
-from backend.server.messages import EngineStats, Heartbeat, Hello
-from backend.types import StepOutput, TokenLogprobs
-from tests.backend.server.asking import (
-    TIMEOUT_S,
-    ask,
-    collect,
-    expected_ignoring_eos,
-    text,
-    until,
-    until_ended,
-)
+from backend.errors import EngineError, EngineUnavailable, QueueFull
+from backend.server.client import PendingCalls
+from backend.server.engine_client import EngineClient
+from backend.server.engine_messages import EngineStats, Heartbeat, Hello
+from tests.backend.server.asking import TIMEOUT_S, ask
 from tests.backend.server.conftest import StartWorker
-
-
-async def test_a_slow_reader_gets_everything_in_one_output(tmp_path: Path) -> None:
-    stream = RequestStream(EngineClient(tmp_path / "none"), "a#0", "a")
-    record = TokenLogprobs(5, -0.5, [(5, -0.5)], 1)
-    stream._push(StepOutput(request_id="a#0", token_ids=[4], num_cached_tokens=16, prompt_logprobs=[None]))
-    for token in (5, 6):
-        stream._push(StepOutput(request_id="a#0", token_ids=[token], logprobs=[record], num_cached_tokens=16))
-    stream._push(StepOutput(request_id="a#0", finish_reason="stop", stop_token_id=2))
-    (output,) = await collect(stream)
-    assert output.token_ids == [4, 5, 6] and output.finish_reason == "stop" and output.stop_token_id == 2
-    assert output.num_cached_tokens == 16 and output.request_id == "a"
-    assert output.logprobs == [record, record] and output.prompt_logprobs == [None]
 
 
 async def test_one_long_silence_is_not_held_against_the_next_for_ever(
@@ -42,14 +22,14 @@ async def test_one_long_silence_is_not_held_against_the_next_for_ever(
     now_s = 0.0
     monkeypatch.setattr("backend.server.client.time.monotonic", lambda: now_s)
     client = EngineClient(tmp_path / "none")
-    client._receive(Hello("fake", "/none", "r", 512, 1000, 64, "cpu", "float32"))
+    client.deliver(Hello("fake", "/none", "r", 512, 1000, 64, "cpu", "float32"))
     now_s = 15.0  # a step that took long
-    client._receive(Heartbeat(1, EngineStats()))
+    client.deliver(Heartbeat(1, EngineStats()))
     now_s = 30.0
     assert client.ready, "the next step may take as long"
     for beat in range(600):
         now_s = 30.0 + beat / 2
-        client._receive(Heartbeat(beat, EngineStats()))
+        client.deliver(Heartbeat(beat, EngineStats()))
     now_s += 6.0
     assert not client.ready, "for minutes it has beaten twice a second; now it hangs"
 
@@ -85,35 +65,6 @@ async def test_an_engine_that_talks_nonsense_is_left(tmp_path: Path) -> None:
     await server.wait_closed()
 
 
-async def test_cancelling_the_reader_cancels_the_request(start_worker: StartWorker) -> None:
-    worker = await start_worker(runner={"step_s": 0.005})
-    (stream,) = worker.client.submit([ask("a", [1, 2], 400)])
-    reader = asyncio.create_task(collect(stream))
-    await until(worker.client, lambda stats: stats.num_running == 1)
-    reader.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await reader
-    await until_ended(worker.client, abort=1)
-
-
-async def test_killed_engine_raises_and_its_successor_serves(start_worker: StartWorker) -> None:
-    worker = await start_worker(runner={"step_s": 0.005})
-    streams = worker.client.submit([ask(str(i), [i], 400) for i in range(20)])
-    await anext(streams[0])
-    worker.process.send_signal(signal.SIGKILL)
-    worker.process.wait(TIMEOUT_S)
-    for stream in streams:
-        with pytest.raises(EngineUnavailable):
-            await collect(stream)
-    assert not worker.client.ready
-    with pytest.raises(EngineUnavailable):
-        worker.client.submit([ask("a", [1])])
-    worker.spawn()
-    await worker.client.wait_ready(TIMEOUT_S)
-    (stream,) = worker.client.submit([ask("a", [3, 4], 10)])
-    assert await text(stream) == expected_ignoring_eos([3, 4], 10)
-
-
 async def test_heartbeat_stops_when_the_loop_hangs(start_worker: StartWorker) -> None:
     worker = await start_worker()
     assert worker.client.ready and worker.client.heartbeat_age_s < 5
@@ -124,3 +75,19 @@ async def test_heartbeat_stops_when_the_loop_hangs(start_worker: StartWorker) ->
     assert worker.client.heartbeat_age_s >= 5
     worker.process.send_signal(signal.SIGCONT)
     await worker.client.wait_ready(TIMEOUT_S)
+
+
+async def test_pending_calls_get_their_answer_their_error_or_none() -> None:
+    calls: PendingCalls[str] = PendingCalls()
+    tasks = [asyncio.create_task(calls.answer(call_id)) for call_id in "abcd"]
+    await asyncio.sleep(0)
+    tasks[2].cancel()
+    await asyncio.sleep(0)
+    calls.settle("a", "answer")
+    calls.settle("b", QueueFull("full", 1.0))
+    calls.settle("c", "too late")
+    calls.fail_all(lambda: EngineError("gone"))
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert results[0] == "answer"
+    assert [type(result) for result in results[1:]] == [QueueFull, asyncio.CancelledError, EngineError]
+    assert not calls

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from backend.server.client import EngineClient
-from backend.server.messages import Rejected
+from backend.server.engine_client import EngineClient
+from backend.server.wire import Rejected
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
 from gateway.app import build_app

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from backend.lora.info import AdapterInfo
-from backend.server.client import EngineClient
+from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
 from gateway.errors import NotFound
 from gateway.pipeline.models import ModelTable, ServedModel

@@ -7,7 +7,7 @@ import pytest
 
 from backend.config import EngineConfig, RestoredAdapter
 from backend.lora.info import AdapterInfo
-from backend.server.messages import Adapters
+from backend.server.engine_messages import Adapters
 from gateway.processes.specs import AdapterMemory, backend
 from gateway.settings import Settings
 from policies.document import AdapterEntry, EngineModel, ModelEntry, Policies, Speculative

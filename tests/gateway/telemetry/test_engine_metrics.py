@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from backend.server.messages import (
+from backend.server.engine_messages import (
     COMPILE_BOUNDS_S,
     INTER_TOKEN_BOUNDS_S,
     MASK_BOUNDS_S,

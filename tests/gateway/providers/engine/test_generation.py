@@ -15,7 +15,7 @@ import torch
 from backend.config import SpeculativeConfig
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
-from backend.server.client import EngineClient
+from backend.server.engine_client import EngineClient
 from backend.types import Request, StepOutput
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService

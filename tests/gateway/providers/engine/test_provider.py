@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from backend.lora.info import AdapterInfo
-from backend.server.client import EngineClient
-from backend.server.messages import Rejected
+from backend.server.engine_client import EngineClient
+from backend.server.wire import Rejected
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.auth import KeyRing

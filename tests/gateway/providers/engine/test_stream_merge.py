@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from backend.errors import EngineUnavailable
-from backend.server.client import RequestStream
+from backend.server.engine_client import RequestStream
 from backend.types import StepOutput
 from gateway.providers.engine.stream_merge import merged
 

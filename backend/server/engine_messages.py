@@ -1,55 +1,54 @@
-"""Messages between the gateway and an engine process: msgpack maps with a type tag, never pickle.
-
-A frame is a 4-byte big-endian length followed by that many bytes. One `Outputs` frame per step and client.
-"""
+"""Messages between the gateway and an engine process, in the frames of wire.py."""
 
 from __future__ import annotations
 
 import msgspec
 
 from backend.lora.info import AdapterInfo
+from backend.server.wire import Rejected
 from backend.types import Request, StepOutput
 
 
 class Submit(msgspec.Struct, tag="submit", frozen=True):
-    """Gateway → engine: generate these sequences (n > 1 choices arrive together)."""
+    """Gateway → engine: generate these sequences: all are admitted or none (the n choices of one request)."""
 
     requests: list[Request]
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
-    """Gateway → engine: forget these requests; their pages are free at the next step. No answer follows."""
+    """Gateway → engine: drop these requests; their pages are free before the next step. No answer follows."""
 
     request_ids: list[str]
 
 
 class LoadAdapter(msgspec.Struct, tag="load_adapter", frozen=True):
-    """Gateway → engine: read the adapter in this folder and serve it under this name, also anew."""
+    """Gateway → engine: read the adapter in this folder and serve it under this name.
+
+    The answer is AdapterDone or Rejected.
+    """
 
     call_id: str
     name: str
     path: str  # absolute; the gateway has checked that it may be read
-    replaces: bool = True  # False: not if an adapter has the name already
+    replaces: bool = True  # False: reject if an adapter has the name already
 
 
 class UnloadAdapter(msgspec.Struct, tag="unload_adapter", frozen=True):
-    """Gateway → engine: no new requests for this adapter; those under way finish."""
+    """Gateway → engine: accept no new requests for this adapter; those in progress finish. As LoadAdapter."""
 
     call_id: str
     name: str
 
 
-class AdapterResult(msgspec.Struct, tag="adapter_result", frozen=True):
-    """Engine → gateway: what came of a LoadAdapter or UnloadAdapter."""
+class AdapterDone(msgspec.Struct, tag="adapter_done", frozen=True):
+    """Engine → gateway: a LoadAdapter or UnloadAdapter succeeded."""
 
     call_id: str
-    info: AdapterInfo | None = None
-    error: str = ""
-    exists: bool = False  # the error is that an adapter has the name already
+    info: AdapterInfo
 
 
 class Adapters(msgspec.Struct, tag="adapters", frozen=True):
-    """Engine → gateway: all adapters that can be asked for; after Hello, and whenever that changes."""
+    """Engine → gateway: all adapters that requests can name; after Hello, and after every change."""
 
     adapters: list[AdapterInfo]
     lost: list[str] = []  # names whose files have gone or changed
@@ -69,19 +68,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Outputs(msgspec.Struct, tag="outputs", frozen=True):
-    """Engine → gateway: everything that a step produced for this client."""
+    """Engine → gateway: everything that one step produced for this connection."""
 
     outputs: list[StepOutput]
-
-
-class Rejected(msgspec.Struct, tag="rejected", frozen=True):
-    """Engine → gateway: this request was not admitted."""
-
-    request_id: str
-    kind: str  # "queue_full" | "prompt_too_long" | "adapter_gone" | "invalid"
-    message: str
-    retry_after_s: float = 0.0
-    param: str | None = None
 
 
 # Upper bounds of the histogram buckets in EngineStats, without +Inf.
@@ -138,4 +127,4 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
 
 
 ToEngine = Submit | Cancel | LoadAdapter | UnloadAdapter
-FromEngine = Hello | Outputs | Rejected | Heartbeat | AdapterResult | Adapters
+FromEngine = Hello | Outputs | Rejected | Heartbeat | AdapterDone | Adapters

@@ -16,8 +16,8 @@ import pytest
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.engine import Engine
-from backend.server.client import EngineClient
-from backend.server.worker import warm_up
+from backend.server.engine_client import EngineClient
+from backend.server.engine_process import warm_up
 from tests.backend.engine.fake_runner import FakeRunner, next_token
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.server.asking import ask, text
@@ -32,7 +32,7 @@ def start(folder: Path, config: bytes, *options: str) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
-        "backend.server.worker",
+        "backend.server.engine_process",
         str(path),
         "--socket",
         str(folder / "e.sock"),

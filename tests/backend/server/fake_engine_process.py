@@ -1,4 +1,4 @@
-"""An engine process with the fake runner: `python -m tests.backend.server.fake_worker SOCKET OPTIONS`."""
+"""An engine process with the fake runner; its arguments are the socket and options as JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
 from backend.server.connections import listen
-from backend.server.messages import Hello
-from backend.server.process import EngineServer, ServerLimits
+from backend.server.engine_messages import Hello
+from backend.server.engine_server import EngineServer, ServerLimits
 from tests.backend.engine.fake_runner import FakeRunner
 
 

@@ -17,11 +17,11 @@ import pytest
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
 from backend.errors import EngineUnavailable, PromptTooLong, QueueFull, RequestError
-from backend.server.client import EngineClient
 from backend.server.connections import listen
-from backend.server.framing import FrameReader, encode_frame
-from backend.server.messages import Hello, Submit
-from backend.server.process import EngineServer
+from backend.server.engine_client import EngineClient
+from backend.server.engine_messages import Hello, Submit
+from backend.server.engine_server import EngineServer
+from backend.server.wire import FrameReader, encode_frame
 from tests.backend.engine.fake_runner import FakeRunner, expected
 from tests.backend.server.asking import (
     TIMEOUT_S,

@@ -25,7 +25,14 @@ def start(folder: Path, **config: object) -> Process:
     """A real encoder process, ready to serve on folder/socket."""
     path = folder / "config.json"
     path.write_text(json.dumps({"model": "minilm", "checkpoint": BUILTIN, "num_threads": 1, **config}))
-    command = [sys.executable, "-m", "backend.server.encoder", str(path), "--socket", str(folder / "socket")]
+    command = [
+        sys.executable,
+        "-m",
+        "backend.server.encoder_process",
+        str(path),
+        "--socket",
+        str(folder / "socket"),
+    ]
     command += ["--parent-pid", str(os.getpid())]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -107,8 +114,7 @@ async def test_concurrent_requests_and_the_queue_bound(client: EncoderClient) ->
 
 async def test_a_cancelled_request_leaves_the_queue(client: EncoderClient) -> None:
     for _ in range(2):  # the next heartbeat may be from before the last test's answers
-        client._changed.clear()
-        await client._changed.wait()
+        await client.wait_message()
     before = client.stats
     task = asyncio.create_task(client.embed(["water and wheel " * 60] * 10))
     await asyncio.sleep(0)  # let it send
@@ -118,8 +124,7 @@ async def test_a_cancelled_request_leaves_the_queue(client: EncoderClient) -> No
     await client.embed(["next"])
     # A heartbeat may be from before the second answer: wait for one that counts both, with nobody waiting.
     while client.stats.requests_total < before.requests_total + 2 or client.stats.waiting_inputs:
-        client._changed.clear()
-        await client._changed.wait()
+        await client.wait_message()
     assert client.stats.tokens_total - before.tokens_total < 5 * 182  # two inputs of the first pass, at most
 
 

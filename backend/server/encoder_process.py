@@ -1,0 +1,29 @@
+"""The encoder process: `python -m backend.server.encoder_process` (see serve.py). No torch."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+
+from backend.encoder.model import SentenceEncoder
+from backend.server.encoder_messages import EncoderConfig
+from backend.server.encoder_server import EncoderServer
+from backend.server.serve import report_progress, run_process
+
+
+def load(config: EncoderConfig) -> Callable[[socket.socket], EncoderServer]:
+    """Load the encoder and run it once. Raises CheckpointError."""
+    encoder = SentenceEncoder.from_checkpoint(config.checkpoint, config.num_threads)
+    report_progress("warming_up", 1.0)
+    encoder.embed(encoder.tokenize(["warm up"]))
+    return lambda listener: EncoderServer(encoder, config, listener)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Load, serve, drain. Returns the exit code."""
+    return run_process("encoder", EncoderConfig, load, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

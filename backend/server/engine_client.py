@@ -1,0 +1,221 @@
+"""EngineClient: the gateway's only way to an engine process. Requests in, streams of StepOutput out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+import msgspec
+
+from backend.errors import EngineError, EngineUnavailable
+from backend.lora.info import AdapterInfo
+from backend.server.client import PendingCalls, ProcessClient
+from backend.server.engine_messages import (
+    AdapterDone,
+    Adapters,
+    Cancel,
+    EngineStats,
+    FromEngine,
+    Heartbeat,
+    Hello,
+    LoadAdapter,
+    Outputs,
+    Submit,
+    UnloadAdapter,
+)
+from backend.server.wire import Rejected
+from backend.types import Request, StepOutput
+
+
+class RequestStream(AsyncIterator[StepOutput]):
+    """The outputs of one request; ends after the output that carries a finish_reason.
+
+    Memory is bounded for slow readers: outputs that were not taken yet are merged into one. Raises the
+    RequestError or QueueFull with which the request was rejected, and EngineUnavailable when the engine is
+    lost. Cancelling the task that reads cancels the request.
+    """
+
+    def __init__(self, request_id: str, on_cancel: Callable[[], None]) -> None:
+        self.request_id = request_id
+        self._on_cancel = on_cancel
+        self._pending: StepOutput | None = None
+        self._error: EngineError | None = None
+        self._is_closed = False  # nothing more will arrive
+        self._waiter: asyncio.Future[None] | None = None
+
+    def cancel(self) -> None:
+        """Stop the request; the engine frees its memory before its next step. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._on_cancel()
+            self._wake()
+
+    async def __anext__(self) -> StepOutput:
+        """The next output, waiting for one; StopAsyncIteration at the end."""
+        while self._pending is None:
+            if self._error is not None:
+                raise self._error
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+            finally:
+                self._waiter = None
+        output, self._pending = self._pending, None
+        return output
+
+    def push(self, output: StepOutput) -> None:
+        """Add an output from the engine."""
+        output.request_id = self.request_id
+        self._pending = output if self._pending is None else _merge(self._pending, output)
+        self._is_closed = output.finish_reason is not None
+        self._wake()
+
+    def fail(self, error: EngineError) -> None:
+        """End the stream with an error, after the outputs that came before."""
+        self._error = error
+        self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class EngineClient(ProcessClient[FromEngine, Hello]):
+    """A connection to the engine that listens on `socket_path`; survives its restarts."""
+
+    def __init__(self, socket_path: str | Path) -> None:
+        super().__init__(socket_path, "engine", msgspec.msgpack.Decoder(FromEngine))
+        self.stats = EngineStats()
+        self.adapters: dict[str, AdapterInfo] = {}  # those that requests can name, by name
+        self.on_adapters: Callable[[Adapters], None] | None = None  # called when they change
+        self._numbers = itertools.count()
+        self._streams: dict[str, RequestStream] = {}  # by id on the wire
+        self._adapter_calls: PendingCalls[AdapterInfo] = PendingCalls()
+        self._known_adapters: frozenset[str] | None = None  # last known names, also while disconnected
+        self._lost_adapters: frozenset[str] = frozenset()
+
+    @property
+    def adapter_names(self) -> AbstractSet[str]:
+        """Names of all adapters that the engine has, had when it was connected last, or has lost."""
+        return self.adapters.keys() | (self._known_adapters or frozenset()) | self._lost_adapters
+
+    def has_adapter(self, name: str) -> bool:
+        """Whether requests can name the adapter, as far as is known; True before the first connection."""
+        return self._known_adapters is None or name in self._known_adapters
+
+    def submit(self, requests: list[Request]) -> list[RequestStream]:
+        """Send requests together: all are admitted or none. Raises EngineUnavailable when not connected.
+
+        Request ids need not be unique. Rejections are raised when a stream is read.
+        """
+        self._check_connected()
+        renamed: list[Request] = []
+        streams: list[RequestStream] = []
+        for request in requests:
+            wire_id = f"{request.request_id}#{next(self._numbers)}"
+            renamed.append(msgspec.structs.replace(request, request_id=wire_id))
+            streams.append(self._new_stream(request.request_id, wire_id))
+        self._send(Submit(renamed))
+        for request, stream in zip(renamed, streams, strict=True):
+            self._streams[request.request_id] = stream
+        return streams
+
+    async def load_adapter(self, name: str, path: str, *, replaces: bool = True) -> AdapterInfo:
+        """Serve the adapter in this folder under this name. Raises AdapterError or EngineUnavailable.
+
+        Without `replaces`, a name that an adapter already has raises AdapterExists.
+        """
+        call_id = str(next(self._numbers))
+        return await self._call(call_id, LoadAdapter(call_id, name, path, replaces))
+
+    async def unload_adapter(self, name: str) -> AdapterInfo:
+        """Stop serving it; requests in progress finish. Raises AdapterError or EngineUnavailable."""
+        call_id = str(next(self._numbers))
+        return await self._call(call_id, UnloadAdapter(call_id, name))
+
+    async def _call(self, call_id: str, message: LoadAdapter | UnloadAdapter) -> AdapterInfo:
+        self._check_connected()
+        self._send(message)
+        return await self._adapter_calls.answer(call_id)
+
+    def _new_stream(self, request_id: str, wire_id: str) -> RequestStream:
+        def on_cancel() -> None:
+            if self._streams.pop(wire_id, None) is not None:
+                self._send(Cancel([wire_id]))
+
+        return RequestStream(request_id, on_cancel)
+
+    def _receive(self, message: FromEngine) -> None:
+        match message:
+            case Outputs():
+                for output in message.outputs:
+                    self._dispatch(output)
+            case Heartbeat():
+                self.stats = message.stats
+                self._has_beaten = True
+            case Rejected():
+                self._reject(message)
+            case Hello():
+                self.hello = message
+            case Adapters():
+                self._learn(message)
+            case AdapterDone():
+                self._adapter_calls.settle(message.call_id, message.info)
+
+    def _dispatch(self, output: StepOutput) -> None:
+        wire_id = output.request_id
+        stream = self._streams.get(wire_id)
+        if stream is None:  # cancelled while this was on its way
+            return
+        if output.finish_reason is not None:
+            del self._streams[wire_id]
+        stream.push(output)
+
+    def _reject(self, message: Rejected) -> None:
+        """A request or an adapter call was rejected; ids of the one are never ids of the other."""
+        stream = self._streams.pop(message.request_id, None)
+        if stream is not None:
+            stream.fail(message.to_error())
+        else:
+            self._adapter_calls.settle(message.request_id, message.to_error())
+
+    def _learn(self, message: Adapters) -> None:
+        self.adapters = {info.name: info for info in message.adapters}
+        self._known_adapters = frozenset(self.adapters)
+        self._lost_adapters = frozenset(message.lost)
+        if self.on_adapters is not None:
+            self.on_adapters(message)
+
+    def _fail_pending(self, new_error: Callable[[], EngineUnavailable]) -> None:
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.fail(new_error())
+        self.adapters = {}
+        self._adapter_calls.fail_all(new_error)
+
+
+def _merge(first: StepOutput, second: StepOutput) -> StepOutput:
+    """Both outputs as one; changes and returns `first`."""
+    first.token_ids += second.token_ids
+    if second.logprobs is not None:
+        first.logprobs = (first.logprobs or []) + second.logprobs
+    first.prompt_logprobs = first.prompt_logprobs or second.prompt_logprobs
+    first.finish_reason = second.finish_reason
+    first.stop_token_id = second.stop_token_id
+    first.error = second.error
+    first.error_param = second.error_param
+    first.num_cached_tokens = max(first.num_cached_tokens, second.num_cached_tokens)
+    first.num_drafted += second.num_drafted
+    first.num_accepted += second.num_accepted
+    first.num_predicted += second.num_predicted
+    first.num_predicted_accepted += second.num_predicted_accepted
+    return first

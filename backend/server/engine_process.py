@@ -1,0 +1,118 @@
+"""The engine process: `python -m backend.server.engine_process` (see serve.py)."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from backend.config import EngineConfig
+from backend.engine.capacity import runner_facts
+from backend.engine.engine import Engine
+from backend.engine.runner import ModelRunner
+from backend.errors import AdapterError, CheckpointError
+from backend.lora.store import AdapterLimits, AdapterStore
+from backend.models import LoadedModel, load_model
+from backend.server.engine_messages import Hello
+from backend.server.engine_server import EngineServer
+from backend.server.serve import report_progress, run_process
+from backend.server.spans import open_emitter
+from backend.speculative.draft_length import step_clock
+from backend.speculative.loading import load_drafters
+from backend.structured.compiler import open_compiler
+from backend.types import DraftOptions, Request, SamplingParams
+
+_WARM_UP_TOKENS = 8
+_PROGRESS_STEP = 0.05
+
+
+def load(config: EngineConfig) -> Callable[[socket.socket], EngineServer]:
+    """Load and warm up the engine. Raises CheckpointError."""
+    engine, hello = build_engine(config)
+    return lambda listener: EngineServer(engine, hello, listener, spans=open_emitter(config))
+
+
+def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
+    """Load the model and all that it needs, allocate KV memory, warm up. Raises CheckpointError."""
+    reported = 0.0
+
+    def on_progress(fraction: float) -> None:
+        nonlocal reported
+        if fraction - reported >= _PROGRESS_STEP:
+            reported = fraction
+            report_progress("loading", fraction)
+
+    model = load_model(config, on_progress)
+    loaded = load_drafters(config, model)
+    facts = runner_facts(config, model, loaded.page_bytes)
+    adapters = open_adapters(config, model)
+    storage = model.new_kv_storage(facts.num_pages)
+    runner = ModelRunner(model, storage, facts, config.max_running, adapters)
+    opened = loaded.open(storage)
+    runner.observers += opened.observers
+    report_progress("warming_up", 1.0)
+    # In a separate engine: prefix tree and step-time estimates must not remember the slow first steps.
+    always = msgspec.structs.replace(config.speculative, adaptive=False)
+    warmed = Engine(msgspec.structs.replace(config, speculative=always), runner, drafters=opened.drafters)
+    warm_up(warmed, [drafter.name for drafter in opened.drafters], facts.max_model_tokens)
+    hello = Hello(
+        model=config.model,
+        checkpoint=config.checkpoint,
+        revision=facts.revision,
+        max_model_tokens=facts.max_model_tokens,
+        vocab_size=facts.vocab_size,
+        num_pages=facts.num_pages,
+        device=str(model.device),
+        dtype=str(model.dtype).removeprefix("torch."),
+    )
+    return Engine(
+        config,
+        runner,
+        drafters=opened.drafters,
+        adapters=adapters,
+        grammars=open_compiler(config.checkpoint, facts.vocab_size, facts.eos_token_ids),
+        work_clock=step_clock(model.device),
+    ), hello
+
+
+def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:
+    """An adapter store with the configured adapters. Raises CheckpointError when one cannot be loaded."""
+    limits = AdapterLimits(config.adapter_slots, config.max_adapter_rank, config.adapter_host_bytes)
+    bases = (config.model, config.checkpoint)
+    store = AdapterStore(model.sites, limits, model.dtype, model.device, bases=bases)
+    for name, folder in config.adapters.items():
+        try:
+            store.load_now(name, Path(folder))
+        except AdapterError as error:
+            raise CheckpointError(f"adapter {name!r} of model {config.model!r}: {error}") from None
+    for name, known in config.restored_adapters.items():
+        store.restore(name, Path(known.folder), known.digest)
+    return store
+
+
+def warm_up(engine: Engine, drafters: Sequence[str], max_model_tokens: int) -> None:
+    """Generate a few tokens, so that the first request does not pay for lazy initialisation and compilation.
+
+    Once without drafts and once with each drafter: else its slow first steps would count as its usual cost.
+    """
+    length = min(_WARM_UP_TOKENS, max_model_tokens // 2)  # half of the context each for prompt and output
+    if length == 0:
+        return
+    params = SamplingParams(max_tokens=length, temperature=0.0, ignore_eos=True)
+    for name in ("none", *drafters):
+        prompt, draft = [0] * length, DraftOptions(drafter=name)
+        engine.add(Request(request_id="warm-up", prompt_token_ids=prompt, params=params, draft=draft))
+        while engine.has_work:
+            engine.step()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Load, serve, drain. Returns the exit code."""
+    return run_process("engine", EngineConfig, load, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""Serves an engine: admits requests, runs steps, sends each gateway its outputs, loads adapters."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from backend.engine.engine import Engine
+from backend.errors import AdapterError, QueueFull, RequestError
+from backend.lora.info import AdapterInfo
+from backend.lora.store import AdapterStore
+from backend.server.connections import Connection
+from backend.server.engine_messages import (
+    AdapterDone,
+    Adapters,
+    Cancel,
+    Heartbeat,
+    Hello,
+    LoadAdapter,
+    Outputs,
+    Submit,
+    ToEngine,
+    UnloadAdapter,
+)
+from backend.server.server import Server, ServerLimits
+from backend.server.spans import SpanEmitter
+from backend.server.stats import StatsCollector
+from backend.server.wire import Rejected
+from backend.types import Request, StepOutput
+
+_ADAPTER_POLL_S = 0.005
+_SHUTTING_DOWN = "the engine is shutting down; send the request again"
+
+Gateway = Connection[ToEngine]
+
+
+class _Route(NamedTuple):
+    """Where a request's outputs go, and the id that its gateway gave it."""
+
+    connection: Gateway
+    request_id: str
+
+
+class EngineServer(Server[ToEngine]):
+    """Serves one engine on one listening socket until `stop`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        hello: Hello,
+        listener: socket.socket,
+        limits: ServerLimits | None = None,
+        spans: SpanEmitter | None = None,
+    ) -> None:
+        super().__init__(listener, msgspec.msgpack.Decoder(ToEngine), limits)
+        self._engine = engine
+        self._hello = hello
+        self._spans = spans
+        self._routes: dict[str, _Route] = {}
+        self._sent_adapters_version = 0
+        self._stats = StatsCollector()
+
+    def close(self) -> None:
+        """Close the engine, and export the last spans."""
+        self._engine.close()
+        if self._spans is not None:
+            self._spans.close()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request is unfinished."""
+        return self._engine.has_work
+
+    def _greet(self, connection: Gateway) -> None:
+        self._send(connection, self._hello)
+        if self._engine.adapters is not None:
+            self._send(connection, _adapters_message(self._engine.adapters))
+
+    def _handle(self, connection: Gateway, message: ToEngine) -> None:
+        match message:
+            case Submit():
+                self._submit(connection, message.requests)
+            case Cancel():
+                for request_id in message.request_ids:
+                    self._abort(_key(connection, request_id))
+                self._hand_over_traces()
+            case LoadAdapter():
+                self._load_adapter(connection, message)
+            case UnloadAdapter():
+                self._unload_adapter(connection, message)
+
+    def _step(self) -> None:
+        """Compute one step and send its outputs, one message per gateway."""
+        outputs = self._engine.step()
+        self._broadcast_adapters()  # a request must not learn first that its adapter is gone
+        self._send_outputs(outputs)
+        if self._engine.last_report is not None:
+            self._stats.observe(self._engine.last_report)
+        self._hand_over_traces()
+
+    def _idle(self) -> float:
+        """Poll the reading of adapters, which wakes no socket."""
+        adapters = self._engine.adapters
+        if adapters is None or not adapters.is_busy:
+            return float("inf")
+        adapters.poll()
+        self._broadcast_adapters()
+        return _ADAPTER_POLL_S
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._stats.steps_total, self._stats.snapshot(self._engine))
+
+    def _cancel_all(self, connection: Gateway) -> int:
+        keys = [key for key, route in self._routes.items() if route.connection is connection]
+        for key in keys:
+            self._abort(key)
+        self._hand_over_traces()
+        return len(keys)
+
+    def _abandon(self) -> None:
+        for key, route in list(self._routes.items()):
+            output = StepOutput(request_id=route.request_id, finish_reason="error", error=_SHUTTING_DOWN)
+            self._engine.abort(key)
+            self._send(route.connection, Outputs([output]))
+        self._routes.clear()
+        self._hand_over_traces()
+
+    def _submit(self, connection: Gateway, requests: list[Request]) -> None:
+        """Admit all requests or none."""
+        added: list[str] = []
+        try:
+            for request in requests:
+                key = _key(connection, request.request_id)
+                self._admit(msgspec.structs.replace(request, request_id=key))
+                added.append(key)
+                self._routes[key] = _Route(connection, request.request_id)
+        except (RequestError, QueueFull) as error:
+            for key in added:
+                self._engine.abort(key)
+                del self._routes[key]
+            for request in requests:
+                self._stats.count_finished("rejected")
+                self._send(connection, Rejected.from_error(request.request_id, error))
+
+    def _admit(self, request: Request) -> None:
+        if self.is_draining:
+            raise QueueFull(_SHUTTING_DOWN, retry_after_s=1.0)
+        self._engine.add(request)
+
+    def _abort(self, key: str) -> None:
+        if self._routes.pop(key, None) is not None:
+            self._engine.abort(key)
+            self._stats.count_finished("abort")
+
+    def _send_outputs(self, outputs: list[StepOutput]) -> None:
+        batches: dict[Gateway, list[StepOutput]] = {}
+        for output in outputs:
+            route = self._routes[output.request_id]
+            if output.finish_reason is not None:
+                del self._routes[output.request_id]
+                self._stats.count_finished(output.finish_reason)
+            output.request_id = route.request_id
+            batches.setdefault(route.connection, []).append(output)
+        for connection, batch in batches.items():
+            self._send(connection, Outputs(batch))
+
+    def _load_adapter(self, connection: Gateway, message: LoadAdapter) -> None:
+        def on_loaded(result: AdapterInfo | AdapterError) -> None:
+            self._answer_adapter_call(connection, message.call_id, result)
+
+        try:
+            store = self._adapter_store()
+        except AdapterError as error:
+            on_loaded(error)
+        else:
+            store.load(message.name, Path(message.path), on_loaded, replaces=message.replaces)
+
+    def _unload_adapter(self, connection: Gateway, message: UnloadAdapter) -> None:
+        result: AdapterInfo | AdapterError
+        try:
+            result = self._adapter_store().unload(message.name)
+        except AdapterError as error:
+            result = error
+        self._answer_adapter_call(connection, message.call_id, result)
+
+    def _adapter_store(self) -> AdapterStore:
+        if self._engine.adapters is None:
+            raise AdapterError("this engine serves no adapters")
+        return self._engine.adapters
+
+    def _answer_adapter_call(
+        self, connection: Gateway, call_id: str, result: AdapterInfo | AdapterError
+    ) -> None:
+        """Tell all gateways which adapters there are now, then the caller that its call is done."""
+        self._broadcast_adapters()
+        if isinstance(result, AdapterError):
+            self._send(connection, Rejected.from_error(call_id, result))
+        else:
+            self._send(connection, AdapterDone(call_id, result))
+
+    def _broadcast_adapters(self) -> None:
+        """Tell all gateways which adapters there are, if that has changed."""
+        adapters = self._engine.adapters
+        if adapters is not None and adapters.version != self._sent_adapters_version:
+            self._sent_adapters_version = adapters.version
+            self._broadcast(_adapters_message(adapters))
+
+    def _hand_over_traces(self) -> None:
+        traces = self._engine.take_traces()
+        if self._spans is not None:
+            for trace in traces:
+                self._spans.emit(trace)
+
+
+def _adapters_message(adapters: AdapterStore) -> Adapters:
+    return Adapters(adapters.infos, adapters.lost)
+
+
+def _key(connection: Gateway, request_id: str) -> str:
+    """The request's id inside the engine: gateways choose theirs independently of each other."""
+    return f"{connection.number}/{request_id}"
