@@ -17,20 +17,20 @@ from policies.document import Policies
 
 
 class SettingsError(Exception):
-    """A flag or a variable that cannot be used; the message names it and the remedy."""
+    """A flag or environment variable cannot be used; the message names it and the remedy."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one request may take, seconds. An upstream model's own limits are in its policy."""
+    """How long one request may take, in seconds. An upstream model's limits are in its policy."""
 
     first_token_s: float = 120.0
     idle_s: float = 60.0
     total_s: float = 900.0
-    engine_start_s: float = 30.0  # a request waits so long for an engine that is starting or restarting
+    engine_start_s: float = 30.0  # how long a request waits for an engine that is starting
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where traces go. Off without an endpoint."""
+    """Where traces are exported; off without an endpoint."""
 
     otlp_endpoint: str = ""  # base URL as in OTEL_EXPORTER_OTLP_ENDPOINT, without /v1/traces
     otlp_protocol: str = "http/protobuf"  # or "grpc"
@@ -40,7 +40,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a gateway worker needs beside the policies."""
+    """Everything that a gateway worker needs apart from the policies."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upstream_proxies: dict[str, str] = {}  # by model name; URLs, which may hold a password
     # Filled by the supervisor:
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
-    status_path: str = ""  # where it writes how far each process is
+    status_path: str = ""  # its file with the start-up progress of each process
     metrics_dir: str = ""  # shared by all workers when there are several
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ _SECRET_VARIABLES = {"PENSTOCK_API_KEYS"}
 
 
 def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings: a flag that is not None wins over its variable, that over the default.
+    """The settings: a flag that is not None wins over its variable, and that over the default.
 
     `flags` are field names of Settings. Raises SettingsError.
     """
@@ -148,7 +148,7 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
 
 
 def _is_service_link(name: str, value: str) -> bool:
-    """True for what Kubernetes sets for a service that is called penstock-something."""
+    """True for a variable that Kubernetes sets for a service named `penstock` or `penstock-…`."""
     if name.endswith("_PORT"):
         return value.startswith(("tcp://", "udp://")) or name.endswith("_SERVICE_PORT")
     return re.search(r"_SERVICE_HOST$|_SERVICE_PORT_|_PORT_[0-9]+_(TCP|UDP)(_|$)", name) is not None
@@ -201,7 +201,7 @@ def _otlp_headers(text: str) -> dict[str, str]:
 
 
 def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the API key of each upstream model that names a variable; SettingsError when one is not set."""
+    """The API key of each upstream model that names a variable. Raises SettingsError when it is not set."""
     environment = os.environ if environment is None else environment
     keys = {}
     for name, entry in policies.models.items():
@@ -212,7 +212,7 @@ def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None 
         if not key:
             raise SettingsError(
                 f"model {name!r} takes its API key from the variable {variable}, which is not set: "
-                f"export {variable}=… before you start"
+                f"export {variable}=… first"
             )
         if not key.isascii() or not key.isprintable():
             raise SettingsError(
@@ -223,10 +223,10 @@ def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None 
 
 
 def upstream_proxies(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the proxy of each upstream model that has one: its policy's, else the environment's.
+    """The proxy of each upstream model that has one: its policy's, else the environment's.
 
-    HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY count in lower case first; as in Go, they never apply to
-    loopback addresses. Raises SettingsError for a proxy that is no HTTP(S) URL.
+    HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY are read in lower case first; as in Go, they never apply
+    to loopback addresses. Raises SettingsError for a proxy that is not an HTTP(S) URL.
     """
     environment = os.environ if environment is None else environment
     proxies = {}
@@ -270,7 +270,7 @@ def _is_unproxied(host: str, port: int | None, no_proxy: str) -> bool:
 def _is_in_network(host: str, network: str) -> bool:
     try:
         return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return False
 
 
@@ -285,13 +285,13 @@ def is_loopback(host: str) -> bool:
 
 
 def default_policies() -> Path:
-    """Return the policy folder used when no flag names one: $PENSTOCK_POLICIES, else the one that ships."""
+    """The policy folder when no flag names one: $PENSTOCK_POLICIES, else the built-in one."""
     given = os.environ.get("PENSTOCK_POLICIES", "")
     return Path(given) if given else Path(__file__).parents[1] / "policies" / "default"
 
 
 def default_url() -> str:
-    """Return the gateway that `penstock chat` talks to when no flag names one."""
+    """The gateway's URL when no flag gives one: $PENSTOCK_URL, else the local default."""
     return os.environ.get("PENSTOCK_URL") or "http://127.0.0.1:8080"
 
 
@@ -301,31 +301,31 @@ def gateway_url(text: str) -> SplitResult:
         parts = urlsplit(text)
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
             return parts
-    except ValueError:  # a port or an IPv6 address that is none
+    except ValueError:  # an invalid port or IPv6 address
         pass
     raise SettingsError(f"--url {text!r} must begin with http:// or https:// and name HOST or HOST:PORT")
 
 
 def default_client_key() -> str:
-    """Return the key that `penstock chat` sends when no flag gives one: the first of $PENSTOCK_API_KEYS."""
+    """The API key for the gateway when no flag gives one: the first of $PENSTOCK_API_KEYS."""
     return next(iter(_keys(os.environ.get("PENSTOCK_API_KEYS", ""))), "")
 
 
 def api_key_of(variable: str) -> str:
-    """Return the API key that a variable holds. Raises SettingsError when it cannot be sent."""
+    """The API key in an environment variable. Raises SettingsError when it cannot be sent."""
     key = os.environ.get(variable, "").strip()
-    if not key:  # unnamed: it may be a key in the wrong place
+    if not key:  # not quoted: it may be a key in the wrong place
         raise SettingsError(
             "--api-key-env names a variable that is not set; give the variable's name, never the key itself, "
-            "and export the key in it before"
+            "and export the key in it first"
         )
     if not key.isascii() or not key.isprintable():
         raise SettingsError(f"the API key in {variable} holds characters that an HTTP header cannot carry")
     return key
 
 
-def child_environment(policies: Policies) -> dict[str, str]:
-    """Return the environment of our own processes: without secrets, and with this very code on the path."""
+def subprocess_environment(policies: Policies) -> dict[str, str]:
+    """The environment of our subprocesses: without secrets, and with this code on PYTHONPATH."""
     secrets = {e.upstream.api_key_env for e in policies.models.values() if e.upstream is not None}
     kept = {
         name: value

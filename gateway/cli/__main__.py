@@ -1,4 +1,4 @@
-"""`python -m gateway.cli`: the same as `penstock`."""
+"""`python -m gateway.cli` is `penstock`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock adapters list | load | unload`: the adapters of a running gateway, over its own API."""
+"""`penstock adapters list | load | unload`: manages a running gateway's adapters over its HTTP API."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gateway.settings import SettingsError, gateway_url
 
 _TIMEOUT_S = 120.0
 _ARGUMENTS = {"base_model": "--base", "lora_name": "NAME", "lora_path": "PATH"}
-"""What the command line calls the API's fields."""
+"""Names on the command line of the API's fields."""
 
 
 class AdapterCommand:
-    """One gateway's adapters."""
+    """The adapters of one gateway."""
 
     def __init__(self, url: str, api_key: str, out: TextIO) -> None:
-        """`url` is the gateway's, with or without /v1. Raises SettingsError when it is none."""
+        """`url` is the gateway's, with or without /v1. Raises SettingsError when it is invalid."""
         parts = gateway_url(url)
         assert parts.hostname is not None
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -39,17 +39,17 @@ class AdapterCommand:
         return 0
 
     def load(self, name: str, path: str, base: str | None) -> int:
-        """Serve the adapter in the folder under this name; one that had the name is replaced."""
+        """Load the adapter in the folder `path` as `name`, replacing one of that name."""
         body = {"lora_name": name, "lora_path": path} | ({"base_model": base} if base else {})
         entry = self._call("POST", "/v1/load_lora_adapter", body)
         self._out.write(f"{entry['id']} is served on {entry['parent']}\n")
         return 0
 
     def unload(self, name: str, base: str | None) -> int:
-        """Serve it no longer; answers under way finish."""
+        """Unload the adapter; running requests finish."""
         body = {"lora_name": name} | ({"base_model": base} if base else {})
         self._call("POST", "/v1/unload_lora_adapter", body)
-        self._out.write(f"{name} is served no longer\n")
+        self._out.write(f"{name} is unloaded\n")
         return 0
 
     def _call(self, method: str, path: str, body: dict[str, str] | None) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class AdapterCommand:
 
 
 def _message(answer: bytes, status: int) -> str:
-    """The gateway's message, in the command line's words where it names the field that is at fault."""
+    """The gateway's error message, with the invalid field under its name on the command line."""
     message = error_message(answer, status)
     with contextlib.suppress(ValueError, KeyError, TypeError):
         param = json.loads(answer)["error"]["param"]

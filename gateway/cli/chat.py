@@ -1,4 +1,4 @@
-"""`penstock chat`: a conversation with a running gateway, answers as they come."""
+"""`penstock chat`: a conversation with a running gateway; answers are streamed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _DIM, _UNDIM = "\x1b[2m", "\x1b[22m"
 
 
 class ChatError(Exception):
-    """The gateway cannot be reached, or answered with an error; the message is for the person."""
+    """The gateway cannot be reached or answered with an error; the message is for the user."""
 
 
 class Terminal:
-    """One conversation; remembers what was said."""
+    """One conversation and its history."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Terminal:
     ) -> None:
         """`url` is the gateway's, with or without /v1; `effort` is OpenAI's reasoning_effort.
 
-        What the model thinks is shown dimmed, and only on a screen: a file gets the answer alone.
+        Reasoning is shown dimmed on a terminal, and not at all in a file or pipe.
         """
         parts = urlsplit(url)
         self._is_tls = parts.scheme == "https"
@@ -60,7 +60,7 @@ class Terminal:
         self._out = out or sys.stdout
 
     def run(self, message: str) -> int:
-        """Ask the one message, or converse until end of input. Returns the exit code."""
+        """Send one message, or converse until the end of input. Returns the exit code."""
         try:
             self.wait_until_ready()
             if message:
@@ -74,7 +74,7 @@ class Terminal:
 
     def _converse(self) -> None:
         with contextlib.suppress(ImportError):
-            import readline  # noqa: F401 - gives input() a history and line editing
+            import readline  # noqa: F401 - gives input() history and line editing
         self._write(f"Talking to {self._model}; end with Ctrl-D.\n")
         while True:
             try:
@@ -92,7 +92,7 @@ class Terminal:
                 self._write("\n(stopped)\n")
 
     def wait_until_ready(self) -> None:
-        """Return once every model is up, with a progress line meanwhile. Raises ChatError."""
+        """Wait until every model is ready, showing a progress line. Raises ChatError."""
         deadline_s = time.monotonic() + WAIT_FOR_GATEWAY_S
         shown = ""
         while True:
@@ -109,7 +109,7 @@ class Terminal:
             self._write("\r\x1b[K")
 
     def _loading_line(self) -> str | None:
-        """Return what is still being loaded, None when all is ready."""
+        """The progress of models that are not ready; None when all are."""
         with contextlib.closing(self._connect()) as connection:
             response = self._request(connection, "GET", "/health/ready", None)
             body = response.read()
@@ -125,7 +125,7 @@ class Terminal:
         return "  ".join(progress_bar(name, state) for name, state in waiting) or None
 
     def ask(self, message: str) -> str:
-        """Send a message, write the answer as it comes, and return it. Raises ChatError."""
+        """Send a message, print the answer while it streams, and return it. Raises ChatError."""
         messages = [*self._messages, {"role": "user", "content": message}]
         body = {"model": self._model, "messages": messages, "stream": True, **self._options}
         with contextlib.closing(self._connect()) as connection:
@@ -135,7 +135,7 @@ class Terminal:
             try:
                 answer = self._read_answer(response)
             finally:
-                self._end_thought()
+                self._end_reasoning()
         self._messages = [*messages, {"role": "assistant", "content": answer}]
         return answer
 
@@ -149,7 +149,7 @@ class Terminal:
                 raise ChatError(f"the connection broke in the middle of the answer ({error})") from None
             for event in reader.feed(data) if data else reader.close():
                 if event == b"[DONE]":
-                    self._end_thought()
+                    self._end_reasoning()
                     self._write("\n")
                     return answer
                 chunk = json.loads(event)
@@ -161,18 +161,18 @@ class Terminal:
                 raise ChatError("the answer ended before it was complete")
 
     def _show(self, delta: dict[str, Any]) -> str:
-        """Write a piece of the thought or of the answer; return the latter."""
-        thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
-        if thought and self._out.isatty():
-            self._write(thought if self._is_dimmed else _DIM + thought)
+        """Print a delta's reasoning and text; return the text."""
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        if reasoning and self._out.isatty():
+            self._write(reasoning if self._is_dimmed else _DIM + reasoning)
             self._is_dimmed = True
         text: str = delta.get("content") or ""
         if text:
-            self._end_thought("\n")
+            self._end_reasoning("\n")
             self._write(text)
         return text
 
-    def _end_thought(self, gap: str = "") -> None:
+    def _end_reasoning(self, gap: str = "") -> None:
         if self._is_dimmed:
             self._is_dimmed = False
             self._write(_UNDIM + gap)
@@ -205,7 +205,7 @@ class Terminal:
 
 
 def progress_bar(name: str, state: dict[str, Any]) -> str:
-    """Return one model's progress, such as `pico-small loading [#####.....] 50 %`."""
+    """One model's progress, such as `pico-small loading [##########..........]  50%`."""
     phase = str(state.get("phase") or "starting").replace("_", " ")
     fraction = min(max(float(state.get("fraction") or 0.0), 0.0), 1.0)
     if not fraction:
@@ -215,7 +215,7 @@ def progress_bar(name: str, state: dict[str, Any]) -> str:
 
 
 def error_message(body: bytes, status: int) -> str:
-    """Return the message of OpenAI's error body, or the status when it is none."""
+    """The message of OpenAI's error body, or the status when the body is not one."""
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):

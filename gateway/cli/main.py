@@ -25,7 +25,7 @@ EXIT_USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command. Returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
         run: Callable[[argparse.Namespace], int] = options.run
@@ -41,20 +41,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="An AI gateway with its own engine.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the gateway and the engines of its models"))
-    check = commands.add_parser("check", help="read a policy folder and report what is wrong with it")
+    check = commands.add_parser("check", help="validate a policy folder")
     check.add_argument("policies", type=Path, metavar="DIR")
     check.set_defaults(run=_check)
     chat = commands.add_parser("chat", help="talk to a running gateway")
-    chat.add_argument("message", nargs="*", help="ask this and end; without it, a conversation")
-    chat.add_argument("--url", help="the gateway, default $PENSTOCK_URL or http://127.0.0.1:8080")
-    chat.add_argument("--model", default="auto", help="a model or route, default auto")
+    chat.add_argument("message", nargs="*", help="send this and exit; without it, start a conversation")
+    chat.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
+    chat.add_argument("--model", default="auto", help="model or route, default auto")
     chat.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
-    chat.add_argument("--system", help="a system message")
-    chat.add_argument("--max-tokens", type=int, help="the most tokens of an answer")
+    chat.add_argument("--system", help="system message")
+    chat.add_argument("--max-tokens", type=int, help="maximum tokens per answer")
     chat.add_argument("--effort", help="reasoning_effort: none, low, medium, high …; default: the server's")
     chat.set_defaults(run=_chat)
     _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
-    evaluate = commands.add_parser("eval", help="measure how well models answer")
+    evaluate = commands.add_parser("eval", help="measure the accuracy of models")
     kinds = evaluate.add_subparsers(title="what to evaluate", required=True, metavar="KIND")
     models = kinds.add_parser("models", help="ask models of an OpenAI-compatible API the test questions")
     add_evaluation_flags(models)
@@ -69,7 +69,7 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
         "--policies", type=Path, metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
     )
     serve.add_argument("--host", help="address to listen on, default 127.0.0.1")
-    serve.add_argument("--port", type=int, help="port to listen on, default 8080; 0: any free one")
+    serve.add_argument("--port", type=int, help="port to listen on, default 8080; 0: any free port")
     serve.add_argument("--workers", type=int, metavar="N", help="gateway processes, default 1")
     serve.add_argument(
         "--model",
@@ -83,31 +83,37 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=BASE_URL[#MODEL]",
-        help="add a model of an OpenAI-compatible API, MODEL is its name there; may be repeated",
+        help="add a model of an OpenAI-compatible API; MODEL is its name there; may be repeated",
     )
     serve.add_argument(
         "--api-key",
         action="append",
         dest="api_keys",
         metavar="KEY",
-        help="a key that clients must send; may be repeated; $PENSTOCK_API_KEYS hides it from `ps`",
+        help="key that clients must send; may be repeated; $PENSTOCK_API_KEYS hides it from `ps`",
     )
-    serve.add_argument("--drain-timeout", type=float, dest="drain_timeout_s", metavar="SECONDS")
-    serve.add_argument("--access-log", action="store_true", default=None, help="log a line per request")
+    serve.add_argument(
+        "--drain-timeout",
+        type=float,
+        dest="drain_timeout_s",
+        metavar="SECONDS",
+        help="how long open requests may take to finish at shutdown, default 30",
+    )
+    serve.add_argument("--access-log", action="store_true", default=None, help="log one line per request")
     serve.set_defaults(run=_serve)
 
 
 def _add_adapters(adapters: argparse.ArgumentParser) -> None:
     actions = adapters.add_subparsers(title="actions", dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="those that can be asked for, and their base models")
-    load = actions.add_parser("load", help="serve an adapter, or serve it anew")
-    unload = actions.add_parser("unload", help="serve an adapter no longer; answers under way finish")
+    listing = actions.add_parser("list", help="list loaded adapters and their base models")
+    load = actions.add_parser("load", help="load an adapter, or reload it")
+    unload = actions.add_parser("unload", help="unload an adapter; running requests finish")
     for action in (load, unload):
         action.add_argument("name")
-        action.add_argument("--base", help="its base model, where several engines run")
+        action.add_argument("--base", help="base model, required when several engines run")
     load.add_argument("path", help="absolute folder on the gateway's machine, or builtin:NAME")
     for action in (listing, load, unload):
-        action.add_argument("--url", help="the gateway, default $PENSTOCK_URL or http://127.0.0.1:8080")
+        action.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
         action.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
     adapters.set_defaults(run=_adapters)
 
@@ -123,12 +129,10 @@ def _adapters(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from gateway.cli.serve import (
-        serve,  # loads the event loop and the clients, which other commands do not need
-    )
+    from gateway.cli.serve import serve  # here: its imports would slow down the other commands
 
     policies = load_policies(options.policies or settings.default_policies())
-    policies = with_quick_models(policies, options.model, options.upstream)
+    policies = with_flag_models(policies, options.model, options.upstream)
     names = ("host", "port", "workers", "drain_timeout_s", "access_log")
     flags = {name: getattr(options, name) for name in names}
     flags["api_keys"] = tuple(options.api_keys) if options.api_keys else None
@@ -142,10 +146,10 @@ def _serve(options: argparse.Namespace) -> int:
     return serve(chosen, policies)
 
 
-def with_quick_models(policies: Policies, models: Sequence[str], upstreams: Sequence[str]) -> Policies:
-    """Return the policies with the models of `--model` and `--upstream` flags. Raises SettingsError.
+def with_flag_models(policies: Policies, models: Sequence[str], upstreams: Sequence[str]) -> Policies:
+    """The policies plus the models of `--model` and `--upstream` flags. Raises SettingsError.
 
-    With any such model the embedded ones stay: the flags add, and replace those of the same name.
+    A flag's model replaces the policies' model of the same name; all others stay.
     """
     added: dict[str, ModelEntry] = {}
     for text in models:
@@ -193,11 +197,11 @@ def _entry(flag: str, text: str, values: dict[str, dict[str, str | None]]) -> Mo
 
 
 def check_settings(chosen: Settings) -> None:
-    """Refuse what must not be served. Raises SettingsError."""
+    """Raise SettingsError for values out of range, and for a public address without an API key."""
     if not 0 <= chosen.port <= 65535:
-        raise SettingsError(f"--port {chosen.port} is no port; use 0 to 65535")
+        raise SettingsError(f"--port {chosen.port} is not a port; use 0 to 65535")
     if chosen.workers < 1:
-        raise SettingsError(f"--workers {chosen.workers} serves nobody; use 1 or more")
+        raise SettingsError(f"--workers {chosen.workers} is too few; use 1 or more")
     if chosen.drain_timeout_s <= 0:
         raise SettingsError(f"--drain-timeout {chosen.drain_timeout_s:g} must be more than 0 seconds")
     if not all(key and key.isascii() and key.isprintable() for key in chosen.api_keys):

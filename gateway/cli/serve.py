@@ -1,4 +1,4 @@
-"""`penstock serve` after its arguments: the listening socket, the supervisor, the banner."""
+"""`penstock serve`: the listening socket, the supervisor and the banner."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gateway.settings import Settings, SettingsError
 from policies.document import Policies
 
 BACKLOG = 2048
-"""Connections that wait for a busy worker to accept them."""
+"""Connections that the kernel queues until a worker accepts them."""
 
 
 def serve(settings: Settings, policies: Policies) -> int:
-    """Serve until a signal; returns the exit code. Raises SettingsError when the address cannot be had."""
+    """Serve until a signal. Returns the exit code. Raises SettingsError when it cannot listen."""
     configure_logging()
     started_s = time.monotonic()
     listener = listen(settings.host, settings.port)
@@ -36,7 +36,7 @@ def serve(settings: Settings, policies: Policies) -> int:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises SettingsError when the address is taken or not ours."""
+    """A listening socket. Raises SettingsError when the address is in use or not local."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -52,7 +52,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def banner(settings: Settings, policies: Policies, seconds: float) -> str:
-    """Return what a person sees once everything is up; the curl line works as pasted."""
+    """What to print once everything is ready; its curl line works as pasted."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
     url = f"http://{host}:{settings.port}"

@@ -1,1 +1,1 @@
-"""Supervision of the processes that `penstock serve` runs: engines, encoders and gateway workers."""
+"""Starts, supervises and ends the processes of `penstock serve`: engines, encoders, gateway workers."""

@@ -1,4 +1,4 @@
-"""One process of ours: dies with us, reports progress as JSON lines on stdout, starts again when it ends."""
+"""One child process: restarted with exponential backoff, reports progress on stdout, dies with its parent."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from backend.parent_death_signal import die_with
 logger = logging.getLogger(__name__)
 
 EXIT_CANNOT_SERVE = 2
-"""A process ends with this when its configuration or checkpoint can never work; its stderr says why."""
+"""Exit code of a process whose configuration or checkpoint cannot work; its stderr has the reason."""
 FIRST_BACKOFF_S = 0.2
 LAST_BACKOFF_S = 5.0
 STABLE_AFTER_S = 30.0
-"""A process that ran this long begins again with the first back-off."""
+"""After running this long a process restarts with the first backoff again."""
 
 
 class CannotServe(Exception):
-    """A process refused its configuration; it has said why on stderr."""
+    """A process refused its configuration; its stderr has the reason."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """One line of a process's stdout."""
+    """One JSON line of a process's stdout."""
 
     phase: str
     fraction: float = 0.0
@@ -40,27 +40,27 @@ class Progress(msgspec.Struct, frozen=True):
 class Command:
     """How to start a process: `python -m module arguments`."""
 
-    name: str  # for the log, such as "engine pico-small"
+    name: str  # for the log, such as "engine 'pico-small'"
     module: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
-    stdin: bytes = b""  # written at once; the pipe then stays open as long as we live
+    stdin: bytes = b""  # written at start; the pipe then stays open as long as we live
     pass_fds: Sequence[int] = ()
 
 
 @dataclass(eq=False)
-class Child:
-    """Keeps one process running. `run` does the work; the rest may be called while it runs."""
+class ManagedProcess:
+    """Keeps one child process running. The other methods may be called while `run` runs."""
 
     command: Command
     on_progress: Callable[[Progress], None]
     phase: str = ""
     restarts: int = 0
-    process: asyncio.subprocess.Process | None = None
+    subprocess: asyncio.subprocess.Process | None = None  # the current one
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Start the process, again whenever it ends, until `stop`. Raises CannotServe."""
+        """Start the process, and restart it whenever it exits, until `stop`. Raises CannotServe."""
         loop = asyncio.get_running_loop()
         backoff_s = FIRST_BACKOFF_S
         while not self._stop.is_set():
@@ -74,7 +74,7 @@ class Child:
                 backoff_s = FIRST_BACKOFF_S
             self.restarts += 1
             logger.warning(
-                "%s ended (%s); starts again in %.1f s", self.command.name, _ending(code), backoff_s
+                "%s exited (%s), restarting in %.1f s", self.command.name, _describe_exit(code), backoff_s
             )
             self._report(Progress("restarting"))
             with contextlib.suppress(TimeoutError):
@@ -82,9 +82,9 @@ class Child:
             backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
 
     async def stop(self, timeout_s: float) -> None:
-        """Ask the process to end (SIGTERM), wait, and kill it when it has not ended in time."""
+        """Send SIGTERM, wait, and send SIGKILL if the process is still running after `timeout_s`."""
         self._stop.set()
-        process = self.process
+        process = self.subprocess
         if process is None or process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -92,15 +92,15 @@ class Child:
         try:
             await asyncio.wait_for(process.wait(), timeout_s)
         except TimeoutError:
-            logger.warning("%s did not end within %g s and is killed", self.command.name, timeout_s)
+            logger.warning("%s did not exit within %g s: killing it", self.command.name, timeout_s)
             self.kill()
             await process.wait()
 
     def kill(self) -> None:
-        """End the process at once; `run` starts it again unless `stop` was called."""
-        if self.process is not None and self.process.returncode is None:
+        """Send SIGKILL; `run` restarts the process unless `stop` was called."""
+        if self.subprocess is not None and self.subprocess.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
+                self.subprocess.kill()
 
     def _report(self, progress: Progress) -> None:
         self.phase = progress.phase
@@ -111,7 +111,7 @@ class Child:
         self._report(Progress("starting"))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-P",  # the current folder may hold folders of our packages' names
+            "-P",  # the current folder may have folders named like our packages
             "-m",
             command.module,
             *command.arguments,
@@ -119,10 +119,10 @@ class Child:
             stdout=asyncio.subprocess.PIPE,
             env=dict(command.environment),
             pass_fds=tuple(command.pass_fds),
-            start_new_session=True,  # Ctrl-C in the terminal reaches us, and we drain
+            start_new_session=True,  # Ctrl-C in the terminal reaches only the supervisor, which drains
             preexec_fn=die_with(os.getpid()),
         )
-        self.process = process
+        self.subprocess = process
         if self._stop.is_set():
             self.kill()
         assert process.stdin is not None and process.stdout is not None
@@ -138,16 +138,16 @@ class Child:
         while True:
             try:
                 line = await stdout.readline()
-            except ValueError:  # longer than the reader's limit: not ours
+            except ValueError:  # longer than the reader's limit: not a progress line
                 continue
             if not line:
                 return
             try:
                 progress = msgspec.json.decode(line, type=Progress)
             except msgspec.DecodeError:
-                continue  # a library's chatter
+                continue  # output of a library
             self._report(progress)
 
 
-def _ending(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

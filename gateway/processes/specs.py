@@ -1,4 +1,4 @@
-"""How each of our processes is started: module, configuration, secrets (none for engines)."""
+"""How each process is started: its module, configuration and environment. Only workers get secrets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from backend.config import EngineConfig, RestoredAdapter, SpeculativeConfig
 from backend.server.engine_messages import Adapters
 from gateway.checkpoints import adapter_folder, checkpoint_folder, drafter_folders
 from gateway.processes.managed_process import Command
-from gateway.settings import Settings, child_environment
+from gateway.settings import Settings, subprocess_environment
 from policies.document import EncoderModel, EngineModel, Policies
 
 logger = logging.getLogger(__name__)
 
 
-def backend(name: str, policies: Policies, settings: Settings, folder: Path) -> Command:
-    """Return the command of an engine or encoder process; its configuration is written into `folder`.
+def backend_command(name: str, policies: Policies, settings: Settings, folder: Path) -> Command:
+    """The command of an engine or encoder process. Writes its configuration into `folder`.
 
-    Raises CheckpointError when the checkpoint is not there.
+    Raises CheckpointError when the checkpoint does not exist.
     """
     entry = policies.models[name]
     socket_path = Path(settings.socket_paths[name])
@@ -42,17 +42,17 @@ def backend(name: str, policies: Policies, settings: Settings, folder: Path) -> 
     path.write_bytes(config)
     path.chmod(0o600)
     arguments = [str(path), "--socket", str(socket_path), "--parent-pid", str(os.getpid())]
-    return Command(f"{kind} {name!r}", module, arguments, child_environment(policies))
+    return Command(f"{kind} {name!r}", module, arguments, subprocess_environment(policies))
 
 
-class AdapterMemory:
-    """Lets an engine that starts again serve the adapters that it served before."""
+class PersistedAdapters:
+    """Writes an engine's adapters into its configuration, so that it loads them again after a restart."""
 
     def __init__(self, folder: Path, socket_path: str) -> None:
         self._path = _config_path(folder, Path(socket_path))
 
-    def remember(self, known: Adapters) -> None:
-        """Write them into the engine's configuration, where none can keep it from starting."""
+    def save(self, known: Adapters) -> None:
+        """Record them as `restored_adapters`: if one is lost, the engine starts without it."""
         part = self._path.with_suffix(".part")
         try:
             config = msgspec.json.decode(self._path.read_bytes(), type=EngineConfig)
@@ -63,8 +63,10 @@ class AdapterMemory:
             part.write_bytes(msgspec.json.encode(config))
             part.chmod(0o600)
             part.replace(self._path)
-        except OSError as error:  # a full disk: what is served goes on
-            logger.error("the adapters of %s will not outlive it: %s", self._path.stem, error)
+        except OSError as error:  # such as a full disk: the engine serves on
+            logger.error(
+                "the adapters of %s will not survive a restart of its engine: %s", self._path.stem, error
+            )
 
 
 def _config_path(folder: Path, socket_path: Path) -> Path:
@@ -74,8 +76,8 @@ def _config_path(folder: Path, socket_path: Path) -> Path:
 def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
     values = msgspec.structs.asdict(engine)
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
-    for name_of_text in ("reasoning", "tool_parser", "adapter_loading"):  # the gateway's own
-        del values[name_of_text]
+    for field in ("reasoning", "tool_parser", "adapter_loading"):  # used by the gateway only
+        del values[field]
     values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}
     speculative = engine.speculative
     values["speculative"] = SpeculativeConfig(
@@ -99,14 +101,14 @@ def _encoder_config(name: str, encoder: EncoderModel) -> bytes:
     return msgspec.json.encode({"model": name, **msgspec.structs.asdict(encoder)})
 
 
-def worker(number: int, policies: Policies, settings: Settings, listen_fd: int) -> Command:
-    """Return the command of a gateway worker. Its orders, which hold secrets, go through a pipe only."""
-    orders = msgspec.json.encode({"settings": settings, "policies": policies, "listen_fd": listen_fd})
+def worker_command(number: int, policies: Policies, settings: Settings, listen_fd: int) -> Command:
+    """The command of a gateway worker. Its configuration, which has secrets, goes through a pipe only."""
+    config = msgspec.json.encode({"settings": settings, "policies": policies, "listen_fd": listen_fd})
     return Command(
         f"gateway worker {number}",
         "gateway.worker",
         [],
-        child_environment(policies),
-        stdin=orders + b"\n",
+        subprocess_environment(policies),
+        stdin=config + b"\n",
         pass_fds=[listen_fd],
     )

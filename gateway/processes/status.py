@@ -1,4 +1,4 @@
-"""How far each of our processes is: a small file that the supervisor writes and gateway workers read."""
+"""The start-up progress of each process, in a small file that the supervisor writes and workers read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine or encoder process, as its last progress line or its end left it."""
+    """One engine or encoder process, as of its last progress line or exit."""
 
     phase: str  # "starting", "loading", "warming_up", "ready", "restarting"
     fraction: float = 0.0  # of the phase, 0 to 1
@@ -18,14 +18,14 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_status(path: Path, statuses: Mapping[str, ProcessStatus]) -> None:
-    """Replace the file at once: a reader sees the old or the new one, never half."""
+    """Replace the file atomically: a reader sees the old or the new one."""
     new = path.with_suffix(".new")
     new.write_bytes(msgspec.json.encode(dict(statuses)))
     os.replace(new, path)
 
 
 def read_status(path: str) -> Mapping[str, ProcessStatus]:
-    """Return the status by model name; empty when there is no such file."""
+    """The status by model name; empty when there is no such file."""
     if not path:
         return {}
     try:

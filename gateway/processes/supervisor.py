@@ -1,6 +1,6 @@
-"""The parent of everything that `penstock serve` runs: engines, encoders, gateway workers.
+"""The parent process of `penstock serve`: starts engines, encoders and gateway workers.
 
-Starts them, starts them again when they die or hang, and ends them: workers drain first, then the engines.
+Restarts them when they exit or hang. At shutdown the workers drain first, then the engines end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
 from gateway.processes import specs
 from gateway.processes.hang_detector import HangDetector
-from gateway.processes.managed_process import CannotServe, Child, Progress
+from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
 from gateway.processes.status import ProcessStatus, write_status
 from gateway.settings import Settings
 from policies.document import Policies
@@ -35,20 +35,20 @@ logger = logging.getLogger(__name__)
 WATCH_INTERVAL_S = 0.5
 _FOLDER_PREFIX = "penstock-run-"
 KILL_AFTER_S = 3.0
-"""How long a process may take to end after its drain limit."""
+"""How long a process may take to exit after its drain timeout."""
 
 
-class Connection(Protocol):
-    """What the supervisor needs of an engine's or encoder's client."""
+class BackendClient(Protocol):
+    """The part of an engine's or encoder's client that the supervisor needs."""
 
     @property
     def ready(self) -> bool:
-        """True while the process answers."""
+        """True while the process answers: connected, and its heartbeat is recent."""
         ...
 
     @property
     def heartbeat_age_s(self) -> float:
-        """Seconds since it was last heard of."""
+        """Seconds since the last heartbeat."""
         ...
 
     async def start(self) -> None:
@@ -62,11 +62,11 @@ class Connection(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Backend:
-    """An engine or encoder process and how we watch it."""
+    """An engine or encoder process, and the client that receives its heartbeats."""
 
     model: str
-    child: Child
-    connection: Connection
+    process: ManagedProcess
+    client: BackendClient
     fraction: float = 0.0
 
 
@@ -76,12 +76,12 @@ class Supervisor:
     def __init__(
         self, settings: Settings, policies: Policies, listener: socket.socket, on_ready: Callable[[], None]
     ) -> None:
-        """`on_ready` is called once, when every process is up for the first time."""
+        """`on_ready` is called once, when every process is ready for the first time."""
         self._policies = policies
         self._listener = listener
         self._on_ready = on_ready
         remove_stale_folders()
-        # mkdtemp: only we may enter.
+        # mkdtemp: mode 0700.
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
         names = [name for name, entry in policies.models.items() if entry.kind != "upstream"]
         self._settings = msgspec.structs.replace(
@@ -104,32 +104,31 @@ class Supervisor:
 
     def _backend(self, name: str) -> _Backend:
         socket_path = self._settings.socket_paths[name]
-        command = specs.backend(name, self._policies, self._settings, self._folder)
+        command = specs.backend_command(name, self._policies, self._settings, self._folder)
         is_engine = self._policies.models[name].kind == "engine"
-        connection: EngineClient | EncoderClient
+        client: EngineClient | EncoderClient
         if is_engine:
-            connection = EngineClient(socket_path)
-            connection.on_adapters = specs.AdapterMemory(self._folder, socket_path).remember
+            client = EngineClient(socket_path)
+            client.on_adapters = specs.PersistedAdapters(self._folder, socket_path).save
         else:
-            connection = EncoderClient(socket_path)
-        backend = _Backend(name, Child(command, lambda progress: None), connection)
-        backend.child.on_progress = lambda progress: self._on_progress(backend, progress)
+            client = EncoderClient(socket_path)
+        backend = _Backend(name, ManagedProcess(command, lambda progress: None), client)
+        backend.process.on_progress = lambda progress: self._on_progress(backend, progress)
         return backend
 
-    def _worker(self, number: int) -> Child:
-        command = specs.worker(number, self._policies, self._settings, self._listener.fileno())
-        return Child(command, lambda progress: None)
+    def _worker(self, number: int) -> ManagedProcess:
+        command = specs.worker_command(number, self._policies, self._settings, self._listener.fileno())
+        return ManagedProcess(command, lambda progress: None)
 
     async def run(self) -> int:
-        """Run until a signal. 0: drained; 2: something can never work; 128 + n: ended at once by signal n."""
+        """Run until a signal. 0: drained; 2: a configuration cannot work; 128 + n: second signal n."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         self._write_status()
-        children = [*self._workers, *(backend.child for backend in self._backends)]
-        tasks = [asyncio.create_task(child.run(), name=child.command.name) for child in children]
-        tasks += [asyncio.create_task(self._watch(backend)) for backend in self._backends]
-        tasks.append(asyncio.create_task(self._announce()))
+        tasks = [asyncio.create_task(each.run(), name=each.command.name) for each in self._processes()]
+        tasks += [asyncio.create_task(self._kill_when_hung(backend)) for backend in self._backends]
+        tasks.append(asyncio.create_task(self._wait_ready()))
         for task in tasks:
             task.add_done_callback(self._on_task_end)
         try:
@@ -141,8 +140,11 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             for backend in self._backends:
-                await backend.connection.close()
+                await backend.client.close()
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _processes(self) -> list[ManagedProcess]:
+        return [*self._workers, *(backend.process for backend in self._backends)]
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
@@ -152,28 +154,28 @@ class Supervisor:
         for task in tasks:
             error = task.exception() if task.done() and not task.cancelled() else None
             if isinstance(error, CannotServe):
-                logger.error("%s cannot serve; the reason stands above", error)
+                logger.error("%s cannot serve: see its error above", error)
                 return 2
             if error is not None:
                 raise error
         return 128 + self._signals[1] if len(self._signals) > 1 else 0
 
     async def _drain(self) -> None:
-        self._listener.close()  # the workers hold their own; with the last one closed the port is free
+        self._listener.close()  # workers have their own copies; the port is free when all are closed
         if self._signals:
             logger.info(
-                "draining, for at most %g s; once more to end at once", self._settings.drain_timeout_s
+                "draining for at most %g s; signal again to exit at once", self._settings.drain_timeout_s
             )
         limit_s = self._settings.drain_timeout_s + KILL_AFTER_S
         await asyncio.gather(*(worker.stop(limit_s) for worker in self._workers))
-        await asyncio.gather(*(backend.child.stop(KILL_AFTER_S) for backend in self._backends))
+        await asyncio.gather(*(backend.process.stop(KILL_AFTER_S) for backend in self._backends))
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._signals.append(number)
         self._stop.set()
         if len(self._signals) > 1:
-            for child in [*self._workers, *(backend.child for backend in self._backends)]:
-                child.kill()
+            for process in self._processes():
+                process.kill()
 
     def _on_progress(self, backend: _Backend, progress: Progress) -> None:
         backend.fraction = progress.fraction
@@ -182,46 +184,47 @@ class Supervisor:
     def _write_status(self) -> None:
         statuses = {
             backend.model: ProcessStatus(
-                phase=backend.child.phase or "starting",
+                phase=backend.process.phase or "starting",
                 fraction=backend.fraction,
-                restarts=backend.child.restarts,
+                restarts=backend.process.restarts,
             )
             for backend in self._backends
         }
-        with contextlib.suppress(FileNotFoundError):  # at the very end the folder is gone
+        with contextlib.suppress(FileNotFoundError):  # the folder has been removed at shutdown
             write_status(Path(self._settings.status_path), statuses)
 
-    async def _watch(self, backend: _Backend) -> None:
-        """Kill the process when it hangs; `Child.run` starts it again."""
+    async def _kill_when_hung(self, backend: _Backend) -> None:
+        """Kill the process whenever it hangs; `ManagedProcess.run` restarts it."""
         loop = asyncio.get_running_loop()
         detector = HangDetector()
-        await backend.connection.start()
+        await backend.client.start()
         watched = None
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
-            child = backend.child
-            if child.phase != "ready" or child.process is None or child.process.returncode is not None:
+            process = backend.process
+            running = process.subprocess
+            if process.phase != "ready" or running is None or running.returncode is not None:
                 continue
-            if watched is not child.process:
-                # Judged only once it has answered: connecting takes a moment.
+            if watched is not running:
+                # Watched from its first answer on: connecting takes a moment.
                 detector.reset()
-                watched = child.process if backend.connection.ready else None
-            elif detector.poll(child.process.pid, backend.connection.heartbeat_age_s, loop.time()):
-                logger.error("%s hangs and is killed", child.command.name)
-                child.kill()
+                watched = running if backend.client.ready else None
+            elif detector.poll(running.pid, backend.client.heartbeat_age_s, loop.time()):
+                logger.error("%s hangs: killing it", process.command.name)
+                process.kill()
                 watched = None
 
-    async def _announce(self) -> None:
-        while not self._is_up():
+    async def _wait_ready(self) -> None:
+        while not self._is_ready():
             await asyncio.sleep(0.05)
         self._on_ready()
 
-    def _is_up(self) -> bool:
+    def _is_ready(self) -> bool:
         return all(worker.phase == "ready" for worker in self._workers)
 
 
 def remove_stale_folders() -> None:
-    """Remove what supervisors that were killed could not: folders of ours whose process is gone."""
+    """Remove the run folders of our user's supervisors that were killed before they could do so."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         match = re.match(rf"{_FOLDER_PREFIX}(\d+)-", folder.name)
         if match is None or folder.is_symlink() or folder.stat().st_uid != os.getuid():

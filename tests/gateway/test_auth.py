@@ -6,7 +6,7 @@ from gateway.auth import ANONYMOUS, KeyRing
 from gateway.errors import Unauthorized
 
 
-def test_without_keys_everybody_is_anonymous() -> None:
+def test_without_keys_every_caller_is_anonymous() -> None:
     ring = KeyRing([])
     assert ring.is_open
     assert ring.identify("") is ANONYMOUS
@@ -32,6 +32,6 @@ def test_anything_else_is_refused_without_a_hint(header: str) -> None:
     assert refused.value.headers == {"www-authenticate": "Bearer"}
 
 
-def test_nothing_that_is_kept_shows_the_key() -> None:
+def test_the_key_itself_is_not_kept() -> None:
     ring = KeyRing(["sk-secret"])
     assert "sk-secret" not in repr(vars(ring)) + repr(ring.identify("Bearer sk-secret"))

@@ -1,4 +1,4 @@
-"""Folders of checkpoints and drafters; what `penstock check` says about wrong ones."""
+"""Folders of checkpoints and drafters, and the errors of `penstock check`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_wrong_weights_are_named(tmp_path: Path) -> None:
         check_drafters(engine(target, write(tmp_path / "other", {"a": 1, "b": 0})))
 
 
-def test_a_head_lies_beside_the_checkpoint_and_is_for_its_weights(tmp_path: Path) -> None:
+def test_a_head_is_in_the_checkpoints_folder_and_matches_its_weights(tmp_path: Path) -> None:
     target = write(tmp_path / "target", {"a": 0})
     (target / "model.safetensors").write_bytes(b"weights")
     chosen = EngineModel(checkpoint=str(target), speculative=Speculative(drafter="eagle"))

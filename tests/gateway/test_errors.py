@@ -21,13 +21,13 @@ from gateway.errors import ApiError, InvalidRequest, ServerError, error_body, er
         (ValueError("secret prompt"), 500, None),
     ],
 )
-def test_every_exception_has_one_answer(raised: Exception, status: int, code: str | None) -> None:
+def test_every_exception_maps_to_a_response(raised: Exception, status: int, code: str | None) -> None:
     error = to_api_error(raised)
     assert (error.status, error.code) == (status, code)
     assert "secret" not in error.message
 
 
-def test_waits_are_whole_seconds_and_at_least_one() -> None:
+def test_retry_after_is_in_whole_seconds_and_at_least_one() -> None:
     assert to_api_error(QueueFull("full", 2.2)).headers == {"retry-after": "3"}
     assert to_api_error(QueueFull("full", 0.0)).headers == {"retry-after": "1"}
 
@@ -44,7 +44,7 @@ def test_the_body_is_openais() -> None:
     assert event.startswith(b"data: {") and event.endswith(b"}\n\n")
 
 
-def test_what_json_cannot_carry_is_replaced() -> None:
+def test_characters_that_json_cannot_encode_are_replaced() -> None:
     assert json.loads(error_body(InvalidRequest("x\ud800")))["error"]["message"] == "x?"
 
 

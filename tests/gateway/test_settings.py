@@ -1,4 +1,4 @@
-"""Flags, variables, defaults, in this order; what is unknown or wrong is refused, secrets never shown."""
+"""Flags, variables, defaults, in this order; unknown or invalid ones are refused, secrets never shown."""
 
 from __future__ import annotations
 
@@ -103,11 +103,11 @@ def test_upstream_keys() -> None:
         upstream_api_keys(upstream("MY_KEY"), {})
 
 
-def test_children_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subprocesses_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_API_KEYS", "canary")
     monkeypatch.setenv("MY_KEY", "canary")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    environment = settings.child_environment(upstream("MY_KEY"))
+    environment = settings.subprocess_environment(upstream("MY_KEY"))
     assert "canary" not in environment.values()
     assert environment["LANG"] == "C.UTF-8"
 
@@ -157,7 +157,7 @@ def test_the_environments_proxy_by_scheme_and_in_lower_case_first() -> None:
         ("[::1]", "", True),
     ],
 )
-def test_hosts_that_the_environments_proxy_does_not_serve(host: str, no_proxy: str, is_direct: bool) -> None:
+def test_hosts_without_the_environments_proxy(host: str, no_proxy: str, is_direct: bool) -> None:
     environment = {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": no_proxy}
     found = upstream_proxies(upstreams(m=f"https://{host}/v1"), environment)
     assert found == ({} if is_direct else {"m": "http://proxy:1"})

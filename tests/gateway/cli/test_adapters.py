@@ -1,4 +1,4 @@
-"""`penstock adapters` speaks to a gateway over HTTP and says what came of it."""
+"""`penstock adapters` against a scripted gateway, and what it prints."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_command_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["adapters", "list", "--url", "ftp://x"]) == 2
 
 
-def test_a_field_at_fault_is_named_as_on_the_command_line(
+def test_an_invalid_field_is_named_as_on_the_command_line(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for param, message, shown in (
@@ -89,6 +89,6 @@ def test_a_field_at_fault_is_named_as_on_the_command_line(
         assert capsys.readouterr().err == f"penstock: {shown}\n"
 
 
-def test_nobody_there() -> None:
+def test_no_gateway() -> None:
     with pytest.raises(SettingsError, match="did not answer"):
         AdapterCommand("http://127.0.0.1:9", "", io.StringIO()).list()

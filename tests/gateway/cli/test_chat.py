@@ -63,7 +63,7 @@ def terminal(server: ScriptedServer, screen: Screen, key: str = "k") -> Terminal
     return Terminal(server.base_url, key, "auto", system="be kind", max_tokens=9, out=screen)
 
 
-async def test_answer_is_written_as_it_comes_and_remembered() -> None:
+async def test_the_answer_is_streamed_and_remembered() -> None:
     answers = [
         stream(delta("Hé"), delta("llo"), b"data: [DONE]\n\n"),
         stream(delta("Bye"), b"data: [DONE]\n\n"),
@@ -88,7 +88,7 @@ async def test_answer_is_written_as_it_comes_and_remembered() -> None:
     }
 
 
-def thought(text: str, name: str = "reasoning_content") -> bytes:
+def reasoning(text: str, name: str = "reasoning_content") -> bytes:
     choices = [{"delta": {"content": None, name: text}}]
     return b"data: " + json.dumps({"choices": choices}).encode() + b"\n\n"
 
@@ -97,8 +97,8 @@ DONE = b"data: [DONE]\n\n"
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-async def test_thoughts_are_dimmed_on_a_screen_and_left_out_elsewhere(name: str) -> None:
-    answer = stream(thought("7+", name), thought("5", name), delta("1"), delta("2"), DONE)
+async def test_reasoning_is_dimmed_on_a_terminal_and_left_out_elsewhere(name: str) -> None:
+    answer = stream(reasoning("7+", name), reasoning("5", name), delta("1"), delta("2"), DONE)
     async with serving(gateway(answer, answer)) as server:
         screen, file = Screen(), io.StringIO()
         talk = terminal(server, screen)
@@ -111,8 +111,8 @@ async def test_thoughts_are_dimmed_on_a_screen_and_left_out_elsewhere(name: str)
     assert json.loads(server.seen[1].body)["reasoning_effort"] == "low"
 
 
-async def test_the_screen_is_bright_again_after_a_thought_that_breaks_off() -> None:
-    async with serving(gateway(stream(thought("so")), stream(thought("so"), DONE))) as server:
+async def test_dimming_ends_when_the_reasoning_breaks_off() -> None:
+    async with serving(gateway(stream(reasoning("so")), stream(reasoning("so"), DONE))) as server:
         screen = Screen()
         talk = terminal(server, screen)
         with pytest.raises(ChatError):
@@ -138,7 +138,7 @@ async def test_progress_line_while_a_model_loads() -> None:
         ([STREAM_HEAD + chunk(delta("a"))], "complete|broke"),
     ],
 )
-async def test_failures_are_said(answer: list[bytes], message: str) -> None:
+async def test_failures_are_reported(answer: list[bytes], message: str) -> None:
     async with serving(gateway(answer)) as server:
         with pytest.raises(ChatError, match=message):
             await asyncio.to_thread(terminal(server, Screen()).ask, "hi")

@@ -1,4 +1,4 @@
-"""The command line: what it accepts, what it refuses and with which words."""
+"""The command line: what it accepts, what it refuses, and the error texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import main as cli
-from gateway.cli.main import with_quick_models
+from gateway.cli.main import with_flag_models
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies, Route
 from policies.load import load_policies
@@ -58,7 +58,7 @@ def test_schema_prints_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["serve", "--host", "0.0.0.0"], {}, "add --api-key KEY (or set PENSTOCK_API_KEYS)"),
         (["serve", "--host", "my.host"], {}, "can be reached from other machines"),
-        (["serve", "--port", "70000"], {}, "--port 70000 is no port"),
+        (["serve", "--port", "70000"], {}, "--port 70000 is not a port"),
         (["serve", "--workers", "0"], {}, "use 1 or more"),
         (["serve", "--api-key", ""], {}, "an API key is empty"),
         (["serve", "--drain-timeout", "0"], {}, "more than 0 seconds"),
@@ -108,8 +108,8 @@ def test_taken_port_is_one_sentence() -> None:
     assert "Address already in use; choose another --host or --port" in done.stderr
 
 
-def test_quick_models() -> None:
-    policies = cli.with_quick_models(
+def test_flag_models() -> None:
+    policies = cli.with_flag_models(
         Policies(), ["mine=/models/x"], ["gpt=https://h/v1#gpt-9", "same=http://h"]
     )
     engine = policies.models["mine"].engine
@@ -118,7 +118,7 @@ def test_quick_models() -> None:
     assert gpt is not None and (gpt.base_url, gpt.model) == ("https://h/v1", "gpt-9")
     assert same is not None and same.model is None
     with pytest.raises(SettingsError, match="route"):
-        cli.with_quick_models(Policies(routes={"gpt": Route(model="x")}), [], ["gpt=http://h"])
+        cli.with_flag_models(Policies(routes={"gpt": Route(model="x")}), [], ["gpt=http://h"])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
@@ -127,18 +127,18 @@ def test_loopback_needs_no_key(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", ""])
-def test_elsewhere_needs_one(host: str) -> None:
+def test_other_addresses_need_one(host: str) -> None:
     with pytest.raises(SettingsError, match="API key"):
         cli.check_settings(Settings(host=host))
     cli.check_settings(Settings(host=host, api_keys=("k",)))
 
 
-def test_flags_do_not_take_a_routes_adapter_away(tmp_path: Path) -> None:
+def test_flags_do_not_remove_a_routes_adapter(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(
         "models: {small: {engine: {checkpoint: /c, adapters: {polite: {path: /p}}}}}\n"
         "routes: {kind: {model: polite}}\n"
     )
     policies = load_policies(tmp_path)
-    assert with_quick_models(policies, ["other=/o"], []).routes["kind"].model == "polite"
+    assert with_flag_models(policies, ["other=/o"], []).routes["kind"].model == "polite"
     with pytest.raises(SettingsError, match="'kind' leads to 'polite', an adapter of a model that the flags"):
-        with_quick_models(policies, ["small=/other"], [])
+        with_flag_models(policies, ["small=/other"], [])

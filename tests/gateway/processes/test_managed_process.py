@@ -1,4 +1,4 @@
-"""A process is started, reported, started again, ended; and never outlives its parent."""
+"""A process is started, restarted and ended, and never outlives its parent."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway.processes import managed_process as child_module
-from gateway.processes.managed_process import CannotServe, Child, Command, Progress
+from gateway.processes import managed_process
+from gateway.processes.managed_process import CannotServe, Command, ManagedProcess, Progress
 
 ROOT = Path(__file__).parents[3]
 
 
 def command(mode: str, stdin: bytes = b"") -> Command:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return Command(f"stand-in {mode}", "tests.gateway.stand_in", [mode], environment, stdin)
+    return Command(f"fake {mode}", "tests.gateway.processes.fake_process", [mode], environment, stdin)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -38,37 +38,37 @@ def is_alive(pid: int) -> bool:
 
 
 @asynccontextmanager
-async def running(mode: str, stdin: bytes = b"") -> AsyncIterator[tuple[Child, list[Progress]]]:
+async def running(mode: str, stdin: bytes = b"") -> AsyncIterator[tuple[ManagedProcess, list[Progress]]]:
     seen: list[Progress] = []
-    child = Child(command(mode, stdin), seen.append)
-    task = asyncio.create_task(child.run())
+    process = ManagedProcess(command(mode, stdin), seen.append)
+    task = asyncio.create_task(process.run())
     try:
-        yield child, seen
+        yield process, seen
     finally:
-        await child.stop(5.0)
+        await process.stop(5.0)
         await task
 
 
-async def test_progress_is_reported_and_chatter_ignored() -> None:
-    async with running("echo", b"done\n") as (child, seen):
-        await until(lambda: child.phase == "done")
+async def test_progress_is_reported_and_other_output_ignored() -> None:
+    async with running("echo", b"done\n") as (process, seen):
+        await until(lambda: process.phase == "done")
     assert seen == [Progress("starting"), Progress("loading", 0.5), Progress("done", 1.0)]
 
 
-async def test_killed_process_is_started_again() -> None:
-    async with running("wait") as (child, seen):
+async def test_a_killed_process_is_restarted() -> None:
+    async with running("wait") as (process, seen):
         for restarts in range(1, 3):
-            await until(lambda: child.phase == "ready")
-            assert child.process is not None
-            os.kill(child.process.pid, signal.SIGKILL)
-            await until(lambda restarts=restarts: child.restarts == restarts)
-        await until(lambda: child.phase == "ready")
+            await until(lambda: process.phase == "ready")
+            assert process.subprocess is not None
+            os.kill(process.subprocess.pid, signal.SIGKILL)
+            await until(lambda restarts=restarts: process.restarts == restarts)
+        await until(lambda: process.phase == "ready")
     assert [p.phase for p in seen].count("restarting") == 2
 
 
 async def test_backoff_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_module, "FIRST_BACKOFF_S", 0.01)
-    monkeypatch.setattr(child_module, "LAST_BACKOFF_S", 0.04)
+    monkeypatch.setattr(managed_process, "FIRST_BACKOFF_S", 0.01)
+    monkeypatch.setattr(managed_process, "LAST_BACKOFF_S", 0.04)
     waits: list[float] = []
     real = asyncio.wait_for
 
@@ -77,25 +77,25 @@ async def test_backoff_grows(monkeypatch: pytest.MonkeyPatch) -> None:
         return await real(awaitable, timeout)  # type: ignore[arg-type]
 
     monkeypatch.setattr(asyncio, "wait_for", recording)
-    async with running("crash") as (child, _):
-        await until(lambda: child.restarts >= 4)
+    async with running("crash") as (process, _):
+        await until(lambda: process.restarts >= 4)
     assert waits[:4] == [0.01, 0.02, 0.04, 0.04]
 
 
 async def test_refusal_at_the_first_start_is_final(capfd: pytest.CaptureFixture[str]) -> None:
-    child = Child(command("refuse"), lambda progress: None)
+    process = ManagedProcess(command("refuse"), lambda progress: None)
     with pytest.raises(CannotServe):
-        await asyncio.wait_for(child.run(), 10)
+        await asyncio.wait_for(process.run(), 10)
     assert "this cannot work" in capfd.readouterr().err
 
 
-async def test_stubborn_process_is_killed() -> None:
-    child = Child(command("stubborn"), lambda progress: None)
-    task = asyncio.create_task(child.run())
-    await until(lambda: child.phase == "ready")
-    await child.stop(0.1)
+async def test_a_process_that_ignores_sigterm_is_killed() -> None:
+    process = ManagedProcess(command("stubborn"), lambda progress: None)
+    task = asyncio.create_task(process.run())
+    await until(lambda: process.phase == "ready")
+    await process.stop(0.1)
     await task
-    assert child.process is not None and child.process.returncode == -signal.SIGKILL
+    assert process.subprocess is not None and process.subprocess.returncode == -signal.SIGKILL
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal")
@@ -103,7 +103,7 @@ async def test_no_orphan_when_the_parent_is_killed() -> None:
     parent = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.gateway.stand_in",
+        "tests.gateway.processes.fake_process",
         "parent",
         stdout=asyncio.subprocess.PIPE,
         cwd=ROOT,

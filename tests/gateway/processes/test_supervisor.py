@@ -1,4 +1,4 @@
-"""`penstock serve` as a process, in front of a scripted upstream: banner, restarts, drain, no orphans."""
+"""`penstock serve` as a process with a scripted upstream: banner, restarts, drain, no orphans."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def gateway(server: ScriptedServer, folder: Path, *flags: str) -> AsyncIte
 
 
 async def held_stream(writer: asyncio.StreamWriter, seen: Seen) -> None:
-    """A whole answer at once; a stream whose end waits for a word from the test (its reader's next byte)."""
+    """Answers a whole response at once; holds the end of a stream until `release` is set."""
     if not json.loads(seen.body)["stream"]:
         writer.write(response(WHOLE))
         return
@@ -102,7 +102,9 @@ def release() -> asyncio.Event:
     return held_stream.release  # type: ignore[attr-defined,no-any-return]
 
 
-async def test_banner_answers_and_a_killed_worker_comes_back(tmp_path: Path, release: asyncio.Event) -> None:
+async def test_banner_answers_and_a_killed_worker_is_restarted(
+    tmp_path: Path, release: asyncio.Event
+) -> None:
     async with serving(held_stream) as server, gateway(server, tmp_path, "--workers", "2") as running:
         assert "no API key configured: this machine only" in running.banner
         assert '"model": "up"' in running.banner
@@ -111,7 +113,7 @@ async def test_banner_answers_and_a_killed_worker_comes_back(tmp_path: Path, rel
         assert len(workers) == 2
         os.kill(workers[0], signal.SIGKILL)
         await until(lambda: not is_alive(workers[0]))
-        assert WHOLE in await running.answer()  # the other one serves on
+        assert WHOLE in await running.answer()  # by the other worker
         await until(lambda: len(running.children()) == 2 and workers[0] not in running.children())
         assert WHOLE in await running.answer()
 
@@ -122,7 +124,7 @@ async def test_drain_lets_streams_finish(tmp_path: Path, release: asyncio.Event)
         await reader.readuntil(CHUNK)
         running.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(10):
-            while True:  # until nobody accepts any more
+            while True:  # until no process accepts connections
                 try:
                     _, late = await asyncio.open_connection("127.0.0.1", running.port)
                     late.close()

@@ -1,4 +1,4 @@
-"""`python -m tests.gateway.stand_in MODE`: a small process in the place of an engine."""
+"""`python -m tests.gateway.processes.fake_process MODE`: a small process in place of an engine."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def main() -> int:
     for line in ({"phase": "loading", "fraction": 0.5}, {"phase": phase, "fraction": 1.0}):
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
-    if mode == "parent":  # a supervisor in the small: starts one child and is then killed
+    if mode == "parent":  # a minimal supervisor: starts one child and is then killed
         import asyncio
 
-        from gateway.processes.managed_process import Child
+        from gateway.processes.managed_process import ManagedProcess
         from tests.gateway.processes.test_managed_process import command
 
         def show(progress: object) -> None:
-            if child.process is not None:
-                sys.stdout.write(json.dumps({"phase": str(child.process.pid)}) + "\n")
+            if child.subprocess is not None:
+                sys.stdout.write(json.dumps({"phase": str(child.subprocess.pid)}) + "\n")
                 sys.stdout.flush()
 
-        child = Child(command("wait"), show)
+        child = ManagedProcess(command("wait"), show)
         asyncio.run(child.run())
     while True:
         time.sleep(3600)
