@@ -1,4 +1,4 @@
-"""Loops for CPUs, compiled by Numba when they are first called."""
+"""Loops for CPUs, compiled by Numba when they are first called and cached on disk for the next process."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from filelock import FileLock
 from numba import njit
-from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic as numba_intrinsic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
+
 
 def _sources_digest() -> str:
-    """Of everything that a compiled function may have taken in: Numba itself looks at its own file alone."""
+    """Of everything that a compiled function may have inlined: Numba itself checks its own file alone."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -25,42 +27,54 @@ def _sources_digest() -> str:
 _DIGEST = _sources_digest()
 
 
-class _CacheFile(IndexDataCacheFile):
-    """What was compiled lies in a file per signature, named by it and written before the index names it.
+class CachedFunction:
+    """A compiled function whose cache on disk is read and written under a file lock.
 
-    Numba numbers these files: two processes that compile at once for different types took the same number,
-    and one ran the other's code.
+    Numba numbers the files of a function's signatures: two processes that compile different signatures at
+    once would take the same number, and one would run the other's code. So every call for which nothing is
+    compiled in this process yet, and only such a call, waits for the lock.
     """
 
-    def save(self, key: object, data: object) -> None:
-        """See IndexDataCacheFile."""
-        numba: Any = self  # its methods have no types
-        digest = hashlib.sha256(repr((key, numba._source_stamp)).encode()).hexdigest()
-        name = numba._data_name(int(digest[:12], 16))
-        numba._save_data(name, data)
-        numba._save_index(numba._load_index() | {key: name})
+    __slots__ = ("_is_ready", "dispatcher")
+
+    def __init__(self, dispatcher: Any) -> None:  # noqa: ANN401 - Numba has no types
+        self.dispatcher = dispatcher
+        self._is_ready = False  # a signature is compiled, so that Numba agrees to compile no others by itself
+
+    def __call__(self, *arguments: object) -> object:
+        """Call it; compile it for arguments of new types, or load what another process compiled."""
+        if self._is_ready:
+            try:
+                return self.dispatcher(*arguments)
+            except TypeError:
+                pass  # nothing is compiled for these types: nothing ran
+        folder = Path(self.dispatcher.stats.cache_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "kernels.lock"):
+            if self._is_ready:
+                self.dispatcher.disable_compile(False)
+            result = self.dispatcher(*arguments)
+            self.dispatcher.disable_compile()
+            self._is_ready = True
+        return result
 
 
 def compiled(function: _Function) -> _Function:
     """The function as machine code: sums in any order, without the interpreter's lock.
 
-    What was compiled is kept beside the source or in the user's cache, for the next process; where neither
-    can be written, each process compiles anew.
+    The cache is beside the source or in the user's cache folder; where neither can be written, each process
+    compiles again.
     """
-    function.__qualname__ += f"_{_DIGEST}"  # a part of the name that it is kept under
+    function.__qualname__ += f"_{_DIGEST}"  # a part of the name of its cache
     try:
-        found: Any = njit(cache=True, fastmath=True, nogil=True, error_model="numpy")(function)
+        return cast("_Function", CachedFunction(njit(cache=True, **_OPTIONS)(function)))
     except RuntimeError:
-        return cast("_Function", njit(fastmath=True, nogil=True, error_model="numpy")(function))
-    cache, kind = found._cache, found._cache._impl
-    make: Callable[..., object] = _CacheFile
-    cache._cache_file = make(cache.cache_path, kind.filename_base, kind.locator.get_source_stamp())
-    return cast("_Function", found)
+        return cast("_Function", njit(**_OPTIONS)(function))
 
 
 def inner(function: _Function) -> _Function:
-    """For what only compiled functions call: it is kept as a part of them."""
-    return cast("_Function", njit(fastmath=True, nogil=True, error_model="numpy")(function))
+    """For what only compiled functions call: it is cached as a part of them."""
+    return cast("_Function", njit(**_OPTIONS)(function))
 
 
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
