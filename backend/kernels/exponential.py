@@ -1,4 +1,4 @@
-"""e^x in vectors, which loops that call the C library's cannot use: Cephes' expf (Moshier, 1992)."""
+"""e^x that LLVM can vectorise, unlike calls of the C library: Cephes' expf (Moshier, 1992)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _as_float(typing: object, bits: object) -> tuple[object, Callable[..., Any]]
 
 @inner
 def exponential(x: np.float32) -> np.float32:
-    """Within 3e-7 of itself for -60 < x <= 60; 0 below, and above that of 60.
+    """e^x with a relative error below 3e-7 for -60 < x <= 60; 0 below, e^60 above.
 
-    So neither it nor a quotient of two is a subnormal number, which some processors take long for.
+    So neither a result nor a quotient of two is subnormal, which is slow on some processors.
     """
     is_seen = np.float32(x > _LEAST)
     x = min(max(x, _LEAST), _MOST)

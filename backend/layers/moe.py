@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from backend.config import MoEConfig
-from backend.kernels.experts import SmallExperts, run_experts
+from backend.kernels.experts import FusedExperts, run_experts
 from backend.kernels.lora import AdapterRows
 from backend.layers.linear import Linear
 
@@ -19,7 +19,7 @@ ExtraTerm = Callable[[Tensor, Tensor], Tensor]
 class MoE:
     """y[t] = Σ_k p[t, k] · expert_k(x[t]) over the top-k experts of the router's softmax."""
 
-    __slots__ = ("config", "down", "extra_term", "gate_up", "router", "small")
+    __slots__ = ("config", "down", "extra_term", "fused", "gate_up", "router")
 
     def __init__(
         self,
@@ -27,15 +27,15 @@ class MoE:
         router: Linear,
         gate_up: list[Linear],
         down: list[Linear],
-        small: SmallExperts | None = None,
+        fused: FusedExperts | None = None,
         extra_term: ExtraTerm | None = None,
     ) -> None:
-        """`gate_up` and `down` per expert; `small`: a second copy of them that is faster for few tokens."""
+        """`gate_up` and `down` per expert; `fused`: a second copy of them that is faster for few tokens."""
         self.config = config
         self.router = router
         self.gate_up = gate_up
         self.down = down
-        self.small = small
+        self.fused = fused
         self.extra_term = extra_term
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
@@ -46,8 +46,8 @@ class MoE:
             weights /= weights.sum(dim=-1, keepdim=True)
         if rows is not None and not self._has_adapters():
             rows = None
-        if self.small is not None and rows is None and self.small.serves(x.shape[0]):
-            output = self.small(x, chosen, weights)
+        if self.fused is not None and rows is None and self.fused.serves(x.shape[0]):
+            output = self.fused(x, chosen, weights)
         else:
             output = run_experts(x, chosen, weights, self.gate_up, self.down, rows)
         if self.extra_term is not None:

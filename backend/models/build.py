@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from backend.config import ModelConfig, MoEConfig
-from backend.kernels.experts import SmallExperts
+from backend.kernels.experts import FusedExperts
 from backend.kernels.linear import WeightLayout
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.embedding import Embedding
@@ -111,13 +111,13 @@ class DecoderBuilder:
         layout: WeightLayout = "packed" if self.precision.weights == "half" else self.precision.weights
         router = self._linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
         extra_term = None if self._extra_terms is None else self._extra_terms(layer)
-        return MoE(moe, router, gate_up, down, self._small_experts(prefix, moe, names), extra_term)
+        return MoE(moe, router, gate_up, down, self._fused_experts(prefix, moe, names), extra_term)
 
-    def _small_experts(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> SmallExperts | None:
-        """All experts once more, where they are small and computed on a CPU in float32."""
+    def _fused_experts(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> FusedExperts | None:
+        """A second copy of the experts for the fused loop, if they are small and run on a CPU in float32."""
         wide, narrow = moe.intermediate_size, self.config.hidden_size
         on_cpu = self.precision.device.type == "cpu" and self.precision.compute is torch.float32
-        if not on_cpu or not SmallExperts.holds(moe.num_experts, wide, narrow):
+        if not on_cpu or not FusedExperts.fits(moe.num_experts, wide, narrow):
             return None
 
         def read(name: str, shape: tuple[int, int]) -> list[Tensor]:
@@ -125,7 +125,7 @@ class DecoderBuilder:
             return [self.reader.get(key, shape) for key in keys]
 
         gates, ups = read(names.gate, (wide, narrow)), read(names.up, (wide, narrow))
-        return SmallExperts(gates, ups, read(names.down, (narrow, wide)), moe.experts_per_token)
+        return FusedExperts(gates, ups, read(names.down, (narrow, wide)), moe.experts_per_token)
 
     def _linear(
         self, rows: dict[str, int], columns: int, *, bias: bool = False, layout: WeightLayout | None = None

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig
-from backend.kernels.host_memory import keep_freed_memory
 from backend.kernels.lora import AdapterRows
 from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.linear import LinearPart
@@ -18,6 +17,7 @@ from backend.models.build import DecoderBuilder
 from backend.models.checkpoint_config import read_model_config
 from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
+from backend.models.host_memory import keep_freed_memory
 from backend.models.precision import Precision, choose_precision
 from backend.models.weights import WeightReader
 

@@ -1,8 +1,8 @@
 """Mixture of experts: y[t] = Σ_k weight[t, k] · expert[chosen[t, k]](x[t]), SwiGLU experts.
 
-x [T, D]; chosen [T, k] int64; weights [T, k] → [T, D] in x.dtype. Each active expert reads its weights once.
-Bound: memory until tokens outnumber experts several times. Reference: reference.py; small.py and kernel.py
-for few tokens of a small model on a CPU.
+x [T, D]; chosen [T, k] int64; weights [T, k] → [T, D] in x.dtype. Each active expert's weights are read once.
+Bound: memory until tokens outnumber experts several times. Reference: reference.py; fused.py runs kernel.py,
+one Numba loop over all experts, for few tokens of a small model on a CPU.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Protocol
 from torch import Tensor
 
 from backend.kernels.experts import reference
-from backend.kernels.experts.small import SmallExperts
+from backend.kernels.experts.fused import FusedExperts
 from backend.kernels.lora import AdapterRows, SlotWeights
 
-__all__ = ["ExpertWeight", "SmallExperts", "run_experts"]
+__all__ = ["ExpertWeight", "FusedExperts", "run_experts"]
 
 
 class ExpertWeight(Protocol):
-    """One expert's matrix, with what adapters add to it."""
+    """One expert's matrix, and the LoRA adapters of its layer."""
 
     adapters: SlotWeights | None
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
-        """X [T, K] → [T, N]."""
+        """x [T, K] → [T, N]; `rows` says which of the T rows use an adapter."""
         ...
 
 
@@ -39,7 +39,7 @@ def run_experts(
 ) -> Tensor:
     """Send every token through its experts; `gate_up` and `down` hold one weight per expert.
 
-    `rows` says which tokens use an adapter.
+    `rows` says which of the T tokens use an adapter.
     """
     assert chosen.shape == weights.shape and chosen.shape[0] == x.shape[0] and len(gate_up) == len(down)
     return reference.run_experts(x, chosen, weights, gate_up, down, rows)

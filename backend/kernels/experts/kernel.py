@@ -1,7 +1,7 @@
-"""Small experts on a CPU in one loop, compiled by Numba: what counts for a step's few tokens are the calls.
+"""Small experts on a CPU in one Numba loop: for a step's few tokens the overhead of calls dominates.
 
-A woken expert's weights are read once, tile by tile, for all its tokens. A token's sums are the same whatever
-lies beside it. Indices are unsigned: so LLVM knows that nothing wraps around, and uses vectors.
+An active expert's weights are read once, tile by tile, for all its tokens. A token's sums do not depend on
+the other tokens. Indices are unsigned: so LLVM knows that they do not wrap around, and vectorises.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ _NOTHING, _ONE = np.float32(0), np.float32(1)
 
 @inner
 def _activate(wide, activated, own, count):
-    """activated [count, I] = share · silu(gate) · up, of wide [count, 2 I]."""
+    """activated [count, I] = share · silu(gate) · up, of wide [count, 2 I] and the shares `own` [count]."""
     size = _U(len(activated) // len(own))
     for number in range(count):
         source, target, share = _U(2) * number * size, number * size, own[number]
@@ -27,7 +27,7 @@ def _activate(wide, activated, own, count):
 
 @inner
 def _tokens_of(expert, chosen, shares, tokens, own):
-    """Which tokens chose the expert, and their shares of it: how many."""
+    """Fill `tokens` with the tokens that chose the expert and `own` with their shares; returns the count."""
     count = _U(0)
     for token in range(_U(chosen.shape[0])):
         for k in range(_U(chosen.shape[1])):
@@ -47,8 +47,8 @@ def _clear(values, count):
 def run_experts(x, chosen, shares, gate_up, down, y):
     """y [T, D] += Σ_k shares[t, k] · expert[chosen[t, k]](x[t]); all contiguous, x and y in float32.
 
-    x [T, D]; chosen and shares [T, k]; gate_up and down tiled, the latter's D columns and the former's 2 I,
-    gates before ups, of E experts.
+    x [T, D]; chosen and shares [T, k]; gate_up [E, 2 I / 32, D, 32], gates before ups, and
+    down [E, D / 32, I, 32] in tiles (see kernels.tiles).
     """
     num_tokens, features, width = x.shape[0], x.shape[1], down.shape[2]
     ups, downs = gate_up.reshape(-1), down.reshape(-1)

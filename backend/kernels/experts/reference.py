@@ -23,7 +23,7 @@ def run_experts(
     down: Sequence[ExpertWeight],
     rows: AdapterRows | None = None,
 ) -> Tensor:
-    """See the package."""
+    """Σ_k weights[t, k] · expert[chosen[t, k]](x[t]); see the package for shapes."""
     num_tokens, top_k = chosen.shape
     if num_tokens == 1 and rows is None:
         return _run_one(x, chosen, weights, gate_up, down)
@@ -54,6 +54,6 @@ def _run_one(
     gate_up: Sequence[ExpertWeight],
     down: Sequence[ExpertWeight],
 ) -> Tensor:
-    """One token: there is nothing to sort."""
+    """The same for one token: there is nothing to sort."""
     results = [down[expert](swiglu(gate_up[expert](x))) for expert in chosen[0].tolist()]
     return (torch.cat(results) * weights[0, :, None]).sum(dim=0, keepdim=True).to(x.dtype)

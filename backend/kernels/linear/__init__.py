@@ -22,17 +22,20 @@ class PackedWeight(Protocol):
     """A weight ready to multiply."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """X [T, K] → [T, N]."""
+        """x [T, K] → [T, N]."""
         ...
 
 
 def available_layouts() -> frozenset[WeightLayout]:
-    """The layouts that this build of torch can multiply on this processor."""
+    """The layouts that this build of torch supports on this processor."""
     return packed.available_layouts()
 
 
 def pack(weight: Tensor, bias: Tensor | None, layout: WeightLayout) -> PackedWeight:
-    """Lay `weight` [N, K] out; "half", for weights stored in 16 bits, falls back where fp16 overflows."""
+    """Put `weight` [N, K] into `layout`, or the next best one that is available.
+
+    "half" is for weights stored in 16 bits, and falls back where fp16 overflows.
+    """
     assert weight.dim() == 2 and (bias is None or bias.shape == (weight.shape[0],))
     plain = reference.PlainWeight(weight, bias)
     best: PackedWeight

@@ -16,10 +16,10 @@ _ROWS_HINT = 16
 """oneDNN chooses its blocks for this many rows; measured to be good from 1 to 256, unlike a hint of 1."""
 
 SMALL_ELEMENTS = 1 << 18
-"""Up to here one row is faster in the plain layout: calling a packed one costs 10 to 20 us more."""
+"""Up to this size one row is faster in the plain layout: calling a packed one costs 10 to 20 us more."""
 
 _TINY_ELEMENTS, _FEW_ROWS = 1 << 16, 16
-"""So few elements are faster there with so many rows as well: those of drafts, or of a few streams."""
+"""Up to this size so are up to this many rows: those of drafts, or of a few streams."""
 
 _HALF_MAX = 65504.0
 """Fp16's largest number. Fp16 holds bf16 weights up to it exactly, those below 2^-14 to within 2^-25."""
@@ -55,7 +55,7 @@ class HalfWeight:
 
 
 class SmallWeight:
-    """Two layouts of a weight so small that calling a packed one costs more than few rows' arithmetic."""
+    """Two layouts of a small weight: calling a packed one costs more than the arithmetic of few rows."""
 
     __slots__ = ("_few", "_few_rows", "_many_rows")
 
@@ -70,13 +70,13 @@ class SmallWeight:
 
 
 def _direct(operator: Callable[..., Any]) -> Callable[..., Tensor]:
-    """The operator without its Python wrapper, which looks at every argument: 3 us a call."""
+    """The operator without its Python wrapper, which checks every argument: 3 us a call."""
     bare: Callable[..., Tensor] = getattr(operator, "_op", operator)
     return bare
 
 
 def fits_half(weight: Tensor) -> bool:
-    """True when FBGEMM is there and no element overflows fp16. For weights that are stored in 16 bits."""
+    """Whether FBGEMM is available and no element overflows fp16. For weights that are stored in 16 bits."""
     if "half" not in available_layouts():
         return False
     low, high = weight.aminmax()
@@ -85,7 +85,7 @@ def fits_half(weight: Tensor) -> bool:
 
 @functools.cache
 def available_layouts() -> frozenset[WeightLayout]:
-    """Found by trying: builds of torch for other processors lack one or both."""
+    """Determined by trying: builds of torch for other processors lack one or both."""
     found: set[WeightLayout] = {"plain"}
     weight, x = torch.eye(16), torch.ones(2, 16)
     trials: tuple[tuple[WeightLayout, type[OnednnWeight | HalfWeight]], ...] = (

@@ -1,8 +1,9 @@
-"""Low-rank adapters on a linear layer: y[t] += up[slot[t]]ᵀ (down[slot[t]] x[t]), for rows with an adapter.
+"""LoRA on a linear layer (arXiv:2106.09685): y[t] += up[slot[t]]ᵀ (down[slot[t]] x[t]), in place.
 
-x [T, K], y [T, N], slots of down [P·R, K] and up [P·R, N] for P stacked parts; in place. Bound: memory, each
-active slot is read once. Reference: reference.py, a CPU's path for many rows and for 16 bits; loop for a
-step's few in float32; kernel.py needs Triton and a GPU.
+For the rows t that have an adapter. x [T, K], y [T, N]; per slot and for P stacked projections down [P·R, K]
+and up [R, N], each projection with its own R rows of down and its own columns of up. Bound: memory, each
+active slot is read once. Reference: reference.py, which a CPU also uses for many rows and for 16 bits; loop
+is for a step's few rows in float32 on a CPU; kernel.py is Triton, for GPUs.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from backend.kernels.lora.weights import Factors, SlotWeights
 __all__ = ["AdapterRows", "Factors", "SlotWeights", "add_adapters", "rows_of_one", "warm_up"]
 
 _MOST_LOOPED = 1 << 22
-"""Multiplications up to which one thread without calls between them is faster than torch's products."""
+"""Multiplications up to which the single-threaded loop is faster than torch's matrix products."""
 
 
 def warm_up(dtype: torch.dtype, device: torch.device) -> None:
-    """Compile now what adapters of this kind need, or read what was compiled before; seconds, once."""
+    """Compile what adapters of this dtype need, or load the cached code; the former takes seconds, once."""
     if device.type == "cpu" and dtype is torch.float32:
         weights = SlotWeights(1, 1, [1], 1, torch.empty(0))
         rows = AdapterRows(np.zeros(1, dtype=np.int64), device)
-        for value in (1.0, 0.1):  # one that bfloat16 holds, and one that it does not
+        for value in (1.0, 0.1):  # one that bfloat16 can hold, and one that it cannot
             weights.put(0, {0: (torch.full((1, 1), value), torch.ones(1, 1))})
             add_adapters(torch.zeros(1, 1), torch.zeros(1, 1), weights, rows)
 
 
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
-    """Add each row's adapter to `y`; rows without one are not touched."""
+    """Add each row's adapter to `y` [T, N]; rows without one are not touched."""
     assert x.shape[0] == y.shape[0] == len(rows.slots)
     if x.is_cuda:
-        # Here, because Triton comes with CUDA builds of torch only.
+        # Imported here: only CUDA builds of torch bring Triton.
         from backend.kernels.lora.kernel import add_adapters as add_on_gpu
 
         add_on_gpu(y, x, weights, rows)
@@ -54,5 +55,5 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
 
 
 def _is_flat(matrix: Tensor, shape: tuple[int, int]) -> bool:
-    """Whether the loop, which sees nothing but an address, may take it for a matrix of this shape."""
+    """Whether the loop, which only gets an address, can read it as a matrix of this shape."""
     return matrix.shape == shape and matrix.dtype is torch.float32 and matrix.is_contiguous()

@@ -1,7 +1,10 @@
-"""Adapters in Triton: shrink (x · downᵀ, in float32) and expand (· up, added to y) over rows sorted by slot.
+"""LoRA in Triton: shrink (low = x · downᵀ) and expand (y += low · up) over rows sorted by slot.
 
-A program takes up to TILE_ROWS rows of one slot. Where no two rows share a slot (decoding, one sequence per
-adapter) each row is a vector times its own matrices, without the padding that a matrix product needs.
+As Punica's SGMV (arXiv:2310.18547). A program takes up to TILE_ROWS rows of one slot (`_shrink`, `_expand`).
+Where no two rows share a slot, as in decoding with one sequence per adapter, each row is a vector times its
+own matrices (`_shrink_row`, `_expand_row`), without the padding that tl.dot needs. Sums are float32. The four
+share one layout: T rows of the step, of which n have an adapter; S slots; R ranks of all stacked parts
+together, r of one part.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ _BLOCK_COLUMNS = 128
 
 
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
-    """See the package."""
+    """y[t] += up[slot[t]]ᵀ (down[slot[t]] x[t]), in place: one shrink, and one expand per stacked part."""
     tiles = rows.tiles
     assert weights.down.is_contiguous()
     _, ranks, features = weights.down.shape
@@ -75,6 +78,13 @@ def _shrink(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
+    """low[i] = down[slot] @ x[rows[i]] for the rows of one piece: [rows of the piece, BLOCK_N ranks].
+
+    Grid (P pieces, R / BLOCK_N). x [T, K] any float, rows `x_stride` elements apart; down [S, R, K]
+    contiguous; low [n, R] float32, written; rows [n] int64, indices into x, sorted by slot; cuts [P, 3]
+    int64: slot, begin and end (at most BLOCK_ROWS apart) of each piece in `rows`; ranks: R; features: K.
+    BLOCK_K features at a time. Reads the slot's down once per piece.
+    """
     piece = tl.program_id(0)
     slot = tl.load(cuts + piece * 3)
     places = tl.load(cuts + piece * 3 + 1) + tl.arange(0, BLOCK_ROWS)
@@ -111,6 +121,13 @@ def _expand(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
+    """y[rows[i], part] += low[i, part] @ up[slot] for the rows of one piece: [its rows, BLOCK_N columns].
+
+    Grid (P pieces, N' / BLOCK_N) for one part with N' columns and r ranks. y [T, N] any float, rows
+    `y_stride` elements apart, updated; up [S, r, N'], ranks `up_stride` elements apart; low [n, R] float32;
+    rows, cuts: as in _shrink; first_column: where the part's columns begin in y; columns: N'; ranks: R;
+    first_rank: where the part's ranks begin in low; own_ranks: r. BLOCK_K ranks at a time.
+    """
     piece = tl.program_id(0)
     slot = tl.load(cuts + piece * 3)
     places = tl.load(cuts + piece * 3 + 1) + tl.arange(0, BLOCK_ROWS)
@@ -147,6 +164,10 @@ def _shrink_row(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
+    """low[i] = down[slot] @ x[rows[i]] where each piece is one row: [BLOCK_N ranks].
+
+    Grid (n rows, R / BLOCK_N). Arguments as in _shrink, with P = n; BLOCK_ROWS is not used.
+    """
     piece = tl.program_id(0)
     slot = tl.load(cuts + piece * 3)
     row = tl.load(rows + piece)
@@ -179,6 +200,10 @@ def _expand_row(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
+    """y[rows[i], part] += low[i, part] @ up[slot] where each piece is one row: [BLOCK_N columns].
+
+    Grid (n rows, N' / BLOCK_N). Arguments as in _expand, with P = n; BLOCK_ROWS is not used.
+    """
     piece = tl.program_id(0)
     slot = tl.load(cuts + piece * 3)
     row = tl.load(rows + piece)

@@ -1,4 +1,4 @@
-"""Adapters in torch: batched products over the rows where they lie by slot, and over the others, gathered."""
+"""LoRA in torch: batched products over rows that are consecutive by slot, and over the others, gathered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.kernels.lora.weights import SlotWeights
 
 
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
-    """See the package."""
+    """y[t] += up[slot[t]]ᵀ (down[slot[t]] x[t]), in place."""
     for block in rows.blocks:
         _add_block(y, x, weights, block)
     gathered = rows.gathered
@@ -29,7 +29,7 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
 
 
 def _add_block(y: Tensor, x: Tensor, weights: SlotWeights, block: Block) -> None:
-    """Nothing to gather and nothing to put back: what decoding is when steps are planned by adapter."""
+    """Add a block's adapters in place, without gathering: the usual case, as steps are ordered by adapter."""
     if not block.is_whole:
         x, y = x[block.begin : block.end], y[block.begin : block.end]
     num_groups = block.num_groups
@@ -56,7 +56,7 @@ def _add_group(y: Tensor, x: Tensor, down: Tensor, weights: SlotWeights, ups: li
 
 
 def _batched(x: Tensor, weights: SlotWeights, gathered: Gathered, padded: Tensor) -> Tensor:
-    """The padded groups' sums, one product per matrix for all slots; [padded rows, N]."""
+    """The padded groups' terms by one product per matrix for all slots: [padded rows, N]."""
     down, ups = weights.slots(gathered.first_slot, gathered.num_groups)
     groups = x.index_select(0, padded).view(gathered.num_groups, -1, x.shape[1])
     low = torch.bmm(groups, down)
@@ -69,7 +69,7 @@ def _batched(x: Tensor, weights: SlotWeights, gathered: Gathered, padded: Tensor
 
 
 def _by_segment(x: Tensor, weights: SlotWeights, gathered: Gathered, width: int) -> Tensor:
-    """The sorted rows' sums, slot by slot; [n, N]."""
+    """The sorted rows' terms, slot by slot: [n, N]."""
     chosen = x.index_select(0, gathered.rows)
     delta = chosen.new_empty(len(chosen), width)
     for segment in gathered.segments:

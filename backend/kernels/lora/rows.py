@@ -1,7 +1,7 @@
 """Which rows of a matrix of activations use which adapter slot, grouped for multiplication.
 
-Rows that lie side by side by slot (a prompt's; decodes, which steps put in order of their slots) are
-multiplied there. Others are gathered by slot. Rows without an adapter appear nowhere: they cost nothing.
+Runs of consecutive rows with one slot (a prompt's; decodes, which a step orders by slot) are multiplied in
+place. Others are gathered by slot. Rows without an adapter are in no group: they cost nothing.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 LONG_BLOCK = 16
-"""So many rows side by side are worth a product of their own."""
+"""Runs of at least this many rows get a product of their own."""
 
 FEW_BLOCKS = 3
-"""So many products of whatever size cost less than gathering their rows and putting the results back."""
+"""Up to this many shorter runs, separate products cost less than gathering and scattering their rows."""
 
 TILE_ROWS = 16
-"""Sorted rows that one program of the Triton kernels takes together."""
+"""Sorted rows that one program of the Triton kernels computes."""
 
 _MAX_PADDING = 2.0
-"""Groups are padded to one size while that makes at most so many times the rows."""
+"""Groups are padded to equal size if that gives at most this many times the rows."""
 
 Ints = NDArray[np.int64]
 
@@ -40,35 +40,35 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows `begin` to `end` of the matrix, as many for each of `num_groups` slots from `first_slot` on."""
+    """Rows `begin` to `end` of the matrix: equally many for each of `num_groups` consecutive slots."""
 
     begin: int
     end: int
     first_slot: int
     num_groups: int
-    is_whole: bool  # these are all rows of the matrix
+    is_whole: bool  # the block has all rows of the matrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered:
-    """Scattered rows in the order of their slots."""
+    """Rows that are not consecutive by slot, sorted by slot."""
 
-    rows: Tensor  # [n] where they lie, sorted by slot
+    rows: Tensor  # [n] indices into the matrix, sorted by slot
     segments: tuple[Segment, ...]  # of the sorted rows
-    covers_all: bool  # every row of the matrix is among them
-    inverse: Tensor  # [n] the place of each adapted row, in the order of the matrix
-    # With groups of about one size: all slots from `first_slot` on, padded with row 0 to equal counts.
+    covers_all: bool  # every row of the matrix is one of them
+    inverse: Tensor  # [n] for each adapted row, in the order of the matrix: its index among the sorted rows
+    # If the groups are of similar size: all slots from `first_slot` on, padded with row 0 to equal counts.
     first_slot: int = 0
     num_groups: int = 0
-    padded: Tensor | None = None  # [num_groups * rows of one]
-    places: Tensor | None = None  # [n] the place of each sorted row among the padded
+    padded: Tensor | None = None  # [num_groups * rows per group]
+    places: Tensor | None = None  # [n] index of each sorted row among the padded ones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tiles:
-    """Rows in the order of their slots, in pieces of one slot."""
+    """Rows sorted by slot, in pieces of one slot each."""
 
-    rows: Tensor  # [n] where they lie
+    rows: Tensor  # [n] indices into the matrix
     cuts: Tensor  # [pieces, 3]: slot, begin and end among `rows`
     one_row_each: bool  # no two rows use the same slot
 
@@ -88,7 +88,7 @@ class AdapterRows:
 
     @cached_property
     def _parts(self) -> tuple[list[Block], Ints]:
-        """Blocks worth a product of their own, and the other adapted rows."""
+        """The blocks that are multiplied in place, and the indices of the other adapted rows."""
         blocks = _blocks(self.slots)
         small = [block for block in blocks if block.end - block.begin < LONG_BLOCK]
         if len(small) <= FEW_BLOCKS:
@@ -98,18 +98,18 @@ class AdapterRows:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """Rows that are multiplied where they lie."""
+        """Rows that are multiplied in place."""
         return self._parts[0]
 
     @cached_property
     def gathered(self) -> Gathered | None:
-        """All other adapted rows; None when there are none."""
+        """All other adapted rows; None if there are none."""
         rows = self._parts[1]
         return _gather(rows, self.slots, self.device) if len(rows) else None
 
     @cached_property
     def tiles(self) -> Tiles:
-        """All adapted rows, cut for the Triton kernels."""
+        """All adapted rows, in pieces for the Triton kernels."""
         rows = np.flatnonzero(self.slots >= 0)
         order = rows[np.argsort(self.slots[rows], kind="stable")]
         segments = _segments(self.slots[order])
@@ -125,18 +125,18 @@ class AdapterRows:
         )
 
     def select(self, index: Ints) -> AdapterRows | None:
-        """Of these rows of the matrix; None when no adapter is among them."""
+        """The adapters of these rows of the matrix; None if none of them has one."""
         slots = self.slots[index]
         return AdapterRows(slots, self.device) if (slots >= 0).any() else None
 
 
 def rows_of_one(slot: int, num_rows: int, device: torch.device) -> AdapterRows | None:
-    """All rows use `slot`; None for -1."""
+    """`num_rows` rows that all use `slot`; None for -1."""
     return AdapterRows(np.full(num_rows, slot, dtype=np.int64), device) if slot >= 0 else None
 
 
 def _blocks(slots: Ints) -> list[Block]:
-    """The adapted rows in runs of one slot; runs of equal length and consecutive slots are one block."""
+    """Runs of adapted rows with one slot; adjacent runs of equal length and consecutive slots are merged."""
     edges = (np.flatnonzero(slots[1:] != slots[:-1]) + 1).tolist()
     num_rows = len(slots)
     blocks: list[Block] = []

@@ -12,7 +12,7 @@ from torch import Tensor
 from backend.kernels.lora.loop import LoopWeights
 
 RANK_STEP = 4
-"""Room for ranks is made in multiples of this: one that is a little greater needs no other slots."""
+"""Ranks are rounded up to a multiple of this, so that a slightly higher one fits without reallocation."""
 
 _MAX_VIEWS = 64
 
@@ -25,8 +25,8 @@ class Part:
     """One of the stacked projections."""
 
     up: Tensor  # [slots, ranks, columns], a view
-    ranks: slice  # its low-rank numbers, of those of all parts
-    columns: slice  # its outputs
+    ranks: slice  # its rows of `down`
+    columns: slice  # its columns of `up` and of y
 
 
 class SlotWeights:
@@ -56,7 +56,7 @@ class SlotWeights:
         self.looped = LoopWeights(num_slots, in_features, columns, self.rank) if is_looped else None
 
     def slots(self, first: int, count: int) -> tuple[Tensor, list[Tensor]]:
-        """Of `count` slots: down [count, K, ranks], and up of each part. Views are dear: they are kept."""
+        """Cached views of `count` slots: down [count, K, ranks], and up of each part."""
         found = self._views.get((first, count))
         if found is None:
             span = slice(first, first + count)
@@ -67,7 +67,7 @@ class SlotWeights:
         return found
 
     def put(self, slot: int, parts: Mapping[int, Factors]) -> None:
-        """Replace what `slot` holds; parts that are not named get zeros."""
+        """Replace the adapter in `slot`; parts that are not in `parts` get zeros."""
         self.clear(slot)
         for number, (down, up) in parts.items():
             part, rank = self.parts[number], len(down)
@@ -77,14 +77,14 @@ class SlotWeights:
             self.looped.put(slot, self.down[slot], self.up[slot])
 
     def clear(self, slot: int) -> None:
-        """Make `slot` change nothing."""
+        """Empty `slot`: zeros."""
         self.down[slot].zero_()
         self.up[slot].zero_()
         if self.looped is not None:
             self.looped.clear(slot)
 
     def grown(self, rank: int) -> SlotWeights:
-        """The same adapters with room for a greater rank."""
+        """A copy of all slots with room for a higher rank."""
         num_slots, _, in_features = self.down.shape
         columns = [part.columns.stop - part.columns.start for part in self.parts]
         larger = SlotWeights(num_slots, in_features, columns, rank, self.down)

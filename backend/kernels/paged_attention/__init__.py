@@ -1,6 +1,7 @@
 """Causal attention of a ragged batch over paged keys and values; grouped query heads, sliding window.
 
-plan_attention looks at lengths and page numbers once per step; paged_attention runs the plan in every layer.
+plan_attention computes gathers and masks once per step; paged_attention applies them in every layer. Torch on
+every device: gather, then scaled_dot_product_attention.
 q [T, Hq, D]; kv [pages, 16, 2, Hkv, D], key then value; → [T, Hq * D] in q.dtype; scale 1/sqrt(D).
 Bound: memory in decode, reads 2 L Hkv D elements per sequence; compute in prefill. Reference: reference.py.
 """

@@ -1,9 +1,9 @@
-"""What the reference attention gathers, masks and multiplies: computed once per step, used by every layer.
+"""What attention gathers and masks: planned once per step, used by every layer.
 
-Sequences with one query token are padded to a common number of pages and go in one call; to bound the padding
-they are split where the longest is over twice the shortest. So do sequences with few query tokens (drafts to
-verify), padded to equally many where that costs less than another call. Every other sequence is a call of its
-own. Drafts that branch differ in their masks alone.
+Sequences with one query token are padded to a common number of pages and attend in one call; to bound the
+padding they are split where the longest is over twice the shortest. So are sequences with few query tokens
+(drafts to verify), padded to equally many where that costs less than another call. Every other sequence
+attends in a call of its own. A draft tree only changes the mask.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MAX_PADDING = 2
 """Sequences of a decode group have at most this many times the pages of the shortest one."""
 
 _MOST_PADDED_QUERIES, _MAX_QUERY_PADDING = 16, 3
-"""Sequences with at most so many query tokens are padded to the most, up to so many times the tokens."""
+"""Sequences with up to this many query tokens are padded to the longest, up to this growth of their tokens."""
 
 _FEW_SEQUENCES = 8
-"""With more, a second call costs less than padding."""
+"""With more sequences, a second call costs less than padding."""
 
 _MOST_QUERIES = 64
-"""Sequences with more query tokens than that gain nothing from company."""
+"""Sequences with more query tokens gain nothing from being batched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Group:
     count: int
     queries: int
     pages: Tensor | slice  # [count * pages_per_sequence] page numbers; a slice when they are one run
-    length: int  # keys per sequence after trimming the gathered pages
+    length: int  # keys per sequence, after trimming the gathered pages
     mask: Tensor | None  # added to the scores, broadcastable to [count, Hq, queries, length]
     is_causal: bool  # the square causal mask, without a tensor
     is_whole_step: bool = False  # `rows` are all tokens of the step, in order
@@ -47,10 +47,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """Everything that the layers with one window need. The groups' rows hold each token, maybe repeatedly."""
+    """The plan of all layers with one window. The groups' rows hold each token at least once."""
 
     groups: list[Group]
-    order: Tensor | None  # [T] where each token's result lies in the concatenation; None: in order
+    order: Tensor | None  # [T] index of each token's result in the concatenation; None: in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class _Step:
     context_lens: Sequence[int]
     page_table: Tensor
     dtype: torch.dtype
-    starts: list[int]  # of each sequence's tokens in the step
-    trees: Mapping[int, TreeShape]  # of the sequences whose tokens are a tree
+    starts: list[int]  # index of each sequence's first token in the step
+    trees: Mapping[int, TreeShape]  # by index of the sequences whose tokens are a draft tree
 
 
 def plan_attention(
@@ -80,7 +80,7 @@ def plan_attention(
 ) -> AttentionPlan:
     """Plan one step; arguments as in layers.StepInput, `dtype` is that of the masks (the query's).
 
-    `windows` holds each layer's window; a step whose contexts all fit in a window shares the plan of None.
+    `windows` holds each layer's window; a window that all contexts fit in shares the plan of full attention.
     """
     starts, total = [], 0
     for query_len in query_lens:
@@ -116,14 +116,14 @@ def _plan_window(step: _Step, window: int | None) -> WindowPlan:
             return WindowPlan(groups, None)
     every = _range(sum(step.query_lens), step.page_table.device)
     rows = torch.cat([every[group.rows] for group in groups])
-    # Rows that pad a group are copies: it does not matter which of them a token's result is taken from.
+    # Padding rows are copies of real ones: any of them gives a token's result.
     return WindowPlan(
         groups, torch.empty_like(every).scatter_(0, rows, torch.arange(len(rows), device=rows.device))
     )
 
 
 def _padded_members(step: _Step) -> list[int]:
-    """Sequences that are padded to equally many query tokens; none where that costs more than it saves."""
+    """Sequences to pad to equally many query tokens; [] where that costs more than it saves."""
     members = [i for i, query_len in enumerate(step.query_lens) if query_len <= _MOST_PADDED_QUERIES]
     lens = [step.query_lens[i] for i in members]
     num_calls = len(set(lens))
@@ -135,7 +135,7 @@ def _padded_members(step: _Step) -> list[int]:
 
 
 def _longer_groups(step: _Step, window: int | None, without: list[int]) -> list[Group]:
-    """The sequences that are not dealt with yet, in order of the first of each group."""
+    """Groups of all sequences that are not in `without`, in order of the first of each group."""
     by_length: dict[int, list[int]] = {}
     known = set(without)
     for i, count in enumerate(step.query_lens):
@@ -164,7 +164,7 @@ def _num_pages(step: _Step, index: int, window: int | None) -> int:
 
 
 def _split(step: _Step, decodes: list[int], window: int | None) -> list[list[int]]:
-    """Cut the decoding sequences into groups of similar length, without needless reordering."""
+    """Split sequences into groups of similar length; keep their order if one group is enough."""
     if not decodes:
         return []
     pages = {i: _num_pages(step, i, window) for i in decodes}
@@ -198,7 +198,7 @@ def _decode_group(step: _Step, members: list[int], window: int | None) -> Group:
 
 
 def _padded_group(step: _Step, members: list[int], window: int | None) -> Group:
-    """Sequences with a few query tokens each; copies of the first stand before those that have fewer."""
+    """Sequences with a few query tokens each, padded in front with copies of their first."""
     lengths, first = _gathered_lengths(step, members, window)
     queries = max(step.query_lens[i] for i in members)
     rows = [
@@ -237,7 +237,7 @@ def _gathered_pages(step: _Step, members: list[int], first: list[int], length: i
 def _decode_mask(
     lengths: list[int], queries: int, window: int | None, step: _Step, members: list[int]
 ) -> Tensor:
-    """[count, 1, queries, max(lengths)]: the last query stands at lengths[b] - 1 of its gathered keys."""
+    """[count, 1, queries, max(lengths)]: the last query has index lengths[b] - 1 among its gathered keys."""
     device = step.page_table.device
     positions = _tensor(lengths, device)[:, None, None] - queries + _range(queries, device)[:, None]
     if any(step.query_lens[i] != queries for i in members):
@@ -275,7 +275,7 @@ def _prefill_group(step: _Step, index: int, window: int | None) -> Group:
 
 
 def _run_or_pages(pages: Tensor) -> Tensor | slice:
-    """A slice when the pages are consecutive, so that they are read in place. CPU only: it looks."""
+    """A slice if the pages are consecutive, to read them in place; CPU only, as it reads the tensor."""
     if pages.is_cuda:
         return pages
     numbers = pages.tolist()

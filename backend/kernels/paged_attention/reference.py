@@ -10,11 +10,11 @@ from backend.kernels.paged_attention.plan import Group, WindowPlan
 
 _FEW_QUERIES = 16
 _LEAST_SEQUENCES = 8
-"""Query heads are folded for so few queries, of so many sequences."""
+"""Query heads are folded into queries for at most this many queries, of at least this many sequences."""
 
 
 def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:
-    """See the package."""
+    """softmax(q kᵀ / sqrt(D) + mask) v for every group of the plan: q [T, Hq, D] → [T, Hq * D]."""
     results = [_attend(q, kv, group) for group in plan.groups]
     joined = results[0] if len(results) == 1 else torch.cat(results)
     return joined if plan.order is None else joined.index_select(0, plan.order)
@@ -46,9 +46,9 @@ def _attend(q: Tensor, kv: Tensor, group: Group) -> Tensor:
 
 
 def _may_fold(group: Group, num_heads: int, num_kv_heads: int) -> bool:
-    """Whether query heads with the same keys are worth computing as if they were more queries of one head.
+    """Whether to compute query heads that share keys as more queries of one head (GQA packing).
 
-    The kernel works head by head and thread by thread: few rows waste it, few heads leave threads idle.
+    Torch parallelises over heads: few rows per head are inefficient, few heads leave threads idle.
     """
     return (
         group.count >= _LEAST_SEQUENCES

@@ -1,4 +1,4 @@
-"""Which of a tree's tokens see each other: every one its ancestors and itself, nobody its siblings."""
+"""The attention mask of a draft tree: every token sees its ancestors and itself, but no sibling branch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backend.types import tree_depths
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """A tree of n nodes below a root, which comes first."""
+    """A tree of n nodes and their root, which comes first."""
 
     depths: Tensor  # [n + 1] int64; the root's is 0
     hidden: Tensor  # [n + 1, n + 1] bool: True where the row's token must not see the column's
@@ -34,9 +34,9 @@ def tree_shape(parents: tuple[int, ...], device: torch.device) -> TreeShape:
 
 
 def hide_branches(hidden: Tensor, shape: TreeShape, length: int, window: int | None) -> None:
-    """Make the causal mask `hidden` [queries, keys] of one sequence that of a tree, in place.
+    """Turn the causal mask `hidden` [queries, keys] of one sequence into that of a tree, in place.
 
-    The tree is the last of its `length` keys. Windows are counted by depth, not by place.
+    The tree is the last of its `length` keys. Windows are counted by depth, not by index.
     """
     begin = length - len(shape.depths)
     hidden[:, begin:length] = shape.hidden

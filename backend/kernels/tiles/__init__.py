@@ -1,10 +1,9 @@
-"""Matrices in tiles: what loops over small models on a CPU are made of.
+"""Tiled matrices and their products, for Numba loops over small models on a CPU.
 
-A tile is TILE_COLUMNS columns of a matrix [K, N], row after row, so that it is read in one run. Each sum is
-added up in the order of the rows, and rounded once a product where the processor can: it is the same however
-many rows of x are multiplied at once. kernel.py is called by what Numba compiles, and written in LLVM's
-vectors, so that sums stay in registers. Bound: memory for few rows; with many, half of what the processor's
-multiply-adds could.
+A tile is TILE_COLUMNS columns of a matrix [K, N], row by row, so that it is read sequentially. Sums are added
+in the order of the rows, with fused multiply-adds where the processor has them: results do not depend on how
+many rows of x are multiplied at once. kernel.py is called from Numba code and emits LLVM vector instructions,
+so that sums stay in registers. Bound: memory for few rows; with many, half of the processor's multiply-adds.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TiledWeights = NDArray[np.uint16] | NDArray[np.float32]
 
 
 def in_tiles(matrices: list[Tensor]) -> TiledWeights:
-    """Weights [N, K] of equal shapes; N is padded with 0. In bfloat16 where that holds them exactly."""
+    """Tile weights [N, K] of equal shapes, N padded with 0; in bfloat16 if that represents them exactly."""
     stacked = torch.stack(matrices).float()
     missing = padded(stacked.shape[1]) - stacked.shape[1]
     if missing:
@@ -39,5 +38,5 @@ def in_tiles(matrices: list[Tensor]) -> TiledWeights:
 
 
 def padded(num_columns: int) -> int:
-    """Those of whole tiles."""
+    """`num_columns`, rounded up to whole tiles."""
     return -(-num_columns // TILE_COLUMNS) * TILE_COLUMNS

@@ -1,4 +1,4 @@
-"""The products, in LLVM's vectors. All arrays are flat and contiguous."""
+"""Products with tiled matrices, in LLVM vector instructions. All arrays are flat and contiguous."""
 
 import numpy as np
 from llvmlite import binding, ir
@@ -15,9 +15,9 @@ _TWO, _FOUR = _U(2), _U(4)
 
 
 def _adder(count, width):
-    """For so many rows: y[target] += Σ_r x[source + r] · matrix[begin + r · step], `width` columns at once.
+    """y[target] += Σ_r x[source + r] · matrix[begin + r · step] for `count` rows, `width` columns at once.
 
-    `place`: begin and step; `origin` and `goal`: of x and y the first row, and how far apart rows are.
+    `place` is (begin, step); `origin` and `goal` are (first row, row stride) of x and y.
     """
 
     @intrinsic
@@ -37,8 +37,8 @@ def _adder(count, width):
 def adder(width):
     """A function (matrix, place, rows, x, origin, y, goal, count) that adds products of `count` rows of x.
 
-    y[goal] += Σ_r x[origin + r] · matrix[begin + r · step], `width` columns at once. `place`: begin and step;
-    `origin` and `goal`: of x and y where the first row begins, and how far apart rows are; all unsigned.
+    y[goal] += Σ_r x[origin + r] · matrix[begin + r · step], `width` columns at once. `place` is (begin,
+    step); `origin` and `goal` are (offset of the first row, row stride) of x and y; all unsigned.
     """
     add_one, add_two, add_four = (_adder(count, width) for count in (1, 2, 4))
     fours_fit = _HAS_MANY_REGISTERS or width < TILE_COLUMNS
@@ -65,7 +65,7 @@ add_tile = adder(TILE_COLUMNS)
 
 @inner
 def multiply(matrix, begin, shape, x, y, count):
-    """y [count, columns] += x [count, rows] · the matrix of this shape, in tiles from matrix[begin] on."""
+    """y [count, columns] += x [count, rows] · the tiled matrix of `shape` that starts at matrix[begin]."""
     rows, columns, count = _U(shape[0]), _U(shape[1]), _U(count)
     for column in range(_U(0), columns, _U(TILE_COLUMNS)):
         place = (_U(begin) + column * rows, _U(TILE_COLUMNS))
@@ -73,7 +73,7 @@ def multiply(matrix, begin, shape, x, y, count):
 
 
 def _opened(context, builder, signature, arguments):
-    """The arguments, with pointers in the arrays' places."""
+    """The arguments, with arrays replaced by pointers."""
     return [
         context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
         for kind, value in zip(signature.args, arguments, strict=True)
@@ -81,7 +81,7 @@ def _opened(context, builder, signature, arguments):
 
 
 def _places(builder, first_and_step, count):
-    """Where `count` rows begin."""
+    """The offsets of `count` rows."""
     first, step = cgutils.unpack_tuple(builder, first_and_step, 2)
     places = [first]
     for _ in range(count - 1):
@@ -103,7 +103,7 @@ def _add_products(builder, weights, x, sources, y, targets):
 
 
 def _load(builder, array, place, width):
-    """So many floats. Bfloat16's bits are the upper half of float32's."""
+    """A vector of `width` floats; bfloat16 is the upper half of a float32."""
     pointer = builder.gep(array, [place])
     floats, bits = ir.VectorType(ir.FloatType(), width), ir.VectorType(ir.IntType(32), width)
     if pointer.type.pointee == ir.FloatType():
@@ -120,14 +120,14 @@ def _store(builder, values, array, place):
 
 
 def _repeated(builder, value, width):
-    """The float in all places of a vector."""
+    """A vector with the float in all lanes."""
     nothing = ir.Constant(ir.VectorType(ir.FloatType(), width), ir.Undefined)
     first = builder.insert_element(nothing, value, ir.IntType(32)(0))
     return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), width), None))
 
 
 def _multiply_add(builder, a, b, c):
-    """a · b + c, in one instruction where there is one."""
+    """a · b + c, fused where the processor can."""
     kind = ir.FunctionType(a.type, [a.type] * 3)
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{a.type.count}f32")
     return builder.call(function, [a, b, c])

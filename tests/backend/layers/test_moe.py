@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from backend.config import MoEConfig
-from backend.kernels.experts import SmallExperts
+from backend.kernels.experts import FusedExperts
 from backend.kernels.lora import AdapterRows, SlotWeights
 from backend.layers.linear import Linear
 from backend.layers.moe import MoE
@@ -23,17 +23,17 @@ def made() -> MoE:
         Linear([torch.randn(EXPERTS, NARROW)], None, "plain"),
         [Linear([gate, up], None, "plain") for gate, up in zip(gates, ups, strict=True)],
         [Linear([weight], None, "plain") for weight in down],
-        small=SmallExperts(list(gates), list(ups), list(down), 2),
+        fused=FusedExperts(list(gates), list(ups), list(down), 2),
     )
 
 
 def test_few_tokens_go_through_the_loop_with_the_same_result() -> None:
     layer = made()
     x = torch.randn(40, NARROW)
-    small = layer.small
-    layer.small = None
+    fused = layer.fused
+    layer.fused = None
     expected = layer(x)
-    layer.small = small
+    layer.fused = fused
     for num_tokens in (1, 2, 12, 40):
         got = layer(x[:num_tokens])
         torch.testing.assert_close(got, expected[:num_tokens], rtol=1e-4, atol=1e-5)

@@ -1,6 +1,6 @@
-"""Adapters on a CPU in one compiled loop (kernel.py): what counts for a step's few rows are calls and bytes.
+"""LoRA on a CPU in one Numba loop (kernel.py): for a step's few rows, calls and bytes read dominate.
 
-It has the weights a second time, in the order in which it reads them.
+It uses a second copy of the weights, in the order in which it reads them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Weights = NDArray[np.uint16] | Floats
 
 
 class LoopWeights:
-    """All slots of a linear layer: in bfloat16, half of the bytes, until an adapter comes that needs float32.
+    """All slots of a linear layer, in bfloat16 while that represents every adapter exactly.
 
-    From then on all of them are float32.
+    That is half of the bytes; the first adapter that needs float32 turns all slots into float32.
     """
 
     __slots__ = ("_columns", "down", "ends", "row_multiplications", "up")
@@ -38,11 +38,11 @@ class LoopWeights:
         self._columns = list(columns)
         self.down: Weights = np.zeros((num_slots, in_features, num_low), np.uint16)
         self.up: Weights = np.zeros((num_slots, num_tiles, rank, TILE_COLUMNS), np.uint16)
-        self.ends = np.cumsum(columns, dtype=np.int64)  # behind the last column of each part
+        self.ends = np.cumsum(columns, dtype=np.int64)  # one past the last column of each part
         self.row_multiplications = len(columns) * rank * in_features + rank * int(self.ends[-1])
 
     def put(self, slot: int, down: Tensor, up: Tensor) -> None:
-        """Replace what `slot` holds by down [parts * ranks, K] and up [ranks, N], in float32."""
+        """Replace the adapter in `slot`: down [parts * ranks, K] and up [ranks, N], in float32."""
         tiles = [
             F.pad(part, (0, padded(part.shape[1]) - part.shape[1])).view(len(up), -1, TILE_COLUMNS)
             for part in torch.split(up, self._columns, dim=1)
@@ -55,13 +55,13 @@ class LoopWeights:
             (own.view(torch.bfloat16) if weights.dtype == np.uint16 else own)[:, : values.shape[1]] = values
 
     def clear(self, slot: int) -> None:
-        """Make `slot` change nothing."""
+        """Empty `slot`: zeros."""
         self.down[slot] = 0
         self.up[slot] = 0
 
 
 def _is_narrow(values: Tensor) -> bool:
-    """Whether bfloat16 holds them exactly."""
+    """Whether bfloat16 represents them exactly."""
     return torch.equal(values.bfloat16().float(), values)
 
 

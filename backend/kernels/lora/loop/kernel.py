@@ -1,5 +1,6 @@
-"""The loop, in Numba. Rows of one slot that lie side by side are multiplied together, so that its weights are
-read once. Each row's sums are added up in the same order whatever lies beside it.
+"""The loop, in Numba. Consecutive rows of one slot are multiplied together: its weights are read once.
+
+The order of a row's sums does not depend on the other rows.
 """
 
 import numpy as np
@@ -10,12 +11,12 @@ from backend.kernels.compiled import compiled, inner, intrinsic
 from backend.kernels.tiles import TILE_COLUMNS, add_tile, adder
 
 LOW_STEP = 8
-"""Low-rank numbers of a slot are a multiple of this."""
+"""L, the rows of `down` of a slot, is a multiple of this."""
 
 _U = np.uint64
 _ZERO, _ONE = _U(0), _U(1)
 _TILE, _HALF, _QUARTER = _U(TILE_COLUMNS), _U(TILE_COLUMNS // 2), _U(LOW_STEP)
-_MOST_ROWS = _U(16)  # that are multiplied together: as many have room for their low-rank numbers
+_MOST_ROWS = _U(16)  # multiplied together: the size of the buffer for low = down x
 
 _add_half, _add_quarter = adder(TILE_COLUMNS // 2), adder(LOW_STEP)
 
@@ -35,10 +36,9 @@ def _pointer(typing, address):
 def add_rows(y_address, x_address, down, up, slots, ends):
     """y [T, N] += up[slot]ᵀ (down[slot] x), in place, where slots [T] >= 0.
 
-    y and x [T, K] are given by the addresses of contiguous float32 (a tensor's numpy() takes longer than the
-    rest of a call) and nobody checks them; down [slots, K, L], up [slots, tiles, ranks, TILE_COLUMNS].
-    Low-rank numbers from p * ranks on are part p's, whose columns of y end at ends[p] and have tiles of
-    their own.
+    y and x [T, K] are addresses of contiguous float32 (a tensor's numpy() takes longer than the rest of a
+    call) and are not checked; down [slots, K, L], up [slots, tiles, ranks, TILE_COLUMNS]. Part p uses low
+    from p * ranks on; its columns of y end at ends[p], and its tiles of `up` hold no other part's columns.
     """
     y = carray(_pointer(y_address), (len(slots), ends[-1]))
     x = carray(_pointer(x_address), (len(slots), down.shape[1]))
@@ -58,7 +58,7 @@ def add_rows(y_address, x_address, down, up, slots, ends):
 
 @inner
 def _shrink(low, x, down, slot, row, count):
-    """Low [count, L] += x of these rows · down of the slot."""
+    """low [count, L] += x · down[slot] for `count` rows from `row` on."""
     features, num_low = _U(down.shape[1]), _U(down.shape[2])
     downs, xs = down.reshape(-1), x.reshape(-1)
     begin, origin = slot * features * num_low, (row * features, features)
@@ -75,7 +75,7 @@ def _shrink(low, x, down, slot, row, count):
 
 @inner
 def _expand(y, low, up, slot, rows, ends):
-    """`rows`: the first, and how many; y of these += low · up of the slot."""
+    """y += low · up[slot] for `rows`, (first, count)."""
     (row, count), ranks, columns = rows, _U(up.shape[2]), _U(y.shape[1])
     num_low = _U(low.shape[1])
     ups, ys, lows = up.reshape(-1), y.reshape(-1), low.reshape(-1)
@@ -95,7 +95,7 @@ def _expand(y, low, up, slot, rows, ends):
 
 @inner
 def _add_edge(y, ups, place, ranks, lows, origin):
-    """The same for a tile with fewer columns: what has no place in y is left out."""
+    """The same for a tile that is only partly filled: columns beyond y are dropped."""
     whole = np.zeros((y.shape[0], TILE_COLUMNS), np.float32)
     add_tile(ups, (place, _TILE), ranks, lows, origin, whole.reshape(-1), (_ZERO, _TILE), _U(y.shape[0]))
     for row in range(y.shape[0]):

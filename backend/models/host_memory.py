@@ -1,7 +1,7 @@
-"""Keeps freed host memory in the process: every step frees and allocates the same tensors.
+"""Tells glibc's malloc to keep freed memory in the process: each step frees and allocates the same tensors.
 
-By default glibc gives large blocks back to the system at once, and each allocation then pays for zeroed pages
-again; on a 0.45 B model with 32 sequences that was half of the step.
+By default it returns large blocks to the system at once, and each allocation then pays page faults again; on
+a 0.45 B model with 32 sequences that was half of the step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NEVER_TRIM = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to reuse freed blocks of any size; for a whole process. False where there is no glibc."""
+    """Let glibc reuse freed blocks of any size, in the whole process. False where there is no glibc."""
     if not sys.platform.startswith("linux"):
         return False
     try:

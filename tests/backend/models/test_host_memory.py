@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import resource, torch
-from backend.kernels.host_memory import keep_freed_memory
+from backend.models.host_memory import keep_freed_memory
 assert keep_freed_memory()
 for _ in range(20):  # until the heap has found its shape
     torch.ones(12_000_000)  # 48 MB, freed at once

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from backend.kernels.experts import SmallExperts, run_experts
+from backend.kernels.experts import FusedExperts, run_experts
 from backend.layers.linear import Linear
 
 EXPERTS, TOP_K, WIDE, NARROW = 5, 2, 64, 32
 
 
-def made(dtype: torch.dtype) -> tuple[SmallExperts, list[Linear], list[Linear]]:
+def made(dtype: torch.dtype) -> tuple[FusedExperts, list[Linear], list[Linear]]:
     generator = torch.Generator().manual_seed(5)
 
     def weights(*shape: int) -> list[Tensor]:
@@ -21,7 +21,7 @@ def made(dtype: torch.dtype) -> tuple[SmallExperts, list[Linear], list[Linear]]:
     gates, ups, down = weights(WIDE, NARROW), weights(WIDE, NARROW), weights(NARROW, WIDE)
     gate_up = [Linear([gate.float(), up.float()], None, "plain") for gate, up in zip(gates, ups, strict=True)]
     back = [Linear([weight.float()], None, "plain") for weight in down]
-    return SmallExperts(gates, ups, down, TOP_K), gate_up, back
+    return FusedExperts(gates, ups, down, TOP_K), gate_up, back
 
 
 def routed(num_tokens: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,10 +73,10 @@ def test_large_activations_stay_finite_and_not_a_number_stays_seen() -> None:
 
 
 def test_holds_what_is_small_and_made_of_whole_tiles() -> None:
-    assert SmallExperts.holds(8, 256, 192)
-    assert not SmallExperts.holds(8, 256, 200)
-    assert not SmallExperts.holds(8, 250, 192)
-    assert not SmallExperts.holds(8, 14336, 4096)
+    assert FusedExperts.fits(8, 256, 192)
+    assert not FusedExperts.fits(8, 256, 200)
+    assert not FusedExperts.fits(8, 250, 192)
+    assert not FusedExperts.fits(8, 14336, 4096)
 
 
 def test_serves_by_tokens_per_expert_and_thread(monkeypatch: pytest.MonkeyPatch) -> None:
