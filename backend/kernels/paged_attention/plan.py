@@ -22,7 +22,7 @@ _MAX_PADDING = 2
 """Sequences of a decode group have at most this many times the pages of the shortest one."""
 
 _MOST_PADDED_QUERIES, _MAX_QUERY_PADDING = 16, 3
-"""Sequences with up to this many query tokens are padded to the longest, up to this growth of their tokens."""
+"""Sequences with up to this many query tokens are padded to the longest, up to this growth in tokens."""
 
 _FEW_SEQUENCES = 8
 """With more sequences, a second call costs less than padding."""
