@@ -1,8 +1,8 @@
-"""Before anything imports torch: one thread, here and in every process that a test starts."""
+"""One OpenMP thread, set before torch is imported, here and in every process that a test starts."""
 
 from __future__ import annotations
 
 import os
 
-# Tiny models gain nothing from threads, and lose much where other processes use the cores.
+# Tiny models do not gain from threads, and lose much when other processes use the cores.
 os.environ["OMP_NUM_THREADS"] = "1"

@@ -25,9 +25,11 @@ def main() -> None:
     commands.add_parser("scheduler", help="Python time per step of the scheduler alone").set_defaults(
         run=_scheduler
     )
-    commands.add_parser("checkpoints", help="make the random checkpoints").set_defaults(run=_checkpoints)
+    commands.add_parser("checkpoints", help="create the random checkpoints").set_defaults(run=_checkpoints)
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what we started is ended as well
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # runs the `finally` blocks that end child processes
     arguments.run(arguments)
 
 

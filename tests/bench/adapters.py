@@ -1,7 +1,7 @@
-"""What adapters cost: an engine in this process decodes 32 sequences, with and without them, in turns.
+"""The cost of adapters: an in-process engine decodes 32 sequences with and without them, interleaved.
 
-Every case decodes the same number of steps in each of many short rounds, one case after the other, so that
-other work on the machine hits all alike; the table shows medians over the rounds.
+Each of many short rounds decodes the same number of steps of every case, one after the other, so that other
+load on the machine affects all alike; the table shows medians over the rounds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.bench.stopwatch import Seconds, Stopwatch, median_and_quartiles
 
 PICO = Path(__file__).parents[2] / "backend" / "pico" / "weights" / "pico-small"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-PROMPT_TOKENS = 33  # two pages, known from the first round on, and one more
+PROMPT_TOKENS = 33  # two pages, prefix hits after the first round, and one more token
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ def _compare(
         f"{len(digests)} adapters": digests,
         f"base and {len(half) - 1} adapters": half,
     }
-    # Each case has KV memory of its own, so that none is the tidier; they take turns with the one store.
+    # Each case has its own KV memory, so that none is less fragmented; they share one adapter store.
     engines = {
         name: new_engine(config, model, store if number else None, arguments.sequences)
         for number, name in enumerate(adapters)
@@ -90,7 +90,7 @@ def _compare(
     for round_ in range(arguments.rounds + 1):
         for name in adapters if round_ % 2 else reversed(adapters):
             seconds = _decode(engines[name], adapters[name], arguments.sequences, arguments.steps)
-            if round_:  # the first one only warms up
+            if round_:  # the first round is a warm-up
                 found[name].append(seconds)
     base = found["base, no adapters configured"]
     return [
@@ -141,7 +141,7 @@ def _load(store: AdapterStore, model: LoadedModel, folder: Path, count: int, sha
 def new_engine(
     config: EngineConfig, model: LoadedModel, store: AdapterStore | None, rows: int, max_queue: int = 64
 ) -> Engine:
-    """With room for `rows` sequences of 256 tokens."""
+    """An engine with KV memory for `rows` sequences of 256 tokens."""
     pages = rows * 16
     config = EngineConfig(
         model=config.model,
@@ -157,14 +157,14 @@ def new_engine(
 
 
 def new_request(number: int, adapter: str, max_tokens: int) -> Request:
-    """Each has a prompt of its own: no two share pages."""
+    """Requests with different prompts, so that no two share pages."""
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
     prompt = [100 + number, *(3 + i % 7 for i in range(PROMPT_TOKENS - 1))]
     return Request(request_id=str(number), prompt_token_ids=prompt, params=params, adapter=adapter)
 
 
 def _decode(engine: Engine, adapters: Sequence[str], sequences: int, steps: int) -> Seconds:
-    """How long a step takes in which all sequences decode."""
+    """The time of a step in which all sequences decode."""
     for i in range(sequences):
         engine.add(new_request(i, adapters[i % len(adapters)], 200))
     step_until(engine, lambda: _is_decoding(engine, sequences))

@@ -1,7 +1,7 @@
-"""Random-weight checkpoints in Qwen3's shape, so that the benchmarks need nothing but this repository.
+"""Random-weight checkpoints in Qwen3's shape, so that the benchmarks need no downloads.
 
 `tiny` is as small as a draft model (6.8 M parameters), `q06` has Qwen3-0.6B's shape with a small vocabulary.
-The tokenizer is trained on the standard library's sources, so that a prompt's word is one or two tokens.
+The tokenizer is trained on the standard library's sources, so that a word of a prompt is one or two tokens.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHAPES = {
 
 
 def ensure_checkpoint(name: str, directory: Path) -> Path:
-    """The folder of checkpoint `name` under `directory`, made on first use; any other path is itself."""
+    """The folder of checkpoint `name` under `directory`, created on first use; other names are paths."""
     if name not in SHAPES:
         path = Path(name).resolve()
         assert (path / "config.json").exists(), f"{name!r} is neither one of {list(SHAPES)} nor a checkpoint"

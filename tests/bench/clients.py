@@ -3,8 +3,8 @@
     python -m tests.bench.clients [--seconds 4] [--rounds 2] [--connections 1,16,32] [--only aiohttp,lean]
 
 Needs nginx and wrk. The proxy (uvicorn, uvloop, httptools, no product logic) runs on core 0; the instant
-upstream (nginx) and wrk on core 1. Clients take turns, `--rounds` times; the best round counts. Processor
-time per request (all threads of the proxy) says more than the rate when other work shares the cores:
+upstream (nginx) and wrk on core 1. Clients are interleaved, `--rounds` times; the best round counts. When
+other load shares the cores, CPU time per request (all threads of the proxy) is more reliable than the rate:
 
     client     connections  CPU µs/request  requests/s        p50     (2 shared cores)
     lean                 1             231        1248      297µs     providers/upstream/http_client.py
@@ -123,7 +123,7 @@ CLIENTS = {"lean": _lean, "aiohttp": _aiohttp, "pyreqwest": _pyreqwest, "httpx2"
 
 
 class Proxy:
-    """The smallest ASGI application that asks the upstream and passes the answer on."""
+    """A minimal ASGI application that forwards each request to the upstream."""
 
     def __init__(self, client: str, base_url: str) -> None:
         self._make = CLIENTS[client]
@@ -148,7 +148,7 @@ class Proxy:
 
 
 def serve(client: str) -> None:
-    """Run the proxy with this client; the measuring process starts it."""
+    """Run the proxy with this client, as a child of the measuring process."""
     import uvicorn
 
     app = Proxy(client, f"http://127.0.0.1:{UPSTREAM_PORT}")
@@ -187,7 +187,7 @@ def _await_answer() -> None:
 
 @dataclass(order=True, slots=True)
 class Result:
-    """One run of wrk; the one with less processor time per request is better."""
+    """One run of wrk; less CPU time per request is better."""
 
     cpu_us: float
     rate: float

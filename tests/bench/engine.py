@@ -69,7 +69,7 @@ async def _measure(
 ) -> None:
     await load.run_level(target, 4, load.prompts(8, arguments.prompt_words, seed=1), 16)  # warm-up
     for streams_ in streams:
-        # A level lasts long enough to mean something also when one request takes 50 ms.
+        # Enough requests that a level lasts long enough even when a request takes 50 ms.
         work = load.prompts(max(6, 2 * streams_), arguments.prompt_words, seed=1000 * round_ + streams_)
         results[target.name, streams_].append(
             await load.run_level(target, streams_, work, arguments.max_tokens)
@@ -77,7 +77,7 @@ async def _measure(
 
 
 def _transformers(checkpoint: Path, arguments: argparse.Namespace) -> dict[int, float]:
-    """tokens/s of `generate` by batch size; in a process of its own so that its memory is its own."""
+    """tokens/s of `generate` by batch size, in a separate process with its own memory."""
     command = [sys.executable, "-m", "tests.bench.transformers_generate", str(checkpoint)]
     sizes = [str(arguments.prompt_words), str(arguments.max_tokens)]
     out = subprocess.run([*command, *sizes], capture_output=True, text=True, check=True).stdout

@@ -1,7 +1,7 @@
 """Gateway against gateway: requests/s on one core and latency, proxying to an instant upstream.
 
-Core 0 runs the gateway, core 1 the upstream and the load; gateways take turns, the best round counts.
-nginx and wrk are used when installed, else slower stand-ins in Python (then only the ratios mean something).
+Core 0 runs the gateway, core 1 the upstream and the load; gateways are interleaved, the best round counts.
+nginx and wrk are used when installed, else slower substitutes in Python, with which only ratios are valid.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument(
-        "--upstream-port", type=int, default=0, help="fixed port, for peers that need to know it"
+        "--upstream-port", type=int, default=0, help="fixed port, for peers that are configured with it"
     )
     parser.add_argument(
         *("--peer", "--peers"),
@@ -72,13 +72,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _measure(target: Target, arguments: argparse.Namespace, best: dict[tuple[str, int], report.Row]) -> None:
-    """One gateway at each number of connections; keeps what is faster than before."""
+    """Measure one gateway at each number of connections; keep the best results."""
     with running(target) as pid:
         _load(target, 16, WARM_UP_S)
         for connections in map(int, arguments.connections.split(",")):
             before_s = cpu_time_s(pid) if pid else 0.0
             found = _load(target, connections, arguments.seconds)
-            if pid:  # does not depend on what else the machine does, unlike the rate
+            if pid:  # unlike the rate, independent of other load on the machine
                 used_s = cpu_time_s(pid) - before_s
                 found["cpu µs/req"] = used_s / (found["req/s"] * arguments.seconds) * 1e6
             key = (target.name, connections)
@@ -87,7 +87,7 @@ def _measure(target: Target, arguments: argparse.Namespace, best: dict[tuple[str
 
 
 def _on_core(core: int) -> tuple[str, ...]:
-    """The command prefix that keeps a process on one core; empty when there is only one."""
+    """The command prefix that pins a process to one core; empty on a single core."""
     return (
         ("taskset", "-c", str(core)) if len(os.sched_getaffinity(0)) > 1 and shutil.which("taskset") else ()
     )
@@ -95,7 +95,7 @@ def _on_core(core: int) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _upstream(port: int) -> Iterator[None]:
-    """An OpenAI-compatible server that answers one fixed chat completion at once."""
+    """An OpenAI-compatible server that answers at once with a fixed chat completion."""
     if shutil.which("nginx"):
         folder = tempfile.mkdtemp(prefix="penstock-bench-nginx-")
         config = Path(folder, "nginx.conf")
@@ -111,7 +111,7 @@ def _upstream(port: int) -> Iterator[None]:
         command = [sys.executable, "-m", "tests.bench.instant_upstream", str(port)]
     with subprocess.Popen([*_on_core(1), *command], stderr=subprocess.DEVNULL) as process:
         try:
-            time.sleep(1.0)  # it has no readiness to ask for
+            time.sleep(1.0)  # it has no readiness probe
             yield
         finally:
             process.terminate()

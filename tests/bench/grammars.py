@@ -1,7 +1,7 @@
-"""Automata for structured output: llguidance against xgrammar, compile and mask times per vocabulary.
+"""Grammar libraries for structured output: llguidance against xgrammar, compile and mask times.
 
-Random walks through 30 schemas; processor time of the thread, since other work on the machine must not count.
-xgrammar is no dependency: `pip install xgrammar` beside it to compare.
+Random walks through 30 schemas, measured in CPU time of the thread, so that other load on the machine does
+not count. xgrammar is not a dependency: `pip install xgrammar` to compare.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ LARGE_VOCABULARY = 150_000
 
 
 class Walk(Protocol):
-    """A grammar in some state."""
+    """The state of one grammar."""
 
     def mask(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Bits, least significant first."""
+        """The token mask as bits, least significant first."""
         ...
 
     def advance(self, token_id: int) -> bool:
@@ -62,7 +62,7 @@ class Guidance:
         return _GuidanceWalk(matcher, self._words)
 
     def start(self, schema: Schema) -> Grammar:
-        """The same as the engine has it."""
+        """The grammar that the engine uses."""
         text = LLMatcher.grammar_from_json_schema(json.dumps(schema))
         return Grammar(CompiledGrammar(LLMatcher(self._tokenizer, text, log_level=0)))
 
@@ -112,14 +112,14 @@ class _XGrammarWalk:
 
 
 def small_vocabulary() -> tuple[list[bytes], list[int], int]:
-    """pico's: tokens, special ids, EOS."""
+    """pico's vocabulary: tokens, special ids, EOS."""
     tokenizer = Tokenizer.from_checkpoint(PICO)
     tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
     return tokens, list(range(8)), min(tokenizer.eos_token_ids)
 
 
 def large_vocabulary() -> tuple[list[bytes], list[int], int]:
-    """Bytes, then invented words with the look of a large BPE vocabulary: spaces, capitals, signs, UTF-8."""
+    """A synthetic BPE vocabulary: bytes, then words with spaces, capitals, punctuation and UTF-8."""
     rng = random.Random(0)
     syllables = [a + b for a in "bcdfghklmnprstvwz" for b in ("a", "e", "i", "o", "u", "an", "er", "é", "ü")]
     signs = ['"', '":', ' "', '",', '{"', "}", "},", "]", "\n", "\n  ", "(", ");", "=", "->", "//", "0", "12"]
@@ -131,7 +131,7 @@ def large_vocabulary() -> tuple[list[bytes], list[int], int]:
     return [*found, b"<|end|>"], [len(found)], len(found)
 
 
-def measure(library: Any, schemas: list[Schema], seed: int) -> dict[str, float]:  # noqa: ANN401 - one of the two
+def measure(library: Any, schemas: list[Schema], seed: int) -> dict[str, float]:  # noqa: ANN401 - one of the two libraries
     """Milliseconds to compile, microseconds per mask, over random walks."""
     compiles_ms: list[float] = []
     masks_us: list[float] = []
@@ -200,7 +200,7 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Both libraries, both vocabularies, and one hostile schema."""
+    """Measure both libraries with both vocabularies, and one hostile schema."""
     rows: list[report.Row] = []
     together: list[report.Row] = []
     for name, vocabulary in (("pico", small_vocabulary()), ("large", large_vocabulary())):
@@ -221,4 +221,4 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None."""
+    """No options."""

@@ -1,4 +1,4 @@
-"""Stands in for wrk, closed loop: URL CONNECTIONS SECONDS HEADERS BODY → one JSON line."""
+"""A closed-loop load generator in place of wrk: URL CONNECTIONS SECONDS HEADERS BODY → one JSON line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bench.load import percentile
 
 
 async def _connection(request: bytes, host: str, port: int, until_s: float, latencies_s: list[float]) -> int:
-    """Requests one after another on one connection; how many failed."""
+    """Send requests one after another on one connection; returns the number of failures."""
     reader, writer = await asyncio.open_connection(host, port)
     errors = 0
     while time.perf_counter() < until_s:

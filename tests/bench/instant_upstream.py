@@ -1,4 +1,4 @@
-"""Stands in for nginx: answers every request at once with the same chat completion. PORT."""
+"""An upstream in place of nginx: answers every request at once with the same chat completion. PORT."""
 
 from __future__ import annotations
 

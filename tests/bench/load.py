@@ -1,4 +1,4 @@
-"""A load client for OpenAI-compatible servers: streams completions and notes when each piece came."""
+"""A load generator for OpenAI-compatible servers: streams completions and records when each piece arrives."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sample:
 
     @property
     def ttft_s(self) -> float:
-        """From sending to the first piece."""
+        """From sending to the first piece, in seconds."""
         return self.chunks_s[0] - self.sent_s
 
     @property
@@ -41,7 +41,7 @@ class Sample:
 
     @property
     def gaps_s(self) -> list[float]:
-        """Times between pieces, one after another."""
+        """Times between consecutive pieces."""
         return [later - earlier for earlier, later in zip(self.chunks_s, self.chunks_s[1:], strict=False)]
 
 
@@ -59,7 +59,7 @@ class Level:
 
 
 def prompts(count: int, words: int, seed: int, shared_words: int = 0) -> list[str]:
-    """Random prompts; equal arguments give equal prompts, whichever server gets them."""
+    """Random prompts; equal arguments give equal prompts."""
     draw = random.Random(seed)
     head = " ".join(draw.choice(WORDS) for _ in range(shared_words))
     return [f"{head} {' '.join(draw.choice(WORDS) for _ in range(words))}".strip() for _ in range(count)]
@@ -71,7 +71,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def open_session(target: Target) -> aiohttp.ClientSession:
-    """A session without limits of its own."""
+    """A session without limits on connections and time."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None),
@@ -86,7 +86,7 @@ async def stream(
     max_tokens: int,
     on_chunk: Callable[[int], None] = lambda chunks: None,
 ) -> Sample:
-    """One greedy completion of exactly `max_tokens` tokens; `on_chunk` hears how many pieces have come."""
+    """One greedy completion of exactly `max_tokens` tokens; `on_chunk` gets the number of pieces so far."""
     body = {
         **{"model": target.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0.0},
         **{"stream": True, "ignore_eos": True, "stream_options": {"include_usage": True}},
@@ -111,7 +111,7 @@ async def stream(
 
 
 async def run_level(target: Target, concurrency: int, work: Sequence[Prompt], max_tokens: int) -> Level:
-    """All of `work`, `concurrency` at a time."""
+    """Run all of `work`, `concurrency` at a time."""
     gate = asyncio.Semaphore(concurrency)
     async with open_session(target) as session:
 

@@ -1,4 +1,4 @@
-"""What the prefix tree gives when prompts share their beginning, and what it costs when they do not."""
+"""The gain of the prefix tree when prompts share a prefix, and its cost when they do not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 async def _shared(target: Target, arguments: argparse.Namespace) -> list[report.Row]:
-    """Time to first token, one request after another: prefixes never seen, then one that is in the tree."""
+    """Time to first token of sequential requests: new prefixes, then one that is in the tree."""
     cold, warm = [], []
     for round_ in range(arguments.rounds):
         strangers = [
@@ -55,7 +55,7 @@ async def _shared(target: Target, arguments: argparse.Namespace) -> list[report.
 
 
 async def _disjoint(cached: Target, plain: Target, arguments: argparse.Namespace) -> list[report.Row]:
-    """Wall time of work without a single hit, with the tree and without, in turns."""
+    """Wall time of work without any prefix hit, with and without the tree, interleaved."""
     walls: dict[str, list[float]] = {cached.name: [], plain.name: []}
     for round_ in range(2 * arguments.rounds):
         for target in (cached, plain) if round_ % 2 else (plain, cached):

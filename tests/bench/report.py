@@ -1,4 +1,4 @@
-"""What a benchmark prints: the machine, then a table; the same as JSON on demand."""
+"""The output of a benchmark: the machine, then a table; as JSON on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 def machine() -> dict[str, str]:
-    """Hardware and versions: without them a figure says nothing."""
+    """Hardware and versions, without which a figure has no meaning."""
     cpu = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     memory_kib = int(Path("/proc/meminfo").read_text().split(maxsplit=2)[1])
     commit = subprocess.run(

@@ -1,6 +1,6 @@
 """Python time per step of the scheduler alone: schedule, commit and append_token, without a forward pass.
 
-Timed with thread CPU time next to wall time, since other work on the machine must not count.
+Measured in thread CPU time beside wall time, so that other load on the machine does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from backend.types import Request, SamplingParams, Sequence
 NUM_STEPS = 400
 PROMPT_TOKENS = 128
 STEP_S = 0.01
-"""Pretended time of a forward pass, for the step-time controller."""
+"""Simulated time of a forward pass, for the step-time controller."""
 
 
 def run(num_sequences: int = 128) -> dict[str, float]:
@@ -35,7 +35,7 @@ def _measure(num_decoding: int, num_long_prompts: int) -> dict[str, float]:
     scheduler = Scheduler(config, kv)
     for index in range(num_decoding):
         scheduler.add(_sequence(f"decode {index}", index, PROMPT_TOKENS))
-    for _ in range(20):  # until all of them decode and the controller knows what that costs
+    for _ in range(20):  # until all of them decode and the controller has measured a step
         _step(scheduler)
     for index in range(num_long_prompts):
         scheduler.add(_sequence(f"long {index}", 1000 + index, 20_000))

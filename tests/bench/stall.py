@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", default="tiny", help="tiny, q06 or a folder")
     parser.add_argument("--prompt-tokens", type=int, default=4000)
     parser.add_argument(
-        "--max-tokens", type=int, default=1500, help="of each running stream: must outlast the prefill"
+        "--max-tokens", type=int, default=1500, help="per running stream: must outlast the prefill"
     )
     parser.add_argument("--rounds", type=int, default=3)
 

@@ -1,4 +1,4 @@
-"""Two clocks for work of this process: what a user waits, and what the processor worked for it."""
+"""Wall time and CPU time of work in this process."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import NamedTuple
 
 
 class Seconds(NamedTuple):
-    """How long something took."""
+    """A measured duration, in seconds."""
 
     wall: float
-    processor: float  # of all threads; other work on the machine hardly moves it
+    processor: float  # CPU time of all threads; hardly affected by other load
 
 
 class Stopwatch:
-    """Runs from the moment it is made."""
+    """Runs from its construction."""
 
     def __init__(self) -> None:
         self._wall_s, self._processor_s = time.perf_counter(), time.process_time()
 
     def read(self) -> Seconds:
-        """Since it was made."""
+        """Time since construction."""
         return Seconds(time.perf_counter() - self._wall_s, time.process_time() - self._processor_s)
 
 
 def median_and_quartiles(values: Sequence[float]) -> str:
-    """Such as "0.98 (0.95 to 1.02)": the median, and between which values half of all lie."""
+    """The median and the quartiles, such as "0.98 (0.95 to 1.02)"."""
     low, middle, high = (
         statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
     )

@@ -1,4 +1,4 @@
-"""Servers under test: a command line that listens on a URL, started for one round and ended after it."""
+"""Servers under test: a command that listens on a URL, started for one round and then ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ API_KEY = "sk-bench"
 
 @dataclass(frozen=True)
 class Target:
-    """One server: how to start it and how to reach it. `url` ends in /v1; no command: it runs already."""
+    """How to start and reach one server. `url` ends in /v1; without a command it is running already."""
 
     name: str
     url: str
@@ -60,7 +60,7 @@ def ours(
 
 
 def our_engine(name: str, checkpoint: Path, **options: object) -> Target:
-    """Our engine behind our gateway, serving `checkpoint`; options as in a policy file's `engine` section."""
+    """Our gateway and engine with `checkpoint`; options as in the `engine` section of a policy."""
     return ours(name, {"bench": {"engine": {"checkpoint": str(checkpoint), **options}}}, "bench")
 
 
@@ -75,7 +75,7 @@ def parse_peer(text: str) -> Target:
 
 @contextlib.contextmanager
 def running(target: Target) -> Iterator[int | None]:
-    """Start the target, wait until it is ready, end its process group afterwards; gives the process id."""
+    """Start the target, wait until it is ready, and end its process group afterwards; yields its pid."""
     if not target.command:
         yield None
         return
@@ -96,7 +96,7 @@ def running(target: Target) -> Iterator[int | None]:
 
 
 def cpu_time_s(pid: int) -> float:
-    """Processor time that a process and its descendants have used."""
+    """CPU seconds of a process and its descendants."""
     ticks = 0
     for each in (pid, *descendants(pid)):
         with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ def _wait_ready(target: Target, process: subprocess.Popen[bytes], log: Path) -> 
             with urllib.request.urlopen(request, timeout=2):
                 return
         except urllib.error.HTTPError as error:
-            if not is_ours and error.code in (401, 403, 404, 405):  # it answers; it only lists no models
+            if not is_ours and error.code in (401, 403, 404, 405):  # it answers, but has no list of models
                 return
         except OSError:
             pass

@@ -1,4 +1,4 @@
-"""The benchmarks' own arithmetic and command lines; the measurements themselves are not run here."""
+"""The arithmetic and command lines of the benchmarks, without any measurement."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_peers_are_read_from_the_command_line() -> None:
     assert peer == Target("other", "http://127.0.0.1:9/v1", "gpt", ("some-gateway", "--port", "9"))
 
 
-def test_a_stopwatch_tells_work_from_waiting() -> None:
+def test_a_stopwatch_separates_cpu_time_from_waiting() -> None:
     stopwatch = Stopwatch()
     threading.Event().wait(0.05)
     waited = stopwatch.read()
@@ -62,7 +62,7 @@ def test_a_stopwatch_tells_work_from_waiting() -> None:
     assert stopwatch.read().wall >= waited.wall + 0.04
 
 
-def test_quartiles_show_how_far_rounds_lie_apart() -> None:
+def test_median_and_quartiles() -> None:
     assert median_and_quartiles([1.0, 0.9, 1.1, 2.0, 0.5]) == "1.000 (0.900 to 1.100)"
     assert median_and_quartiles([1.25]) == "1.250 (1.250 to 1.250)"
 
@@ -75,7 +75,7 @@ def test_every_benchmark_explains_itself(name: str) -> None:
     assert "usage" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-async def test_the_stand_ins_for_nginx_and_wrk_work_together() -> None:
+async def test_the_substitutes_for_nginx_and_wrk() -> None:
     port = free_port()
     upstream = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.instant_upstream", str(port)

@@ -1,4 +1,4 @@
-"""transformers' `generate`, greedy, tokens/s by batch: CHECKPOINT WORDS MAX_TOKENS → one JSON line."""
+"""transformers' greedy `generate`, tokens/s by batch size: CHECKPOINT WORDS MAX_TOKENS → one JSON line."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The real thing: `penstock serve` as a child process, real sockets, the embedded model."""
+"""End to end: `penstock serve` as a child process, real sockets, the embedded model."""

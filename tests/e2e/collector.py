@@ -24,7 +24,7 @@ Value = str | bool | int | float | list["Value"] | None
 
 @dataclass(frozen=True)
 class ReceivedSpan:
-    """One span as it came over the wire; ids in hex, times in seconds."""
+    """One span as received; ids in hex, times in seconds."""
 
     name: str
     trace_id: str
@@ -40,7 +40,7 @@ class ReceivedSpan:
 
 
 class Collector:
-    """Keeps every span that it is sent; `wait_for` blocks until a condition on them holds."""
+    """Stores received spans; `wait_for` blocks until a condition on them holds."""
 
     def __init__(self) -> None:
         self._spans: list[ReceivedSpan] = []
@@ -49,18 +49,18 @@ class Collector:
 
     @property
     def spans(self) -> list[ReceivedSpan]:
-        """Everything so far."""
+        """All spans so far."""
         with self._changed:
             return list(self._spans)
 
     @property
     def payload(self) -> bytes:
-        """Every byte that was exported, to search for what must not be there."""
+        """All exported bytes, to search for what must not be among them."""
         with self._changed:
             return b"".join(self._payloads)
 
     def receive(self, request: otlp.ExportTraceServiceRequest) -> None:
-        """Take one export."""
+        """Store one export."""
         found = [
             _span(span, resource.resource)
             for resource in request.resource_spans
@@ -75,7 +75,7 @@ class Collector:
     def wait_for(
         self, condition: Callable[[list[ReceivedSpan]], bool], timeout_s: float = 15.0
     ) -> list[ReceivedSpan]:
-        """The spans, once `condition` holds for them; AssertionError with their names when it never does."""
+        """The spans, once `condition` holds for them; AssertionError with their names after the timeout."""
         with self._changed:
             held = self._changed.wait_for(lambda: condition(self._spans), timeout_s)
             assert held, f"after {timeout_s} s only these spans had come: {[s.name for s in self._spans]}"
@@ -99,7 +99,7 @@ class HttpCollector(Collector):
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:
-                """Silent."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
@@ -183,7 +183,7 @@ def as_text(spans: Sequence[ReceivedSpan]) -> str:
 
 
 def main(port: int) -> None:
-    """Print traces until interrupted; a trace is printed (again) whenever more of it has come."""
+    """Print traces until interrupted; a trace is printed again when more of its spans arrive."""
     collector = HttpCollector(port)
     print(f"OTEL_EXPORTER_OTLP_ENDPOINT={collector.endpoint}", flush=True)
     seen = 0

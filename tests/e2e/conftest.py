@@ -1,4 +1,4 @@
-"""One server for the whole session; a test that hurts it starts its own with `start_server`."""
+"""One server for the whole session; tests that would break it start their own with `start_server`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ StartServer = Callable[..., Server]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Starting a server takes its time on a busy machine, whichever test meets it first."""
+    """Raise the timeouts: the first test waits for the server, which starts slowly on a busy machine."""
     for item in items:
         if item.path.is_relative_to(__file__.rsplit("/", 1)[0]):
             item.add_marker(pytest.mark.timeout(240))
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Put the servers' logs beside a failure."""
+    """Attach the servers' logs to a failure report."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     if report.failed:
@@ -40,7 +40,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def canary() -> str:
-    """A string that exists nowhere else: it goes into keys and prompts and must come out of no sink."""
+    """A unique string that goes into keys and prompts and must not appear in any log or export."""
     return "canary" + secrets.token_hex(12)
 
 
@@ -48,7 +48,7 @@ def canary() -> str:
 def start_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartServer]:
-    """Start `penstock serve` with these arguments, wait until it is ready, end it with the session."""
+    """Start `penstock serve` with these arguments and wait until it is ready; it ends with the session."""
     servers = request.session.stash.setdefault(SERVERS, [])
 
     def start(*arguments: str, **options: object) -> Server:
@@ -65,7 +65,7 @@ def start_server(
 
 @pytest.fixture(scope="session")
 def collector() -> Iterator[HttpCollector]:
-    """Where the session's server sends its spans."""
+    """Receives the spans of the session's server."""
     collector = HttpCollector()
     yield collector
     collector.close()
@@ -96,13 +96,13 @@ def server(start_server: StartServer, collector: HttpCollector, upstream: Upstre
 
 @pytest.fixture
 def client(server: Server) -> Iterator[openai.OpenAI]:
-    """The official client, unchanged but for its base_url; no retries, so that the first answer counts."""
+    """The official client with our base_url and without retries, so that the first response counts."""
     with openai.OpenAI(base_url=server.base_url, api_key=server.api_key, max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
 def http(server: Server) -> Iterator[httpx.Client]:
-    """Plain HTTP with the key."""
+    """An HTTP client that sends the key."""
     with httpx.Client(base_url=server.root_url, headers=server.headers, timeout=60) as client:
         yield client

@@ -1,4 +1,4 @@
-"""Starts the real `penstock serve` as a child process and asks it how it is."""
+"""Runs `penstock serve` as a child process and reads its health, metrics and log."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ class Server:
 
     @property
     def log(self) -> str:
-        """Everything that the processes have printed."""
+        """Everything that its processes have printed."""
         return self._log.read_text(errors="replace")
 
     @property
     def headers(self) -> dict[str, str]:
-        """What an HTTP request needs to be let in."""
+        """The request headers that authenticate."""
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     def is_ready(self) -> bool:
-        """What /health/ready says; False also when nobody answers."""
+        """True when /health/ready answers 200."""
         try:
             return httpx.get(self.root_url + "/health/ready", timeout=2.0).status_code == 200
         except httpx.TransportError:
             return False
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return once the server is ready; AssertionError with its log when it exits or takes too long."""
+        """Wait until the server is ready; AssertionError with its log when it exits or times out."""
 
         def ready() -> bool:
             assert self.process.poll() is None, (
@@ -72,7 +72,7 @@ class Server:
         wait_until(ready, timeout_s, lambda: f"not ready; log:\n{self.log}")
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of the samples called `name` that carry `labels`; 0.0 when there is none."""
+        """The sum of the samples of `name` with `labels`; 0.0 without any."""
         page = httpx.get(self.root_url + "/metrics", headers=self.headers, timeout=5.0).text
         return sum(
             sample.value
@@ -84,7 +84,7 @@ class Server:
     def wait_metric(
         self, name: str, holds: Callable[[float], bool], timeout_s: float = 10.0, **labels: str
     ) -> None:
-        """Return once the metric satisfies `holds`."""
+        """Wait until the metric satisfies `holds`."""
         wait_until(
             lambda: holds(self.metric(name, **labels)),
             timeout_s,
@@ -92,7 +92,7 @@ class Server:
         )
 
     def engine_pids(self) -> list[int]:
-        """Processes of ours that run an engine."""
+        """The ids of its engine processes."""
         return [
             pid
             for pid in descendants(self.process.pid)
@@ -100,12 +100,12 @@ class Server:
         ]
 
     def terminate(self) -> int:
-        """Ask for a graceful end and wait for it; the exit code."""
+        """Send SIGTERM and wait. Returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(STOP_TIMEOUT_S)
 
     def close(self) -> None:
-        """End everything that we started, gracefully if it can."""
+        """End all of its processes, gracefully if possible."""
         if self.process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.terminate()
@@ -123,7 +123,7 @@ def wait_until(holds: Callable[[], bool], timeout_s: float, message: Callable[[]
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port that is free now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -146,6 +146,6 @@ def command_line(pid: int) -> bytes:
 
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:
-    """Ours without what would change the server; one thread, as a small model on few cores wants it."""
+    """Our environment without variables that change the server, plus `extra`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "PENSTOCK_", "HF_"))}
     return {**kept, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **extra}

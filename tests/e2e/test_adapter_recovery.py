@@ -1,4 +1,4 @@
-"""An engine that is killed comes back with the adapters that were loaded while it ran."""
+"""An engine that is killed restarts with the adapters that were loaded at run time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ask(server: Server, model: str) -> httpx.Response:
 
 
 def text(server: Server, model: str) -> str:
-    """Its answer. On a busy machine an engine may take longer to come back than a request waits for it."""
+    """Its answer. Retries: on a busy machine an engine may restart more slowly than a request waits."""
     answer = ask(server, model)
     if answer.status_code == 503:
         wait_until(server.is_ready, START_TIMEOUT_S, lambda: "the engine did not come back")
@@ -71,7 +71,7 @@ def test_kill_nine_with_adapters(start_server: StartServer, tmp_path: Path) -> N
     (pid,) = server.engine_pids()
     os.kill(pid, signal.SIGKILL)
 
-    # Asked while the engine is away: it is waited for, and knows what it knew.
+    # Sent while the engine restarts: the request waits, and the adapters are there again.
     assert text(server, "loaded") == before["loaded"]
     assert text(server, "kept") == before["kept"] and text(server, "pico") == before["pico"]
     for model in ("gone", "changed", "pico:changed"):

@@ -1,4 +1,4 @@
-"""SIGTERM: open streams finish, nobody new is let in, every process ends, exit code 0."""
+"""SIGTERM: open streams finish, new connections are refused, every process ends, exit code 0."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.e2e.test_openai_sdk import ask
 
 
 async def _drain(server: Server) -> bytes:
-    """The body of a stream that was open when SIGTERM came."""
+    """The body of a stream that is open when SIGTERM arrives."""
     body = {"model": MODEL, "messages": ask("count"), "max_tokens": 400, "ignore_eos": True, "stream": True}
     async with (
         aiohttp.ClientSession() as session,
@@ -41,7 +41,7 @@ async def test_sigterm_lets_streams_finish(start_server: StartServer) -> None:
 def test_workers_share_one_set_of_metrics(start_server: StartServer) -> None:
     server = start_server("--workers", "2")
     count = 12
-    for _ in range(count):  # a new connection each time, so that both workers get some
+    for _ in range(count):  # a new connection each time, so that both workers get requests
         response = httpx.post(
             server.base_url + "/chat/completions",
             json={"model": MODEL, "messages": ask("hi"), "max_tokens": 1},
@@ -54,5 +54,5 @@ def test_workers_share_one_set_of_metrics(start_server: StartServer) -> None:
 
 
 def _is_ours(pid: int) -> bool:
-    """True while the process exists and still is one of the server's."""
+    """True while the process exists and is one of the server's."""
     return Path(f"/proc/{pid}").exists() and any(n in command_line(pid) for n in (b"gateway", b"backend"))

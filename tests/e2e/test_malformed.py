@@ -1,4 +1,4 @@
-"""Whatever bytes arrive, the answer is a clean error: never a 5xx, a traceback, or a dead process."""
+"""Malformed input gets a clean error: never a 5xx, a traceback or a dead process."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ FIELDS = sorted({*CHAT, *COMPLETIONS, *EMBEDDINGS} - {"max_tokens", "max_complet
 
 
 @pytest.fixture(autouse=True)
-def still_well(server: Server) -> Iterator[None]:
-    """After each test the server answers as before and has logged no traceback."""
+def stays_healthy(server: Server) -> Iterator[None]:
+    """After each test the server still answers and has logged no traceback."""
     engines = server.engine_pids()
     yield
     assert server.is_ready() and server.engine_pids() == engines
@@ -162,5 +162,5 @@ def test_strange_headers(server: Server, headers: dict[str, str]) -> None:
 def _receive(connection: socket.socket) -> bytes:
     try:
         return connection.recv(65536)
-    except ConnectionResetError:  # the server may close on garbage while we still hold unread bytes
+    except ConnectionResetError:  # the server may close while it has not read all of our bytes
         return b""

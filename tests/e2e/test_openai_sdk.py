@@ -1,4 +1,4 @@
-"""The official client, unchanged but for base_url, gets what OpenAI's reference promises."""
+"""The official client, with only its base_url changed, against OpenAI's reference."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_stream_has_openais_shape(client: openai.OpenAI) -> None:
     assert text_of(chunks) == whole.choices[0].message.content
 
 
-def test_a_prediction_changes_nothing_but_the_speed(client: openai.OpenAI) -> None:
+def test_a_prediction_changes_only_the_speed(client: openai.OpenAI) -> None:
     question = ask("Write the words apple, river and stone in alphabetical order, separated by commas.")
     plain = client.chat.completions.create(model=MODEL, messages=question, temperature=0.7, seed=4)
     text = plain.choices[0].message.content or ""
@@ -105,7 +105,9 @@ def test_n_and_seed(client: openai.OpenAI) -> None:
             seed=11,
             temperature=2.0,
             max_tokens=16,
-            extra_body={"min_tokens": 16},  # past its answer's end the model is unsure
+            extra_body={
+                "min_tokens": 16
+            },  # after the end of its answer the model is unsure, so samples differ
         )
         assert [choice.index for choice in answer.choices] == [0, 1, 2]
         return [choice.message.content for choice in answer.choices]
@@ -151,7 +153,7 @@ def test_logprobs(client: openai.OpenAI) -> None:
     assert logprobs is not None and logprobs.content is not None and 1 <= len(logprobs.content) <= 3
     for token in logprobs.content:
         assert token.logprob <= 0 and len(token.top_logprobs) == 4
-        assert token.logprob == token.top_logprobs[0].logprob  # greedy: the best is the one taken
+        assert token.logprob == token.top_logprobs[0].logprob  # greedy: the most likely token is chosen
         assert sum(math.exp(top.logprob) for top in token.top_logprobs) <= 1 + 1e-4
         assert token.bytes is not None
     said = b"".join(bytes(token.bytes or []) for token in logprobs.content).decode(errors="replace")

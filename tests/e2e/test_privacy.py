@@ -1,4 +1,4 @@
-"""A canary in prompts and API keys reaches no log, span, metric or error body."""
+"""A canary in prompts and API keys does not reach any log, span, metric or error body."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def bodies(canary: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The canary in what says how to answer, where it is honoured and where it is refused."""
+    """The canary in fields that are honoured and in fields that are refused."""
     canary = message["content"]
     tool = {"type": "function", "function": {"name": "look", "description": canary}}
     arguments = json.dumps({"of": canary})
@@ -83,7 +83,7 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def refused_grammars(canary: str) -> list[dict[str, Any]]:
-    """Wrong words on what the answer must look like; the caller, and nobody else, reads a bit of them."""
+    """Invalid grammars and schemas: only their caller's error quotes a part of them."""
     nowhere = {"type": "object", "properties": {"a": {"$ref": f"#/$defs/{canary}"}}}
     loose = {"type": "object", "properties": {canary: {"type": "string"}}, "additionalProperties": False}
     formats = [
@@ -141,7 +141,7 @@ def test_a_wrong_key_is_not_repeated(server: Server, path: str, header: str) -> 
     assert wrong not in server.log
 
 
-def test_keys_do_not_stand_in_the_processes_command_lines_of_children(server: Server, canary: str) -> None:
+def test_keys_are_not_in_the_command_lines_of_child_processes(server: Server, canary: str) -> None:
     children = list(descendants(server.process.pid))
     assert children
     assert [pid for pid in children if canary.encode() in command_line(pid)] == []

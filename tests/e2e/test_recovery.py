@@ -1,4 +1,4 @@
-"""An engine that dies takes no client by surprise and is back within ten seconds."""
+"""When an engine dies every stream ends with an error event; it is back within ten seconds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_kill_nine_under_twenty_streams(start_server: StartServer) -> None
     killed_s = time.monotonic()
 
     for events in all_events:
-        # Every stream says how it ended: with an error event, or properly when it was done before the kill.
+        # A stream ends with an error event, or with [DONE] when it was complete before the kill.
         errors = [json.loads(event)["error"] for event in events if '"error"' in event]
         assert errors or events[-1] == "[DONE]"
         assert all(error["message"] and error["type"] for error in errors)
@@ -62,7 +62,7 @@ async def test_kill_nine_under_twenty_streams(start_server: StartServer) -> None
     assert ready.status_code == 503 and ready.json()["models"][MODEL]["ready"] is False
     assert httpx.get(server.root_url + "/health/live", timeout=5).status_code == 200
 
-    # A request that comes while the engine restarts waits for it.
+    # A request that arrives while the engine restarts waits for it.
     again = httpx.post(
         server.base_url + "/chat/completions",
         json={"model": MODEL, "messages": ask("What is 2 + 2?"), "max_tokens": 4},
@@ -70,7 +70,7 @@ async def test_kill_nine_under_twenty_streams(start_server: StartServer) -> None
     )
     assert again.status_code == 200
     wait_until(server.is_ready, 4 * RESTART_LIMIT_S, lambda: "the engine did not come back")
-    # Where the first start alone took more than half of it, the machine is too busy for the absolute limit.
+    # If the first start took more than half of it, the machine is too busy for the absolute limit.
     assert time.monotonic() - killed_s < max(RESTART_LIMIT_S, 2 * first_start_s)
     assert server.engine_pids() != [pid]
     assert server.terminate() == 0

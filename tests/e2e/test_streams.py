@@ -1,4 +1,4 @@
-"""Under bad readers: a disconnect frees memory, a slow one costs little; a shared prefix is computed once."""
+"""Disconnects free memory, slow readers do not delay others, a shared prefix is computed once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def free_pages(server: Server) -> float:
 
 
 def idle(server: Server) -> None:
-    """Wait until the engine has nothing to do and has said so."""
+    """Wait until the engine reports that it is idle."""
     for name in ("running", "queue"):
         server.wait_metric(f"penstock_engine_{name}_requests", lambda value: value == 0, model=MODEL)
 
@@ -54,7 +54,7 @@ def test_a_disconnect_before_a_whole_answer_cancels_too(server: Server) -> None:
     idle(server)
 
 
-def test_a_slow_reader_holds_up_nobody_and_gets_everything(http: httpx.Client, server: Server) -> None:
+def test_a_slow_reader_delays_no_other_and_gets_everything(http: httpx.Client, server: Server) -> None:
     idle(server)
     before = server.metric("process_resident_memory_bytes")
     body = {
@@ -96,7 +96,7 @@ def test_a_shared_prefix_is_read_from_the_cache(client: openai.OpenAI, server: S
 
 
 def _send(server: Server, body: dict[str, object], receive_buffer_bytes: int = 0) -> socket.socket:
-    """A connection on which a chat request has been sent and nothing been read."""
+    """A connection that has sent a chat request and read nothing."""
     connection = socket.socket()
     if receive_buffer_bytes:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)

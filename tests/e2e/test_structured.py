@@ -1,4 +1,4 @@
-"""Structured output through the official client: schemas, choices, refusals, and nobody else held up."""
+"""Structured output through the official client: schemas, choices, refusals, hostile schemas."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_a_strict_schema(client: openai.OpenAI, temperature: float) -> None:
         assert text_of(chunks, choice.index) == choice.message.content
 
 
-def test_a_schema_binds_an_adapter_as_well(client: openai.OpenAI) -> None:
-    """`json` says `answer` of its own accord; beside it the base model answers under the same schema."""
+def test_a_schema_applies_to_an_adapter_too(client: openai.OpenAI) -> None:
+    """The adapter `json` writes `answer` by itself; the base model runs in the same batch and schema."""
     fields: dict[str, Any] = {"messages": ask("Convert 5 km to m."), "temperature": 0, "max_tokens": 60}
     free = client.chat.completions.create(model="json", **fields)
     assert list(json.loads(free.choices[0].message.content or "")) == ["answer"]
@@ -88,7 +88,7 @@ def test_choices_in_a_completion(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_grammar_that_cannot_be_is_a_400(client: openai.OpenAI, stream: bool) -> None:
+def test_an_invalid_grammar_is_a_400(client: openai.OpenAI, stream: bool) -> None:
     schema = closed({"a": {"type": "string", "minLength": 5, "maxLength": 2}})
     with pytest.raises(openai.BadRequestError, match="nsatisfiable") as refused:
         client.chat.completions.create(
@@ -97,7 +97,7 @@ def test_a_grammar_that_cannot_be_is_a_400(client: openai.OpenAI, stream: bool) 
     assert refused.value.param == "response_format"
 
 
-def test_a_hostile_schema_holds_up_nobody(client: openai.OpenAI) -> None:
+def test_a_hostile_schema_delays_no_other(client: openai.OpenAI) -> None:
     def hostile() -> None:
         client.chat.completions.create(
             model=MODEL, messages=QUESTION, response_format=as_format(huge_enum(9000))
@@ -112,7 +112,7 @@ def test_a_hostile_schema_holds_up_nobody(client: openai.OpenAI) -> None:
             )
             answers += "42" in (answer.choices[0].message.content or "")
     assert answers > 0
-    # Which limit it meets first depends on how fast the machine is.
+    # Which limit it exceeds first depends on the speed of the machine.
     with pytest.raises(openai.BadRequestError, match="takes longer|too complex") as error:
         refused.result()
     assert error.value.param == "response_format"

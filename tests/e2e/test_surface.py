@@ -1,4 +1,4 @@
-"""The rest of the public surface: health, metrics, tokenize, request ids, a clean error for all else."""
+"""The rest of the HTTP API: health, metrics, tokenize, request ids, and clean errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHAT = "/v1/chat/completions"
 
 
 def check_error(response: httpx.Response, status: int, **expected: str | None) -> None:
-    """The answer is OpenAI's error body with these values."""
+    """Assert that the response is OpenAI's error body with these values."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"].startswith("application/json")
     error = response.json()["error"]
@@ -50,7 +50,7 @@ def test_other_methods_are_a_405(http: httpx.Client, method: str, path: str) -> 
     assert response.headers["allow"]
 
 
-def test_without_a_key_nobody_gets_in(server: Server) -> None:
+def test_without_a_key_access_is_refused(server: Server) -> None:
     for path in (CHAT, "/v1/completions", "/v1/embeddings", "/tokenize"):
         check_error(httpx.post(server.root_url + path, json=chat()), 401, code="invalid_api_key")
     assert httpx.get(server.base_url + "/models").status_code == 401
@@ -90,21 +90,21 @@ def test_image_parts_are_refused_by_name(http: httpx.Client) -> None:
     assert "image" in response.json()["error"]["message"]
 
 
-def test_too_long_a_prompt_says_so(http: httpx.Client) -> None:
+def test_a_prompt_that_is_too_long_is_a_clean_error(http: httpx.Client) -> None:
     response = http.post(CHAT, json=chat(messages=[{"role": "user", "content": "word " * 20_000}]))
     check_error(response, 400, code="context_length_exceeded")
 
 
-def test_too_large_a_body_says_so(http: httpx.Client) -> None:
+def test_a_body_that_is_too_large_is_a_clean_error(http: httpx.Client) -> None:
     check_error(http.post(CHAT, content=b" " * (17 * 2**20)), 413)
 
 
-def test_embedding_input_that_is_too_long_is_never_cut_silently(http: httpx.Client) -> None:
+def test_embedding_input_that_is_too_long_is_not_truncated(http: httpx.Client) -> None:
     response = http.post("/v1/embeddings", json={"model": "all-minilm-l6-v2", "input": "word " * 3000})
     check_error(response, 400, type="invalid_request_error", param="input")
 
 
-def test_request_ids_come_back(http: httpx.Client) -> None:
+def test_request_ids_are_returned(http: httpx.Client) -> None:
     assert (
         http.post(CHAT, json=chat(), headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
     )

@@ -1,4 +1,4 @@
-"""The official client and the real pico-small: calls, their results, and both streamed."""
+"""Tool calls and their results with the official client and pico-small, whole and streamed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_stream_adds_up_to_the_same(client: openai.OpenAI) -> None:
     assert (streamed.function.name, json.loads(streamed.function.arguments)) == (name, arguments)
 
 
-def test_none_hides_tools(client: openai.OpenAI) -> None:
+def test_tool_choice_none_hides_tools(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model=MODEL, messages=SUM, tools=TOOLS, tool_choice="none", temperature=0
     )
@@ -115,7 +115,7 @@ def test_strict_arguments_fit_their_schema(client: openai.OpenAI) -> None:
     assert name == "calculator" and set(arguments) == {"expression"}
 
 
-def test_what_is_wrong_with_a_tool_is_named(client: openai.OpenAI) -> None:
+def test_an_invalid_tool_is_named(client: openai.OpenAI) -> None:
     broken = tool("calculator", "Compute.", expression="text")
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model=MODEL, messages=SUM, tools=[broken])

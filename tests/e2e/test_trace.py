@@ -1,4 +1,4 @@
-"""One request, one trace: received over the wire, from the HTTP server span down to the engine's decode."""
+"""One request, one trace, from the HTTP server span down to the engine's decode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def traced_chat(http: httpx.Client, **body: object) -> tuple[str, str, httpx.Res
 
 
 def trace_of(collector: HttpCollector, trace_id: str, *names: str) -> dict[str, ReceivedSpan]:
-    """The spans of one trace by name, once those called `names` have come."""
+    """The spans of one trace by name, once all of `names` have arrived."""
 
     def complete(spans: list[ReceivedSpan]) -> bool:
         return set(names) <= {span.name for span in spans if span.trace_id == trace_id}
@@ -54,7 +54,7 @@ def test_the_whole_tree(http: httpx.Client, collector: HttpCollector, stream: bo
         assert spans[name].parent_id == server.span_id and spans[name].kind == INTERNAL
     for name in ENGINE_SPANS:
         assert spans[name].parent_id == call.span_id and spans[name].kind == INTERNAL, name
-        assert spans[name].service != server.service  # made by another process
+        assert spans[name].service != server.service  # recorded by another process
     assert {span.status for span in spans.values()} <= {0, 1}
 
     assert server.attributes["http.request.method"] == "POST"
@@ -93,7 +93,7 @@ def test_the_engine_accounts_for_the_call(http: httpx.Client, collector: HttpCol
     assert inside_s >= 0.6 * (call.end_s - call.start_s)
 
 
-def test_no_words_of_the_caller_in_any_span(http: httpx.Client, collector: HttpCollector) -> None:
+def test_no_text_of_the_caller_is_in_any_span(http: httpx.Client, collector: HttpCollector) -> None:
     word = secrets.token_hex(12)
     messages = [{"role": "system", "content": f"s {word}"}, {"role": "user", "content": f"u {word}"}]
     trace_id, _, _ = traced_chat(
@@ -108,7 +108,9 @@ def test_an_unsampled_caller_is_respected(http: httpx.Client, collector: HttpCol
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
     headers = {"traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-00"}
     assert http.post("/v1/chat/completions", json=body, headers=headers).status_code == 200
-    later, _, _ = traced_chat(http, max_tokens=2)  # exported after it: once this is here, the other would be
+    later, _, _ = traced_chat(
+        http, max_tokens=2
+    )  # exported later: when it has arrived, the first one would have
     trace_of(collector, later, "POST /v1/chat/completions", *ENGINE_SPANS)
     assert trace_id not in {span.trace_id for span in collector.spans}
 
@@ -131,7 +133,7 @@ def test_refusals_are_traced_with_their_status(http: httpx.Client, collector: Ht
     assert response.status_code == 400
     server = trace_of(collector, trace_id, "POST /v1/chat/completions")["POST /v1/chat/completions"]
     assert server.attributes["http.response.status_code"] == 400
-    assert server.status == 0  # by the HTTP conventions a client's mistake is no error of the server
+    assert server.status == 0  # HTTP conventions: a 4xx is not an error of the server span
 
 
 def test_an_unreachable_upstream_marks_both_spans(http: httpx.Client, collector: HttpCollector) -> None:

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible provider beside the engine: passed through, its errors mapped, in one trace."""
+"""An OpenAI-compatible upstream: answers relayed, errors mapped, one trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.e2e.test_trace import trace_of
 from tests.e2e.upstream import Upstream
 
 
-def test_an_answer_passes_through(client: openai.OpenAI, upstream: Upstream) -> None:
+def test_an_answer_is_relayed(client: openai.OpenAI, upstream: Upstream) -> None:
     answer = client.chat.completions.create(model="remote", messages=ask("good day"), temperature=0.5)
     assert answer.choices[0].message.content == "echo: good day"
     assert answer.usage is not None and answer.usage.total_tokens == 8
@@ -23,7 +23,7 @@ def test_an_answer_passes_through(client: openai.OpenAI, upstream: Upstream) -> 
     assert upstream.seen[-1].body["temperature"] == 0.5
 
 
-def test_a_stream_passes_through(client: openai.OpenAI) -> None:
+def test_a_stream_is_relayed(client: openai.OpenAI) -> None:
     options = {"include_usage": True}
     chunks = list(
         client.chat.completions.create(
@@ -37,7 +37,7 @@ def test_a_stream_passes_through(client: openai.OpenAI) -> None:
     assert chunks[-1].usage is not None and chunks[-1].usage.total_tokens == 8
 
 
-def test_our_key_does_not_travel_on(client: openai.OpenAI, upstream: Upstream, server: Server) -> None:
+def test_our_key_is_not_forwarded(client: openai.OpenAI, upstream: Upstream, server: Server) -> None:
     client.chat.completions.create(model="remote", messages=ask("x"))
     assert server.api_key not in str(upstream.seen[-1].headers)
 
@@ -56,7 +56,7 @@ def test_its_errors_are_mapped(http: httpx.Client, status: int, seen: tuple[int,
         assert response.headers["retry-after"] == "7"
 
 
-def test_a_cut_stream_ends_with_an_error_event(http: httpx.Client) -> None:
+def test_a_truncated_stream_ends_with_an_error_event(http: httpx.Client) -> None:
     response = http.post(
         "/v1/chat/completions", json={"model": "remote", "messages": ask("cut"), "stream": True}
     )
@@ -71,7 +71,7 @@ def test_an_unreachable_upstream_is_named(http: httpx.Client) -> None:
     assert "gone" in response.json()["error"]["message"]
 
 
-def test_the_trace_goes_on_into_the_upstream(
+def test_the_trace_continues_in_the_upstream(
     http: httpx.Client, upstream: Upstream, collector: HttpCollector
 ) -> None:
     trace_id = secrets.token_hex(16)

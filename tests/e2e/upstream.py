@@ -18,14 +18,14 @@ USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
 
 @dataclass
 class Seen:
-    """One request as the upstream got it."""
+    """One received request."""
 
     headers: dict[str, str]
     body: dict[str, Any] = field(default_factory=dict)
 
 
 class Upstream:
-    """Listens on an ephemeral port until closed; `seen` holds every request."""
+    """Listens on an ephemeral port until closed; `seen` has every request."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []

@@ -42,7 +42,7 @@ def fake() -> FakeProvider:
 
 @pytest.fixture
 def make_app(fake: FakeProvider) -> MakeApp:
-    """Builds an app whose models `ours` and `theirs` are answered by the given provider, or `fake`."""
+    """Builds an app whose models `ours` and `theirs` use the given provider, or `fake`."""
 
     def make(provider: Provider | None = None, **settings: object) -> Router:
         entries = {
@@ -70,7 +70,7 @@ async def http(make_app: MakeApp) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def engine(tmp_path: Path, tokenizer: Tokenizer) -> AsyncIterator[ScriptedEngine]:
-    """An engine that always says REPLY, until a test gives it another script."""
+    """An engine that always answers REPLY, until a test gives it another script."""
     script = says(tokenizer.encode(REPLY))
     engine = ScriptedEngine(tmp_path / "engine.sock", script, vocab_size=tokenizer.vocab_size)
     await engine.start()

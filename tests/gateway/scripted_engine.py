@@ -1,4 +1,4 @@
-"""An engine without a model: speaks the real protocol on a real socket, plays a script for each request."""
+"""An engine without a model: the real protocol on a real socket, and a script for each request."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ Script = Callable[[Request], AsyncIterator[StepOutput]]
 
 
 class ScriptedEngine:
-    """Plays `script` for each request; remembers requests and cancellations."""
+    """Runs `script` for each request; records requests and cancellations."""
 
     def __init__(self, path: Path, script: Script, *, vocab_size: int, max_model_tokens: int = 256) -> None:
         self.path = path
         self.script = script
-        self.rejection: Rejected | None = None  # for every request, while it is set
+        self.rejection: Rejected | None = None  # sent for every request while set
         self.requests: list[Request] = []
         self.adapters: dict[str, AdapterInfo] = {}
-        self.lost: list[str] = []  # names of adapters that a restart has cost
-        self.adapter_error = ""  # for every adapter, while it is set
-        self.is_stuck = False  # True: it says nothing to whoever loads or unloads, until `release`
+        self.lost: list[str] = []  # names of adapters that were lost in a restart
+        self.adapter_error = ""  # sent for every load and unload while set
+        self.is_stuck = False  # True: loads and unloads get no answer until `release`
         self.held: asyncio.Queue[tuple[LoadAdapter | UnloadAdapter, asyncio.StreamWriter]] = asyncio.Queue()
         self.cancelled: list[str] = []
         self.cancellation = asyncio.Event()
@@ -56,7 +56,7 @@ class ScriptedEngine:
         self._server = await asyncio.start_unix_server(self._serve, self.path)
 
     async def die(self) -> None:
-        """Close every connection at once, as a killed process does."""
+        """Close every connection at once, like a killed process."""
         for task in self._tasks.values():
             task.cancel()
         for writer in self._writers:
@@ -67,7 +67,7 @@ class ScriptedEngine:
             self._server = None
 
     def release(self, held: tuple[LoadAdapter | UnloadAdapter, asyncio.StreamWriter]) -> None:
-        """Do what was held, and at once whatever comes after it."""
+        """Execute the held loads and unloads, and later ones at once."""
         self.is_stuck = False
         self._adapter(*held)
 
@@ -100,7 +100,7 @@ class ScriptedEngine:
             self._adapter(message, writer)
 
     def _adapter(self, message: LoadAdapter | UnloadAdapter, writer: asyncio.StreamWriter) -> None:
-        """Adapters exist by name alone here; a name's digest grows with each loading."""
+        """Adapters are names only; a name's digest grows with each load."""
         if self.is_stuck:
             self.held.put_nowait((message, writer))
             return
@@ -149,7 +149,7 @@ async def _beat(writer: asyncio.StreamWriter) -> None:
 
 
 def says(token_ids: Sequence[int], *, finish: str = "stop") -> Script:
-    """One token per step, at most `max_tokens` of them."""
+    """A script that generates one token per step, at most `max_tokens`."""
 
     async def script(request: Request) -> AsyncIterator[StepOutput]:
         shown = list(token_ids)[: request.params.max_tokens]
@@ -163,7 +163,7 @@ def says(token_ids: Sequence[int], *, finish: str = "stop") -> Script:
 
 
 def silent(request: Request) -> AsyncIterator[StepOutput]:
-    """Never answers."""
+    """A script that never answers."""
     return _never()
 
 

@@ -1,4 +1,4 @@
-"""Adapters as models: listed with their base, asked for by name, loaded by whom the policy lets."""
+"""Adapters as models: listed with their base, requested by name, loaded by those whom the policy allows."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ async def test_loaded_asked_replaced_and_unloaded(
     assert answer.status_code == 200 and answer.json()["parent"] == "ours"
     listed = {entry["id"]: entry for entry in (await http.get("/v1/models")).json()["data"]}
     assert listed["german"]["parent"] == "ours" and "root" not in listed["german"]
-    assert set(listed) == {"ours", "auto", "german"}, "the engine has no adapter `fixed`, where `kind` leads"
+    assert set(listed) == {"ours", "auto", "german"}, (
+        "the engine has no adapter `fixed`, the target of `kind`"
+    )
     assert (await http.get("/v1/models/ours:german")).json()["parent"] == "ours"
     for model in ("german", "ours:german"):
         body = (await ask(http, model)).json()
@@ -84,7 +86,7 @@ async def test_loaded_asked_replaced_and_unloaded(
     await ask(http, "german")
     await ask(http, "ours")
     assert [r.adapter for r in engine.requests] == ["<german>", "<german>", "<german><german>", ""]
-    assert [r.adapter_name for r in engine.requests] == ["german"] * 3 + [""], "which the engine counts"
+    assert [r.adapter_name for r in engine.requests] == ["german"] * 3 + [""], "for the engine's metrics"
     gone = await http.post("/v1/unload_lora_adapter", json={"lora_name": "german"})
     assert gone.json() == {"id": "german", "object": "model", "deleted": True}
     missing = await ask(http, "german")
@@ -93,11 +95,11 @@ async def test_loaded_asked_replaced_and_unloaded(
     assert again.status_code == 404 and again.json()["error"]["code"] == "adapter_not_found"
 
 
-async def test_a_request_that_meets_its_adapters_reloading_is_sent_again(
+async def test_a_request_during_its_adapters_reload_is_retried(
     http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
 ) -> None:
     await load(http, "german", folder / "one")
-    for number in range(2):  # before the gateway hears of it
+    for number in range(2):  # before the gateway is told
         engine.adapters["german"] = replace(engine.adapters["german"], digest=f"<anew {number}>")
         answer = await http.post("/v1/chat/completions", json={"model": "german", "n": 2, **QUESTION})
         assert [choice["message"]["content"] for choice in answer.json()["choices"]] == [REPLY, REPLY]
@@ -107,7 +109,7 @@ async def test_a_request_that_meets_its_adapters_reloading_is_sent_again(
     assert gone.status_code == 404 and gone.json()["error"]["code"] == "model_not_found"
 
 
-async def test_an_adapter_that_the_engine_denies_is_not_asked_for_for_ever(
+async def test_an_adapter_that_the_engine_denies_is_not_retried_forever(
     http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
 ) -> None:
     await load(http, "german", folder / "one")
@@ -119,7 +121,7 @@ async def test_an_adapter_that_the_engine_denies_is_not_asked_for_for_ever(
     assert len(engine.requests) == 1
 
 
-async def test_an_adapter_that_goes_while_its_request_waits(
+async def test_an_adapter_unloaded_while_its_request_waits(
     http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
 ) -> None:
     async def script(_: Request) -> AsyncIterator[StepOutput]:
@@ -135,7 +137,7 @@ async def test_an_adapter_that_goes_while_its_request_waits(
     assert "'german'" in error["message"] and "0123abcd" not in error["message"]
 
 
-async def test_what_cannot_be_loaded(http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path) -> None:
+async def test_refused_loads(http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path) -> None:
     cases: list[tuple[str, Path, str]] = [
         ("ours", folder / "one", "lora_name"),
         ("auto", folder / "one", "lora_name"),
@@ -161,7 +163,9 @@ async def test_what_cannot_be_loaded(http: httpx.AsyncClient, engine: ScriptedEn
 
 
 @pytest.mark.parametrize("path", ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"])
-async def test_strangers_are_refused_before_their_body_is_read(http: httpx.AsyncClient, path: str) -> None:
+async def test_unknown_callers_are_refused_before_their_body_is_read(
+    http: httpx.AsyncClient, path: str
+) -> None:
     answer = await http.post(path, content=b"no json", headers={"authorization": f"Bearer {OTHER}"})
     assert answer.status_code == 403 and answer.json()["error"]["code"] == "adapter_loading_forbidden"
     assert tenant(OTHER) in answer.json()["error"]["message"]
@@ -189,7 +193,7 @@ async def listed(http: httpx.AsyncClient) -> set[str]:
     return {entry["id"] for entry in (await http.get("/v1/models")).json()["data"]}
 
 
-async def test_an_engine_that_does_not_do_it_is_not_waited_for_for_ever(
+async def test_a_load_that_the_engine_does_not_answer_times_out(
     provider: EngineProvider, engine: ScriptedEngine, folder: Path
 ) -> None:
     loading = AdapterLoading(principals=["default"], folders=[str(folder)])
@@ -204,7 +208,7 @@ async def test_an_engine_that_does_not_do_it_is_not_waited_for_for_ever(
     assert not provider.client._adapter_calls
 
 
-async def test_a_name_is_one_bases_or_goes_with_its_base(
+async def test_a_shared_name_needs_its_base(
     provider: EngineProvider, engine: ScriptedEngine, folder: Path
 ) -> None:
     loading = AdapterLoading(principals=["default"], folders=[str(folder)])
@@ -230,7 +234,7 @@ async def test_a_name_is_one_bases_or_goes_with_its_base(
             assert answer.status_code == 503 and "sock" not in answer.text
 
 
-async def test_who_may_load_into_one_base_may_not_touch_another(
+async def test_permission_is_per_base_model(
     provider: EngineProvider, engine: ScriptedEngine, folder: Path
 ) -> None:
     folders = [str(folder)]
@@ -258,7 +262,7 @@ async def test_who_may_load_into_one_base_may_not_touch_another(
 async def second(
     tmp_path: Path, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> AsyncIterator[ScriptedEngine]:
-    """Another engine, beside `engine`."""
+    """A second engine."""
     found = ScriptedEngine(tmp_path / "second.sock", engine.script, vocab_size=tokenizer.vocab_size)
     await found.start()
     yield found
@@ -269,7 +273,7 @@ async def second(
 async def two_bases(
     provider: EngineProvider, second: ScriptedEngine, folder: Path
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """The bases `ours`, of `engine`, and `other`, of `second`, which the policies give `fixed`."""
+    """The bases `ours` (of `engine`) and `other` (of `second`, with `fixed` in the policies)."""
     loading = AdapterLoading(principals=["default"], folders=[str(folder)])
     fixed = {"fixed": AdapterEntry(path="/f")}
     entries = {
@@ -288,7 +292,7 @@ async def two_bases(
 async def begin_load(
     http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
 ) -> tuple[asyncio.Task[httpx.Response], Any]:
-    """A load of `twin` on `ours`, and what the engine is to be given to answer it."""
+    """Start to load `twin` on `ours`; the pending response, and the held load for `engine.release`."""
     engine.is_stuck = True
     answer = asyncio.create_task(load(http, "twin", folder, base_model="ours"))
     return answer, await engine.held.get()
@@ -298,9 +302,9 @@ async def test_a_name_is_loaded_on_one_base_at_a_time(
     two_bases: httpx.AsyncClient, engine: ScriptedEngine, second: ScriptedEngine, folder: Path
 ) -> None:
     first, held = await begin_load(two_bases, engine, folder / "one")
-    meanwhile = await load(two_bases, "twin", folder / "one", base_model="other")
-    error = meanwhile.json()["error"]
-    assert (meanwhile.status_code, error["param"]) == (400, "lora_name") and "'ours'" in error["message"]
+    concurrent = await load(two_bases, "twin", folder / "one", base_model="other")
+    error = concurrent.json()["error"]
+    assert (concurrent.status_code, error["param"]) == (400, "lora_name") and "'ours'" in error["message"]
     engine.release(held)
     assert (await first).status_code == 200 and not second.adapters
     assert (await ask(two_bases, "twin")).status_code == 200
@@ -309,7 +313,7 @@ async def test_a_name_is_loaded_on_one_base_at_a_time(
     assert (await load(two_bases, "twin", folder / "one", base_model="other")).status_code == 200
 
 
-async def test_a_name_that_another_worker_gives_away_meanwhile(
+async def test_a_name_that_another_worker_loads_concurrently(
     two_bases: httpx.AsyncClient, engine: ScriptedEngine, second: ScriptedEngine, folder: Path
 ) -> None:
     first, held = await begin_load(two_bases, engine, folder / "one")
@@ -326,7 +330,7 @@ async def test_a_name_that_another_worker_gives_away_meanwhile(
     assert (await two_bases.get("/v1/models/twin")).json()["parent"] == "other"
 
 
-async def test_a_name_of_the_policies_stays_with_its_base(
+async def test_a_name_in_the_policies_stays_with_its_base(
     two_bases: httpx.AsyncClient, second: ScriptedEngine, folder: Path
 ) -> None:
     refused = await load(two_bases, "fixed", folder / "one", base_model="ours")
@@ -337,7 +341,7 @@ async def test_a_name_of_the_policies_stays_with_its_base(
     assert "'fixed' is an adapter of 'other'" in refused.json()["error"]["message"]
 
 
-async def test_an_unloaded_adapter_is_not_listed_while_its_engine_starts_again(
+async def test_an_unloaded_adapter_is_not_listed_while_its_engine_restarts(
     http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
 ) -> None:
     for name in ("german", "fixed"):
@@ -346,14 +350,14 @@ async def test_an_unloaded_adapter_is_not_listed_while_its_engine_starts_again(
     served = {"ours", "auto", "german"}
     assert await listed(http) == served
     await engine.die()
-    assert (await ask(http, "german")).status_code == 503, "it is away"
+    assert (await ask(http, "german")).status_code == 503, "it is restarting"
     assert await listed(http) == served
     for name in ("fixed", "ours:fixed", "kind"):
         answer = await http.get(f"/v1/models/{name}")
         assert answer.status_code == 404 and "not loaded" in answer.json()["error"]["message"]
 
 
-async def test_before_an_engines_first_word_it_has_what_the_policies_say(
+async def test_before_an_engine_connects_it_has_the_policies_adapters(
     provider: EngineProvider,
 ) -> None:
     engine = EngineModel(checkpoint="/none", adapters={"fixed": AdapterEntry(path="/f")})
@@ -364,17 +368,17 @@ async def test_before_an_engines_first_word_it_has_what_the_policies_say(
         assert (await ask(http, "fixed")).status_code == 503
 
 
-async def test_without_a_policy_nobody_may_load(engine_http: httpx.AsyncClient, folder: Path) -> None:
+async def test_without_a_policy_loading_is_forbidden(engine_http: httpx.AsyncClient, folder: Path) -> None:
     assert (await load(engine_http, "x", folder / "one")).status_code == 403
 
 
-async def test_names_outlive_the_engine_and_say_when_they_are_lost(
+async def test_names_survive_a_restart_and_lost_ones_are_reported(
     http: httpx.AsyncClient, provider: EngineProvider, engine: ScriptedEngine, folder: Path
 ) -> None:
     for name in ("german", "polish"):
         await load(http, name, folder / "one")
     await engine.die()
-    assert (await ask(http, "german")).status_code == 503, "it is away, which is no reason to say 404"
+    assert (await ask(http, "german")).status_code == 503, "it is restarting, so it is not yet a 404"
     engine.lost = [engine.adapters.pop("polish").name]
     await engine.start()
     await provider.client.wait_ready(5)

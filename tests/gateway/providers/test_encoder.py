@@ -19,7 +19,7 @@ PATH = "/v1/embeddings"
 
 
 class ScriptedClient:
-    """Stands where the encoder's client stands: three numbers per input, or an error."""
+    """In place of the encoder's client: three numbers per input, or an error."""
 
     def __init__(self) -> None:
         self.hello: EncoderHello | None = EncoderHello("minilm", "/none", max_tokens=256, dimensions=3)
@@ -51,7 +51,7 @@ def body(**more: Any) -> dict[str, Any]:  # noqa: ANN401
     ("given", "inputs"),
     [("a", ["a"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
 )
-async def test_inputs_in_all_shapes(
+async def test_inputs_in_all_forms(
     encoder_http: httpx.AsyncClient, scripted: ScriptedClient, given: object, inputs: list[Any]
 ) -> None:
     answer = (await encoder_http.post(PATH, json=body(input=given))).json()

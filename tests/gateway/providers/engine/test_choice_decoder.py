@@ -1,4 +1,4 @@
-"""The text of a choice, however the engine's outputs are cut: stop strings, characters, token records."""
+"""The text of a choice does not depend on how outputs are cut: stop strings, characters, token records."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_cuts_change_nothing(tokenizer: Tokenizer, cuts: list[int], stop: str, l
 
 @settings(deadline=None)
 @given(cuts=CUTS)
-def test_records_never_come_before_their_text(tokenizer: Tokenizer, cuts: list[int]) -> None:
+def test_records_are_never_released_before_their_text(tokenizer: Tokenizer, cuts: list[int]) -> None:
     choice = make(tokenizer, ["and again and never"], wants_logprobs=True)
     shown = 0
     for delta in run(choice, outputs(tokenizer.encode(TEXT), cuts, "stop", logprobs=True)):
@@ -92,7 +92,7 @@ def test_records_never_come_before_their_text(tokenizer: Tokenizer, cuts: list[i
         assert all(info.text_offset <= shown for info in delta.tokens)
 
 
-def test_every_record_comes_in_the_end(tokenizer: Tokenizer) -> None:
+def test_every_record_is_released_at_the_end(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(TEXT)
     deltas = run(
         make(tokenizer, ["nowhere"], wants_logprobs=True), outputs(ids, [3, 9], "stop", logprobs=True)
@@ -136,19 +136,19 @@ def test_an_output_without_tokens_can_end_a_choice(tokenizer: Tokenizer) -> None
 TAGS = ("<think>", "</think>")
 
 
-def thinking_tokenizer(folder: Path, kind: str) -> Tokenizer:
+def reasoning_tokenizer(folder: Path, kind: str) -> Tokenizer:
     """Its tags are special tokens, tokens as others, or several tokens."""
     added = [] if kind == "several" else [AddedToken(tag, special=kind == "special") for tag in TAGS]
     return Tokenizer.from_checkpoint(save_byte_level(folder, added=added))
 
 
 @pytest.fixture(scope="module", params=["special", "single", "several"])
-def thinker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return thinking_tokenizer(tmp_path_factory.mktemp("thinker"), request.param)
+def reasoner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return reasoning_tokenizer(tmp_path_factory.mktemp("reasoning"), request.param)
 
 
-THOUGHT, ANSWER = "Größe: 7+5=12; again?\n\n🎉 yes.", "It is 雨 12.\n\nAgain!"
-THINKING = f"{THOUGHT}\n</think>\n\n{ANSWER}"
+REASONING, ANSWER = "Größe: 7+5=12; again?\n\n🎉 yes.", "It is 雨 12.\n\nAgain!"
+REASONED = f"{REASONING}\n</think>\n\n{ANSWER}"
 
 
 @settings(deadline=None, max_examples=30)
@@ -158,21 +158,21 @@ THINKING = f"{THOUGHT}\n</think>\n\n{ANSWER}"
     stop=st.sampled_from(["", "again", "yes", "\n\n", " 雨 12", "<", "nowhere"]),
     logprobs=st.booleans(),
 )
-def test_cuts_change_nothing_of_thoughts(
-    thinker: Tokenizer, cuts: list[int], begins_inside: bool, stop: str, logprobs: bool
+def test_cuts_do_not_change_reasoning(
+    reasoner: Tokenizer, cuts: list[int], begins_inside: bool, stop: str, logprobs: bool
 ) -> None:
-    ids = thinker.encode(THINKING if begins_inside else "<think>\n" + THINKING)
+    ids = reasoner.encode(REASONED if begins_inside else "<think>\n" + REASONED)
     choice = make(
-        thinker,
+        reasoner,
         [stop] if stop else [],
         wants_logprobs=logprobs,
         splitter=ReasoningSplitter(begins_inside=begins_inside),
     )
     deltas = run(choice, outputs(ids, cuts, "stop", logprobs=logprobs))
-    assert "".join(delta.reasoning for delta in deltas) == THOUGHT
+    assert "".join(delta.reasoning for delta in deltas) == REASONING
     expected = ANSWER.partition(stop)[0] if stop else ANSWER
     assert "".join(delta.text for delta in deltas) == expected
-    tail = thinker.encode("\n\n" + ANSWER)
+    tail = reasoner.encode("\n\n" + ANSWER)
     assert choice.num_reasoning_tokens == len(ids) - len(tail)
     tokens = [info for delta in deltas for info in delta.tokens]
     if logprobs:
@@ -183,23 +183,23 @@ def test_cuts_change_nothing_of_thoughts(
 
 
 @pytest.mark.parametrize("end", range(1, 30))
-def test_a_thought_may_be_cut_anywhere(thinker: Tokenizer, end: int) -> None:
-    ids = thinker.encode(THINKING)[:end]
-    choice = make(thinker, ["7"], wants_logprobs=True, splitter=ReasoningSplitter(begins_inside=True))
+def test_reasoning_may_be_cut_anywhere(reasoner: Tokenizer, end: int) -> None:
+    ids = reasoner.encode(REASONED)[:end]
+    choice = make(reasoner, ["7"], wants_logprobs=True, splitter=ReasoningSplitter(begins_inside=True))
     deltas = run(choice, outputs(ids, [], "length", logprobs=True))
-    thought = "".join(delta.reasoning for delta in deltas)
-    if "</think>" in thinker.decode(ids, skip_special_tokens=False):
-        assert thought == THOUGHT and choice.num_reasoning_tokens <= end
+    reasoning = "".join(delta.reasoning for delta in deltas)
+    if "</think>" in reasoner.decode(ids, skip_special_tokens=False):
+        assert reasoning == REASONING and choice.num_reasoning_tokens <= end
         return
-    assert thinker.decode(ids, skip_special_tokens=False).startswith(thought)
+    assert reasoner.decode(ids, skip_special_tokens=False).startswith(reasoning)
     assert (deltas[-1].text, deltas[-1].tokens, deltas[-1].finish_reason) == ("", [], "length")
     assert choice.num_reasoning_tokens == end
 
 
-def test_an_answer_without_a_thought_is_whole(thinker: Tokenizer) -> None:
+def test_an_answer_without_reasoning_is_whole(reasoner: Tokenizer) -> None:
     text = "<b>12</b>\n"
-    choice = make(thinker, ["12"], wants_logprobs=True, splitter=ReasoningSplitter(begins_inside=False))
-    deltas = run(choice, outputs(thinker.encode(text), range(9), "stop", logprobs=True))
+    choice = make(reasoner, ["12"], wants_logprobs=True, splitter=ReasoningSplitter(begins_inside=False))
+    deltas = run(choice, outputs(reasoner.encode(text), range(9), "stop", logprobs=True))
     assert "".join(delta.text for delta in deltas) == "<b>"
     assert b"".join(info.token_bytes for delta in deltas for info in delta.tokens) == b"<b>"
     assert choice.num_reasoning_tokens == 0
@@ -225,7 +225,7 @@ def caller(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     hold=st.sampled_from([0, 20, 256]),
     logprobs=st.booleans(),
 )
-def test_cuts_change_nothing_of_calls(
+def test_cuts_do_not_change_calls(
     caller: Tokenizer, cuts: list[int], stop: str, hold: int, logprobs: bool
 ) -> None:
     text = f"I see. {CALL}\n{CALL} You done."
@@ -269,7 +269,7 @@ def test_a_call_that_is_cut_has_no_stop_strings(
         assert "".join(delta.text for delta in deltas) == shown.push(ids) + shown.flush()
 
 
-def test_text_behind_a_call_that_is_none_has_stop_strings(caller: Tokenizer) -> None:
+def test_stop_strings_apply_to_text_after_a_broken_call(caller: Tokenizer) -> None:
     ids = caller.encode('Well <tool_call>\n{"name": "sing"} then stop')
     choice = ChoiceDecoder(
         0, caller, caller.detokenizer(shown=CALL_TAGS), ["then"], parser=ToolCallParser(HERMES, ["say"])
@@ -279,7 +279,7 @@ def test_text_behind_a_call_that_is_none_has_stop_strings(caller: Tokenizer) -> 
     assert deltas[-1].finish_reason == "stop"
 
 
-def test_enough_calls_end_a_choice_with_all_that_was_said(caller: Tokenizer) -> None:
+def test_max_calls_end_a_choice_with_all_of_its_text(caller: Tokenizer) -> None:
     parser = ToolCallParser(HERMES, ["say"], max_calls=1)
     choice = ChoiceDecoder(0, caller, caller.detokenizer(shown=CALL_TAGS), ["I see what"], parser=parser)
     deltas = run(choice, outputs(caller.encode(f"I see {CALL} what"), range(90), "stop", logprobs=False))

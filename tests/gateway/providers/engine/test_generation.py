@@ -1,4 +1,4 @@
-"""What clients see of answers with accepted drafts: a real engine behind the socket, HTTP in front."""
+"""Answers with accepted drafts are equal to plain ones, from HTTP to a real engine over its socket."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def pico() -> Iterator[Pico]:
 
 
 class Live:
-    """Plays each request on a new engine, which a test can look into afterwards."""
+    """Runs each request on a new engine, which a test can inspect afterwards."""
 
     def __init__(self, pico: Pico) -> None:
         self._pico = pico
@@ -82,16 +82,16 @@ class Live:
         self.drafter: GuessingDrafter | None = None
         self.engine = self._new_engine()
         self.prompt: list[int] = []
-        self.said: list[list[int]] = []  # tokens of each step
+        self.steps: list[list[int]] = []  # tokens of each step
 
     async def __call__(self, request: Request) -> AsyncIterator[StepOutput]:
         engine = self.engine = self._new_engine()
-        self.prompt, self.said = request.prompt_token_ids, []
+        self.prompt, self.steps = request.prompt_token_ids, []
         engine.add(request)
         try:
             while engine.has_work:
                 for output in engine.step():
-                    self.said.append(output.token_ids)
+                    self.steps.append(output.token_ids)
                     yield output
         finally:
             engine.abort(request.request_id)
@@ -126,7 +126,7 @@ async def http(make_app: MakeApp, engine: ScriptedEngine, pico: Pico) -> AsyncIt
 
 
 async def answer(http: httpx.AsyncClient, *, is_streamed: bool = False, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-    """What a client has in the end."""
+    """The whole answer, as a client collects it."""
     body = ASKED | more
     if is_streamed:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -157,20 +157,20 @@ async def answer(http: httpx.AsyncClient, *, is_streamed: bool = False, **more: 
 
 
 async def idle(live: Live) -> Engine:
-    """The engine, when it has heard of the cancellation."""
+    """The engine, once it has no request any more."""
     async with asyncio.timeout(10):
         while live.engine.has_work:
             await asyncio.sleep(0)
     return live.engine
 
 
-def stops_within_steps(pico: Pico, said: list[list[int]]) -> list[str]:
-    """Strings whose first end lies within a step's tokens; some begin in the step before."""
-    ids = [token for step in said for token in step]
+def stops_within_steps(pico: Pico, steps: list[list[int]]) -> list[str]:
+    """Strings whose first occurrence ends within a step's tokens; some begin in the step before."""
+    ids = [token for step in steps for token in step]
     texts = [pico.tokenizer.decode(ids[:n]) for n in range(len(ids) + 1)]
     whole, found = texts[-1], []
     first = 0
-    for step in said:
+    for step in steps:
         for begin in (texts[first], texts[max(0, first - 2)]) if len(step) > 2 else ():
             stop = whole[len(begin) : len(texts[first + len(step) - 2])]
             end = whole.find(stop) + len(stop)
@@ -181,13 +181,13 @@ def stops_within_steps(pico: Pico, said: list[list[int]]) -> list[str]:
 
 
 def knowing(live: Live, pico: Pico, kind: str, skill: float) -> Callable[[], GuessingDrafter]:
-    """Makes drafters that know what was just answered."""
-    known = [*live.prompt, *(token for step in live.said for token in step)]
+    """A factory of drafters that know the last answer."""
+    known = [*live.prompt, *(token for step in live.steps for token in step)]
     return lambda: DRAFTERS[kind](next_of(known, pico.vocab_size), pico.vocab_size, skill)
 
 
 def next_of(known: list[int], vocab_size: int) -> Callable[[list[int]], int]:
-    """What comes next in `known`, anything behind another text."""
+    """The continuation according to `known`; arbitrary after any other text."""
     rng = random.Random(0)
 
     def next_token(tokens: list[int]) -> int:
@@ -198,7 +198,7 @@ def next_of(known: list[int], vocab_size: int) -> Callable[[list[int]], int]:
 
 
 def assert_only_known(engine: Engine, plain: Engine) -> None:
-    """Pages are free, and what the prefix tree knows is what the plain engine computed."""
+    """Pages are free, and the prefix tree has only what the plain engine computed."""
     assert engine.kv.free_pages == engine.kv.num_pages and not engine.speculator.has_work
     engine.kv.check_invariants([])
     runners = (engine._runner, plain._runner)
@@ -222,7 +222,7 @@ async def test_the_text_ends_where_the_plain_one_ends(
     plain_engine = live.engine
     live.new_drafter = drafted = knowing(live, pico, kind, SKILL)
     assert (await answer(http, **ENDLESS))["text"] == whole["text"]
-    stops = stops_within_steps(pico, live.said)
+    stops = stops_within_steps(pico, live.steps)
     assert len(stops) >= 4
     for number, stop in enumerate(stops[:6]):
         live.new_drafter = None
@@ -232,8 +232,8 @@ async def test_the_text_ends_where_the_plain_one_ends(
         found = await answer(http, stop=stop, is_streamed=number % 2 == 0, **ENDLESS)
         assert found.pop("logprobs") == pytest.approx(plain.pop("logprobs"), abs=1e-4)
         assert found == plain
-        ends = [sum(map(len, live.said[:n])) for n in range(1, len(live.said) + 1)]
-        assert found["usage"]["completion_tokens"] not in ends, "the stop string was to end within a step"
+        ends = [sum(map(len, live.steps[:n])) for n in range(1, len(live.steps) + 1)]
+        assert found["usage"]["completion_tokens"] not in ends, "the stop string must end within a step"
         assert_only_known(await idle(live), plain_engine)
 
 

@@ -1,4 +1,4 @@
-"""Our engine as a provider, over HTTP in front and a real socket behind; only the model is scripted."""
+"""Our engine as a provider, from HTTP to the engine's socket; only the model is scripted."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ async def test_echo_and_answer_share_their_offsets(
         (COMPLETIONS, completion(max_tokens=256), "prompt"),
     ],
 )
-async def test_what_exceeds_the_context_is_refused(
+async def test_a_prompt_beyond_the_context_is_refused(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, path: str, body: dict[str, Any], param: str
 ) -> None:
     status, error = await refused(engine_http, path, body)
@@ -217,13 +217,13 @@ async def test_an_empty_prompt_is_refused(engine_http: httpx.AsyncClient) -> Non
     assert (status, error["param"]) == (400, "prompt")
 
 
-async def test_our_engine_makes_no_embeddings(engine_http: httpx.AsyncClient) -> None:
+async def test_our_engine_has_no_embeddings(engine_http: httpx.AsyncClient) -> None:
     status, error = await refused(engine_http, "/v1/embeddings", {"model": "ours", "input": "x"})
     assert (status, error["code"]) == (400, "model_not_supported")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_full_queue_is_a_429_with_a_time(
+async def test_a_full_queue_is_a_429_with_retry_after(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, stream: bool
 ) -> None:
     engine.rejection = Rejected("", "queue_full", "The queue is full.", 3.0)
@@ -231,7 +231,7 @@ async def test_a_full_queue_is_a_429_with_a_time(
     assert (response.status_code, response.headers["retry-after"]) == (429, "3")
 
 
-async def test_what_the_engine_refuses_is_a_400(
+async def test_a_request_that_the_engine_refuses_is_a_400(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine
 ) -> None:
     engine.rejection = Rejected("", "prompt_too_long", "Too long for the KV memory.", param="messages")
@@ -257,13 +257,13 @@ async def test_a_request_waits_for_an_engine_that_is_starting(
     app = make_app(EngineProvider.of("ours", EngineService(client, tokenizer, start_wait_s=5.0)))
     async with http_client(app) as http:
         asking = asyncio.create_task(http.post(CHAT, json=chat()))
-        await asyncio.sleep(0)  # it asks before anybody connects
+        await asyncio.sleep(0)  # the request is sent before anything connects
         await client.start()
         assert (await asking).status_code == 200
     await client.close()
 
 
-async def test_waiting_for_an_engine_has_an_end(
+async def test_waiting_for_an_engine_times_out(
     make_app: MakeApp, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     app = make_app(
@@ -276,7 +276,7 @@ async def test_waiting_for_an_engine_has_an_end(
 async def test_waiting_requests_are_bounded_over_all_adapters(
     make_app: MakeApp, engine: ScriptedEngine, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each request for an adapter gets a provider of its own; what is counted must be the engine's."""
+    """Each request for an adapter gets its own provider; the bound must be per engine."""
     monkeypatch.setattr(service, "MAX_WAITING_REQUESTS", 2)
     client = EngineClient(engine.path)
     client.adapters = {name: AdapterInfo(name, f"<{name}>", "ours", 8, 1, "/p") for name in "abc"}
@@ -296,7 +296,7 @@ async def test_waiting_requests_are_bounded_over_all_adapters(
 async def started(
     make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, tokenizer: Tokenizer, **body: object
 ) -> Connection:
-    """A stream that has given its first words and then waits."""
+    """A stream that pauses after its first words."""
 
     async def stalls(request: Request) -> AsyncIterator[StepOutput]:
         yield StepOutput(request_id="", token_ids=tokenizer.encode("The water"))
@@ -319,7 +319,7 @@ async def test_an_engine_that_dies_ends_the_stream_with_an_error(
     assert error["error"]["code"] == "model_unavailable"
 
 
-async def test_an_engine_that_fails_says_why(engine_http: httpx.AsyncClient, engine: ScriptedEngine) -> None:
+async def test_an_engine_error_has_its_reason(engine_http: httpx.AsyncClient, engine: ScriptedEngine) -> None:
     async def fails(request: Request) -> AsyncIterator[StepOutput]:
         yield StepOutput(request_id="", finish_reason="error", error="The numbers were not finite.")
 
@@ -329,7 +329,7 @@ async def test_an_engine_that_fails_says_why(engine_http: httpx.AsyncClient, eng
 
 
 @pytest.mark.parametrize("n", [1, 4])
-async def test_hanging_up_cancels_every_choice(
+async def test_a_disconnect_cancels_every_choice(
     make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, tokenizer: Tokenizer, n: int
 ) -> None:
     connection = await started(make_app, provider, engine, tokenizer, n=n)
@@ -342,7 +342,7 @@ async def test_hanging_up_cancels_every_choice(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_hanging_up_before_the_first_token_cancels(
+async def test_a_disconnect_before_the_first_token_cancels(
     make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, stream: bool
 ) -> None:
     engine.script = silent
@@ -354,7 +354,7 @@ async def test_hanging_up_before_the_first_token_cancels(
     await asyncio.wait_for(engine.cancellation.wait(), 5)
 
 
-async def test_tenants_have_salts_of_their_own(
+async def test_tenants_have_their_own_salts(
     make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine
 ) -> None:
     app = make_app(provider, api_keys=("sk-a", "sk-b"))
@@ -381,7 +381,7 @@ MANY = [{"role": "user", "content": [{"type": "text", "text": "word"}]}] * 20_00
         (COMPLETIONS, completion(prompt=["word " * 1000] * 500)),
     ],
 )
-async def test_long_texts_do_not_stop_the_loop(
+async def test_long_texts_do_not_block_the_event_loop(
     engine_http: httpx.AsyncClient, path: str, body: dict[str, Any]
 ) -> None:
     (status, error), turns = await counting_turns(refused(engine_http, path, body))
@@ -389,7 +389,9 @@ async def test_long_texts_do_not_stop_the_loop(
     assert turns > 100
 
 
-async def test_one_long_text_does_not_stop_the_loop(provider: EngineProvider, tokenizer: Tokenizer) -> None:
+async def test_one_long_text_does_not_block_the_event_loop(
+    provider: EngineProvider, tokenizer: Tokenizer
+) -> None:
     text = "word " * 100_000
     (found,), turns = await counting_turns(provider.service.prompts.encode_prompts([text]))
     assert found == tokenizer.encode(text)
@@ -397,7 +399,7 @@ async def test_one_long_text_does_not_stop_the_loop(provider: EngineProvider, to
 
 
 async def counting_turns(work: Awaitable[T]) -> tuple[T, int]:
-    """What the work gives, and how often the loop went round meanwhile."""
+    """The result of `work`, and how often the event loop ran in the meantime."""
     turns = 0
 
     async def count() -> None:

@@ -1,4 +1,4 @@
-"""Thought and answer are parted the same, however the text is cut."""
+"""Reasoning and answer are split in the same way however the text is cut."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gateway.providers.engine.reasoning_splitter import MAX_LEADING_NEWLINES, Re
 def part(pieces: list[str], *, begins_inside: bool) -> tuple[str, str]:
     splitter = ReasoningSplitter(begins_inside=begins_inside)
     parts = [*map(splitter.push, pieces), splitter.flush()]
-    return "".join(thought for thought, _ in parts), "".join(answer for _, answer in parts)
+    return "".join(reasoning for reasoning, _ in parts), "".join(answer for _, answer in parts)
 
 
 def whole(text: str, *, begins_inside: bool) -> tuple[str, str]:
-    """The same by a regular expression over all of it."""
+    """The reference: a regular expression over the whole text."""
     opened = re.match(rf"\n{{0,{MAX_LEADING_NEWLINES}}}<think>", text)
     if not opened and not begins_inside:
         return "", text
-    thought, _, answer = text[opened.end() if opened else 0 :].partition("</think>")
-    return thought.strip("\n"), answer.lstrip("\n")
+    reasoning, _, answer = text[opened.end() if opened else 0 :].partition("</think>")
+    return reasoning.strip("\n"), answer.lstrip("\n")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def whole(text: str, *, begins_inside: bool) -> tuple[str, str]:
         ("7+5=12\n</think>\n\n12", True, ("7+5=12", "12")),
         ("\n\na\n\nb\n</think>\n  code\n", True, ("a\n\nb", "  code\n")),
         ("<think>\na</think>b", False, ("a", "b")),
-        ("<think>a</think>b", True, ("a", "b")),  # the prompt opened it, the model does so once more
+        ("<think>a</think>b", True, ("a", "b")),  # the prompt has opened it, and the model does so again
         ("just an answer", False, ("", "just an answer")),
         ("a <think> is a tag, </think> another", False, ("", "a <think> is a tag, </think> another")),
         ("<think></think>12", False, ("", "12")),
@@ -46,7 +46,7 @@ def whole(text: str, *, begins_inside: bool) -> tuple[str, str]:
         ("", False, ("", "")),
     ],
 )
-def test_every_cut_in_two_and_every_character_alone(
+def test_every_cut_in_two_and_single_characters(
     text: str, begins_inside: bool, expected: tuple[str, str]
 ) -> None:
     for cut in range(len(text) + 1):
@@ -66,7 +66,7 @@ def test_any_text_in_any_pieces(pieces: list[str], begins_inside: bool, cuts: li
     assert part(cut_up, begins_inside=begins_inside) == whole(text, begins_inside=begins_inside)
 
 
-def test_nothing_waits_that_can_be_no_tag() -> None:
+def test_text_that_cannot_be_a_tag_is_not_held_back() -> None:
     splitter = ReasoningSplitter(begins_inside=True)
     assert splitter.push("a <") == ("a ", "")
     assert splitter.push("b\n") == ("<b", "")

@@ -13,7 +13,7 @@ from gateway.providers.engine.stream_merge import merged
 
 
 class Lines:
-    """A stream as the engine client gives it: outputs, and maybe an error."""
+    """A stream as the engine client returns it: outputs, and optionally an error."""
 
     def __init__(self, ids: Sequence[int], error: Exception | None = None) -> None:
         self._ids = list(ids)
@@ -36,7 +36,7 @@ def streams(*lines: Lines) -> list[RequestStream]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-async def test_every_output_comes_once_and_in_its_streams_order(count: int) -> None:
+async def test_every_output_arrives_once_in_its_streams_order(count: int) -> None:
     lines = [Lines(range(10 * i, 10 * i + i + 1)) for i in range(count)]
     found: dict[int, list[int]] = {}
     async for number, output in merged(streams(*lines)):
@@ -55,7 +55,7 @@ async def test_an_error_of_one_ends_all(others: int) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_leaving_early_leaves_no_task() -> None:
+async def test_closing_early_leaves_no_task() -> None:
     before = asyncio.all_tasks()
     outputs = merged(streams(Lines(range(1000)), Lines(range(1000))))
     await anext(outputs)

@@ -1,4 +1,4 @@
-"""Chats with tools, over HTTP in front and a real socket behind; only the model is scripted."""
+"""Chats with tools, from HTTP to the engine's socket; only the model is scripted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
 
 @pytest.fixture(scope="module", params=["special", "single", "several"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """The tags are special tokens as pico's, tokens as others, or several tokens."""
+    """The tags are special tokens as in pico, normal tokens, or several tokens each."""
     tags = ("<tool_call>", "</tool_call>", "<think>", "</think>")
     added = (
         []
@@ -56,7 +56,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 async def engine(tmp_path: Path, tokenizer: Tokenizer) -> AsyncIterator[ScriptedEngine]:
-    """With room for tools in its context."""
+    """An engine with room for tools in its context."""
     size = tokenizer.vocab_size
     engine = ScriptedEngine(tmp_path / "engine.sock", says([]), vocab_size=size, max_model_tokens=4096)
     await engine.start()
@@ -90,7 +90,7 @@ async def refused(client: httpx.AsyncClient, **more: Any) -> tuple[int, str]:  #
 
 
 def added_up(choices: list[dict[str, Any]]) -> tuple[str | None, list[tuple[str, str]]]:
-    """Content and calls of a stream, as clients add them up."""
+    """Content and calls of a stream, as clients join them."""
     content: str | None = None
     calls: list[list[str]] = []
     for delta in (choice["delta"] for choice in choices):
@@ -109,7 +109,7 @@ def called(choice: dict[str, Any]) -> list[tuple[str, str]]:
     return [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
 
-async def test_a_call_is_an_answer_without_content(
+async def test_an_answer_with_only_a_call_has_no_content(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(SAY))
@@ -122,7 +122,7 @@ async def test_a_call_is_an_answer_without_content(
     assert '"description": "Says."' in prompt and "clock" in prompt
 
 
-async def test_a_stream_adds_up_to_the_same(
+async def test_a_stream_has_the_same_content(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(f"Well, I look.\n{SAY}\n{CLOCK}"))
@@ -150,7 +150,7 @@ async def test_text_stays_text(
         assert added_up(await stream(engine_http)) == (text, [])
 
 
-async def test_a_call_that_was_cut_is_not_lost(
+async def test_a_truncated_call_is_not_lost(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     ids = tokenizer.encode(f"{CLOCK}\n{SAY[:-40]}")
@@ -161,7 +161,7 @@ async def test_a_call_that_was_cut_is_not_lost(
     assert choice["message"]["content"].startswith('<tool_call>\n{"name": "say"')
 
 
-async def test_hidden_or_absent_tools_leave_tags_alone(
+async def test_without_tools_tags_are_text(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(CLOCK))
@@ -171,7 +171,7 @@ async def test_hidden_or_absent_tools_leave_tags_alone(
         assert "clock" not in tokenizer.decode(engine.requests[-1].prompt_token_ids)
 
 
-async def test_one_call_at_a_time_ends_the_answer(
+async def test_without_parallel_calls_the_first_call_ends_the_answer(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(CLOCK + SAY))
@@ -180,7 +180,7 @@ async def test_one_call_at_a_time_ends_the_answer(
     await engine.cancellation.wait()
 
 
-async def test_stop_strings_are_looked_for_beside_calls_only(
+async def test_stop_strings_apply_outside_of_calls_only(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(f"I call it. {SAY} Then END it."))
@@ -215,7 +215,7 @@ async def test_log_probabilities_are_those_of_every_token(
 
 
 def says_in_steps(ids: list[int], sizes: Iterable[int]) -> Script:
-    """Several tokens a step, as where drafts are accepted."""
+    """Several tokens per step, as with accepted drafts."""
 
     async def script(request: Request) -> AsyncIterator[StepOutput]:
         left = list(ids)
@@ -235,7 +235,7 @@ def says_in_steps(ids: list[int], sizes: Iterable[int]) -> Script:
     [{}, {"parallel_tool_calls": False}, {"stop": ["beside"]}, {"stop": ["Well"]}, {"tool_choice": "none"}],
     ids=str,
 )
-async def test_how_many_tokens_a_step_gives_changes_nothing(
+async def test_the_number_of_tokens_per_step_changes_nothing(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer, asked: dict[str, Any]
 ) -> None:
     ids = tokenizer.encode(f"Well, I look. {SAY}\n{CLOCK} and beside {SAY} that")
@@ -261,7 +261,7 @@ async def test_how_many_tokens_a_step_gives_changes_nothing(
     assert [each for each in found if each != found[0]] == []
 
 
-async def test_a_thought_comes_before_calls(
+async def test_reasoning_precedes_calls(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(f"I need {CLOCK}.\n</think>\n\n{SAY}"))
@@ -271,19 +271,19 @@ async def test_a_thought_comes_before_calls(
     assert added_up(await stream(engine_http, reasoning_effort="high")) == (None, [("say", ARGUMENTS)])
 
 
-async def test_an_answer_that_says_nothing_has_an_empty_content_however_it_is_sent(
+async def test_an_empty_answer_has_empty_content_whole_and_streamed(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode("I need the clock"))
-    thought_alone = {"reasoning_effort": "high"}
-    choice = await ask(engine_http, **thought_alone)
+    reasoning_only = {"reasoning_effort": "high"}
+    choice = await ask(engine_http, **reasoning_only)
     assert choice["message"]["content"] == "" and "tool_calls" not in choice["message"]
-    assert added_up(await stream(engine_http, **thought_alone)) == ("", [])
+    assert added_up(await stream(engine_http, **reasoning_only)) == ("", [])
     engine.script = says([tokenizer.encode("a")[0]], finish="stop")
     assert added_up(await stream(engine_http, stop="a")) == ("", [])
 
 
-async def test_calls_and_results_go_into_the_next_prompt(
+async def test_calls_and_results_are_in_the_next_prompt(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(SAY))
@@ -296,7 +296,7 @@ async def test_calls_and_results_go_into_the_next_prompt(
     assert SAY in prompt and "<|im_start|>tool\nheard<|im_end|>" in prompt
 
 
-async def test_a_call_that_was_cut_can_be_sent_back(
+async def test_a_truncated_call_can_be_sent_back(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     ids = tokenizer.encode(SAY[: SAY.index("雨")])
@@ -363,7 +363,7 @@ async def test_tokens_are_counted_with_tools(
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "tools")
 
 
-async def test_what_must_come_is_enforced_by_a_grammar(
+async def test_required_calls_and_strict_arguments_get_a_grammar(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(SAY))
@@ -386,7 +386,7 @@ async def test_what_must_come_is_enforced_by_a_grammar(
     assert await refused(engine_http, guided_regex="a+") == (400, "guided_regex")
 
 
-async def test_arguments_that_a_grammar_made_flow_at_once(
+async def test_arguments_under_a_grammar_are_streamed_at_once(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     engine.script = says(tokenizer.encode(SAY))

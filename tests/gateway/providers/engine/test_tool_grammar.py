@@ -1,4 +1,4 @@
-"""The grammars of calls, judged by the library that the engine uses, over the embedded model's vocabulary."""
+"""Grammars of calls, run by the engine's grammar library over the embedded model's vocabulary."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ def choice(**fields: Any) -> ToolChoice:  # noqa: ANN401
     return ToolChoice(definitions, frozenset(["add"]), **fields)
 
 
-@pytest.mark.parametrize("has_thought", [False, True])
+@pytest.mark.parametrize("has_reasoning", [False, True])
 @pytest.mark.parametrize("is_special", [False, True])
 @pytest.mark.parametrize("syntax", ["hermes", "llama3_json", "mistral"])
-def test_the_grammar_allows_what_was_asked_for(
-    tokenizer: Tokenizer, vocabulary: Vocabulary, syntax: str, is_special: bool, has_thought: bool
+def test_the_grammar_allows_only_what_is_requested(
+    tokenizer: Tokenizer, vocabulary: Vocabulary, syntax: str, is_special: bool, has_reasoning: bool
 ) -> None:
     def allowed(text: str, tools: ToolChoice, content: GrammarSpec | None = None) -> bool:
         token_id = tokenizer.special_id if is_special else lambda _: None
         grammar = call_grammar(SYNTAXES[syntax], tools, token_id, content)
-        spec = GrammarSpec(kind="lark", text=grammar, thought="inside" if has_thought else "none")
+        spec = GrammarSpec(kind="lark", text=grammar, thought="inside" if has_reasoning else "none")
         matcher = LLMatcher(vocabulary.ll_tokenizer, parsed(llguidance_source(spec, vocabulary)))
         assert not matcher.is_error(), matcher.get_error()
-        ids = tokenizer.encode("So.\n</think>\n\n") if has_thought else []
+        ids = tokenizer.encode("So.\n</think>\n\n") if has_reasoning else []
         if is_special:
             ids += tokenizer.encode(text)
-        else:  # tags as plain text: no token stands for one
+        else:  # the tags are plain text: not single tokens
             ids += [i for char in text for i in tokenizer.encode(char)]
         return (
             matcher.validate_tokens(ids) == len(ids)
@@ -101,7 +101,7 @@ def test_the_grammar_allows_what_was_asked_for(
     "what_no_grammar_enforces",
     [{"not": {"required": ["a"]}}, {"oneOf": [{"type": "object"}, {"type": "object", "required": ["a"]}]}],
 )
-def test_strict_functions_refuse_what_others_ignore(
+def test_strict_functions_refuse_what_others_allow(
     vocabulary: Vocabulary, what_no_grammar_enforces: dict[str, Any]
 ) -> None:
     function = {"name": "add", "parameters": SCHEMA | what_no_grammar_enforces}
@@ -113,7 +113,7 @@ def test_strict_functions_refuse_what_others_ignore(
 
 
 @pytest.mark.parametrize("is_exact", [False, True])
-def test_a_strict_answer_beside_tools_is_as_strict_as_without(vocabulary: Vocabulary, is_exact: bool) -> None:
+def test_a_strict_answer_is_equally_strict_with_tools(vocabulary: Vocabulary, is_exact: bool) -> None:
     schema = CONTENT_SCHEMA | {"properties": {"x": {"type": "array", "uniqueItems": True}}}
     content = GrammarSpec(kind="json_schema", text=json.dumps(schema), is_exact=is_exact)
     grammar = call_grammar(SYNTAXES["hermes"], choice(), lambda _: None, content)
@@ -140,7 +140,7 @@ def offered(*schemas: dict[str, Any], **fields: Any) -> Tools:  # noqa: ANN401
 
 
 def refusal(tools: Tools, vocabulary: Vocabulary, spec: GrammarSpec) -> InvalidRequest:
-    """What is said of a grammar that the library refuses with these words."""
+    """The error for a grammar that the library refuses with this message."""
     with pytest.raises(ValueError, match="uniqueItems") as refused:
         build(parsed(llguidance_source(spec, vocabulary)), vocabulary)
     words = f"the grammar is refused: {refused.value}; simplify or correct it"
@@ -149,7 +149,7 @@ def refusal(tools: Tools, vocabulary: Vocabulary, spec: GrammarSpec) -> InvalidR
 
 @pytest.mark.parametrize("thought", ["none", "inside"])
 @pytest.mark.parametrize("number", [0, 1, 7])
-def test_the_function_at_fault_is_named(
+def test_the_invalid_function_is_named(
     vocabulary: Vocabulary, number: int, thought: Literal["none", "inside"]
 ) -> None:
     schemas = [ODD if i == number else SCHEMA for i in range(9)]
@@ -166,7 +166,7 @@ def test_the_function_at_fault_is_named(
         assert error.param == f"tools[{number}].function.parameters"
 
 
-def test_an_answer_at_fault_beside_tools_is_named_without_them(vocabulary: Vocabulary) -> None:
+def test_an_invalid_response_format_beside_tools_is_named(vocabulary: Vocabulary) -> None:
     asked = GrammarSpec(kind="json_schema", text=json.dumps(ODD), is_exact=True)
     tools = offered(SCHEMA)
     spec = tools.grammar(asked, lambda _: None)
@@ -178,7 +178,7 @@ def test_an_answer_at_fault_beside_tools_is_named_without_them(vocabulary: Vocab
     assert error.param == "response_format"
 
 
-def test_other_words_stay_as_they_are() -> None:
+def test_other_errors_are_unchanged() -> None:
     tools = offered(SCHEMA)
     spec = GrammarSpec(kind="lark", text="start: calls")
     other = InvalidRequest("the grammar of this request became too complex: too many states", param="tools")
@@ -188,7 +188,7 @@ def test_other_words_stay_as_they_are() -> None:
     assert (found.message, found.param) == ("the grammar is refused: no; simplify or correct it", "tools")
 
 
-def test_there_is_no_grammar_for_what_models_write_in_other_ways() -> None:
+def test_there_is_no_grammar_for_other_syntaxes() -> None:
     listed, named = ToolUse(example='[TOOL_CALLS] [{"name"'), ToolUse(example="[TOOL_CALLS]name[ARGS]{}")
     assert can_enforce(SYNTAXES["mistral"], listed) and not can_enforce(SYNTAXES["mistral"], named)
     assert can_enforce(SYNTAXES["hermes"], named) and not can_enforce(SYNTAXES["pythonic"], listed)
