@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import psutil
 
 SILENT_AFTER_S = 2.5
 """Heartbeat age from which a process is silent: it has missed several."""
@@ -55,16 +54,13 @@ class HangDetector:
 
 
 def _usage(pid: int) -> tuple[float, bool] | None:
-    """CPU seconds of a process, and whether a thread of it is in state R or D; None: unknown."""
+    """CPU seconds of a process, and whether a thread of it runs or waits for a CPU or disk; None: unknown."""
     try:
-        fields = _fields(Path(f"/proc/{pid}/stat"))
-        states = {_fields(thread)[0] for thread in Path(f"/proc/{pid}/task").glob("*/stat")}
-    except OSError:  # not Linux, or the process or a thread of it has just ended
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        # A process has its main thread's state; on Linux a thread's own is found under its id.
+        states = {psutil.Process(thread.id).status() for thread in process.threads()}
+    except psutil.Error:  # it, or a thread of it, has just ended
         return None
-    # R: running, or runnable but starved of CPU by other processes. D: waiting for a disk.
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), bool(states & {"R", "D"})
-
-
-def _fields(stat: Path) -> list[str]:
-    """Fields of a /proc stat file after the command's name, which may hold spaces and brackets."""
-    return stat.read_text().rpartition(")")[2].split()
+    is_waiting = bool(states & {psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP})
+    return times.user + times.system, is_waiting

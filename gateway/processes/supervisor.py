@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import psutil
 
 from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
@@ -229,9 +230,5 @@ def remove_stale_folders() -> None:
         match = re.match(rf"{_FOLDER_PREFIX}(\d+)-", folder.name)
         if match is None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
             continue
-        try:
-            os.kill(int(match[1]), 0)
-        except ProcessLookupError:
+        if not psutil.pid_exists(int(match[1])):
             shutil.rmtree(folder, ignore_errors=True)
-        except PermissionError:  # alive, another user's
-            continue

@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 COUNTER_BYTES = 8
 
 
@@ -41,7 +43,7 @@ class SharedCounters:
             return list(self.values)
         sums = [0.0] * len(self.values)
         for pid, values in self._read_all(self._directory):
-            if not _is_alive(pid):
+            if not psutil.pid_exists(pid):
                 values[gauges] = [0.0] * len(values[gauges])
             sums = [a + b for a, b in zip(sums, values, strict=True)]
         return sums
@@ -57,14 +59,3 @@ class SharedCounters:
             content = path.read_bytes()
             if len(content) == len(self.values) * COUNTER_BYTES:  # shorter: another worker is creating it
                 yield int(path.name.split(".")[1]), list(array("d", content))
-
-
-def _is_alive(pid: int) -> bool:
-    """True while a process with this id exists."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
