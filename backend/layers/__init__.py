@@ -1,1 +1,1 @@
-"""The parts that decoders are built from; a family in models/ only arranges and names them."""
+"""The layers that decoders are built from, over the operations in kernels/."""

@@ -16,12 +16,12 @@ from backend.layers.norm import RMSNorm
 
 @dataclass(frozen=True, slots=True)
 class AttentionContext:
-    """What one step computes once and every layer's attention reads."""
+    """What all layers' attention shares in one step."""
 
     plan: AttentionPlan
     cos: Tensor  # [T, 1, head_dim], see kernels.rotary
     signed_sin: Tensor
-    slots: Tensor  # [T]
+    slots: Tensor  # [T], where the keys and values of each token go
     kv: KVStorage
     adapters: AdapterRows | None = None  # None: no row uses one
 
@@ -49,7 +49,7 @@ class Attention:
         self.qk_norm = qk_norm  # weight [num_heads + num_kv_heads, head_dim]
 
     def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
-        """X [T, D] → [T, D]. Writes this layer's keys and values of the step."""
+        """x [T, D] → [T, D]. Writes the keys and values of the step's tokens in this layer."""
         shape = self.shape
         heads = self.qkv(x, context.adapters).view(
             x.shape[0], shape.num_heads + 2 * shape.num_kv_heads, shape.head_dim

@@ -1,4 +1,4 @@
-"""Linear layer over a weight that was laid out for the device; adapters add their low-rank term to it."""
+"""Linear layer: a weight in the layout that suits the device, plus the LoRA terms of its adapters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Linear:
 
     def __init__(self, weights: list[Tensor], biases: list[Tensor] | None, layout: WeightLayout) -> None:
         """`weights` [N_i, K] and `biases` [N_i] are stacked in order; both may be freed afterwards."""
-        weight = torch.cat(weights)  # copies even one: the checkpoint's file is mapped, and aligned by chance
+        weight = torch.cat(weights)  # copies even one: tensors of the mapped file may be misaligned
         bias = None if not biases else torch.cat(biases)
         self.out_features, self.in_features = weight.shape
         self.part_features = tuple(len(part) for part in weights)
@@ -35,17 +35,17 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class LinearPart:
-    """One projection of those that a Linear stacks: what an adapter calls a module."""
+    """One of the projections that a Linear stacks: a module, in PEFT's terms."""
 
     linear: Linear
     part: int
 
     @property
     def in_features(self) -> int:
-        """K."""
+        """K, the inputs."""
         return self.linear.in_features
 
     @property
     def columns(self) -> int:
-        """Its own outputs, of the Linear's N."""
+        """The projection's own outputs, of the Linear's N."""
         return self.linear.part_features[self.part]

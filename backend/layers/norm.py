@@ -8,7 +8,7 @@ from backend.kernels.rms_norm import rms_norm
 
 
 class RMSNorm:
-    """Normalises the last dimension; weight [D], or [H, D] for one weight per head."""
+    """RMSNorm over the last dimension; weight [D], or [H, D] for weights per head."""
 
     __slots__ = ("eps", "weight")
 

@@ -1,4 +1,4 @@
-"""Rotary frequencies of every scaling that the families use, and the table of their cosines and sines."""
+"""Rotary embedding: frequencies of each scaling method, and a table of cosines and sines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST_ROWS = 4096
 
 
 class Rope:
-    """Cosines and sines by position. The table grows with the longest context seen."""
+    """Cosines and sines by position, in a table that grows with the longest context."""
 
     __slots__ = ("_frequencies", "_scale", "_table", "dtype")
 
@@ -53,7 +53,7 @@ def frequencies(config: RopeConfig, head_dim: int) -> Tensor:
 
 
 def _llama3(base: Tensor, config: RopeConfig) -> Tensor:
-    """Short wavelengths stay, long ones are stretched by `factor`, those between are blended."""
+    """Llama 3.1: short wavelengths stay, long ones are scaled by `factor`, those between are interpolated."""
     wavelengths = 2 * math.pi / base
     original = config.original_max_tokens
     low, high = config.low_freq_factor, config.high_freq_factor
@@ -64,7 +64,7 @@ def _llama3(base: Tensor, config: RopeConfig) -> Tensor:
 
 
 def _yarn(base: Tensor, config: RopeConfig, head_dim: int) -> Tensor:
-    """Dimensions that turn often in the original context stay, slow ones stretch (arXiv:2309.00071)."""
+    """YaRN (arXiv:2309.00071): fast-rotating dimensions stay, slow ones are scaled, with a ramp between."""
 
     def dimension_of(turns: float) -> float:
         ratio = config.original_max_tokens / (turns * 2 * math.pi)

@@ -15,9 +15,9 @@ from backend.kernels.lora import AdapterRows
 class StepInput:
     """T tokens of B sequences, concatenated in the order of Plan.chunks: decodes first, then prefill chunks.
 
-    Tensors lie on the model's device. Sequence b owns `query_lens[b]` consecutive tokens, the last of which
-    has position `context_lens[b] - 1`. Those of a tree lie in KV memory as if it were so, but have positions
-    by depth and see only their ancestors among themselves.
+    Tensors are on the model's device. Sequence b owns `query_lens[b]` consecutive tokens, the last of which
+    has position `context_lens[b] - 1`. The tokens of a draft tree have consecutive slots in KV memory as
+    well, but their positions follow their depth, and they only see their ancestors.
     """
 
     token_ids: Tensor  # [T] int64
@@ -27,7 +27,7 @@ class StepInput:
     context_lens: list[int]  # [B] tokens in KV memory after this step
     page_table: Tensor  # [B, P] int64, padded with 0
     adapters: AdapterRows | None = None  # of the T tokens; None: none uses one
-    # Parents, by b, of all but the first of a tree's tokens; as in types.DraftTree. None: no trees.
+    # b → parents of all tokens of a draft tree but its first, as in types.DraftTree. None: no trees.
     trees: Mapping[int, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
@@ -38,5 +38,5 @@ class StepInput:
 
     @property
     def num_tokens(self) -> int:
-        """T."""
+        """T, the tokens of the step."""
         return int(self.token_ids.shape[0])

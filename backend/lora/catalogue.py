@@ -1,4 +1,4 @@
-"""Which adapters can be asked for: names, the weights that they mean, and who uses them. No torch."""
+"""Which adapters requests can name, the weights that each name means, and their users. No torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AdapterCatalogue:
 
     @property
     def infos(self) -> list[AdapterInfo]:
-        """Every name that can be asked for."""
+        """Every name that requests can use."""
         return [self._info(name) for name in self._digests]
 
     @property
@@ -52,7 +52,7 @@ class AdapterCatalogue:
         return sorted(self._lost)
 
     def has_name(self, name: str) -> bool:
-        """Whether the name can be asked for."""
+        """Whether requests can use the name."""
         return name in self._digests
 
     def has_digest(self, digest: str) -> bool:
@@ -60,7 +60,7 @@ class AdapterCatalogue:
         return digest in self._entries
 
     def is_named(self, digest: str) -> bool:
-        """Whether new requests may ask for the adapter."""
+        """Whether new requests can use the adapter."""
         entry = self._entries.get(digest)
         return entry is not None and bool(entry.folders)
 
@@ -75,7 +75,7 @@ class AdapterCatalogue:
         return list(dict.fromkeys(entry.folders.values())) or [entry.last_folder]
 
     def requests(self) -> dict[str, int]:
-        """Requests so far of each name that can be asked for, whatever weights it meant at the time."""
+        """Requests so far by current name, including those for other weights that it meant before."""
         return {name: self._num_requests[name] for name in self._digests}
 
     def add(self, info: AdapterInfo) -> AdapterInfo:

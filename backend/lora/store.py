@@ -79,7 +79,7 @@ class AdapterStore:
 
     @property
     def infos(self) -> list[AdapterInfo]:
-        """Every adapter that can be asked for."""
+        """Every adapter that requests can name."""
         return self._catalogue.infos
 
     @property
@@ -108,11 +108,11 @@ class AdapterStore:
         return self._host.reads_total
 
     def knows(self, digest: str) -> bool:
-        """Whether new requests may ask for the adapter."""
+        """Whether new requests can use the adapter."""
         return self._catalogue.is_named(digest)
 
     def requests(self) -> dict[str, int]:
-        """Requests so far of each name that can be asked for, whatever weights it meant at the time."""
+        """Requests so far by current name, including those for other weights that it meant before."""
         return self._catalogue.requests()
 
     def load(self, name: str, folder: Path, on_loaded: OnLoaded, *, replaces: bool = True) -> None:
@@ -229,7 +229,7 @@ class AdapterStore:
             adapter = call.future.result()
         except AdapterError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - whatever a file can provoke fails its own call only
+        except Exception as error:  # noqa: BLE001 - any error in a file must fail only its own call
             logger.error("adapter %r cannot be loaded", call.name, exc_info=error)
             return AdapterError(f"{call.folder} cannot be read ({type(error).__name__}); the log says more")
         return self._register(call.name, call.folder, adapter)

@@ -1,4 +1,4 @@
-"""Builds a Decoder from a checkpoint: reads the family's tensors and stacks what is multiplied together."""
+"""Builds a Decoder from a checkpoint: reads the family's tensors and stacks those that share an input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from backend.models.weights import WeightReader
 
 
 class DecoderBuilder:
-    """Reads one checkpoint's tensors in the order of use; every method raises CheckpointError."""
+    """Reads one checkpoint's tensors in the order of use; every method may raise CheckpointError."""
 
     def __init__(
         self, config: ModelConfig, names: WeightNames, reader: WeightReader, precision: Precision
@@ -32,11 +32,11 @@ class DecoderBuilder:
         self.names = names
         self.reader = reader
         self.precision = precision
-        self.sites: dict[str, LinearPart] = {}  # filled by build: what adapters can change, by module name
+        self.sites: dict[str, LinearPart] = {}  # by module name, filled by build: what adapters can change
         self._extra_terms = open_hyper_moe(config, reader, precision)
 
     def build(self) -> Decoder:
-        """Read everything."""
+        """Read all weights."""
         config, names = self.config, self.names
         table = (config.vocab_size, config.hidden_size)
         embedding = self.reader.get(names.embedding, table).to(self.precision.device)
@@ -82,7 +82,7 @@ class DecoderBuilder:
         )
 
     def _qk_norm(self, prefix: str) -> RMSNorm:
-        """Queries and keys are normalised in one call: one weight row per head."""
+        """One norm for queries and keys, with one row of weights per head."""
         config, shape = self.config, (self.config.head_dim,)
         query = self._place(self.reader.get(prefix + self.names.query_norm, shape))
         key = self._place(self.reader.get(prefix + self.names.key_norm, shape))
@@ -107,7 +107,7 @@ class DecoderBuilder:
             )
             gate_up.append(self._linear({gate: wide, up: wide}, narrow))
             down.append(self._linear({back: narrow}, wide))
-        # The router's choice is discrete: it keeps its full precision.
+        # The router's choice is discrete, so it keeps full precision.
         layout: WeightLayout = "packed" if self.precision.weights == "half" else self.precision.weights
         router = self._linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
         extra_term = None if self._extra_terms is None else self._extra_terms(layer)
@@ -141,9 +141,9 @@ class DecoderBuilder:
         is_site = layout is None
         layout = layout or self.precision.weights
         if layout == "half" and any(weight.dtype == torch.float32 for weight in stored):
-            layout = "packed"  # stored more finely than half can hold
+            layout = "packed"  # fp16 would lose precision
         linear = Linear([self._place(weight) for weight in stored], biases, layout)
-        if is_site:  # a router is none: its choice decides which experts' adapters a token meets
+        if is_site:  # adapters cannot change a router
             parts = (name.removesuffix(".weight") for name in rows)
             self.sites.update({name: LinearPart(linear, i) for i, name in enumerate(parts)})
         return linear
@@ -157,5 +157,5 @@ class DecoderBuilder:
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """A copy that does not keep the checkpoint's file mapped."""
+    """A copy: the original would keep the checkpoint's file mapped."""
     return tensor.clone()

@@ -1,4 +1,4 @@
-"""The decoder that all families share: embedding, layers of attention and feed-forward, final norm, head."""
+"""The decoder of all families: embedding, layers of attention and feed-forward, final norm, head."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DecoderLayer:
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """Weights and arithmetic of one model; holds no state of any sequence."""
+    """Weights and arithmetic of one model; no state of sequences."""
 
     config: ModelConfig
     embedding: Embedding
@@ -50,7 +50,7 @@ class Decoder:
     def forward(self, step: StepInput, kv: KVStorage, layers: list[Tensor] | None = None) -> Tensor:
         """Compute the step's tokens and store their keys and values; returns the residual stream [T, D].
 
-        `layers` gets what it was behind the layers before the last.
+        Each layer but the last appends its output [T, D] to `layers`.
         """
         hidden = self.embedding(step.token_ids)
         cos, signed_sin = self.rope(step.positions, max(step.context_lens))
@@ -77,5 +77,5 @@ class Decoder:
         return hidden
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
-        """Rows of forward's result [R, D] → [R, vocab] float32; `rows`: which of the R use an adapter."""
+        """Logits of rows of forward's result: [R, D] → [R, vocab] float32; `rows`: which use an adapter."""
         return self.head(self.final_norm(hidden), rows).to(torch.float32)

@@ -1,4 +1,4 @@
-"""A model ready to compute, and how to get one."""
+"""Loads a model: configuration, precision, weights."""
 
 from __future__ import annotations
 
@@ -22,32 +22,34 @@ from backend.models.precision import Precision, choose_precision
 from backend.models.weights import WeightReader
 
 _SMALL_MATRIX = 1 << 17
-"""Elements. Threads that share a smaller matrix wait for each other longer than they compute, and starve
-whatever else wants their cores."""
+"""Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and
+take cores from other work."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """Weights on their device. Stateless: keys and values live in the KVStorage that the caller owns."""
+    """Weights on their device. Stateless: keys and values are in the KVStorage that the caller owns."""
 
     config: ModelConfig
     precision: Precision
     decoder: Decoder
-    sites: Mapping[str, LinearPart] = field(default_factory=dict)  # what adapters can change, by module name
+    sites: Mapping[str, LinearPart] = field(
+        default_factory=dict
+    )  # module name → projection that adapters can change
 
     @property
     def device(self) -> torch.device:
-        """Where StepInput's tensors must lie."""
+        """The device of the weights; StepInput's tensors must be on it."""
         return self.precision.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of activations."""
+        """The dtype of activations."""
         return self.precision.compute
 
     @property
     def kv_layout(self) -> KVLayout:
-        """The shape of KV memory; `kv_layout.page_bytes` is the price of a page."""
+        """The shape of KV memory; `kv_layout.page_bytes` is the size of a page."""
         config, precision = self.config, self.precision
         return KVLayout(
             config.num_layers, config.num_kv_heads, config.head_dim, precision.kv, precision.device
@@ -58,26 +60,27 @@ class LoadedModel:
         return KVStorage(self.kv_layout, num_pages)
 
     def forward(self, step: StepInput, kv: KVStorage, layers: list[Tensor] | None = None) -> Tensor:
-        """Compute the step; writes `kv` at step.slots. Returns [T, D], the input of `logits`.
+        """Compute the step; writes `kv` at step.slots. Returns hidden states [T, D], the input of `logits`.
 
-        `layers` gets the streams behind the layers before the last.
+        Hidden-state capture: each layer but the last appends its output [T, D] to `layers`.
         """
         with torch.inference_mode():
             return self.decoder.forward(step, kv, layers)
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
-        """Rows of forward's result, [R, D] → [R, vocab] float32. Give only the rows that are needed.
+        """Logits of R rows of forward's result: [R, D] → [R, vocab] float32.
 
-        `rows` says which of the R use an adapter.
+        `rows` says which of the R use an adapter. The head is expensive: pass only the rows that are needed.
         """
         with torch.inference_mode():
             return self.decoder.logits(hidden, rows)
 
 
 def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None = None) -> LoadedModel:
-    """Load config.checkpoint; `on_progress` gets the fraction read, 0 to 1.
+    """Load config.checkpoint; `on_progress` gets the fraction of tensors read, 0 to 1.
 
-    Raises CheckpointError with one sentence when the checkpoint is missing, broken or unsupported.
+    Sets torch's number of threads for the process. Raises CheckpointError, one sentence, when the checkpoint
+    is missing, broken or unsupported.
     """
     model_config = read_model_config(config.checkpoint)
     if config.num_threads is not None:
@@ -97,7 +100,7 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
 
 
 def _widest_feed_forward(config: ModelConfig) -> int:
-    """A mixture of experts in every layer leaves `intermediate_size` unused, whatever config.json says."""
+    """The largest intermediate size in use; `intermediate_size` itself is not, if every layer has experts."""
     widths = [config.moe.intermediate_size] if config.moe is not None else []
     if len(config.moe_layers) < config.num_layers:
         widths.append(config.intermediate_size)

@@ -1,4 +1,4 @@
-"""Where a family keeps each weight: Hugging Face tensor names as templates."""
+"""The tensor names of a family, as templates; the defaults are Llama's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ExpertNames:
-    """A mixture-of-experts block; `{expert}` is replaced by the expert's number."""
+    """A mixture-of-experts block; `{expert}` is replaced by the expert's index."""
 
     router: str
     gate: str
@@ -17,7 +17,7 @@ class ExpertNames:
 
 @dataclass(frozen=True, slots=True)
 class WeightNames:
-    """A decoder; names within a layer follow `layer`. Biases have the weight's name with `.bias`."""
+    """A decoder; names within a layer follow the prefix `layer`. A bias ends in `.bias`, not `.weight`."""
 
     embedding: str = "model.embed_tokens.weight"
     final_norm: str = "model.norm.weight"

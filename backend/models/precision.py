@@ -1,4 +1,4 @@
-"""Chooses device, dtype and weight layout from what was asked, what is stored and what the machine has."""
+"""Chooses device, dtypes and weight layout by configuration, checkpoint and hardware."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from backend.errors import CheckpointError
 from backend.kernels.linear import WeightLayout
 
 _SMALL_KV_BYTES = 1 << 16
-"""Up to this many bytes per token in float32, converting keys and values costs more than their memory."""
+"""Up to this many bytes per token in float32, converting keys and values costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Where and in what the model computes."""
+    """Device and dtypes of a model."""
 
     device: torch.device
     compute: torch.dtype  # activations
     weights: WeightLayout
-    kv: torch.dtype  # keys and values at rest
+    kv: torch.dtype  # of stored keys and values
 
 
 def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> Precision:
-    """`stored` is the checkpoint's dtype. Raises CheckpointError when cuda is asked for and absent.
+    """`stored` is the checkpoint's dtype. Raises CheckpointError when CUDA is configured and not available.
 
-    "auto" never computes more coarsely than the checkpoint is stored: float32 stays float32, 16 bit is
-    computed in bfloat16 where the device does that natively. A CPU that does not computes in float32 over
-    16-bit weights, keys and values: memory traffic, not arithmetic, bounds it.
+    "auto" never computes in lower precision than the checkpoint is stored: float32 stays float32, 16 bits are
+    computed in bfloat16 if the device is fast at that. Other CPUs compute in float32 over 16-bit weights,
+    keys and values, as they are bound by memory bandwidth.
     """
     device = _device(config)
     narrow = config.dtype == "auto" and stored != torch.float32
@@ -55,10 +55,10 @@ def _device(config: EngineConfig) -> torch.device:
 
 
 def _has_bfloat16(device: torch.device) -> bool:
-    """True when bfloat16 products are the fastest that the device has.
+    """Whether bfloat16 is the device's fastest dtype for matrix products.
 
-    AVX-512's instructions for them are not enough: without AMX's tiles a step takes 1.2 to 1.8 times as long
-    as in float32 over 16-bit weights.
+    AVX-512 BF16 is not enough: without AMX a step takes 1.2 to 1.8 times as long as in float32 over 16-bit
+    weights.
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -1,7 +1,6 @@
 """Reads tensors from a checkpoint's safetensors files, one or sharded with an index, and reports progress.
 
-Tensors are memory-mapped: nothing is copied before it is asked for. Whatever is wrong with a file becomes a
-CheckpointError that names the file.
+Tensors are memory-mapped: they are read when `get` is called. Errors are CheckpointErrors that name the file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class WeightReader:
-    """Gives each tensor by name, its shape checked. Use as a context manager."""
+    """Gives tensors by name and checks their shapes. A context manager."""
 
     def __init__(self, directory: str | Path, on_progress: Callable[[float], None] | None = None) -> None:
         self._directory = Path(directory)
@@ -40,17 +39,17 @@ class WeightReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.clear()  # drops the mappings
+        self._files.clear()  # closes the files
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
 
     def dtype(self, name: str) -> torch.dtype:
-        """The stored dtype of a tensor, without a check of its shape."""
+        """The stored dtype of a tensor. Raises CheckpointError."""
         return self._load(name)[:0].dtype
 
     def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor as stored. Raises CheckpointError when it is missing, misshapen or no float."""
+        """The tensor as stored. Raises CheckpointError if it is missing, has another shape or is no float."""
         tensor = self._load(name)
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
@@ -83,7 +82,7 @@ class WeightReader:
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """The files that hold the weights: those of the index, or the one file, or all that lie there."""
+    """The files with the weights: those of the index, else model.safetensors, else all safetensors files."""
     index = directory / _INDEX
     if index.exists():
         try:

@@ -47,7 +47,7 @@ class Embedded(msgspec.Struct, tag="embedded", frozen=True):
 
 
 class EncoderStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A snapshot for metrics; counters only grow while the process lives."""
+    """A snapshot for metrics; counters never decrease while the process lives."""
 
     waiting_inputs: int = 0
     waiting_tokens: int = 0

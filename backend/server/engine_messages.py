@@ -83,7 +83,7 @@ MASK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A snapshot for metrics; counters only grow while the process lives."""
+    """A snapshot for metrics; counters never decrease while the process lives."""
 
     num_waiting: int = 0
     num_running: int = 0
@@ -101,7 +101,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     accepted_tokens_total: list[int] = []
     requests_total: dict[str, int] = {}  # by finish reason
     adapters_on_device: int = 0
-    adapter_loads_total: int = 0  # copied to the device
+    adapter_loads_total: int = 0  # copies to the device
     adapter_requests_total: dict[str, int] = {}  # by the name asked for, of those loaded now
     forced_tokens_total: int = 0
     # Histograms as cumulative bucket counts.

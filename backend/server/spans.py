@@ -1,7 +1,7 @@
-"""The engine's part of a request's trace: queued, prefill and decode, as children of the gateway's span.
+"""The engine's spans of a request: queued, prefill and decode, as children of the gateway's span.
 
-Names and attributes of engine spans live here and nowhere else. No text, no token ids. Spans are made and
-exported in a thread of their own from records that the step loop hands over; off without an endpoint.
+All names and attributes of engine spans are defined here. No text, no token ids. A thread makes and exports
+the spans from the records of the step loop; disabled without an endpoint.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ Attributes = dict[str, "str | int | list[str]"]
 
 
 class SpanEmitter:
-    """Makes spans of ended requests in a thread. `emit` never blocks: when that lags, traces are lost."""
+    """Makes spans of ended requests in a thread. `emit` never blocks: if the thread lags, traces are lost."""
 
     def __init__(self, model: str, exporter: SpanExporter) -> None:
         self._model = model
         self._provider = _provider(exporter)
         self._tracer = self._provider.get_tracer("penstock.engine")
-        # Monotonic times become wall-clock times, by one offset for all: spans of a request fit together.
+        # One offset turns monotonic times into wall-clock times, so that the spans of a request line up.
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._queue: queue.Queue[RequestTrace | None] = queue.Queue(_MAX_WAITING_TRACES)
         self._thread = threading.Thread(target=self._work, name="engine-spans", daemon=True)
         self._thread.start()
 
     def emit(self, trace: RequestTrace) -> None:
-        """Hand over an ended request."""
+        """Queue an ended request."""
         try:
             self._queue.put_nowait(trace)
         except queue.Full:
@@ -69,10 +69,10 @@ class SpanEmitter:
             )
 
     def close(self) -> None:
-        """Export what waits, for a few seconds at most."""
+        """Export what is queued, for a few seconds at most."""
         self._queue.put(None)
         self._thread.join(_FLUSH_TIMEOUT_S)
-        # The SDK's shutdown may wait long for a dead collector; its thread may be left behind.
+        # The SDK's shutdown can wait long for a dead collector, so it runs in a thread that may be abandoned.
         flush = threading.Thread(target=self._provider.shutdown, name="engine-spans-flush", daemon=True)
         flush.start()
         flush.join(_FLUSH_TIMEOUT_S)
@@ -141,7 +141,7 @@ class SpanEmitter:
 
 
 def open_emitter(config: EngineConfig) -> SpanEmitter | None:
-    """An emitter for the configured endpoint; None when tracing is off."""
+    """An emitter for the configured endpoint; None if tracing is off."""
     if not config.otlp_endpoint:
         return None
     return SpanEmitter(config.model, _exporter(config))
@@ -159,13 +159,13 @@ def _exporter(config: EngineConfig) -> SpanExporter:
 
 
 def _provider(exporter: SpanExporter) -> TracerProvider:
-    # Imported here: the SDK costs time and memory that an engine without tracing does not spend.
+    # Imported here: without tracing an engine should not spend the SDK's time and memory.
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
-    # A request whose gateway does not sample it has no spans here either.
+    # A request that the gateway does not sample has no spans here either.
     provider = TracerProvider(
         resource=Resource.create({"service.name": SERVICE_NAME}),
         sampler=ParentBased(root=ALWAYS_OFF),

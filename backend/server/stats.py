@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 DRAFT_POSITIONS = 16
-"""Positions of draft tokens that are told apart; the last stands for all from there on."""
+"""Draft positions that are counted separately; the last one counts all later ones, too."""
 
 
 class Histogram:
-    """Counts per bucket; a value on a bound belongs below it, as in Prometheus."""
+    """Counts per bucket; upper bounds are inclusive, as in Prometheus."""
 
     __slots__ = ("_bounds", "_counts", "total")
 
@@ -55,7 +55,7 @@ class Histogram:
 
 
 class StatsCollector:
-    """Sums up step reports."""
+    """Accumulates step reports."""
 
     def __init__(self) -> None:
         self._step_time = Histogram(STEP_TIME_BOUNDS_S)

@@ -41,7 +41,7 @@ class FusedExperts:
         return is_small and width % TILE_COLUMNS == 0 and features % TILE_COLUMNS == 0
 
     def serves(self, num_tokens: int) -> bool:
-        """Whether this copy is the faster one for so many tokens."""
+        """Whether this copy is the faster one for `num_tokens`."""
         return num_tokens <= self._most_tokens
 
     def __call__(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
