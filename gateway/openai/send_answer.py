@@ -14,7 +14,6 @@ from gateway.web.http_call import HttpCall
 
 async def send_generated(exchange: Exchange, answer: Generated, shape: Shape, call: HttpCall) -> None:
     """Send generated text in the endpoint's shape. Raises what the provider raises."""
-    assert exchange.request is not None
     answer.response_id = shape.response_id
     if exchange.request.stream:
         await _stream(exchange, answer, shape, call)

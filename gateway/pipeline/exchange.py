@@ -20,7 +20,7 @@ Endpoint = Literal["chat", "completions", "embeddings"]
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One request to a model and its answer. Each field says who fills it."""
+    """One request to a model and its answer. Comments name the stage that fills a field."""
 
     request_id: str  # from `x-request-id`, or generated
     endpoint: Endpoint
@@ -30,7 +30,8 @@ class Exchange:
     authorization: str = ""  # the header's value; authorize reads it, nothing logs it
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
-    request: ChatRequest | CompletionRequest | EmbeddingRequest | None = None  # read_request: body, typed
+    # read_request: `body`, typed. Unset before that: no later stage runs without it.
+    request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
     model: ServedModel | None = None  # choose_model
     answer: Answer | None = None  # call_model
     error: ApiError | None = None  # sent instead of an answer, or in the middle of one

@@ -110,7 +110,7 @@ class HttpCall:
             )
         if header(self.scope, b"content-encoding").lower() not in (b"", b"identity"):
             raise InvalidRequest(
-                "Compressed request bodies are not read: send it without Content-Encoding.",
+                "Compressed request bodies are not supported: send it without Content-Encoding.",
                 status=415,
                 code="unsupported_media_type",
             )

@@ -10,7 +10,7 @@ from gateway.telemetry import spans
 async def call_model(exchange: Exchange) -> None:
     """Fill `exchange.answer`. Raises what the provider raises."""
     model, request = exchange.model, exchange.request
-    assert model is not None and request is not None
+    assert model is not None
     provider_name = spans.PROVIDER_OPENAI if model.kind == "upstream" else spans.PROVIDER_OURS
     exchange.telemetry.call_started(model.name, provider_name, exchange.body, model.metrics_label)
     exchange.deadlines.start_model_call(model.limits)

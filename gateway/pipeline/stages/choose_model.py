@@ -13,7 +13,6 @@ def choose_model(models: ModelTable) -> Callable[[Exchange], Awaitable[None]]:
     """A stage that fills `exchange.model`; raises NotFound."""
 
     async def stage(exchange: Exchange) -> None:
-        assert exchange.request is not None
         with exchange.telemetry.stage(spans.STAGE_CHOOSE_MODEL):
             name = exchange.request.model
             exchange.model = models.resolve(name)

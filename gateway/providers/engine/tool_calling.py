@@ -48,7 +48,7 @@ class Tools:
             return None
         if content is not None and content.kind != "json_schema":
             raise InvalidRequest(
-                f"'{content.param}' and 'tools' exclude each other, unless it is JSON. Send one.",
+                f"'{content.param}' and 'tools' exclude each other unless it is a JSON schema. Send one.",
                 param=content.param,
                 code="invalid_value",
             )
