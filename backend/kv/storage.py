@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,21 +27,20 @@ class KVLayout:
 
 
 class KVStorage:
-    """Keys and values, one tensor [num_pages, 16, 2, kv_heads, head_dim] per layer; axis 2 is (key, value).
+    """Keys and values [num_layers, num_pages, 16, 2, kv_heads, head_dim]; axis 3 is (key, value).
 
     Pages start as zeros and only ever hold finite numbers: attention multiplies masked slots by 0, and
     0 * NaN would leak from one sequence into another.
     """
 
-    __slots__ = ("_slots", "layers", "layout")
+    __slots__ = ("_slots", "layers", "layout", "memory")
 
     def __init__(self, layout: KVLayout, num_pages: int) -> None:
         self.layout = layout
-        shape = (num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.head_dim)
+        shape = (layout.num_layers, num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.head_dim)
         # zeros, not empty, also commits the memory now: page faults during requests would slow their prefill.
-        self.layers = [
-            torch.zeros(shape, dtype=layout.dtype, device=layout.device) for _ in range(layout.num_layers)
-        ]
+        self.memory = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
+        self.layers = list(self.memory.unbind())
         self._slots: list[Tensor] = [layer.flatten(0, 1).flatten(1, 2) for layer in self.layers]
 
     @property
@@ -53,6 +52,19 @@ class KVStorage:
         """Store `keys_values` [T, 2 * kv_heads, head_dim], keys first, at `slots` [T] of one layer."""
         target = self._slots[layer]
         target.index_copy_(0, slots, keys_values.to(target.dtype))
+
+    def copy_pages(self, pages: Tensor, num_more: int, first_layer: int = 0) -> KVStorage:
+        """The layers from `first_layer` on of B sequences, with their pages [B, P] and `num_more` zeroed
+        ones each.
+
+        Pages of the copy are ordered by sequence.
+        """
+        count, width = pages.shape
+        layout = replace(self.layout, num_layers=self.layout.num_layers - first_layer)
+        copy = KVStorage(layout, count * (width + num_more))
+        for source, target in zip(self.layers[first_layer:], copy.layers, strict=True):
+            target.view(count, width + num_more, *source.shape[1:])[:, :width] = source[pages]
+        return copy
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
         """Copy the slots `sources` [n] to `targets` [n] in every layer; they may overlap."""

@@ -48,15 +48,23 @@ class Attention:
         self.out = out
         self.qk_norm = qk_norm  # weight [num_heads + num_kv_heads, head_dim]
 
-    def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
-        """x [T, D] → [T, D]. Writes the keys and values of the step's tokens in this layer."""
+    def project(
+        self, x: Tensor, cos: Tensor, signed_sin: Tensor, adapters: AdapterRows | None = None
+    ) -> Tensor:
+        """x [T, D] → queries, keys and values, [T, num_heads + 2 * num_kv_heads, head_dim], rotated."""
         shape = self.shape
-        heads = self.qkv(x, context.adapters).view(
+        heads = self.qkv(x, adapters).view(
             x.shape[0], shape.num_heads + 2 * shape.num_kv_heads, shape.head_dim
         )
         queries_keys = heads[:, : shape.num_heads + shape.num_kv_heads]
         normed = queries_keys if self.qk_norm is None else self.qk_norm(queries_keys)
-        rotate(normed, context.cos, context.signed_sin, out=queries_keys)
+        rotate(normed, cos, signed_sin, out=queries_keys)
+        return heads
+
+    def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
+        """x [T, D] → [T, D]. Writes the keys and values of the step's tokens in this layer."""
+        shape = self.shape
+        heads = self.project(x, context.cos, context.signed_sin, context.adapters)
         context.kv.write(shape.layer, context.slots, heads[:, shape.num_heads :])
         plan = context.plan.by_window[shape.window]
         attended = paged_attention(heads[:, : shape.num_heads], context.kv.layers[shape.layer], plan)

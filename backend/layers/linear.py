@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import WeightLayout, pack
+from backend.kernels.linear import PlainWeight, WeightLayout, pack
 from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters
 
 
@@ -24,6 +24,11 @@ class Linear:
         self.part_features = tuple(len(part) for part in weights)
         self.adapters: SlotWeights | None = None  # made when the first adapter needs them
         self._multiply = pack(weight, bias, layout)
+
+    def matrix(self) -> tuple[Tensor, Tensor | None]:
+        """The weight [N, K] and bias [N], of the layout "plain" alone."""
+        assert isinstance(self._multiply, PlainWeight), "other layouts do not keep the matrix"
+        return self._multiply.weight, self._multiply.bias
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, K] → [T, N]; `rows` says which of the T rows use an adapter."""

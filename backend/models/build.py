@@ -40,7 +40,7 @@ class DecoderBuilder:
         config, names = self.config, self.names
         table = (config.vocab_size, config.hidden_size)
         embedding = self.reader.get(names.embedding, table).to(self.precision.device)
-        layers = [self._layer(layer) for layer in range(config.num_layers)]
+        layers = [self.layer(number) for number in range(config.num_layers)]
         stored = embedding if config.tie_word_embeddings else self.reader.get(names.head, table)
         head = Linear([self._place(stored)], None, self.precision.weights)
         self.sites[names.head.removesuffix(".weight")] = LinearPart(head, 0)
@@ -49,11 +49,12 @@ class DecoderBuilder:
             embedding=Embedding(_own(embedding), self.precision.compute),
             rope=Rope(config.rope, config.head_dim, self.precision.compute, self.precision.device),
             layers=layers,
-            final_norm=self._norm(names.final_norm),
+            final_norm=self.norm(names.final_norm),
             head=head,
         )
 
-    def _layer(self, layer: int) -> DecoderLayer:
+    def layer(self, layer: int) -> DecoderLayer:
+        """One decoder layer."""
         config, names = self.config, self.names
         prefix = names.layer.format(layer=layer)
         feed_forward: MLP | MoE
@@ -62,9 +63,9 @@ class DecoderBuilder:
         else:
             feed_forward = self._mlp(prefix)
         return DecoderLayer(
-            attention_norm=self._norm(prefix + names.attention_norm),
+            attention_norm=self.norm(prefix + names.attention_norm),
             attention=self._attention(layer, prefix),
-            mlp_norm=self._norm(prefix + names.mlp_norm),
+            mlp_norm=self.norm(prefix + names.mlp_norm),
             feed_forward=feed_forward,
         )
 
@@ -76,8 +77,8 @@ class DecoderBuilder:
             AttentionShape(
                 layer, config.num_heads, config.num_kv_heads, config.head_dim, config.windows[layer]
             ),
-            qkv=self._linear(qkv, config.hidden_size, bias=config.qkv_bias),
-            out=self._linear({prefix + names.out: config.hidden_size}, queries, bias=config.o_bias),
+            qkv=self.linear(qkv, config.hidden_size, bias=config.qkv_bias),
+            out=self.linear({prefix + names.out: config.hidden_size}, queries, bias=config.o_bias),
             qk_norm=self._qk_norm(prefix) if config.qk_norm else None,
         )
 
@@ -94,8 +95,8 @@ class DecoderBuilder:
         wide, narrow = config.intermediate_size, config.hidden_size
         gate_up = {prefix + names.gate: wide, prefix + names.up: wide}
         return MLP(
-            gate_up=self._linear(gate_up, narrow, bias=config.mlp_bias),
-            down=self._linear({prefix + names.down: narrow}, wide, bias=config.mlp_bias),
+            gate_up=self.linear(gate_up, narrow, bias=config.mlp_bias),
+            down=self.linear({prefix + names.down: narrow}, wide, bias=config.mlp_bias),
         )
 
     def _moe(self, layer: int, prefix: str, moe: MoEConfig, names: ExpertNames) -> MoE:
@@ -105,11 +106,11 @@ class DecoderBuilder:
             gate, up, back = (
                 prefix + name.format(expert=expert) for name in (names.gate, names.up, names.down)
             )
-            gate_up.append(self._linear({gate: wide, up: wide}, narrow))
-            down.append(self._linear({back: narrow}, wide))
+            gate_up.append(self.linear({gate: wide, up: wide}, narrow))
+            down.append(self.linear({back: narrow}, wide))
         # The router's choice is discrete, so it keeps full precision.
         layout: WeightLayout = "packed" if self.precision.weights == "half" else self.precision.weights
-        router = self._linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
+        router = self.linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
         extra_term = None if self._extra_terms is None else self._extra_terms(layer)
         return MoE(moe, router, gate_up, down, self._fused_experts(prefix, moe, names), extra_term)
 
@@ -127,7 +128,7 @@ class DecoderBuilder:
         gates, ups = read(names.gate, (wide, narrow)), read(names.up, (wide, narrow))
         return FusedExperts(gates, ups, read(names.down, (narrow, wide)), moe.experts_per_token)
 
-    def _linear(
+    def linear(
         self, rows: dict[str, int], columns: int, *, bias: bool = False, layout: WeightLayout | None = None
     ) -> Linear:
         """Stack the weights named by `rows` (name → number of rows) and, with `bias`, their biases."""
@@ -148,7 +149,8 @@ class DecoderBuilder:
             self.sites.update({name: LinearPart(linear, i) for i, name in enumerate(parts)})
         return linear
 
-    def _norm(self, name: str) -> RMSNorm:
+    def norm(self, name: str) -> RMSNorm:
+        """The RMSNorm over the hidden size with this weight."""
         weight = self._place(self.reader.get(name, (self.config.hidden_size,)))
         return RMSNorm(_own(weight), self.config.rms_norm_eps)
 

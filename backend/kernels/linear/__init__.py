@@ -13,7 +13,10 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import packed, reference
+from backend.kernels.linear import packed
+from backend.kernels.linear.reference import PlainWeight
+
+__all__ = ["PackedWeight", "PlainWeight", "WeightLayout", "available_layouts", "pack"]
 
 WeightLayout = Literal["plain", "packed", "half"]
 
@@ -37,7 +40,7 @@ def pack(weight: Tensor, bias: Tensor | None, layout: WeightLayout) -> PackedWei
     "half" is for weights stored in 16 bits, and falls back where fp16 overflows.
     """
     assert weight.dim() == 2 and (bias is None or bias.shape == (weight.shape[0],))
-    plain = reference.PlainWeight(weight, bias)
+    plain = PlainWeight(weight, bias)
     best: PackedWeight
     if layout == "half" and packed.fits_half(weight):
         best = packed.HalfWeight(weight, bias)

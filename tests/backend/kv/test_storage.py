@@ -30,6 +30,20 @@ def test_slots_move_in_every_layer_even_if_they_overlap() -> None:
         assert torch.equal(layer.flatten(0, 1), old)
 
 
+def test_a_copy_has_the_pages_of_each_sequence_and_empty_ones_after_them() -> None:
+    storage = KVStorage(LAYOUT, 5)
+    for number in range(2):
+        storage.write(number, torch.arange(80), torch.randn(80, 6, 4))
+    copy = storage.copy_pages(torch.tensor([[4, 1], [0, 0]]), 1, first_layer=1)
+    assert copy.layout.num_layers == 1 and copy.num_pages == 6
+    (layer,) = copy.layers
+    for page, source in enumerate([4, 1, None, 0, 0, None]):
+        want = torch.zeros_like(layer[0]) if source is None else storage.layers[1][source]
+        assert torch.equal(layer[page], want)
+    copy.layers[0].fill_(7.0)
+    assert not (storage.layers[1] == 7.0).all()
+
+
 def test_page_bytes_is_the_size_of_a_page() -> None:
     storage = KVStorage(LAYOUT, 5)
     assert storage.num_pages == 5
