@@ -1,1 +1,1 @@
-"""The step: plan, prepare, forward, sample, commit."""
+"""The engine step: plan, run (prepare, forward, sample), commit, report."""

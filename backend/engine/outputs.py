@@ -52,9 +52,11 @@ def build_output(
         output.num_drafted, output.num_accepted = len(chunk.draft), len(result.accepted.get(i, ()))
     if grammar is not None and grammar.error:
         return _without_tokens(output, sequence, grammar), "error"
-    output.prompt_logprobs = result.prompt_logprobs.get(i)
-    output.token_ids = result.accepted.get(i, [])
-    records = result.logprobs.get(i)
+    if result.prompt_logprobs:
+        output.prompt_logprobs = result.prompt_logprobs.get(i)
+    if result.accepted:
+        output.token_ids = result.accepted.get(i, [])
+    records = result.logprobs.get(i) if result.logprobs else None
     if token_id in active.stop_ids:
         if records is not None and output.token_ids:
             output.logprobs = records[: len(output.token_ids)]

@@ -43,7 +43,7 @@ class StepAccountant:
         self._now_s = self._clock()
         self.duration_s = self._now_s - self._started_s
         self.work_s = self._work_clock() - self._work_started_s
-        self.num_prompt_tokens = sum(map(_num_prompt_tokens, plan.chunks))
+        self.num_prompt_tokens = _num_prompt_tokens(plan)
         if self._traces:
             for chunk in plan.chunks:
                 self._trace_chunk(chunk)
@@ -55,6 +55,8 @@ class StepAccountant:
         last_s = self._last_token_s.get(sequence)
         if last_s is None:
             self._ttfts_s.append(self._now_s - sequence.arrival_s)
+        elif num_tokens == 1:
+            self._inter_token_s.append(self._now_s - last_s)
         else:
             self._inter_token_s += [(self._now_s - last_s) / num_tokens] * num_tokens
         self._last_token_s[sequence] = self._now_s
@@ -118,5 +120,10 @@ class StepAccountant:
             trace.chunks.append((self._now_s, chunk.start, chunk.num_tokens))
 
 
-def _num_prompt_tokens(chunk: ScheduledChunk) -> int:
-    return max(0, min(chunk.num_tokens, chunk.sequence.num_prompt_tokens - chunk.start))
+def _num_prompt_tokens(plan: Plan) -> int:
+    total = 0
+    for chunk in plan.chunks:
+        num_left = chunk.sequence.num_prompt_tokens - chunk.start
+        if num_left > 0:
+            total += min(chunk.num_tokens, num_left)
+    return total

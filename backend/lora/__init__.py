@@ -1,1 +1,1 @@
-"""LoRA adapters: reading them, which are on the device, and who may use them now."""
+"""LoRA adapters: names, reading, host memory, device slots."""

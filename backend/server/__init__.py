@@ -1,1 +1,1 @@
-"""The engine's process and the client through which the gateway reaches it."""
+"""Engine and encoder processes, and the clients through which the gateway reaches them."""

@@ -141,6 +141,7 @@ class EngineServer(Server[ToEngine]):
             for key in added:
                 self._engine.abort(key)
                 del self._routes[key]
+            self._hand_over_traces()
             for request in requests:
                 self._stats.count_finished("rejected")
                 self._send(connection, Rejected.from_error(request.request_id, error))
