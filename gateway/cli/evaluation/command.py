@@ -1,4 +1,4 @@
-"""`penstock eval models`: asks the server, shows what came; the exit code says whether all went well."""
+"""`penstock eval models`: runs an evaluation and reports it; the exit code tells whether it is complete."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def evaluate_models(plan: Plan) -> int:
     is_interrupted = False
     try:
         asyncio.run(_evaluate(plan, questions, runs))
-    except (KeyboardInterrupt, asyncio.CancelledError):  # what is done so far is shown
+    except (KeyboardInterrupt, asyncio.CancelledError):  # partial results are shown
         is_interrupted = True
     except RequestFailed as error:
         sys.stderr.write(f"penstock: {_with_remedy(error)}\n")
         return EXIT_FAILED
     is_complete = not is_interrupted and all(run.is_complete for run in runs)
     state = {"began": began.isoformat(timespec="seconds"), "is_complete": is_complete}
-    is_written = _write_json(plan, runs, state)  # first: whatever becomes of the rest
+    is_written = _write_json(plan, runs, state)  # first: the most important output
     show(Console(), runs)
     is_drawn = plan.plot_path is None or _plot(plan.plot_path, runs)
     if is_interrupted:
@@ -83,10 +83,10 @@ async def _evaluate(plan: Plan, questions: Sequence[Instance], runs: list[Run]) 
 
 
 def _stop_at_sigterm() -> None:
-    """Let SIGTERM, which job schedulers send, cancel this task like Ctrl-C."""
+    """Let SIGTERM, which job schedulers send, cancel this task as Ctrl-C does."""
     task = asyncio.current_task()
     assert task is not None
-    if threading.current_thread() is threading.main_thread():  # signals reach no other
+    if threading.current_thread() is threading.main_thread():  # other threads receive no signals
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
@@ -94,7 +94,7 @@ async def _listing(client: ApiClient, plan: Plan) -> list[ListedModel]:
     try:
         return await client.models()
     except RequestFailed as error:
-        # Some servers have no such list; whoever names models and prices does not need it.
+        # Some servers have no such list; it is not needed when the flags name models and prices.
         if plan.models and error.status in {404, 405, 501}:
             return []
         raise
@@ -114,7 +114,7 @@ def _progress() -> Progress:
 
 
 def _advance(progress: Progress, run: Run) -> Callable[[], None]:
-    """A bar for the run; returns what to call after each of its questions."""
+    """Add a progress bar for the run; returns a function that advances it."""
     task = progress.add_task(run.subject.label, total=run.num_questions, state="")
 
     def advance() -> None:
@@ -127,7 +127,7 @@ def _advance(progress: Progress, run: Run) -> Callable[[], None]:
 
 
 def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
-    """False when the file could not be written, which is said."""
+    """False when the file could not be written; prints the reason."""
     if plan.json_path is None:
         return True
     conditions = {
@@ -143,7 +143,7 @@ def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
     }
     text = json.dumps(as_document(runs, conditions), indent=1, ensure_ascii=False)
     try:
-        # A lone surrogate, which UTF-8 cannot hold, becomes the escape that JSON has for it.
+        # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape.
         write_file(plan.json_path, f"{text}\n".encode(errors="backslashreplace"))
     except OSError as error:
         sys.stderr.write(f"penstock: --json {str(plan.json_path)!r} cannot be written: {error.strerror}\n")
@@ -152,7 +152,7 @@ def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
 
 
 def _plot(path: Path, runs: Sequence[Run]) -> bool:
-    """False when nothing could be drawn, which is said."""
+    """False when nothing could be drawn; prints the reason."""
     try:
         left_out = save_plot(runs, path)
     except PlotError as error:
@@ -162,5 +162,5 @@ def _plot(path: Path, runs: Sequence[Run]) -> bool:
         sys.stderr.write(f"penstock: --plot {str(path)!r} cannot be written: {error.strerror}\n")
         return False
     if left_out:
-        sys.stderr.write(f"penstock: not in the plot, for want of a cost: {', '.join(left_out)}\n")
+        sys.stderr.write(f"penstock: not in the plot, because their cost is unknown: {', '.join(left_out)}\n")
     return True

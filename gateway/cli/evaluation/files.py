@@ -1,4 +1,4 @@
-"""Results on disk: the old file or the whole new one, never a part."""
+"""Atomic writes of result files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write beside the file, then take its place. Raises OSError."""
-    if path.exists() and not path.is_file():  # a pipe or a device stays what it is
+    """Write a temporary file next to the target and rename it over the target. Raises OSError."""
+    if path.exists() and not path.is_file():  # do not replace a pipe or a device
         path.write_bytes(data)
         return
-    target = path.resolve()  # a link stays one, too
+    target = path.resolve()  # keep a symbolic link
     part = target.with_name(f"{target.name}.part")
     try:
         part.write_bytes(data)

@@ -1,4 +1,4 @@
-"""The flags of `penstock eval models`, and the checked plan that they make."""
+"""The flags of `penstock eval models`, and the validated plan made from them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PER_MILLION = 1_000_000
 DESCRIPTION = """
 Asks the held-out test questions of the pico family and grades the answers. Graders are exact about form, in
 which pico was trained: "The answer is 91." is wrong where "91" is right, and so are a missing unit, a list
-in brackets, JSON in a code fence and words before a tool call. Other models therefore score by their form
-too, below what they know; --json keeps their answers. A question whose request fails counts as not right;
+in brackets, JSON in a code fence and words before a tool call. Other models therefore score lower than they
+could; --json keeps their answers. A question whose request fails counts as not right;
 questions that offer tools are skipped where the server refuses tools.
 """
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
@@ -30,7 +30,7 @@ _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to ask whom; checked as far as it can be without asking the server."""
+    """What to ask which models; validated as far as possible without the server."""
 
     base_url: str
     api_key: str
@@ -49,7 +49,7 @@ class Plan:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags, and say what the command does."""
+    """Declare the flags and the description."""
     parser.description = DESCRIPTION
     add = parser.add_argument
     add(
@@ -65,7 +65,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="VARIABLE",
         help="the variable that holds the API key; for this machine the default is $PENSTOCK_API_KEYS",
     )
-    add("--tiers", default="1-5", help="such as 1,2,5 or 1-3; default all")
+    add("--tiers", default="1-5", help="for example 1,2,5 or 1-3; default all")
     add("--families", default="", help="names separated by commas; default all")
     add("--limit", type=int, default=20, metavar="N", help="questions per family and tier, default 20")
     add("--reasoning", choices=EFFORTS, default="", help="the reasoning_effort of models without @EFFORT")
@@ -78,21 +78,21 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="per answer, retries included, default 300",
     )
-    add("--seed", type=int, default=0, help="the same seed asks the same questions, default 0")
+    add("--seed", type=int, default=0, help="seed of the questions, default 0")
     add(
         "--price",
         action="append",
         default=[],
         metavar="MODEL=IN,OUT",
-        help="USD per million tokens read and written; default: what the server lists",
+        help="USD per million input and output tokens; default: the prices that the server lists",
     )
-    add("--json", type=Path, metavar="FILE", help="write everything there, each answer included")
+    add("--json", type=Path, metavar="FILE", help="write all results there, each answer included")
     add("--plot", type=Path, metavar="FILE", help="draw quality against cost: FILE.svg or FILE.png")
 
 
 def read_plan(options: argparse.Namespace) -> Plan:
-    """The plan that the flags make. Raises SettingsError."""
-    from backend.pico.tasks import FAMILIES  # the other commands need no questions
+    """Validate the flags. Raises SettingsError."""
+    from backend.pico.tasks import FAMILIES  # not needed by other commands
 
     base_url = _base_url(options.url or settings.default_url())
     for flag, value, least in (
@@ -127,7 +127,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
 
 
 def _base_url(text: str) -> str:
-    """With /v1 when the text names a server only."""
+    """Add /v1 to a URL without a path."""
     if not _URL.fullmatch(text):
         raise SettingsError(f"--url {text!r} must have the form http://HOST:PORT/v1 or https://HOST/v1")
     settings.gateway_url(text)
@@ -138,7 +138,7 @@ def _base_url(text: str) -> str:
 def _api_key(variable: str | None, base_url: str) -> str:
     if variable is not None:
         return settings.api_key_of(variable)
-    # Our gateway's key is nobody else's business.
+    # The local gateway's key is never sent to another server.
     is_ours = _is_loopback(base_url) or base_url == _base_url(settings.default_url())
     return settings.default_client_key() if is_ours else ""
 

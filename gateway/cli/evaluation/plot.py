@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".svg", ".png")
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-"""Okabe and Ito's: told apart also by those who do not see every colour."""
-ROOM = 1.1  # between a point and the edge: a factor, the axis being logarithmic
-NEAR = 10.0  # names of points whose costs differ by less can hit each other
-LINE_PERCENT = 5.0  # the height of a name
+"""The Okabe-Ito palette, which is safe for colour-blind readers."""
+ROOM = 1.1  # margin between a point and the edge, a factor on the logarithmic axis
+NEAR = 10.0  # labels of points whose costs differ by less than this factor may overlap
+LINE_PERCENT = 5.0  # the height of a label
 _MARKERS = "osD^vPX"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a model stands in one panel."""
+    """A model in one panel."""
 
     label: str
     usd: float  # for MANY_QUESTIONS questions
@@ -41,15 +41,15 @@ Points = Sequence[Point | None]
 
 
 class PlotError(Exception):
-    """The plot cannot be drawn; the message says why and what to do."""
+    """The plot cannot be drawn; the message gives the reason and the remedy."""
 
 
 def check_plot(path: Path) -> None:
-    """Raise PlotError for what would prevent `save_plot`, before hours are spent on the evaluation."""
+    """Raise PlotError for anything that would make `save_plot` fail, before a long evaluation starts."""
     if path.suffix not in SUFFIXES:
         raise PlotError(f"--plot {str(path)!r} must end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
-        raise PlotError(f"--plot {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
+        raise PlotError(f"--plot {str(path)!r}: there is no folder {str(path.parent)!r}; create it first")
     if path.is_dir():
         raise PlotError(f"--plot {str(path)!r} is a folder; name a file in it")
     if find_spec("matplotlib") is None:
@@ -57,7 +57,7 @@ def check_plot(path: Path) -> None:
 
 
 def save_plot(runs: Sequence[Run], path: Path) -> list[str]:
-    """Draw the runs and write the file; returns the names of those without a cost, which have no place.
+    """Draw the runs and write the file; returns the labels of runs without a cost, which are left out.
 
     Raises PlotError when none has a cost.
     """
@@ -70,7 +70,7 @@ def save_plot(runs: Sequence[Run], path: Path) -> list[str]:
     everything = [_point(run, None) for run in runs]
     if not any(everything):
         raise PlotError("nothing to plot: no model has both answers and a price above 0; --price sets one")
-    # Text stays text, and the same numbers give the same file.
+    # Text stays text in SVG, and equal numbers give an equal file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "penstock", "font.size": 9}):
         figure, drawn = _figure(everything, panels), BytesIO()
         kind = path.suffix.removeprefix(".")
@@ -86,7 +86,7 @@ def _point(run: Run, tier: int | None) -> Point | None:
 
 
 def _figure(everything: Points, panels: dict[str, Points]) -> Figure:
-    """A large panel with names, and below it the small ones, all on the same axes."""
+    """A large panel with labels above the small ones, all with the same axes."""
     from matplotlib.figure import Figure
 
     limits = _decades([p.usd for points in (everything, *panels.values()) for p in points if p is not None])
@@ -107,12 +107,12 @@ def _figure(everything: Points, panels: dict[str, Points]) -> Figure:
 
 
 def _decades(costs: Sequence[float]) -> tuple[float, float]:
-    """Whole powers of ten with room around the points: then the axis has round labels."""
+    """Whole powers of ten around the points, so that the axis has round labels."""
     return 10.0 ** floor(log10(min(costs) / ROOM)), 10.0 ** ceil(log10(max(costs) * ROOM))
 
 
 def _name_points(axes: Axes, points: Sequence[Point], limits: tuple[float, float]) -> None:
-    """Write each name beside its point, towards the middle."""
+    """Write each label beside its point, towards the middle of the panel."""
     for point, height in zip(points, place_names(points), strict=True):
         is_right = point.usd**2 > limits[0] * limits[1]
         axes.annotate(
@@ -126,7 +126,7 @@ def _name_points(axes: Axes, points: Sequence[Point], limits: tuple[float, float
 
 
 def place_names(points: Sequence[Point]) -> list[float]:
-    """The height of each point's name: the point's, or lower when it would hit another name."""
+    """The height of each point's label: the point's own, or lower where it would overlap another label."""
     heights: dict[int, float] = {}
     for index in sorted(range(len(points)), key=lambda index: -points[index].percent):
         point = points[index]

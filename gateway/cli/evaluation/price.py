@@ -1,4 +1,4 @@
-"""What tokens cost."""
+"""Price per token."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class TokenPrice:
     completion_usd: Decimal
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> Decimal:
-        """What so many tokens cost."""
+        """Cost in USD."""
         return prompt_tokens * self.prompt_usd + completion_tokens * self.completion_usd
 
     @property
     def is_free(self) -> bool:
-        """True when no number of tokens costs anything."""
+        """True when both prices are 0."""
         return not (self.prompt_usd or self.completion_usd)

@@ -1,4 +1,4 @@
-"""The questions of an evaluation: instances of the test split, the same ones for the same seed."""
+"""The questions of an evaluation: instances of the test split, drawn by a seed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _cell(family: Family, tier: int, limit: int, seed: int) -> Iterator[Instance
 
 
 def request_fields(question: Instance) -> dict[str, Any]:
-    """The `messages` and, when it has some, the `tools` that ask the question."""
+    """The request's `messages`, and `tools` if the question has any."""
     conversation = messages_of(question, thinking=False)
     fields: dict[str, Any] = {"messages": conversation["messages"][:-1]}  # the last one is the answer
     if conversation["tools"]:

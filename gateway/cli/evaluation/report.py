@@ -1,4 +1,4 @@
-"""What an evaluation found, as tables for a terminal and as a JSON document."""
+"""Results of an evaluation as tables for a terminal and as a JSON document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gateway.cli.evaluation.runner import Outcome, Run, Verdict, sum_tokens
 
-MANY_QUESTIONS = 1000  # costs are told per so many
+MANY_QUESTIONS = 1000  # the unit in which costs are reported
 
 FORM_COUNTS = 'Form counts: "The answer is 91." is wrong where "91" is right (see --help).'
 
@@ -24,7 +24,7 @@ Cells = dict[tuple[str, int], Counter[Verdict]]
 
 
 def count_cells(outcomes: Iterable[Outcome]) -> Cells:
-    """Verdicts by family and tier, in the order in which these first came."""
+    """Verdicts by family and tier, in order of first appearance."""
     cells: Cells = {}
     for outcome in outcomes:
         key = (outcome.question.family, outcome.question.tier)
@@ -35,31 +35,31 @@ def count_cells(outcomes: Iterable[Outcome]) -> Cells:
 def accuracy(verdicts: Counter[Verdict]) -> float | None:
     """Share of right answers among the questions that were asked; None when none was.
 
-    A request that failed counts: else a model would gain by failing at what is hard. Skipped ones do not.
+    A failed request counts, otherwise a model would gain by failing at hard questions. Skipped ones do not.
     """
     asked = verdicts["right"] + verdicts["wrong"] + verdicts["failed"]
     return verdicts["right"] / asked if asked else None
 
 
 def verdicts_of(outcomes: Iterable[Outcome]) -> Counter[Verdict]:
-    """How often each verdict was given."""
+    """Number of outcomes by verdict."""
     return Counter(outcome.verdict for outcome in outcomes)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent of the values do not exceed (nearest rank)."""
+    """The `percent`-th percentile of the values, by nearest rank."""
     return sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]
 
 
 def cost_of_many(run: Run, outcomes: Sequence[Outcome] | None = None) -> float | None:
-    """USD for MANY_QUESTIONS questions such as the answered ones among these; None when unknown."""
+    """USD per MANY_QUESTIONS, averaged over the answered questions among these; None when unknown."""
     answered = [o for o in (run.outcomes if outcomes is None else outcomes) if o.answer is not None]
     cost = run.cost_usd(answered)
     return float(cost * MANY_QUESTIONS / len(answered)) if cost is not None and answered else None
 
 
 def show(console: Console, runs: Sequence[Run]) -> None:
-    """Print every run's accuracy, what all of them took, and what went wrong."""
+    """Print the accuracy of every run, time and cost of all, and problems."""
     for run in runs:
         if run.outcomes:
             console.print(accuracy_table(run))
@@ -68,7 +68,7 @@ def show(console: Console, runs: Sequence[Run]) -> None:
         console.print(summary_table(runs))
     for run in runs:
         for line in problem_lines(run):
-            console.print(Text(line))  # as it is: a server's message is no markup
+            console.print(Text(line))  # plain text: a server's message is not Rich markup
 
 
 def accuracy_table(run: Run) -> Table:
@@ -92,7 +92,7 @@ def accuracy_table(run: Run) -> Table:
 
 def _percent(verdicts: Counter[Verdict]) -> str:
     if not (verdicts["right"] or verdicts["wrong"]) and verdicts["failed"]:
-        return "failed"  # 0 % too, but not the model's work
+        return "failed"  # 0 % would blame the model
     found = accuracy(verdicts)
     if found is not None:
         return f"{100 * found:.1f}"
@@ -100,7 +100,7 @@ def _percent(verdicts: Counter[Verdict]) -> str:
 
 
 def summary_table(runs: Sequence[Run]) -> Table:
-    """What each run took: one column per run."""
+    """Tokens, time and cost: one column per run."""
     table = Table(title="what it took", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("", no_wrap=True)
     for run in runs:
@@ -129,7 +129,7 @@ def _summary(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def problem_lines(run: Run) -> Iterator[str]:
-    """What a person must know beside the numbers: failures, skipped and cut questions."""
+    """Caveats to the numbers: failed, skipped and truncated questions."""
     label = run.subject.label
     if failed := run.verdicts["failed"]:
         first, times = next(iter(run.problems.items()))
@@ -145,7 +145,7 @@ def problem_lines(run: Run) -> Iterator[str]:
         why = "the next ones would fail as well" if run.gave_up_because else "interrupted"
         yield f"{label}: {missing} questions were not asked: {why}"
     if cut := sum(answer.is_cut for answer in run.answers):
-        yield f"{label}: {cut} answers were cut at the limit of tokens; --max-tokens sets it"
+        yield f"{label}: {cut} answers were cut at the token limit; --max-tokens sets it"
     if ungraded := sum(bool(o.problem) for o in run.outcomes if o.answer is not None):
         yield f"{label}: {ungraded} answers could not be graded and count as wrong; --json keeps them"
     if not run.has_all_counts:
@@ -153,7 +153,7 @@ def problem_lines(run: Run) -> Iterator[str]:
 
 
 def as_document(runs: Sequence[Run], conditions: dict[str, Any]) -> dict[str, Any]:
-    """Everything, for other programs. `conditions` says what was asked of whom."""
+    """Everything, for other programs. `conditions` are the settings of the evaluation."""
     return {**conditions, "models": [_run_document(run) for run in runs]}
 
 

@@ -1,4 +1,4 @@
-"""Asks every question of one model, several at a time, and keeps what came of each."""
+"""Asks one model all questions, several at a time, and keeps the outcomes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Verdict = Literal["right", "wrong", "failed", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is evaluated: a model, and how hard it is asked to think ("": as the server likes)."""
+    """What is evaluated: a model, and its reasoning_effort ("": the server's default)."""
 
     model: str
     effort: str = ""
@@ -36,13 +36,13 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """As tables and plots name it."""
+        """The name in tables and plots."""
         return f"{self.model} ({self.effort})" if self.effort else self.model
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one question; `problem` says why there is no answer, or none that a grader can read."""
+    """The result of one question; `problem` says why there is no answer, or why it could not be graded."""
 
     question: Instance
     verdict: Verdict
@@ -51,46 +51,46 @@ class Outcome:
 
     @property
     def tokens(self) -> Tokens:
-        """What it took, as far as the server counted."""
+        """Token counts, 0 where the server gave none."""
         return (self.answer and self.answer.tokens) or Tokens()
 
 
 @dataclass(slots=True)
 class Run:
-    """One subject's evaluation; can be read while it goes on."""
+    """One subject's evaluation; can be read while it runs."""
 
     subject: Subject
     num_questions: int
     outcomes: list[Outcome] = field(default_factory=list)
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     wall_s: float = 0.0
-    refusal_of_tools: str = ""  # what the server said; questions with tools are skipped from then on
+    refusal_of_tools: str = ""  # the server's message; questions with tools are skipped after it
     gave_up_because: str = ""  # further requests would fail the same way
 
     def add(self, outcome: Outcome) -> None:
-        """One more question is done."""
+        """Record the outcome of a question."""
         self.outcomes.append(outcome)
         self.verdicts[outcome.verdict] += 1
 
     @property
     def is_complete(self) -> bool:
-        """True when every question was answered, or skipped because of what the server is unable to do."""
+        """True when every question was answered, or skipped for a missing feature of the server."""
         done = len(self.outcomes) - self.verdicts["failed"]
         return done == self.num_questions and not self.gave_up_because
 
     @property
     def answers(self) -> list[Answer]:
-        """Answers that came."""
+        """All answers."""
         return [outcome.answer for outcome in self.outcomes if outcome.answer is not None]
 
     @property
     def problems(self) -> Counter[str]:
-        """Messages of failed requests; the first that came is first."""
+        """Messages of failed requests by count, in order of first appearance."""
         return Counter(outcome.problem for outcome in self.outcomes if outcome.verdict == "failed")
 
     @property
     def has_all_counts(self) -> bool:
-        """True when the server counted the tokens of every answer: else there is no cost."""
+        """True when the server counted the tokens of every answer; otherwise the cost is unknown."""
         return all(answer.tokens is not None for answer in self.answers)
 
     @property
@@ -99,7 +99,7 @@ class Run:
         return not self.answers or any(answer.tokens is not None for answer in self.answers)
 
     def cost_usd(self, outcomes: Sequence[Outcome] | None = None) -> Decimal | None:
-        """What these outcomes cost, by default all; None when the price or the tokens are unknown."""
+        """Cost of these outcomes, by default all; None when price or token counts are unknown."""
         price = self.subject.price
         if price is None or not self.has_all_counts:
             return None
@@ -108,7 +108,7 @@ class Run:
 
 
 def sum_tokens(outcomes: Sequence[Outcome]) -> Tokens:
-    """Tokens of all outcomes together."""
+    """Total token counts."""
     return sum((outcome.tokens for outcome in outcomes), Tokens())
 
 
@@ -116,20 +116,20 @@ class Runner:
     """Evaluates one subject at a time through one client."""
 
     def __init__(self, client: ApiClient, concurrency: int, max_tokens: int) -> None:
-        """At most `concurrency` requests are under way at once, each for at most `max_tokens`."""
+        """At most `concurrency` requests at once, each for at most `max_tokens`."""
         self._client = client
         self._concurrency = concurrency
         self._max_tokens = max_tokens
 
     async def run(self, run: Run, questions: Sequence[Instance], progress: Callable[[], None]) -> None:
-        """Ask all questions; fills `run` as answers come and calls `progress` after each."""
+        """Ask all questions; fills `run` as answers arrive and calls `progress` after each."""
         began_s = time.perf_counter()
         waiting = iter(questions)
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(min(self._concurrency, len(questions))):
                     workers.create_task(self._work(run, waiting, progress))
-        finally:  # also when interrupted: what is done so far is shown
+        finally:  # also on interruption: partial results are shown
             run.wall_s = time.perf_counter() - began_s
 
     async def _work(self, run: Run, waiting: Iterator[Instance], progress: Callable[[], None]) -> None:
@@ -164,7 +164,7 @@ class Runner:
 def _graded(question: Instance, answer: Answer) -> Outcome:
     try:
         is_right = FAMILIES[question.family].grade(question, answer.text)
-    except Exception as error:  # noqa: BLE001 - what breaks a grader is no answer, and the others count
+    except Exception as error:  # noqa: BLE001 - an answer that breaks its grader is wrong
         return Outcome(question, "wrong", answer, f"cannot be graded: {type(error).__name__}: {error}")
     return Outcome(question, "right" if is_right else "wrong", answer)
 

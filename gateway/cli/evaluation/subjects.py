@@ -1,4 +1,4 @@
-"""What to evaluate: the models of the plan, or the server's own, each with its price."""
+"""Chooses the models to evaluate, those of the plan or the server's own, and their prices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OURS = "penstock"  # the owner that our gateway states
 
 
 def choose_subjects(plan: Plan, listed: Sequence[ListedModel]) -> list[Subject]:
-    """The models to evaluate. Raises SettingsError for names and prices that fit nothing."""
+    """The models to evaluate. Raises SettingsError for unknown names and prices without a model."""
     known = {model.id: model for model in listed}
     chosen = plan.models or tuple((name, plan.effort) for name in _own_models(listed))
     names = [name for name, _ in chosen]
     for name in plan.prices:
         if name not in names:
             raise SettingsError(f"--price names {name!r}, which is not evaluated; these are: {_some(names)}")
-    # Other servers accept names that they do not list, such as variants.
+    # Other servers may accept names that they do not list.
     if any(model.owned_by == OURS for model in listed):
         _check_names(names, known)
     subjects = [Subject(name, effort, _price(name, plan, known)) for name, effort in chosen]
@@ -33,7 +33,7 @@ def choose_subjects(plan: Plan, listed: Sequence[ListedModel]) -> list[Subject]:
 
 
 def _own_models(listed: Sequence[ListedModel]) -> list[str]:
-    """Models of Penstock's engines, without routes and adapters; of another server the only one."""
+    """Models of Penstock's engines, without routes and adapters; another server's only model."""
     if len(listed) == 1:
         return [listed[0].id]
     own = [

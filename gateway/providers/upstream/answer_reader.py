@@ -1,6 +1,6 @@
-"""Reading what an upstream answers: usage and endings, each piece decoded once, in the fields that matter.
+"""Reads usage, finish reasons and errors from an upstream's answer, decoding each piece once.
 
-A typed decode also proves that the piece is whole JSON: what is cut or garbled never passes as an answer.
+The typed decode also validates the JSON, so a truncated or garbled piece never passes as an answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.providers.upstream.transport import Reply
 
 DONE = b"[DONE]"
 _LINGER_S = 0.05
-"""How long to wait for the end of the response after [DONE]; later than that the connection is not reused."""
+"""Wait for the end of the response after [DONE]; if it comes later, the connection is not reused."""
 _DONE_EVENT = b"data: [DONE]\n\n"
 
 
@@ -40,7 +40,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Item(msgspec.Struct):
-    """One vector; its content is checked to be JSON and skipped."""
+    """One vector: validated as JSON and skipped."""
 
 
 class _Piece(msgspec.Struct):
@@ -57,7 +57,7 @@ _DECODER = msgspec.json.Decoder(_Piece)
 
 
 class AnswerReader:
-    """Follows one answer: fills `usage` and `finish_reasons`, and says whether it came to its end."""
+    """Follows one answer: fills `usage` and `finish_reasons`, and tells whether it is complete."""
 
     __slots__ = ("_model", "_open", "_secret", "answer_id", "finish_reasons", "is_done", "usage")
 
@@ -66,22 +66,22 @@ class AnswerReader:
         self.usage = Usage()
         self.finish_reasons: list[str] = []
         self.answer_id = ""
-        self.is_done = False  # [DONE] has come
+        self.is_done = False  # [DONE] was received
         self._model = model
         self._secret = secret
-        self._open: set[int] = set()  # choices that have begun and not ended
+        self._open: set[int] = set()  # choices without a finish_reason yet
 
     @property
     def is_complete(self) -> bool:
-        """True when nothing is missing: [DONE] came, or every choice that began has its finish_reason."""
+        """True when [DONE] was received, or every choice that began has its finish_reason."""
         return self.is_done or bool(self.finish_reasons and not self._open)
 
     def read(self, body: bytes) -> None:
-        """Take in one chunk or a whole body. Raises ApiError when it is an error or no answer."""
+        """Read one chunk or a whole body. Raises ApiError when it is an error or not an answer."""
         try:
             piece = _DECODER.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self.invalid("it is not the JSON that the API promises") from error
+            raise self.invalid("it is not the JSON that the API specifies") from error
         if piece.error is not None:
             self._raise_error(body)
         if piece.usage is not None:
@@ -102,11 +102,11 @@ class AnswerReader:
         return Relayed(body, self.usage, media_type, self.finish_reasons, self.answer_id)
 
     def invalid(self, what: str) -> ApiError:
-        """Return the error for an answer that is not what the API promises."""
+        """The error for an answer that violates the API."""
         return upstream_errors.invalid(self._model, what)
 
     def failed(self, error: Exception, waiting_for: str) -> ApiError:
-        """Return the error for a transport that failed; `waiting_for`: "first token" or "idle"."""
+        """The error for a transport failure; `waiting_for` names the limit: "first token" or "idle"."""
         return upstream_errors.of_transport(error, self._model, waiting_for)
 
     def _raise_error(self, body: bytes) -> None:
@@ -126,8 +126,7 @@ class AnswerReader:
 class AnswerStream:
     """A streamed answer as bytes: whole, checked events. `aclose` drops the upstream connection.
 
-    Ends well only when the answer is complete; otherwise raises ApiError, so that a cut stream is never taken
-    for an answer.
+    Raises ApiError unless the answer is complete, so that a truncated stream is never taken for an answer.
     """
 
     def __init__(self, reply: Reply, answer: AnswerReader, idle_timeout_s: float) -> None:
@@ -139,7 +138,7 @@ class AnswerStream:
         self._ended = False
 
     async def begin(self, timeout_s: float) -> None:
-        """Wait for the first events: what fails before them can still be a plain error response."""
+        """Wait for the first events: an error before them can still be a plain error response."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         try:
@@ -150,11 +149,11 @@ class AnswerStream:
             raise
 
     def __aiter__(self) -> AnswerStream:
-        """Itself."""
+        """Return the stream itself."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next events."""
+        """The next events."""
         if self._first:
             data, self._first = self._first, b""
             return data
@@ -169,13 +168,13 @@ class AnswerStream:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop: an upstream that is still generating sees its connection close. Idempotent."""
+        """Stop: close the connection of an upstream that is still generating. Idempotent."""
         self._ended = True
         self._first = b""
         self._reply.close()
 
     async def _next(self, timeout_s: float, waiting_for: str) -> bytes:
-        """Return the events of the next read as bytes to send, b"" when it brought none."""
+        """The events of the next read as bytes to send, b"" when there are none."""
         try:
             data = await self._reply.read(timeout_s)
             events = self._events.feed(data) if data else self._events.close()
@@ -183,7 +182,7 @@ class AnswerStream:
             raise self._answer.failed(error, waiting_for) from error
         out = self._relay(events)
         if self._answer.is_done:
-            # Read on to the end of the response, so that the connection can be used again.
+            # Read to the end of the response, so that the connection can be reused.
             self._ended = True
             await self._finish()
         elif not data:

@@ -1,4 +1,4 @@
-"""What an upstream did wrong → what our caller is told. Its keys, hosts and internals stay here."""
+"""Maps failures of an upstream to API errors, without its keys, hosts and internals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 def of_transport(error: Exception, model: str, waiting_for: str) -> ApiError:
-    """Map an error of TRANSPORT_ERRORS. `waiting_for` names the limit that ran: "first token" or "idle"."""
+    """Map an error of TRANSPORT_ERRORS. `waiting_for` names the limit: "first token" or "idle"."""
     logger.warning("upstream of model %r failed: %s %s", model, type(error).__name__, error)
     name = f"The upstream of model {model!r}"
     if isinstance(error, ConnectFailed):
@@ -49,7 +49,7 @@ def of_transport(error: Exception, model: str, waiting_for: str) -> ApiError:
         code = f"upstream_{waiting_for.replace(' ', '_')}_timeout"
         return TimedOut(f"{name} sent nothing within its {waiting_for} time limit.", code=code)
     if isinstance(error, EventTooLong):
-        return UpstreamFailed(f"{name} sent an event without end.", code="upstream_invalid_response")
+        return UpstreamFailed(f"{name} sent an event that is too long.", code="upstream_invalid_response")
     return UpstreamFailed(f"{name} failed: {error}.", code="upstream_connection_broken")
 
 
@@ -84,7 +84,7 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, model: str, 
 
 
 def of_error_body(body: bytes, secret: str, status: int) -> ApiError | None:
-    """Return the error that OpenAI's error shape describes, or None when the body has another shape."""
+    """The error in a body of OpenAI's error shape; None for other shapes."""
     try:
         found = msgspec.json.decode(body, type=_ErrorBody).error
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -104,7 +104,7 @@ def of_error_body(body: bytes, secret: str, status: int) -> ApiError | None:
 
 
 def invalid(model: str, what: str) -> UpstreamFailed:
-    """Return the error for an answer that is not what the API promises."""
+    """The error for an answer that violates the API."""
     logger.warning("upstream of model %r sent an invalid answer: %s", model, what)
     message = f"The upstream of model {model!r} sent an invalid answer: {what}."
     return UpstreamFailed(message, code="upstream_invalid_response")

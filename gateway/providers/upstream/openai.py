@@ -21,9 +21,9 @@ _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
 class OpenAIProvider:
-    """Calls one upstream model. The request's body goes there as it came, only `model` is replaced.
+    """Calls one upstream model. The request's body is forwarded unchanged, except for `model`.
 
-    No header of the caller's is passed on; the upstream gets its own API key, the trace and the request id.
+    No header of the caller is forwarded; the upstream gets its own API key, the trace and the request id.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class OpenAIProvider:
         )
 
     async def start(self) -> None:
-        """Nothing to start: connections are made when they are needed."""
+        """Nothing to start: connections are opened on demand."""
 
     async def close(self) -> None:
         """Close the idle connections."""
@@ -74,7 +74,7 @@ class OpenAIProvider:
     async def _post(self, path: str, call: ModelCall[RequestT]) -> Relayed:
         is_stream = call.body.get("stream") is True
         answer = AnswerReader(self._name, self._api_key)
-        # The headers of a whole answer come when all of it is there: only the total limit can apply to them.
+        # A whole answer's headers arrive when it is complete: only the total limit can apply to them.
         limit_s = self._upstream.first_token_timeout_s if is_stream else self._upstream.total_timeout_s
         body = msgspec.json.encode({**call.body, "model": self._remote_name})
         headers = self._headers(call.request_id, call.trace_headers, is_stream)
@@ -101,9 +101,9 @@ class OpenAIProvider:
     async def _stream(self, reply: Reply, answer: AnswerReader) -> Relayed:
         kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
-            if kind == "application/json":  # perhaps an error under status 200; that one we can pass on
+            if kind == "application/json":  # perhaps an error with status 200, which can be passed on
                 answer.read(await reply.read_all(self._upstream.idle_timeout_s, MAX_ERROR_BYTES))
-            raise answer.invalid("a stream was asked for, and it is none")
+            raise answer.invalid("a stream was requested, and it is not one")
         stream = AnswerStream(reply, answer, self._upstream.idle_timeout_s)
         await stream.begin(self._upstream.first_token_timeout_s)
         return answer.relayed(stream, "text/event-stream")

@@ -1,4 +1,4 @@
-"""Server-sent events: bytes, cut anywhere → the data of each event, as the HTML standard reads them.
+"""Parses server-sent events by the HTML standard: bytes, cut anywhere → the data of each event.
 
 Lines end with LF, CRLF or CR; comments, `id:`, `retry:` are dropped; the space after a colon may be missing.
 """
@@ -6,7 +6,7 @@ Lines end with LF, CRLF or CR; comments, `id:`, `retry:` are dropped; the space 
 from __future__ import annotations
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
-"""An event longer than this is no event of a model; refusing it bounds memory."""
+"""Longer events are refused, which bounds memory."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -16,19 +16,19 @@ class EventTooLong(Exception):
 
 
 class EventReader:
-    """Feed it bytes as they come; it gives back the data of the events that are complete."""
+    """Takes bytes as they arrive, returns the data of complete events."""
 
     __slots__ = ("_after_cr", "_at_start", "_data", "_pending", "_pending_bytes")
 
     def __init__(self) -> None:
-        self._pending: list[bytes] = []  # parts of a line that has not ended
+        self._pending: list[bytes] = []  # of an incomplete line
         self._pending_bytes = 0
-        self._data: list[bytes] = []  # the `data:` lines of an event that has not ended
-        self._after_cr = False  # a LF that comes next belongs to the CR before it
+        self._data: list[bytes] = []  # `data:` lines of an incomplete event
+        self._after_cr = False  # a LF that comes next ends the same line as the CR
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the data of the events that this chunk completes. Raises EventTooLong."""
+        """The data of the events that this chunk completes. Raises EventTooLong."""
         if self._after_cr and chunk:
             self._after_cr = False
             if chunk[0] == 0x0A:
@@ -52,7 +52,7 @@ class EventReader:
         return events
 
     def close(self) -> list[bytes]:
-        """Return what stands there unfinished when the stream ends: some servers omit the last blank line."""
+        """The unfinished event when the stream ends: some servers omit the last blank line."""
         events: list[bytes] = []
         if self._pending:
             self._line(b"".join(self._pending), events)

@@ -1,4 +1,4 @@
-"""Slots: pinned while used, given to whoever waits, in turns that serve a batch; nobody starves."""
+"""Slots: pinned while used, given in turns that serve a batch, without starvation."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ async def test_cut_connection(monkeypatch: pytest.MonkeyPatch) -> None:
             await with_server(server, ask)
 
 
-async def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_not_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_RETRIES", 1)
     async with serving(always(b"")) as server:
         pass

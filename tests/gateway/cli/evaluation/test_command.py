@@ -95,7 +95,7 @@ async def test_tables_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixtur
     out, error = capsys.readouterr()
     assert "ours: percent of right answers" in out and "free (none): percent" in out
     assert re.search(r"arithmetic +100\.0 +0\.0 +50\.0", out)
-    assert "for want of a cost: free (none)" in error
+    assert "because their cost is unknown: free (none)" in error
     document = json.loads(files[0].read_text())
     assert document["is_complete"] is True
     ours, free = document["models"]
@@ -167,7 +167,7 @@ async def test_wrong_key_and_wrong_name(
         assert fake.asked == []
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_not_reachable(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"

@@ -350,7 +350,7 @@ async def test_whole_answer_that_is_none(body: bytes) -> None:
     assert (error.status, error.code) == (502, "upstream_invalid_response")
 
 
-async def test_nobody_listens() -> None:
+async def test_connection_refused() -> None:
     async with serving(always()) as server:
         pass
     error = await failure(server)
