@@ -86,7 +86,7 @@ def test_every_package_has_tests() -> None:
 
 
 def test_tests_mirror_the_packages() -> None:
-    """`tests/a/b/test_c.py` tests the module or package `a/b/c`, or the package `a/b` when that is called c."""
+    """`tests/a/b/test_c.py` tests the module or package `a/b/c`, or the package `a/b` when b is c."""
     unmatched = set()
     for path in tracked_files():
         if path.parts[0] != "tests" or path.parts[1] not in PACKAGES or not path.name.startswith("test_"):
