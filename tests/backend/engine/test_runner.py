@@ -225,7 +225,7 @@ def poison(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_finite(engine: Engine) -> None:
-    """A NaN left in a page would spread to whoever gets the page next."""
+    """A NaN left in a page would spread to the next sequence that gets the page."""
     runner = engine._runner
     assert isinstance(runner, ModelRunner)
     assert all(layer.isfinite().all() for layer in runner._storage.layers)

@@ -11,7 +11,7 @@ from tests.backend.speculative.sequences import running
 
 
 class Scripted:
-    """Draws 7 for everybody; with drafts all are unsound, and alone it fails whom it is told to."""
+    """Draws 7 for every chunk; those with drafts are unsound, and `failing` sequences raise when alone."""
 
     facts: RunnerFacts
 

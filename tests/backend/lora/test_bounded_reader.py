@@ -1,4 +1,4 @@
-"""Reads come one at a time, and one that does not return holds up neither the others nor the end."""
+"""Reads run one at a time, and one that hangs delays neither the others nor the end of the process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print("over")
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that the test sets."""
 
     now_s = 0.0
 
@@ -74,7 +74,7 @@ def test_a_read_that_hangs_is_given_up_and_the_next_has_its_turn() -> None:
     with pytest.raises(AdapterError, match="/dead/adapter was not read within 30 s; see if its disk answers"):
         first.result()
     hangs.set()
-    assert late.wait(20) and reader.call(lambda: True, "the next"), "what comes late disturbs nobody"
+    assert late.wait(20) and reader.call(lambda: True, "the next"), "a late result is ignored"
 
 
 def test_closing_begins_nothing_more() -> None:

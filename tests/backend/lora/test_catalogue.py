@@ -1,4 +1,4 @@
-"""Names move between adapters, requests keep adapters alive, and lost names are told until they are gone."""
+"""Names move between adapters, requests keep adapters alive, and lost names are listed until removed."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_step_without_adapters_hardly_knows_that_there_are_some(name: str, tmp
     adapter = store.load_now("a", write_adapter(tmp_path / "a", model, recipe)).digest
     plain = calls_per_step(new_engine(config, model, None, 2))
     engine = new_engine(config, model, store, 2)
-    engine.add(new_request(9, adapter, 2))  # from now on it lies in a slot of every layer
+    engine.add(new_request(9, adapter, 2))  # from now on every layer has it in a slot
     step_until(engine, lambda: not engine.has_work)
     served = calls_per_step(engine)
     assert plain > 100

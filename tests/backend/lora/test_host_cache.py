@@ -70,7 +70,7 @@ def test_missing_adapters_are_read_one_at_a_time() -> None:
     assert finished is not None and finished[0] == "a"
     cache.put(finished[1].result())
     cache.start_reads()
-    assert list(owner.reads) == ["a", "c"], "nobody wants b any more"
+    assert list(owner.reads) == ["a", "c"], "no request wants b any more"
     cache.discard("c")
     owner.reads["c"].set_exception(OSError())
     assert cache.take_finished() is not None and not cache.is_reading

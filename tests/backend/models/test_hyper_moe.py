@@ -1,4 +1,4 @@
-"""HyperMoE computes what training computes, of adapters and of checkpoints; broken ones are refused."""
+"""HyperMoE gives what training gives, for adapters and whole checkpoints; broken ones are rejected."""
 
 from __future__ import annotations
 

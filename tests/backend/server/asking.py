@@ -36,7 +36,7 @@ async def until(client: EngineClient, holds: Callable[[EngineStats], bool]) -> E
 
 
 async def until_ended(client: EngineClient, **requests: int) -> None:
-    """Wait until so many requests have ended for each reason, and check that nothing is left of them."""
+    """Wait until this many requests have ended for each reason, and check that all pages are free."""
     stats = await until(client, lambda stats: stats.requests_total == requests)
     assert stats.num_running == stats.num_waiting == 0
     assert stats.free_pages == stats.total_pages

@@ -104,7 +104,7 @@ async def test_load_reload_and_unload_under_load(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def two_gateways(folder: Path) -> AsyncIterator[tuple[AdapterStore, EngineClient, EngineClient]]:
-    """An engine without host memory for its one adapter "a", whose files are gone, and who asks it."""
+    """An engine without host memory for its one adapter "a", whose files are gone, and two clients."""
     (folder / "base").mkdir()
     config = checkpoint("qwen3", folder / "base")
     adapter = write_adapter(folder / "a", load_model(config), Recipe(seed=1))
@@ -139,7 +139,7 @@ async def test_everybody_learns_that_an_adapter_is_gone(tmp_path: Path) -> None:
         with pytest.raises(AdapterError, match="no adapter is called 'a'"):
             await one.unload_adapter("a")
         await heard(two)
-        assert not one.adapter_names and not two.adapter_names, "whoever takes it away need not see it"
+        assert not one.adapter_names and not two.adapter_names, "also for the client that unloaded it"
 
 
 @pytest.mark.usefixtures("no_compiler")

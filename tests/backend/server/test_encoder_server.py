@@ -122,7 +122,7 @@ async def test_a_cancelled_request_leaves_the_queue(client: EncoderClient) -> No
     with pytest.raises(asyncio.CancelledError):
         await task
     await client.embed(["next"])
-    # A heartbeat may be from before the second answer: wait for one that counts both, with nobody waiting.
+    # A heartbeat may be from before the second answer: wait for one that counts both, with an empty queue.
     while client.stats.requests_total < before.requests_total + 2 or client.stats.waiting_inputs:
         await client.wait_message()
     assert client.stats.tokens_total - before.tokens_total < 5 * 182  # two inputs of the first pass, at most

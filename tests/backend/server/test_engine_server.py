@@ -1,4 +1,4 @@
-"""The engine's process over a real socket, with a fake runner: what clients see, and what stays behind."""
+"""The engine process over a real socket, with a fake runner: outputs, rejections, and no leaks."""
 
 from __future__ import annotations
 
