@@ -5,6 +5,6 @@ and dispatches, reference.py is torch, and kernel.py is Triton (GPU) or Numba (C
 kernel's signature, is its test's oracle, and runs where no kernel does. Today only lora has a GPU kernel:
 attention, norms, rotary embedding, SwiGLU and experts run as torch operations on CUDA.
 
-The Numba loops that drafters use (greedy_chain, mixture_chain, round_layer) cover whole models or layers;
-torch and transformers are their oracles. tiles, exponential and compiled are what Numba loops are made of.
+draft_chain is a whole draft network in a Numba loop; the networks in backend/speculative are its oracle.
+tiles, exponential and compiled are what Numba loops are made of.
 """

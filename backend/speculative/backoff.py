@@ -45,8 +45,8 @@ class Backoff:
         return self._resume_step - step - 1
 
     def succeed(self) -> None:
-        """End the pause; the next one is shorter by one doubling."""
-        self._num_doublings = max(0, self._num_doublings - 1)
+        """End the pause; the next failure pauses for the shortest time again."""
+        self._num_doublings = 0
         self._resume_step = 0
 
 

@@ -129,12 +129,15 @@ class GainAccount:
         return self._backoff.is_paused(step)
 
     def add(self, saved_s: float, spent_s: float, step: int) -> None:
-        """Book one step; from PAUSE_STEPS after the first one, judge all."""
+        """Book one step."""
         self._saved_s = SLOW * self._saved_s + saved_s
         self._spent_s = SLOW * self._spent_s + spent_s
         if self._first_step < 0:
             self._first_step = step
-        if step - self._first_step < PAUSE_STEPS:
+
+    def judge(self, step: int) -> None:
+        """Back off from a loss, once PAUSE_STEPS went by since the first step that was booked."""
+        if self._first_step < 0 or step - self._first_step < PAUSE_STEPS:
             return
         if self._saved_s < self._spent_s:
             self._backoff.fail(step)
@@ -230,6 +233,7 @@ class LengthModel:
         """Whether drafts are allowed in this step: they did not lose time lately, no plain step is due."""
         self._is_trial, self._num_expected = False, None
         times = self._of(num_sequences)
+        times.account.judge(step)
         return not times.account.is_paused(step) and not times.take_plain_turn()
 
     def choose(self, candidates: Sequence[Candidate], num_sequences: int, step: int) -> list[int]:

@@ -1,32 +1,99 @@
 """Drafts of a small model of its own, with its own keys and values, pages and prefix tree.
 
-It reads what the target has written since the last round, then its own drafts, all sequences in one pass per
-token. Keys and values of drafts stay where they were accepted. A sequence that is new here, or was preempted,
-catches up first: with prefix hits in the drafter's own tree, then by computing, a part in each step.
+It is a decoder as any the engine serves. It computes what the target has written since the last round, then
+its own drafts, all sequences in one pass per token. Keys and values of accepted drafts stay. A sequence that
+is new here, or was preempted, catches up first: by prefix hits in the drafter's own tree, then by computing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from backend.config import EngineConfig, ModelConfig
+from backend.errors import CheckpointError
+from backend.kernels import draft_chain
 from backend.kv.manager import KVManager
+from backend.kv.storage import KVLayout, KVStorage
+from backend.layers.step_input import StepInput
+from backend.models.build import DecoderBuilder
+from backend.models.checkpoint_config import read_model_config
+from backend.models.decoder import Decoder
+from backend.models.families import FAMILIES
+from backend.models.precision import choose_precision
+from backend.models.weights import WeightReader
 from backend.speculative import MIN_PATH_PROBABILITY
-from backend.speculative.draft_rounds import DraftRounds
-from backend.types import Sequence
-
-MOST_BEGINS = 8
-"""Tokens that a sequence may bring to a round; who is further behind catches up before."""
+from backend.speculative.rollout import ChainParts, compile_chain, is_compiled, page_table, roll_out
+from backend.types import PAGE_TOKENS, Sequence
 
 CATCH_UP_TOKENS = 512
-"""Computed per step for sequences that are behind: nobody else waits longer for them."""
+"""Tokens computed per step for sequences that are behind: the others do not wait longer for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftNetwork:
+    """Weights and arithmetic; holds no state of any sequence."""
+
+    decoder: Decoder
+    kv_layout: KVLayout
+    max_position_tokens: int
+    chain: draft_chain.ChainWeights | None  # for the compiled roll-out
+
+
+def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -> DraftNetwork:
+    """The dense model in `folder`, for a target configured by `config`. Raises CheckpointError."""
+    model = read_model_config(folder)
+    _check(folder, model, max_model_tokens)
+    names = FAMILIES[model.architecture].names
+    num_positions = min(model.max_position_tokens, max_model_tokens)
+    with torch.inference_mode(), WeightReader(folder) as reader:
+        precision = choose_precision(config, model, reader.dtype(names.embedding))
+        compiles = is_compiled(precision, _num_elements(model))
+        if compiles:
+            precision = replace(precision, weights="plain", kv=torch.float32)
+        decoder = DecoderBuilder(model, names, reader, precision).build()
+    chain = None
+    if compiles:
+        chain = compile_chain(
+            ChainParts(
+                embedding=decoder.embedding.weight,
+                layers=decoder.layers,
+                head=decoder.head.matrix()[0],
+                rope=decoder.rope,
+                num_positions=num_positions,
+                eps=model.rms_norm_eps,
+                final_norm=decoder.final_norm.weight,
+            )
+        )
+    layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, precision.kv, precision.device)
+    return DraftNetwork(decoder, layout, num_positions, chain)
+
+
+def _check(folder: str, model: ModelConfig, max_model_tokens: int) -> None:
+    if model.moe is not None:
+        raise CheckpointError(f"{folder} is a mixture of experts; choose a dense model to draft with")
+    if any(window is not None and window < max_model_tokens for window in model.windows):
+        raise CheckpointError(
+            f"{folder} has a sliding window of {min(filter(None, model.windows))} tokens; choose a model "
+            "without one to draft with, or lower max_model_tokens"
+        )
+
+
+def _num_elements(model: ModelConfig) -> int:
+    heads = 2 * (model.num_heads + model.num_kv_heads) * model.head_dim
+    layer = model.hidden_size * (heads + 3 * model.intermediate_size)
+    return 2 * model.vocab_size * model.hidden_size + model.num_layers * layer
 
 
 @dataclass(slots=True)
 class _Mirror:
     """A sequence as the drafter has it."""
 
-    own: Sequence  # the same tokens, the drafter's own pages
-    written: list[int] = field(default_factory=list)  # tokens computed behind what counts, maybe rejected
+    own: Sequence  # the same list of tokens, the drafter's own pages
+    written: list[int] = field(default_factory=list)  # computed after what counts; drafts may be rejected
 
 
 class DraftModelDrafter:
@@ -35,42 +102,46 @@ class DraftModelDrafter:
     name = "draft_model"
     is_cheap = False
 
-    def __init__(self, rounds: DraftRounds, num_pages: int, *, prefix_cache: bool = True) -> None:
+    def __init__(self, network: DraftNetwork, num_pages: int, *, prefix_cache: bool = True) -> None:
         self.kv = KVManager(num_pages, revision="", kv_dtype="", prefix_cache=prefix_cache)
-        self._rounds = rounds
+        self._network = network
+        self._storage = KVStorage(network.kv_layout, num_pages)
         self._mirrors: dict[Sequence, _Mirror] = {}
 
+    @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
-        """See Drafter."""
-        longest = max(ks)
+        """Chains; none for sequences that must catch up first, or have no room in pages or context."""
         left = CATCH_UP_TOKENS
         drafts: list[list[int]] = [[] for _ in sequences]
         ready: list[int] = []
-        for index, sequence in enumerate(sequences):
-            mirror = self._mirror(sequence)
-            own = mirror.own
-            end = len(own.tokens) + longest - 1
-            if end > self._rounds.max_position_tokens:
+        limits: list[int] = []
+        for index, (sequence, k) in enumerate(zip(sequences, ks, strict=True)):
+            own = self._mirror(sequence).own
+            num_behind = own.num_uncomputed_tokens - 1
+            limit = min(k, self._network.max_position_tokens - len(own.tokens) + 1)
+            end = len(own.tokens) + limit - 1
+            if limit <= 0:
                 continue
-            if own.num_uncomputed_tokens > MOST_BEGINS and left > 0:
+            if num_behind > left:
                 left -= self._catch_up(own, left)
-            if own.num_uncomputed_tokens <= MOST_BEGINS and self.kv.grow(own, end) == end:
+            elif self.kv.grow(own, end) == end:
+                left -= num_behind
                 ready.append(index)
+                limits.append(limit)
         if ready:
             mirrors = [self._mirrors[sequences[index]] for index in ready]
             owns = [mirror.own for mirror in mirrors]
-            begins = [own.num_uncomputed_tokens for own in owns]
-            found = self._rounds.compute(owns, begins, longest, MIN_PATH_PROBABILITY)
-            for index, mirror, draft in zip(ready, mirrors, found, strict=True):
+            counts = [own.num_uncomputed_tokens for own in owns]
+            for index, mirror, draft in zip(ready, mirrors, self._compute(owns, counts, limits), strict=True):
                 mirror.written = mirror.own.tokens[mirror.own.num_computed_tokens :] + draft[:-1]
-                drafts[index] = draft[: ks[index]]
+                drafts[index] = draft
         return drafts
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Its tokens say so when it is asked next."""
+        """Nothing to do: the sequence's tokens say what was accepted."""
 
     def forget(self, sequence: Sequence) -> None:
-        """See Drafter."""
+        """Release the sequence's pages; full ones stay in the prefix tree."""
         mirror = self._mirrors.pop(sequence, None)
         if mirror is not None:
             self.kv.release(mirror.own)
@@ -93,10 +164,77 @@ class DraftModelDrafter:
         return mirror
 
     def _catch_up(self, own: Sequence, limit: int) -> int:
-        """Compute at most `limit` tokens of those before the last; how many were."""
+        """Compute at most `limit` tokens; returns how many."""
         begin = own.num_computed_tokens
-        count = self.kv.grow(own, begin + min(limit, own.num_uncomputed_tokens - 1)) - begin
+        count = self.kv.grow(own, begin + limit) - begin
         if count > 0:
-            self._rounds.compute([own], [count], 0, 0.0)
+            self._compute([own], [count], [0])
             self.kv.advance(own, count)
         return max(count, 0)
+
+    def _compute(self, owns: list[Sequence], counts: list[int], limits: list[int]) -> list[list[int]]:
+        """Compute the next `counts` tokens of each sequence, then append at most `limits` tokens: the chains.
+
+        Keys and values of all but each chain's last token are stored; pages for them are there.
+        """
+        network = self._network
+        starts = [own.num_computed_tokens for own in owns]
+        ids = [
+            id_
+            for own, start, count in zip(owns, starts, counts, strict=True)
+            for id_ in own.tokens[start : start + count]
+        ]
+        pages = [own.pages for own in owns]
+        if network.chain is not None:
+            longest = max(start + n + k for start, n, k in zip(starts, counts, limits, strict=True))
+            rows = draft_chain.ChainRows(
+                token_ids=np.array(ids),
+                states=draft_chain.NO_ROWS,
+                num_new=np.array(counts),
+                num_known=np.array(starts),
+                pages=page_table(pages, longest),
+                first_column=0,
+                is_visible=np.empty(0, np.bool_),
+                limits=np.array(limits),
+                keeps=True,
+            )
+            memory = self._storage.memory.numpy()
+            return draft_chain.roll_out(network.chain, memory, memory[0], rows, MIN_PATH_PROBABILITY)
+        ends = [start + count for start, count in zip(starts, counts, strict=True)]
+        hidden = self._forward(torch.tensor(ids), pages, starts, counts)
+        if not max(limits):
+            return [[] for _ in owns]
+        last = torch.tensor(counts, device=hidden.device).cumsum(0) - 1
+
+        logits = network.decoder.logits(hidden[last])
+
+        def advance(tokens: Tensor, number: int) -> Tensor:
+            going = [i for i, limit in enumerate(limits) if number < limit]  # the others have no pages for it
+            places = [ends[i] + number - 1 for i in going]
+            own_pages = [pages[i] for i in going]
+            hidden = self._forward(tokens[going], own_pages, places, [1] * len(going))
+            return torch.zeros_like(logits).index_copy_(
+                0, torch.tensor(going, device=logits.device), network.decoder.logits(hidden)
+            )
+
+        return roll_out(logits, advance, limits)
+
+    def _forward(
+        self, token_ids: Tensor, pages: list[list[int]], starts: list[int], counts: list[int]
+    ) -> Tensor:
+        """Compute `counts` tokens of each sequence from position `starts` on; the residual stream [T, D]."""
+        device = self._storage.layout.device
+        owners = np.repeat(np.arange(len(counts)), counts)
+        offsets = np.cumsum(counts) - counts
+        positions = np.array(starts)[owners] + np.arange(len(owners)) - offsets[owners]
+        table = page_table(pages, int(positions.max()) + 1)
+        slots = table[owners, positions // PAGE_TOKENS] * PAGE_TOKENS + positions % PAGE_TOKENS
+        step = StepInput(
+            token_ids=token_ids.to(device),
+            positions=torch.from_numpy(positions).to(device),
+            slots=torch.from_numpy(slots).to(device),
+            query_lens=counts,
+            context_lens=[start + count for start, count in zip(starts, counts, strict=True)],
+            page_table=torch.from_numpy(table).to(device),
+        )
+        return self._network.decoder.forward(step, self._storage)

@@ -2,44 +2,105 @@
 
 Slot p fuses the target's state at p, after its final norm, with the embedding of token p + 1, and predicts
 the state at p + 1, which proposes token p + 2 and is slot p + 1's own input. Format: pico/drafters/README.md.
-Keys and values of a slot depend on nothing but its two inputs, so that any prefix is quickly made good.
+Keys and values of a slot depend on its two inputs alone, so that a prefix takes one pass without attention.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from backend.config import EngineConfig
+from backend.kernels import draft_chain
 from backend.kv.manager import pages_for
-from backend.kv.storage import KVStorage
+from backend.kv.storage import KVLayout, KVStorage
+from backend.layers.attention import AttentionContext
+from backend.layers.linear import Linear
+from backend.layers.norm import RMSNorm
+from backend.layers.rope import Rope
+from backend.models import LoadedModel
+from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.weights import WeightReader
 from backend.speculative import BRANCHES, MIN_PATH_PROBABILITY
-from backend.speculative.eagle_network import EagleNetwork
-from backend.speculative.eagle_tree import TreeRound
-from backend.speculative.hidden_states import HiddenStates, slots_in
-from backend.speculative.round_kv import RoundShape, gather, page_table
+from backend.speculative.heads import (
+    HeadReader,
+    HiddenStates,
+    LayerShape,
+    max_model_tokens,
+    output_matrix,
+    read_shape,
+    slots_of,
+)
+from backend.speculative.rollout import ChainParts, RolloutKV, compile_chain, grow_trees, page_table, roll_out
 from backend.speculative.tree import TreeBudget
 from backend.types import PAGE_TOKENS, Draft, Sequence
 
 CATCH_UP_TOKENS = 2048
-"""Slots made good per step; who has more to make good waits."""
+"""Slots computed per step for sequences that are behind."""
 
 
-@dataclass(slots=True)
-class _Slots:
-    """Slots of some sequences, to be computed in one pass."""
+@dataclass(frozen=True, slots=True)
+class EagleNetwork:
+    """Weights and arithmetic; holds no state of any sequence."""
 
-    tokens: list[int] = field(default_factory=list)  # behind each
-    positions: list[int] = field(default_factory=list)
-    states: list[int] = field(default_factory=list)  # where the target's states lie
-    kept_at: list[int] = field(default_factory=list)  # where their keys and values go: those of the first
+    fused: Tensor  # [vocabulary, D]: what an embedding adds to the layer's input
+    fuse_norm: RMSNorm
+    fuse: Linear  # what a state adds to it
+    layer: DecoderLayer
+    norm: RMSNorm
+    rope: Rope
+    target: Decoder
+    kv_layout: KVLayout
+    chain: draft_chain.ChainWeights | None  # for the compiled roll-out
 
-    def add(self, sequence: Sequence, begin: int, end: int) -> None:
-        """Slots from `begin` to `end`, `end` not included."""
-        places = range(begin, end)
-        self.tokens += sequence.tokens[begin + 1 : end + 1]
-        self.positions += places
-        self.states += slots_in(sequence, places)
+    def inputs(self, token_ids: Tensor, states: Tensor) -> Tensor:
+        """Tokens p + 1 [n] and states p [n, D] → what enters the layer."""
+        return F.embedding(token_ids, self.fused) + self.fuse(self.fuse_norm(states))
+
+    def next_states(self, token_ids: Tensor, states: Tensor, context: AttentionContext) -> Tensor:
+        """Tokens p + 1 [n] and states p [n, D] → states p + 1, after the final norm."""
+        x = self.inputs(token_ids, states)
+        self.layer(x, context)
+        return self.norm(x)
+
+    def angles(self, positions: list[int]) -> tuple[Tensor, Tensor]:
+        """Rotary cosines and signed sines of slots at these positions."""
+        return self.rope(torch.tensor(positions, device=self.fused.device), max(positions) + 1)
+
+
+def load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> EagleNetwork:
+    """The head in `folder` on this target. Raises CheckpointError."""
+    shape = read_shape(folder, LayerShape, model)
+    width, decoder = shape.hidden_size, model.decoder
+    with torch.inference_mode(), WeightReader(folder) as reader:
+        head = HeadReader(reader, shape, model, num_others=width * width)
+        builder, fc = head.builder, head.tensor("fc.weight", width, 2 * width)
+        table = decoder.embedding.weight.to(fc)
+        # All embeddings go through their norm and their half of `fc` once and for all.
+        fused = F.linear(builder.norm("embed_norm.weight")(table), fc[:, :width])
+        by_state = fc[:, width:].contiguous()
+        fuse_norm, norm = builder.norm("feature_norm.weight"), builder.norm("norm.weight")
+        layer, rope, chain = builder.layer(0), head.rope(), None
+        if head.is_compiled:
+            num_positions = max_model_tokens(config, model) + config.speculative.max_tokens
+            chain = compile_chain(
+                ChainParts(
+                    embedding=fused,
+                    layers=[layer],
+                    head=output_matrix(model),
+                    rope=rope,
+                    num_positions=num_positions,
+                    eps=shape.rms_norm_eps,
+                    closing_norm=norm.weight,
+                    fuse=(fuse_norm.weight, by_state),
+                )
+            )
+        fuse, layout = head.linear(by_state), head.kv_layout(1)
+    return EagleNetwork(fused, fuse_norm, fuse, layer, norm, rope, decoder, layout, chain)
 
 
 class EagleDrafter:
@@ -63,92 +124,118 @@ class EagleDrafter:
         self._storage = storage
         self._states = states
         self._trees = trees
-        self._good: dict[Sequence, int] = {}  # slots whose keys and values are there
+        self._num_stored: dict[Sequence, int] = {}  # slots whose keys and values are stored
 
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
-        """See Drafter."""
+        """Chains of greedy tokens, or trees; nothing for sequences that must catch up first."""
         drafts: list[Draft] = [[] for _ in sequences]
-        slots, ready = self._missing(sequences)
-        if slots.positions:
-            owners = [sequences[index] for index in ready]
-            found = self._round(slots, owners, [ks[index] for index in ready])
+        left, ready = CATCH_UP_TOKENS, []
+        for index, sequence in enumerate(sequences):
+            begin, last = self._num_stored.get(sequence, 0), sequence.num_computed_tokens - 1
+            if last - begin <= left:
+                ready.append(index)
+            elif left:
+                self._store(sequence, begin, begin + left)
+            left -= min(left, last - begin)
+        if ready:
+            owners, limits = [sequences[i] for i in ready], [ks[i] for i in ready]
+            found = self._draft(owners, limits)
             for index, draft in zip(ready, found, strict=True):
                 drafts[index] = draft
         return drafts
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Its tokens say so when it is asked next."""
+        """Nothing to do: the sequence's tokens say what was accepted."""
 
     def forget(self, sequence: Sequence) -> None:
-        """See Drafter."""
-        self._good.pop(sequence, None)
+        """Forget how much of the sequence is stored."""
+        self._num_stored.pop(sequence, None)
 
-    def _missing(self, sequences: list[Sequence]) -> tuple[_Slots, list[int]]:
-        """Slots without keys and values, and who then has them all; behind these the last of each of those.
-
-        The last slot's are not kept: the page for its token + 1 may not be there yet.
-        """
-        slots = _Slots()
-        ready: list[int] = []
-        left = CATCH_UP_TOKENS
-        for index, sequence in enumerate(sequences):
-            last = sequence.num_computed_tokens - 1
-            begin = self._good.get(sequence, 0)
-            end = min(last, begin + left)
-            left -= end - begin
-            if end > begin:
-                slots.add(sequence, begin, end)
-                slots.kept_at += slots_in(sequence, range(begin + 1, end + 1))
-                self._good[sequence] = end
-            if end == last:
-                ready.append(index)
-        for index in ready:
-            last = sequences[index].num_computed_tokens - 1
-            slots.add(sequences[index], last, last + 1)
-        return slots, ready
-
-    def _round(self, slots: _Slots, owners: list[Sequence], ks: list[int]) -> list[Draft]:
-        """Compute the slots; a draft for each of the owners of the last, at most so many tokens deep."""
+    def _draft(self, sequences: list[Sequence], limits: list[int]) -> list[Draft]:
+        """Store the missing slots; the last one, whose page may not be there yet, begins the roll-out."""
         network = self._network
-        count, kept = len(owners), len(slots.kept_at)
-        device = network.fused.device
-        starts = slots.positions[kept:]
-        num_tokens = max(ks, default=0)
-        steps = range(1, num_tokens if self._trees is None else 0)
-        later = [start + step for step in steps for start in starts]
-        passes = network.angles(slots.positions + later).passes(len(slots.positions), count)
-        features = network.target_norm(self._states.at(slots.states))
-        x = network.inputs(torch.tensor(slots.tokens, device=device), features)
-        heads = network.attention.project(x, passes[0])
-        if kept:
-            kv_heads = heads[:kept, network.attention.heads.num_heads :]
-            self._storage.write(0, torch.tensor(slots.kept_at, device=device), kv_heads)
-        if not owners:
-            return []
-        shape = RoundShape(starts, [1] * count, (num_tokens - 1) * (BRANCHES if self._trees else 1))
-        pages = page_table([owner.pages for owner in owners], pages_for(shape.longest + 1) * PAGE_TOKENS)
-        kv = gather(
-            self._storage.layers[0], torch.from_numpy(pages.reshape(-1)).to(device), shape, x.dtype, skipped=1
-        )
-        mask, later_mask = shape.masks(x.dtype, device)
-        x = x[kept:]
-        x += network.attention.mix(heads[kept:], kv, shape.longest, mask)
+        if network.chain is not None and self._trees is None:
+            return [*self._compiled(network.chain, sequences, limits)]
+        for sequence in sequences:
+            self._store(sequence, self._num_stored.get(sequence, 0), sequence.num_computed_tokens - 1)
+        starts = [sequence.num_computed_tokens - 1 for sequence in sequences]
+        tokens = torch.tensor([sequence.tokens[-1] for sequence in sequences], device=network.fused.device)
+        table = page_table([s.pages for s in sequences], pages_for(max(starts) + 1) * PAGE_TOKENS)
+        columns = np.arange(table.shape[1] * PAGE_TOKENS)
+        visible = (columns > 0) & (columns <= np.array(starts)[:, None])
+        num_free = 1 + (max(limits) - 1) * (BRANCHES if self._trees else 1)
+        kv = RolloutKV(self._storage, table, visible, num_free)
+        states = network.target.final_norm(self._last_states(sequences, starts))
+        states = network.next_states(tokens, states, kv.next_token(0, network.angles(starts)))
         if self._trees is not None:
-            round_ = TreeRound(network, kv, shape.longest + 1, later_mask, starts)
-            return round_.grow(network.predicted(x), ks, self._trees)
-        features = network.predicted(x)
-        tokens, reached = network.best(features)
-        drafts = [tokens]
-        for column, turned in enumerate(passes[1:], start=shape.longest + 1):
-            if reached.max().item() < MIN_PATH_PROBABILITY:
-                break
-            x = network.inputs(drafts[-1], features)
-            mask = None if later_mask is None else later_mask[..., : column + 1]
-            x += network.attention(x, kv, column, turned, mask)
-            features = network.predicted(x)
-            tokens, likely = network.best(features)
-            drafts.append(tokens)
-            reached = reached * likely
-        found: list[list[int]] = torch.stack(drafts, dim=1).tolist()
-        return [draft[:k] for draft, k in zip(found, ks, strict=True)]
+            return self._grow(kv, states, starts, limits, self._trees)
+        head = network.target.head
+
+        def advance(tokens: Tensor, number: int) -> Tensor:
+            nonlocal states
+            context = kv.next_token(number, network.angles([start + number for start in starts]))
+            states = network.next_states(tokens, states, context)
+            return head(states)
+
+        return [*roll_out(head(states), advance, limits)]
+
+    def _grow(
+        self, kv: RolloutKV, states: Tensor, starts: list[int], limits: list[int], budget: TreeBudget
+    ) -> list[Draft]:
+        network = self._network
+
+        def advance(tokens: Tensor, states: Tensor, level: int, is_seen: Tensor) -> Tensor:
+            angles = network.angles([start + level for start in starts for _ in range(BRANCHES)])
+            first = torch.ones_like(is_seen[:, :, :1])  # the last slot, before the tree
+            begin = 1 + (level - 1) * BRANCHES
+            context = kv.next_level(begin, torch.cat((first, is_seen), dim=2), angles)
+            return network.next_states(tokens.flatten(), states, context)
+
+        return grow_trees(states, network.target.head, advance, limits, budget)
+
+    def _compiled(
+        self, chain: draft_chain.ChainWeights, sequences: list[Sequence], limits: list[int]
+    ) -> list[list[int]]:
+        """The same in one call."""
+        token_ids: list[int] = []
+        slots: list[int] = []
+        begins = [self._num_stored.get(sequence, 0) for sequence in sequences]
+        for sequence, begin in zip(sequences, begins, strict=True):
+            end = sequence.num_computed_tokens
+            token_ids += sequence.tokens[begin + 1 : end + 1]
+            slots += slots_of(sequence, range(begin, end))
+            self._num_stored[sequence] = end - 1
+        ends = np.array([sequence.num_computed_tokens for sequence in sequences])
+        rows = draft_chain.ChainRows(
+            token_ids=np.array(token_ids),
+            states=self._network.target.final_norm(self._states.at(slots)).numpy(),
+            num_new=ends - np.array(begins),
+            num_known=np.array(begins) + 1,
+            pages=page_table([sequence.pages for sequence in sequences], int(ends.max())),
+            first_column=1,
+            is_visible=np.empty(0, np.bool_),
+            limits=np.array(limits),
+            keeps=False,
+        )
+        memory = self._storage.memory.numpy()
+        return draft_chain.roll_out(chain, memory, memory[0], rows, MIN_PATH_PROBABILITY)
+
+    def _store(self, sequence: Sequence, begin: int, end: int) -> None:
+        """Compute keys and values of the slots from `begin` to before `end`."""
+        if begin == end:
+            return
+        network, places = self._network, range(begin, end)
+        device = network.fused.device
+        tokens = torch.tensor(sequence.tokens[begin + 1 : end + 1], device=device)
+        states = network.target.final_norm(self._states.at(slots_of(sequence, places)))
+        attention = network.layer.attention
+        x = network.layer.attention_norm(network.inputs(tokens, states))
+        heads = attention.project(x, *network.angles(list(places)))
+        slots = torch.tensor(slots_of(sequence, range(begin + 1, end + 1)), device=device)
+        self._storage.write(0, slots, heads[:, attention.shape.num_heads :])
+        self._num_stored[sequence] = end
+
+    def _last_states(self, sequences: list[Sequence], starts: list[int]) -> Tensor:
+        pairs = zip(sequences, starts, strict=True)
+        return self._states.at([slots_of(sequence, [start])[0] for sequence, start in pairs])

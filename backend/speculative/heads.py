@@ -1,8 +1,15 @@
-"""Reads a head: a folder with config.json and model.safetensors, made for one target."""
+"""What heads on a target share: their configuration, their weights as the engine's layers, the target's
+states.
+
+A head is a folder with config.json and model.safetensors, trained for one target;
+backend/pico/drafters/README.md has the formats. Its decoder layer has the tensor names of a Qwen3 layer, so
+the models' builder reads it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,22 +17,22 @@ import msgspec
 import torch
 from torch import Tensor
 
-from backend.config import RopeConfig
+from backend.config import EngineConfig, ModelConfig, RopeConfig
 from backend.errors import CheckpointError
-from backend.kernels.round_layer import FeedForwardWeights
+from backend.kernels.linear import WeightLayout
+from backend.kv.storage import KVLayout
+from backend.layers.linear import Linear
 from backend.layers.rope import Rope
+from backend.layers.step_input import StepInput
 from backend.models import LoadedModel
+from backend.models.build import DecoderBuilder
+from backend.models.families import FAMILIES
+from backend.models.names import WeightNames
+from backend.models.precision import Precision
 from backend.models.weights import WeightReader
-from backend.speculative.compiled_layer import (
-    CompiledAttention,
-    CompiledFeedForward,
-    CompiledProjection,
-    Norm,
-    compiles,
-    feed_forward_weights,
-    most_rows,
-)
-from backend.speculative.round_layer import Few, HeadNorm, Heads, Placement, RoundAttention, RoundMLP
+from backend.speculative.rollout import is_compiled
+from backend.speculative.tree import TreeBudget
+from backend.types import PAGE_TOKENS, Plan, Sequence
 
 Shape = TypeVar("Shape", bound="HeadShape")
 
@@ -47,7 +54,7 @@ class LayerShape(HeadShape, frozen=True):
     rope_theta: float
 
     def __post_init__(self) -> None:
-        """Queries share keys evenly."""
+        """Refuse heads that do not share keys evenly."""
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"'num_attention_heads' {self.num_attention_heads} is no multiple of "
@@ -55,18 +62,19 @@ class LayerShape(HeadShape, frozen=True):
             )
 
     @property
-    def heads(self) -> Heads:
-        """Of its self-attention."""
-        return Heads(self.num_attention_heads, self.num_key_value_heads, self.head_dim)
+    def num_elements(self) -> int:
+        """Weights of the layer's matrices."""
+        heads = 2 * (self.num_attention_heads + self.num_key_value_heads) * self.head_dim
+        return self.hidden_size * (heads + 3 * self.intermediate_size)
 
 
 def read_shape(folder: str, kind: type[Shape], model: LoadedModel) -> Shape:
-    """Its configuration. Raises CheckpointError when that is wrong or for another target."""
+    """The head's configuration. Raises CheckpointError when it is wrong or for another target."""
     path = Path(folder) / "config.json"
     try:
         shape = msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.MsgspecError) as error:
-        raise CheckpointError(f"{path} describes no head ({error}); train it anew") from None
+        raise CheckpointError(f"{path} describes no head ({error}); train it again") from None
     if shape.hidden_size != model.config.hidden_size:
         raise CheckpointError(
             f"{path}: 'hidden_size' is {shape.hidden_size!r}, the target's is {model.config.hidden_size}; "
@@ -75,85 +83,110 @@ def read_shape(folder: str, kind: type[Shape], model: LoadedModel) -> Shape:
     return shape
 
 
-class HeadReader:
-    """Gives a head's tensors laid out for drafting. Every method raises CheckpointError."""
+def head_precision(model: LoadedModel) -> Precision:
+    """The target's, but without 16-bit storage: heads are small, half the bytes gain nothing."""
+    precision = model.precision
+    layout: WeightLayout = "packed" if precision.weights == "half" else precision.weights
+    return replace(precision, weights=layout)
 
-    def __init__(self, reader: WeightReader, model: LoadedModel, *, compiles_parts: bool = True) -> None:
-        """`compiles_parts`: where that makes them faster."""
-        precision = model.precision
-        # A head is small: half the bytes gain nothing there.
-        layout = "packed" if precision.weights == "half" else precision.weights
-        self.place = Placement(layout, precision.compute, precision.device)
+
+class HeadReader:
+    """Reads the tensors of a head with a decoder layer. Every method raises CheckpointError."""
+
+    def __init__(self, reader: WeightReader, shape: LayerShape, model: LoadedModel, num_others: int) -> None:
+        """`num_others`: weights of other matrices that a draft token needs, the target's head aside."""
+        config = model.config
+        num_elements = shape.num_elements + num_others + config.vocab_size * shape.hidden_size
+        self.precision = head_precision(model)
+        self.is_compiled = is_compiled(self.precision, num_elements)
+        if self.is_compiled:
+            self.precision = replace(self.precision, weights="plain", kv=torch.float32)
+        layer = ModelConfig(
+            architecture="",
+            checkpoint=config.checkpoint,
+            vocab_size=config.vocab_size,
+            hidden_size=shape.hidden_size,
+            intermediate_size=shape.intermediate_size,
+            num_layers=1,
+            num_heads=shape.num_attention_heads,
+            num_kv_heads=shape.num_key_value_heads,
+            head_dim=shape.head_dim,
+            max_position_tokens=config.max_position_tokens,
+            rms_norm_eps=shape.rms_norm_eps,
+            tie_word_embeddings=True,
+            rope=RopeConfig(theta=shape.rope_theta),
+            qk_norm=True,
+            windows=(None,),
+        )
+        self.builder = DecoderBuilder(layer, WeightNames(layer=""), reader, self.precision)
         self._reader = reader
-        self._compiles_parts = compiles_parts
+        self._shape = shape
 
     def tensor(self, name: str, *shape: int) -> Tensor:
-        """As stored, in float32."""
-        return self._reader.get(name, shape).float()
+        """A copy on the device, in the dtype of computation."""
+        precision = self.precision
+        return self._reader.get(name, shape).to(precision.device, precision.compute, copy=True)
 
-    def rope(self, shape: LayerShape) -> Rope:
-        """The rotations of its heads."""
+    def linear(self, *weights: Tensor) -> Linear:
+        """Stack these matrices [N_i, K]."""
+        return Linear(list(weights), None, self.precision.weights)
+
+    def rope(self) -> Rope:
+        """The rotary embedding of the head's attention."""
+        shape, precision = self._shape, self.precision
         config = RopeConfig(theta=shape.rope_theta)
-        return Rope(config, shape.head_dim, self.place.dtype, self.place.device)
+        return Rope(config, shape.head_dim, precision.compute, precision.device)
 
-    def attention(self, shape: LayerShape, name: str, norm: str) -> RoundAttention:
-        """The self-attention `name` behind the norm called `norm`."""
-        width, heads, eps = shape.hidden_size, shape.heads, shape.rms_norm_eps
-        queries, keys = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
-        unit, gains = self.place.norm(width, eps), self.tensor(f"{norm}.weight", width)
-        qkv = [
-            self.tensor(f"{name}.{part}_proj.weight", rows, width)
-            for part, rows in (("q", queries), ("k", keys), ("v", keys))
-        ]
-        out = self.tensor(f"{name}.o_proj.weight", width, queries)
-        parts = [(f"{name}.q_norm.weight", heads.num_heads), (f"{name}.k_norm.weight", heads.num_kv_heads)]
-        return RoundAttention(
-            heads,
-            unit,
-            self.place.linear(self.place.behind(unit, gains, qkv)),
-            self.place.linear([out]),
-            self.head_norm(eps, parts, heads.head_dim),
-            CompiledAttention(heads, Norm(gains, eps), torch.cat(qkv), out)
-            if self._compiles(*qkv, out)
-            else None,
-        )
+    def kv_layout(self, num_layers: int) -> KVLayout:
+        """The shape of its KV memory."""
+        shape, precision = self._shape, self.precision
+        return KVLayout(num_layers, shape.num_key_value_heads, shape.head_dim, precision.kv, precision.device)
 
-    def projection(self, norm: Norm, matrix: Tensor) -> Few[Tensor]:
-        """`matrix` [N, K] behind a norm."""
-        unit = self.place.norm(matrix.shape[1], norm.eps)
-        linear = self.place.linear(self.place.behind(unit, norm.gains, [matrix]))
-        compiled = CompiledProjection(norm, matrix) if self._compiles(matrix) else None
-        return Few(lambda x: linear(unit(x)), compiled, most_rows())
 
-    def closing(self, shape: LayerShape, norm: str, last: str) -> Few[Tensor]:
-        """What follows attention, x → last norm of (x + feed-forward of x), by the norms' names."""
-        width, eps, place = shape.hidden_size, shape.rms_norm_eps, self.place
-        unit, last_unit = place.norm(width, eps), place.norm(width, eps)
-        first, final, (gate, up, down) = self._closing(shape, norm, last)
-        gate_up = place.linear(place.behind(unit, first.gains, [gate, up]))
-        mlp = RoundMLP(unit, gate_up, place.linear([down]))
-        gains = place.tensor(final.gains * last_unit.gain)
-        compiled = None
-        if self._compiles(gate, up, down):
-            compiled = CompiledFeedForward(self.feed_forward(shape, norm, last))
-        return Few(lambda x: last_unit(x + mlp(x)).mul_(gains), compiled, most_rows())
+def output_matrix(model: LoadedModel) -> Tensor:
+    """The target's output matrix [vocabulary, D] as it is stored."""
+    config, decoder = model.config, model.decoder
+    if config.tie_word_embeddings:
+        return decoder.embedding.weight
+    with WeightReader(config.checkpoint) as reader:
+        names = FAMILIES[config.architecture].names
+        return reader.get(names.head, (config.vocab_size, config.hidden_size)).clone()
 
-    def feed_forward(self, shape: LayerShape, norm: str, last: str) -> FeedForwardWeights:
-        """The same, for compiled loops."""
-        first, final, (gate, up, down) = self._closing(shape, norm, last)
-        return feed_forward_weights(first, torch.cat((gate, up)), down, final)
 
-    def _closing(self, shape: LayerShape, norm: str, last: str) -> tuple[Norm, Norm, list[Tensor]]:
-        narrow, wide, eps = shape.hidden_size, shape.intermediate_size, shape.rms_norm_eps
-        first, final = (Norm(self.tensor(f"{name}.weight", narrow), eps) for name in (norm, last))
-        shapes = {"gate": (wide, narrow), "up": (wide, narrow), "down": (narrow, wide)}
-        return first, final, [self.tensor(f"mlp.{part}_proj.weight", *size) for part, size in shapes.items()]
+def max_model_tokens(config: EngineConfig, model: LoadedModel) -> int:
+    """The longest sequence that the engine computes."""
+    return config.max_model_tokens or model.config.max_position_tokens
 
-    def _compiles(self, *matrices: Tensor) -> bool:
-        sizes = (matrix.numel() for matrix in matrices)
-        return self._compiles_parts and compiles(self.place.device, self.place.dtype, *sizes)
 
-    def head_norm(self, eps: float, parts: Sequence[tuple[str, int]], head_dim: int) -> HeadNorm:
-        """One for all heads of `parts`: (name of the weight, heads)."""
-        gains = torch.cat([self.tensor(name, head_dim).expand(count, -1) for name, count in parts])
-        return HeadNorm(self.place.norm(head_dim, eps), self.place.tensor(gains))
+def tree_budget(config: EngineConfig, depth: int) -> TreeBudget | None:
+    """For a drafter that looks `depth` tokens ahead; None: chains."""
+    num_nodes = config.speculative.tree_nodes
+    return TreeBudget(num_nodes, depth) if num_nodes else None
+
+
+class HiddenStates:
+    """A StepObserver that keeps the target's residual stream after its last layer, by slot of its KV memory.
+
+    States follow the target's pages: they are right for prefix hits and after preemption.
+    """
+
+    wants_layers = False
+
+    def __init__(self, num_pages: int, hidden_size: int, dtype: torch.dtype, device: torch.device) -> None:
+        # zeros, not empty, also commits the memory now, as in KVStorage.
+        self._slots = torch.zeros(num_pages * PAGE_TOKENS, hidden_size, dtype=dtype, device=device)
+
+    def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
+        """Keep the states of the step."""
+        self._slots.index_copy_(0, step.slots, hidden)
+
+    def at(self, slots: list[int]) -> Tensor:
+        """[n] → [n, D], finite: what is multiplied by 0 must leave no trace."""
+        index = torch.tensor(slots, device=self._slots.device)
+        return torch.nan_to_num_(self._slots.index_select(0, index))
+
+
+def slots_of(sequence: Sequence, positions: Iterable[int]) -> list[int]:
+    """The slots in KV memory of the sequence's tokens at these positions."""
+    pages = sequence.pages
+    return [pages[place // PAGE_TOKENS] * PAGE_TOKENS + place % PAGE_TOKENS for place in positions]

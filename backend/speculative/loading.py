@@ -5,48 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from backend.config import EngineConfig
 from backend.errors import CheckpointError
 from backend.kv.storage import KVStorage
 from backend.models import LoadedModel
-from backend.speculative.draft_loading import DraftModel, load_draft_model
-from backend.speculative.draft_model import DraftModelDrafter
+from backend.speculative.draft_model import DraftModelDrafter, load_draft_model
 from backend.speculative.drafter import Drafter, StepObserver
-from backend.speculative.eagle import EagleDrafter
-from backend.speculative.eagle_network import EagleNetwork, load_eagle
-from backend.speculative.hidden_states import HiddenStates
-from backend.speculative.medusa import MedusaDrafter, MedusaNetwork, load_medusa
-from backend.speculative.mixture_loading import load_mixture
-from backend.speculative.mixture_of_attentions import MixtureDrafter
-from backend.speculative.mixture_rounds import MixtureHead
-from backend.speculative.tree import TreeBudget
+from backend.speculative.eagle import EagleDrafter, load_eagle
+from backend.speculative.heads import HiddenStates, max_model_tokens, tree_budget
+from backend.speculative.medusa import MedusaDrafter, load_medusa
+from backend.speculative.mixture_of_attentions import MixtureDrafter, load_mixture
 from backend.speculative.weights_check import DRAFT_MODEL, check_folder
 from backend.types import PAGE_TOKENS
 
 
-class Loaded(Protocol):
-    """One drafter's weights, before it is known how much memory there is."""
+@dataclass(frozen=True, slots=True)
+class LoadedDrafter:
+    """One drafter's weights, before the size of KV memory is known."""
 
-    @property
-    def page_bytes(self) -> int:
-        """Memory that it needs beside each page of the target's KV memory."""
-        ...
-
-    @property
-    def reads_states(self) -> bool:
-        """Whether it reads what leaves the target's last layer."""
-        ...
-
-    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
-        """The drafter of an engine with this KV memory."""
-        ...
+    page_bytes: int  # memory that it needs beside each page of the target's
+    reads_states: bool  # whether it reads the states after the target's last layer
+    open: Callable[[KVStorage, HiddenStates | None], Drafter]  # with the target's KV memory
 
 
 @dataclass(frozen=True, slots=True)
 class OpenDrafters:
-    """What an engine gets, and whom its runner must show what it computes."""
+    """What an engine gets, and what its runner must show its steps to."""
 
     drafters: list[Drafter]
     observers: list[StepObserver]
@@ -57,7 +42,7 @@ class LoadedDrafters:
     """All drafters of one model that have weights."""
 
     model: LoadedModel
-    each: list[Loaded]
+    each: list[LoadedDrafter]
 
     @property
     def page_bytes(self) -> int:
@@ -91,7 +76,7 @@ def load_drafters(config: EngineConfig, model: LoadedModel) -> LoadedDrafters:
             f"drafter {chosen!r} of model {config.model!r} needs weights; "
             f"name their folder under speculative.drafters.{chosen}"
         )
-    found: list[Loaded] = []
+    found: list[LoadedDrafter] = []
     for name, folder in folders.items():
         if name not in LOADERS:
             known = ", ".join(sorted(LOADERS))
@@ -101,102 +86,50 @@ def load_drafters(config: EngineConfig, model: LoadedModel) -> LoadedDrafters:
     return LoadedDrafters(model, found)
 
 
-@dataclass(frozen=True, slots=True)
-class _DraftModel:
-    """See Loaded."""
+def _draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
+    network = load_draft_model(config, folder, max_model_tokens(config, model))
 
-    model: DraftModel
-    prefix_cache: bool
-    reads_states: bool = False
+    def open_(storage: KVStorage, states: HiddenStates | None) -> Drafter:
+        return DraftModelDrafter(network, storage.num_pages, prefix_cache=config.prefix_cache)
 
-    @property
-    def page_bytes(self) -> int:
-        return self.model.page_bytes
-
-    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
-        num_pages = storage.num_pages
-        return DraftModelDrafter(self.model.open(num_pages), num_pages, prefix_cache=self.prefix_cache)
+    return LoadedDrafter(network.kv_layout.page_bytes, reads_states=False, open=open_)
 
 
-@dataclass(frozen=True, slots=True)
-class _Eagle:
-    """See Loaded."""
+def _eagle(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
+    network = load_eagle(config, model, folder)
+    trees = tree_budget(config, config.speculative.max_tokens)
 
-    network: EagleNetwork
-    trees: TreeBudget | None
-    reads_states: bool = True
-
-    @property
-    def page_bytes(self) -> int:
-        return self.network.kv_layout.page_bytes
-
-    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
+    def open_(storage: KVStorage, states: HiddenStates | None) -> Drafter:
         assert states is not None
-        own = KVStorage(self.network.kv_layout, storage.num_pages)
-        return EagleDrafter(self.network, own, states, self.trees)
+        return EagleDrafter(network, KVStorage(network.kv_layout, storage.num_pages), states, trees)
+
+    return LoadedDrafter(network.kv_layout.page_bytes, reads_states=True, open=open_)
 
 
-@dataclass(frozen=True, slots=True)
-class _Medusa:
-    """See Loaded."""
+def _medusa(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
+    network = load_medusa(model, folder)
+    trees = tree_budget(config, min(config.speculative.max_tokens, network.num_heads))
 
-    network: MedusaNetwork
-    trees: TreeBudget | None
-    page_bytes: int = 0
-    reads_states: bool = True
-
-    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
+    def open_(storage: KVStorage, states: HiddenStates | None) -> Drafter:
         assert states is not None
-        return MedusaDrafter(self.network, states, self.trees)
+        return MedusaDrafter(network, states, trees)
+
+    return LoadedDrafter(0, reads_states=True, open=open_)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mixture:
-    """See Loaded."""
+def _mixture(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
+    network = load_mixture(config, model, folder)
 
-    head: MixtureHead
-    reads_states: bool = False
+    def open_(storage: KVStorage, states: HiddenStates | None) -> Drafter:
+        return MixtureDrafter(network, storage)
 
-    @property
-    def page_bytes(self) -> int:
-        return self.head.page_bytes
-
-    def open(self, storage: KVStorage, states: HiddenStates | None) -> Drafter:
-        return MixtureDrafter(self.head.open(storage), storage.num_pages, storage.layout.device)
+    return LoadedDrafter(network.kv_layout.page_bytes, reads_states=False, open=open_)
 
 
-def _load_draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
-    return _DraftModel(load_draft_model(config, folder, _most_tokens(config, model)), config.prefix_cache)
-
-
-def _load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
-    return _Eagle(load_eagle(folder, model), _trees(config, config.speculative.max_tokens))
-
-
-def _load_medusa(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
-    network = load_medusa(folder, model)
-    return _Medusa(network, _trees(config, min(config.speculative.max_tokens, network.num_heads)))
-
-
-def _load_mixture(config: EngineConfig, model: LoadedModel, folder: str) -> Loaded:
-    most_tokens = _most_tokens(config, model)
-    return _Mixture(load_mixture(folder, model, most_tokens, most_tokens + config.speculative.max_tokens))
-
-
-def _trees(config: EngineConfig, depth: int) -> TreeBudget | None:
-    """For a drafter that looks so far ahead at most; None: it is to give chains."""
-    num_nodes = config.speculative.tree_nodes
-    return TreeBudget(num_nodes, depth) if num_nodes else None
-
-
-def _most_tokens(config: EngineConfig, model: LoadedModel) -> int:
-    return config.max_model_tokens or model.config.max_position_tokens
-
-
-LOADERS: Mapping[str, Callable[[EngineConfig, LoadedModel, str], Loaded]] = {
-    DRAFT_MODEL: _load_draft_model,
-    "eagle": _load_eagle,
-    "medusa": _load_medusa,
-    "mixture_of_attentions": _load_mixture,
+LOADERS: Mapping[str, Callable[[EngineConfig, LoadedModel, str], LoadedDrafter]] = {
+    DRAFT_MODEL: _draft_model,
+    "eagle": _eagle,
+    "medusa": _medusa,
+    "mixture_of_attentions": _mixture,
 }
 """By the drafters' names in policies."""

@@ -1,124 +1,364 @@
-"""Drafts of a Mixture-of-Attentions head, which sees the streams behind all of the target's layers.
+"""A Mixture-of-Attentions head (arXiv 2410.03804), which reads the streams after all of the target's layers.
 
-Of these it keeps, at every slot of KV memory, the keys and values that its attentions make of them: right for
-known prefixes and after preemption, and nothing is to be freed. They are made when somebody asks for drafts,
-or when many wait to be made. Where that takes more time than drafts save, it is left for a while. Pages of
-that time, and those of sequences that are not followed, stay unread: drafts do without them, but not without
-the last two.
+Of these it keeps, at every slot of KV memory, the keys and values that its two attentions make of them:
+right for prefix hits and after preemption, and nothing is to be freed. They are made when drafts are asked
+for, or when many tokens wait. Pages that were not captured are hidden from drafts, and without the last two
+a sequence has none. Format: pico/drafters/README.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from backend.config import EngineConfig
+from backend.errors import CheckpointError
+from backend.kernels import draft_chain
+from backend.kernels.paged_attention import WindowPlan, paged_attention
+from backend.kernels.rotary import rotate
 from backend.kv.manager import pages_for
+from backend.kv.storage import KVLayout, KVStorage
+from backend.layers.attention import Attention
+from backend.layers.linear import Linear
+from backend.layers.norm import RMSNorm
+from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
+from backend.models import LoadedModel
+from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.weights import WeightReader
 from backend.speculative import MIN_PATH_PROBABILITY
 from backend.speculative.draft_length import step_clock
 from backend.speculative.drafter import Capture
-from backend.speculative.mixture_rounds import MixtureRounds, Verified
+from backend.speculative.heads import HeadReader, LayerShape, max_model_tokens, output_matrix, read_shape
+from backend.speculative.rollout import Bools, ChainParts, RolloutKV, compile_chain, page_table, roll_out
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence
 
-MOST_WAITING = 512
-"""Tokens whose streams wait to be read."""
+MAX_WAITING_TOKENS = 512
+"""Tokens whose streams wait for their keys and values to be made."""
+
+SELF, CROSS = 0, 1
+"""Layers of the head's KV memory: its self-attention, and its memory of the target's streams."""
+
+
+class MixtureShape(LayerShape, frozen=True):
+    """Its config.json."""
+
+    num_target_layers: int
+    layer_attention_heads: int
+    target_layers: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """Attention between the streams after the layers of one position, and their mean: the memory."""
+
+    stream_norm: RMSNorm
+    layer_embed: Tensor  # [layers, D]
+    qkv: Linear
+    qk_norm: RMSNorm  # [2 * heads, head_dim]
+    out: Linear
+    output_norm: RMSNorm
+
+    def __call__(self, streams: Tensor) -> Tensor:
+        """[T, layers, D] → [T, D]."""
+        count, num_layers, width = streams.shape
+        num_turned, head_dim = self.qk_norm.weight.shape
+        x = self.stream_norm(streams) + self.layer_embed
+        heads = self.qkv(x.view(-1, width)).view(count, num_layers, -1, head_dim)
+        queries, keys = self.qk_norm(heads[:, :, :num_turned]).transpose(1, 2).chunk(2, dim=1)
+        mixed = F.scaled_dot_product_attention(queries, keys, heads[:, :, num_turned:].transpose(1, 2))
+        # The mean of what layers get is what their mean gets.
+        return self.output_norm(x.mean(dim=1) + self.out(mixed.mean(dim=2).reshape(count, -1)))
+
+
+@dataclass(frozen=True, slots=True)
+class CrossAttention:
+    """Queries of drafted tokens over the memory of verified ones."""
+
+    keys_values: Linear
+    key_norm: RMSNorm  # [kv_heads, head_dim]
+    norm: RMSNorm
+    queries: Linear
+    query_norm: RMSNorm  # [heads, head_dim]
+    out: Linear
+
+    def memorise(self, memory: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+        """Memory [T, D] → keys and values [T, 2 * kv_heads, head_dim]."""
+        kv_heads, head_dim = self.key_norm.weight.shape
+        found = self.keys_values(memory).view(len(memory), -1, head_dim)
+        keys = found[:, :kv_heads]
+        rotate(self.key_norm(keys), cos, signed_sin, out=keys)
+        return found
+
+    def __call__(
+        self, x: Tensor, stored: Tensor, plan: WindowPlan, cos: Tensor, signed_sin: Tensor
+    ) -> Tensor:
+        """x [B, D] → [B, D], over `stored` pages."""
+        queries = self.queries(self.norm(x)).view(len(x), *self.query_norm.weight.shape)
+        rotate(self.query_norm(queries), cos, signed_sin, out=queries)
+        return self.out(paged_attention(queries, stored, plan))
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureNetwork:
+    """Weights and arithmetic; holds no state of any sequence."""
+
+    embedded: Tensor  # [vocabulary, D]: normed
+    layer: DecoderLayer
+    layer_attention: LayerAttention
+    cross: CrossAttention
+    output_norm: RMSNorm
+    rope: Rope
+    target: Decoder
+    target_layers: list[DecoderLayer]  # the last ones, over a storage that holds these alone
+    kv_layout: KVLayout
+    chain: draft_chain.ChainWeights | None  # for the compiled roll-out
+
+    def memorise(
+        self, token_ids: Tensor, positions: Tensor, longest: int, streams: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values [T, 2 * kv_heads, head_dim] of both attentions; streams [T, layers, D]."""
+        angles = self.rope(positions, longest)
+        attention = self.layer.attention
+        x = self.layer.attention_norm(F.embedding(token_ids, self.embedded))
+        own = attention.project(x, *angles)[:, attention.shape.num_heads :]
+        return own, self.cross.memorise(self.layer_attention(streams), *angles)
+
+    def logits(
+        self, token_ids: Tensor, positions: list[int], number: int, kv: RolloutKV, target_kv: RolloutKV
+    ) -> Tensor:
+        """Logits [B, vocabulary] after the `number`-th drafted token of each sequence."""
+        index, longest = torch.tensor(positions, device=token_ids.device), max(positions) + 1
+        angles = self.rope(index, longest)
+        x = F.embedding(token_ids, self.embedded)
+        x += self.layer.attention(self.layer.attention_norm(x), kv.next_token(number, angles))
+        x += self.cross(x, kv.kv.layers[CROSS], kv.stored(x.dtype), *angles)
+        x += self.layer.feed_forward(self.layer.mlp_norm(x))
+        x = self.output_norm(x)
+        if self.target_layers:
+            context = target_kv.next_token(number, self.target.rope(index, longest))
+            for layer in self.target_layers:
+                layer(x, context)
+        return self.target.logits(x)
+
+
+def load_mixture(config: EngineConfig, model: LoadedModel, folder: str) -> MixtureNetwork:
+    """The head in `folder` on this target. Raises CheckpointError."""
+    shape = read_shape(folder, MixtureShape, model)
+    most_tokens = max_model_tokens(config, model)
+    _check(folder, shape, model, most_tokens)
+    width, decoder = shape.hidden_size, model.decoder
+    with torch.inference_mode(), WeightReader(folder) as reader:
+        head = HeadReader(reader, shape, model, 2 * width * shape.num_attention_heads * shape.head_dim)
+        builder = head.builder
+        network = MixtureNetwork(
+            embedded=builder.norm("embed_norm.weight")(decoder.embedding.weight.to(model.dtype)),
+            layer=builder.layer(0),
+            layer_attention=_layer_attention(head, shape),
+            cross=_cross_attention(head, shape),
+            output_norm=builder.norm("output_norm.weight"),
+            rope=head.rope(),
+            target=decoder,
+            target_layers=_last_layers(decoder, shape.target_layers),
+            kv_layout=head.kv_layout(2),
+            chain=None,
+        )
+    if not head.is_compiled or shape.target_layers:
+        return network
+    cross = network.cross
+    chain = compile_chain(
+        ChainParts(
+            embedding=network.embedded,
+            layers=[network.layer],
+            head=output_matrix(model),
+            rope=network.rope,
+            num_positions=most_tokens + config.speculative.max_tokens,
+            eps=shape.rms_norm_eps,
+            closing_norm=network.output_norm.weight,
+            final_norm=decoder.final_norm.weight,
+            cross=(
+                cross.norm.weight,
+                cross.queries.matrix()[0],
+                cross.query_norm.weight,
+                cross.out.matrix()[0],
+            ),
+        )
+    )
+    return replace(network, chain=chain)
+
+
+def _check(folder: str, shape: MixtureShape, model: LoadedModel, most_tokens: int) -> None:
+    num_layers = model.config.num_layers
+    if shape.num_target_layers != num_layers or not 0 <= shape.target_layers < num_layers:
+        raise CheckpointError(
+            f"{folder} reads {shape.num_target_layers} layers of its target and runs the last "
+            f"{shape.target_layers}, but the target has {num_layers}; give the head that was trained for it"
+        )
+    windows = model.config.windows[num_layers - shape.target_layers :]
+    if any(window is not None and window < most_tokens for window in windows):
+        raise CheckpointError(
+            f"{folder} runs the target's last layers, which have a sliding window of "
+            f"{min(filter(None, windows))} tokens; lower max_model_tokens, or choose another drafter"
+        )
+
+
+def _last_layers(decoder: Decoder, count: int) -> list[DecoderLayer]:
+    """The target's last layers, numbered from 0 on."""
+    layers: list[DecoderLayer] = []
+    for number, layer in enumerate(decoder.layers[len(decoder.layers) - count :]):
+        own = layer.attention
+        shape = replace(own.shape, layer=number, window=None)
+        layers.append(replace(layer, attention=Attention(shape, own.qkv, own.out, own.qk_norm)))
+    return layers
+
+
+def _layer_attention(head: HeadReader, shape: MixtureShape) -> LayerAttention:
+    width, dim, count = shape.hidden_size, shape.head_dim, shape.layer_attention_heads
+    prefix = "layer_attention"
+    qk = [head.tensor(f"{prefix}.attention.{part}_norm.weight", dim).expand(count, -1) for part in "qk"]
+    qkv = [head.tensor(f"{prefix}.attention.{part}_proj.weight", count * dim, width) for part in "qkv"]
+    return LayerAttention(
+        stream_norm=head.builder.norm(f"{prefix}.stream_norm.weight"),
+        layer_embed=head.tensor(f"{prefix}.layer_embed", shape.num_target_layers, width),
+        qkv=head.linear(*qkv),
+        qk_norm=RMSNorm(torch.cat(qk), shape.rms_norm_eps),
+        out=head.linear(head.tensor(f"{prefix}.attention.o_proj.weight", width, count * dim)),
+        output_norm=head.builder.norm(f"{prefix}.output_norm.weight"),
+    )
+
+
+def _cross_attention(head: HeadReader, shape: MixtureShape) -> CrossAttention:
+    width, dim, eps = shape.hidden_size, shape.head_dim, shape.rms_norm_eps
+    heads, kv_heads = shape.num_attention_heads, shape.num_key_value_heads
+
+    def norm(part: str, count: int) -> RMSNorm:
+        weight = head.tensor(f"cross_attn.{part}_norm.weight", dim)
+        return RMSNorm(weight.expand(count, -1).contiguous(), eps)
+
+    kv = [head.tensor(f"cross_attn.{part}_proj.weight", kv_heads * dim, width) for part in "kv"]
+    return CrossAttention(
+        keys_values=head.linear(*kv),
+        key_norm=norm("k", kv_heads),
+        norm=head.builder.norm("cross_attn_layernorm.weight"),
+        queries=head.linear(head.tensor("cross_attn.q_proj.weight", heads * dim, width)),
+        query_norm=norm("q", heads),
+        out=head.linear(head.tensor("cross_attn.o_proj.weight", width, heads * dim)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    """T tokens that the target has computed."""
+
+    token_ids: Tensor  # [T]
+    positions: Tensor  # [T]
+    slots: Tensor  # [T]
+    streams: Tensor  # [T, layers, D], after each of its layers
+    longest: int  # of their contexts
+
+
+def _newest(waiting: list[_Captured]) -> _Captured:
+    """What was captured last of each slot."""
+    slots = torch.cat([captured.slots for captured in waiting])
+    _, newest = np.unique(slots.flip(0).cpu().numpy(), return_index=True)
+    rows = torch.from_numpy(len(slots) - 1 - newest).to(slots.device)
+    return _Captured(
+        torch.cat([captured.token_ids for captured in waiting])[rows],
+        torch.cat([captured.positions for captured in waiting])[rows],
+        slots[rows],
+        torch.cat([captured.streams for captured in waiting])[rows],
+        max(captured.longest for captured in waiting),
+    )
 
 
 class MixtureDrafter:
-    """Chains from MixtureRounds; also a StepObserver and a Follower. Keeps nothing of any sequence."""
+    """Chains of a MixtureNetwork; also a StepObserver. Keeps nothing of any sequence."""
 
     name = "mixture_of_attentions"
     is_cheap = False
 
-    def __init__(self, rounds: MixtureRounds, num_pages: int, device: torch.device) -> None:
-        """`num_pages`: of the target's memory, which lies on this device."""
-        self.capture = Capture(step_clock(device))
-        self._rounds = rounds
-        self._waiting: list[Verified] = []
-        self._num_waiting = 0
-        self._is_read = np.zeros(num_pages, dtype=bool)  # pages of which all tokens were
-        self._rests = False  # as of the last step seen
+    def __init__(self, network: MixtureNetwork, target: KVStorage) -> None:
+        """`target`: the target's KV memory, on its device."""
+        self.capture = Capture(step_clock(target.layout.device))
+        self._network = network
+        self._target = target
+        self._storage = KVStorage(network.kv_layout, target.num_pages)
+        self._waiting: list[_Captured] = []
+        self._is_captured = np.zeros(target.num_pages, dtype=bool)  # pages of which all tokens were
+        self._was_on = True  # capture, in the last step seen
 
     @property
     def wants_layers(self) -> bool:
-        """See StepObserver."""
+        """Whether it captures in the next step."""
         return bool(self.capture.sequences) and self.capture.is_on
 
     def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
-        """See StepObserver."""
-        is_resting = not self.capture.is_on
-        if is_resting and not self._rests:
-            self._begin_rest()
-        self._rests = is_resting
-        wanted = set() if is_resting else self.capture.sequences
+        """Capture the streams of the sequences that may ask for drafts."""
+        if self._was_on and not self.capture.is_on:
+            self._stop()
+        self._was_on = self.capture.is_on
+        wanted = self.capture.sequences if self.capture.is_on else set()
         self._mark(plan.chunks, wanted)
-        if wanted:
-            followed = [chunk.sequence in wanted for chunk in plan.chunks]
-            if any(followed):
-                with self.capture.timed(), self._marks_are_true():
-                    self._keep(step, [*layers, hidden], followed)
+        is_wanted = [chunk.sequence in wanted for chunk in plan.chunks]
+        if any(is_wanted):
+            with self.capture.timed(), self._marks_are_true():
+                self._keep(step, [*layers, hidden], is_wanted)
 
     @contextmanager
     def _marks_are_true(self) -> Iterator[None]:
-        """Where what is inside fails, nothing counts as read: some that was marked may not be there."""
+        """Where what is inside fails, no page counts as captured: what was marked may not be there."""
         try:
             yield
         except Exception:
-            self._is_read[:] = False
-            self._waiting, self._num_waiting = [], 0
+            self._is_captured[:] = False
+            self._waiting.clear()
             raise
 
-    def _begin_rest(self) -> None:
-        """Pages that are going on will not be read to their ends. What waits is made when reading goes on."""
+    def _stop(self) -> None:
+        """Pages in progress will not be captured to their ends. What waits is made when capture goes on."""
         for sequence in self.capture.sequences:
-            self._is_read[sequence.pages[sequence.num_computed_tokens // PAGE_TOKENS :]] = False
+            self._is_captured[sequence.pages[sequence.num_computed_tokens // PAGE_TOKENS :]] = False
 
     def _mark(self, chunks: list[ScheduledChunk], wanted: set[Sequence]) -> None:
-        """Note what becomes of pages that begin here: those going on are what they were."""
+        """Note what becomes of pages that begin here; those in progress stay what they are."""
         for chunk in chunks:
             begin = chunk.start + -chunk.start % PAGE_TOKENS
             if begin < chunk.start + chunk.num_tokens:
                 pages = chunk.sequence.pages[begin // PAGE_TOKENS : pages_for(chunk.end)]
-                self._is_read[pages] = chunk.sequence in wanted
+                self._is_captured[pages] = chunk.sequence in wanted
 
-    def _keep(self, step: StepInput, layers: list[Tensor], followed: list[bool]) -> None:
-        longest = max(step.context_lens)
-        if all(followed):
-            streams = torch.stack(layers, dim=1)
-            waiting = Verified(step.token_ids, step.positions, step.slots, streams, longest)
-        else:
-            numbers = np.flatnonzero(np.repeat(followed, step.query_lens))
-            rows = torch.from_numpy(numbers).to(step.slots.device)
-            streams = torch.stack([layer[rows] for layer in layers], dim=1)
-            waiting = Verified(step.token_ids[rows], step.positions[rows], step.slots[rows], streams, longest)
-        self._waiting.append(waiting)
-        self._num_waiting += len(waiting.slots)
-        if self._num_waiting >= MOST_WAITING:
-            self._remember()
+    def _keep(self, step: StepInput, layers: list[Tensor], is_wanted: list[bool]) -> None:
+        rows = torch.from_numpy(np.flatnonzero(np.repeat(is_wanted, step.query_lens))).to(step.slots.device)
+        self._waiting.append(
+            _Captured(
+                step.token_ids[rows],
+                step.positions[rows],
+                step.slots[rows],
+                torch.stack([layer[rows] for layer in layers], dim=1),
+                max(step.context_lens),
+            )
+        )
+        if sum(len(captured.slots) for captured in self._waiting) >= MAX_WAITING_TOKENS:
+            self._memorise()
 
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
-        """See Drafter."""
+        """Chains of greedy tokens; none for sequences whose last two pages were not captured."""
         drafts: list[list[int]] = [[] for _ in sequences]
         ready = [i for i, sequence in enumerate(sequences) if self._knows_latest(sequence)]
         if ready:
             with self.capture.timed(), self._marks_are_true():
-                self._remember()
-            num_tokens = max(ks[i] for i in ready)
-            asked = [sequences[i] for i in ready]
-            found = self._rounds.draft(asked, self._is_read, num_tokens, MIN_PATH_PROBABILITY)
+                self._memorise()
+            found = self._draft([sequences[i] for i in ready], [ks[i] for i in ready])
             for i, draft in zip(ready, found, strict=True):
-                drafts[i] = draft[: ks[i]]
+                drafts[i] = draft
         return drafts
-
-    def _knows_latest(self, sequence: Sequence) -> bool:
-        """Whether the last two pages were read: after one alone, which may just begin, few are right."""
-        last = (sequence.num_computed_tokens - 1) // PAGE_TOKENS
-        return bool(self._is_read[sequence.pages[max(0, last - 1) : last + 1]].all())
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
         """Nothing to learn."""
@@ -126,22 +366,52 @@ class MixtureDrafter:
     def forget(self, sequence: Sequence) -> None:
         """Nothing was kept."""
 
-    def _remember(self) -> None:
+    def _knows_latest(self, sequence: Sequence) -> bool:
+        """Whether the last two pages were captured: after one alone, which may just begin, few drafts are
+        right."""
+        last = (sequence.num_computed_tokens - 1) // PAGE_TOKENS
+        return bool(self._is_captured[sequence.pages[max(0, last - 1) : last + 1]].all())
+
+    def _memorise(self) -> None:
         """Make keys and values of what waits."""
-        if self._waiting:
-            each, self._waiting, self._num_waiting = self._waiting, [], 0
-            self._rounds.remember(each[0] if len(each) == 1 else _newest(each))
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        found = waiting[0] if len(waiting) == 1 else _newest(waiting)
+        own, memory = self._network.memorise(found.token_ids, found.positions, found.longest, found.streams)
+        self._storage.write(SELF, found.slots, own)
+        # What is multiplied by 0 must leave no trace.
+        self._storage.write(CROSS, found.slots, torch.nan_to_num_(memory))
 
+    def _draft(self, sequences: list[Sequence], limits: list[int]) -> list[list[int]]:
+        network = self._network
+        known = [sequence.num_computed_tokens for sequence in sequences]
+        last = [sequence.tokens[-1] for sequence in sequences]
+        table = page_table([sequence.pages for sequence in sequences], pages_for(max(known)) * PAGE_TOKENS)
+        if network.chain is not None:
+            rows = draft_chain.ChainRows(
+                token_ids=np.array(last),
+                states=draft_chain.NO_ROWS,
+                num_new=np.ones(len(known), np.int64),
+                num_known=np.array(known),
+                pages=table,
+                first_column=0,
+                is_visible=self._is_captured,
+                limits=np.array(limits),
+                keeps=False,
+            )
+            memory = self._storage.memory.numpy()
+            return draft_chain.roll_out(
+                network.chain, memory[: SELF + 1], memory[CROSS], rows, MIN_PATH_PROBABILITY
+            )
+        is_stored = np.arange(table.shape[1] * PAGE_TOKENS) < np.array(known)[:, None]
+        visible: Bools = is_stored & np.repeat(self._is_captured[table], PAGE_TOKENS, axis=1)
+        kv = RolloutKV(self._storage, table, visible, max(limits))
+        first_layer = len(self._target.layers) - len(network.target_layers)
+        target_kv = RolloutKV(self._target, table, is_stored, max(limits), first_layer)
+        tokens = torch.tensor(last, device=network.embedded.device)
 
-def _newest(each: list[Verified]) -> Verified:
-    """Of all slots what was written there last."""
-    slots = torch.cat([waiting.slots for waiting in each])
-    _, newest = np.unique(slots.flip(0).cpu().numpy(), return_index=True)
-    together = Verified(
-        torch.cat([waiting.token_ids for waiting in each]),
-        torch.cat([waiting.positions for waiting in each]),
-        slots,
-        torch.cat([waiting.streams for waiting in each]),
-        max(waiting.longest for waiting in each),
-    )
-    return together.select(torch.from_numpy(len(slots) - 1 - newest).to(slots.device))
+        def advance(tokens: Tensor, number: int) -> Tensor:
+            return network.logits(tokens, [start + number for start in known], number, kv, target_kv)
+
+        return roll_out(advance(tokens, 0), advance, limits)

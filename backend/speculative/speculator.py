@@ -89,6 +89,7 @@ class _CaptureControl:
     def begin_step(self, num_present: int, step: int, *, is_adaptive: bool) -> None:
         """`num_present`: sequences that run, or begin to. Without adaptation capture is always on."""
         self._account = self._account_of(num_present)
+        self._account.judge(step)
         self.capture.is_on = not is_adaptive or not self._account.is_paused(step)
         if self.capture.is_on:
             self.capture.sequences.update(self._added)

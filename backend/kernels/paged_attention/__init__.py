@@ -11,9 +11,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from backend.kernels.paged_attention import reference
-from backend.kernels.paged_attention.plan import AttentionPlan, WindowPlan, plan_attention
+from backend.kernels.paged_attention.plan import AttentionPlan, Group, WindowPlan, plan_attention
 
-__all__ = ["AttentionPlan", "WindowPlan", "paged_attention", "plan_attention"]
+__all__ = ["AttentionPlan", "Group", "WindowPlan", "paged_attention", "plan_attention"]
 
 
 def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
@@ -37,6 +38,12 @@ SHAPE: dict[str, Any] = {
 }
 
 MOE = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
+
+
+def set_min_path_probability(monkeypatch: pytest.MonkeyPatch, probability: float) -> None:
+    """Where chains of drafters with weights end."""
+    for module in ("rollout", "draft_model", "eagle", "mixture_of_attentions"):
+        monkeypatch.setattr(f"backend.speculative.{module}.MIN_PATH_PROBABILITY", probability)
 
 
 def write_model(folder: Path, kind: str = "qwen3_moe", seed: int = 1, **changes: object) -> PreTrainedModel:

@@ -296,6 +296,7 @@ def test_realised_loss_pauses_drafts_for_a_batch_size_and_gain_ends_the_backoff(
         while not account.is_paused(step + 1):
             step += 1
             account.add(0.9, 1.0, step)
+            account.judge(step)
         begin = step
         while account.is_paused(step + 1):
             step += 1
@@ -304,10 +305,12 @@ def test_realised_loss_pauses_drafts_for_a_batch_size_and_gain_ends_the_backoff(
     for _ in range(4 * PAUSE_STEPS):
         step += 1
         account.add(1.2, 1.0, step)
+        account.judge(step)
         assert not account.is_paused(step + 1)
     for _ in range(4 * PAUSE_STEPS):
         step += 1
         account.add(0.0, 1.0, step)
+        account.judge(step)
         if account.is_paused(step + 1):
             break
     begin = step

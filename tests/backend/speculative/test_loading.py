@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import CheckpointError
 from backend.models import LoadedModel, load_model
 from backend.pico.recipe import WEIGHTS
-from backend.speculative.compiled_mixture import CompiledMixture
+from backend.speculative.draft_model import load_draft_model
+from backend.speculative.eagle import load_eagle
 from backend.speculative.loading import load_drafters
-from backend.speculative.mixture_loading import load_mixture
+from backend.speculative.mixture_of_attentions import load_mixture
+from backend.speculative.rollout import is_compiled
 from backend.speculative.weights_check import HEADS
 from tests.backend.speculative.head_cases import make_pair
-from tests.backend.speculative.model_targets import load, write_model
+from tests.backend.speculative.model_targets import VOCAB, load, write_model
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +89,27 @@ def test_a_head_whose_queries_share_no_keys_evenly_is_refused(tmp_path: Path) ->
         load_drafters(config(pair.model, {"eagle": pair.folder}), pair.model)
 
 
-def test_the_shipped_mixture_of_attentions_drafts_in_one_call() -> None:
+def test_the_shipped_drafters_draft_in_one_call() -> None:
     folder = WEIGHTS / "pico-large"
     model = load_model(EngineConfig(model="t", checkpoint=str(folder), device="cpu"))
-    head = load_mixture(str(folder / "heads" / "mixture_of_attentions"), model, 64, 72)
-    assert isinstance(head, CompiledMixture)
+    config = EngineConfig(model="t", checkpoint=str(folder), device="cpu", max_model_tokens=64)
+    for load_head, name in ((load_eagle, "eagle"), (load_mixture, "mixture_of_attentions")):
+        assert load_head(config, model, str(folder / "heads" / name)).chain is not None
+    assert load_draft_model(config, str(WEIGHTS / "pico-draft"), 64).chain is not None
+
+
+def test_large_networks_and_other_devices_are_left_to_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = make_pair(tmp_path, "eagle", "qwen3")
+    shape = pair.drafter.config
+    width, heads = shape.hidden_size, 2 * (shape.num_attention_heads + shape.num_key_value_heads)
+    num_elements = width * (heads * shape.head_dim + 3 * shape.intermediate_size + width + VOCAB)
+    for most, compiles in ((num_elements, True), (num_elements - 1, False)):
+        monkeypatch.setattr("backend.speculative.rollout.MAX_COMPILED_ELEMENTS", most)
+        network = load_eagle(config(pair.model, {}), pair.model, str(pair.folder))
+        assert (network.chain is not None) == compiles
+    precision = pair.model.precision
+    assert is_compiled(precision, 1)
+    assert not is_compiled(replace(precision, compute=torch.bfloat16), 1)
+    assert not is_compiled(replace(precision, device=torch.device("cuda")), 1)

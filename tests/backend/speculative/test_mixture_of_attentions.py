@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import msgspec
 import pytest
-import torch
-from torch import Tensor
 
-from backend.speculative.compiled_mixture import CompiledMixtureRounds
 from backend.speculative.drafter import Capture
 from backend.speculative.mixture_of_attentions import MixtureDrafter
-from backend.speculative.mixture_rounds import TorchMixtureRounds
 from backend.types import PAGE_TOKENS, DraftOptions
 from tests.backend.engine.driving import texts
 from tests.backend.speculative.head_cases import (
@@ -19,41 +16,32 @@ from tests.backend.speculative.head_cases import (
     say_it_when_preempted_in_small_chunks,
     say_what_the_reference_says,
 )
-from tests.backend.speculative.model_targets import new_engine, requests
+from tests.backend.speculative.model_targets import new_engine, requests, set_min_path_probability
 from tests.backend.speculative.recording import Said
 
-WAYS: dict[str, tuple[type, dict[str, int]]] = {
-    "compiled": (CompiledMixtureRounds, {"head_dim": 16}),
-    "torch": (TorchMixtureRounds, {}),  # for its odd size
-    "with a layer of the target": (TorchMixtureRounds, {"head_dim": 16, "target_layers": 1}),
+WAYS: dict[str, dict[str, int]] = {
+    "compiled": {"head_dim": 16},
+    "torch": {},
+    "with a layer of the target": {"target_layers": 1},
 }
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    kind, changes = WAYS[request.param]
-    found = make_pair(tmp_path_factory.mktemp("target"), "mixture_of_attentions", **changes)
-    _, recording = new_engine(found.model, found.name, found.folder)
-    assert recording is not None and isinstance(recording.inner, MixtureDrafter)
-    assert isinstance(recording.inner._rounds, kind)
-    return found
-
-
-def fill(drafter: MixtureDrafter, garbage: float) -> None:
-    """All that it remembers."""
-    rounds = drafter._rounds
-    if isinstance(rounds, CompiledMixtureRounds):
-        for memory in rounds._memories:
-            memory[:] = garbage
-    elif isinstance(rounds, TorchMixtureRounds):
-        for layer in rounds._storage.layers:
-            layer.fill_(garbage)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    found = make_pair(tmp_path_factory.mktemp("target"), "mixture_of_attentions", **WAYS[request.param])
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "torch":
+            patch.setattr("backend.speculative.rollout.MAX_COMPILED_ELEMENTS", 0)
+        _, recording = new_engine(found.model, found.name, found.folder)
+        assert recording is not None and isinstance(recording.inner, MixtureDrafter)
+        assert (recording.inner._network.chain is not None) == (request.param == "compiled")
+        yield found
 
 
 @pytest.fixture(autouse=True)
 def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that was not trained is never sure."""
-    monkeypatch.setattr("backend.speculative.mixture_of_attentions.MIN_PATH_PROBABILITY", 0.0)
+    set_min_path_probability(monkeypatch, 0.0)
 
 
 def test_says_what_the_reference_says(pair: Pair) -> None:
@@ -89,7 +77,7 @@ def drafts_after_a_rest(pair: Pair, garbage: float) -> list[Said]:
     switch.is_off = True
     assert texts(engine, asked) == plain
     assert not recording.said, "nothing was read, so it is not asked"
-    fill(drafter, garbage)
+    drafter._storage.memory.fill_(garbage)
     switch.is_off = False
     recording.said.clear()
     assert texts(engine, asked) == plain
@@ -131,21 +119,21 @@ def test_when_reading_fails_nothing_counts_as_read(pair: Pair, monkeypatch: pyte
     assert recording is not None and isinstance(recording.inner, MixtureDrafter)
     drafter = recording.inner
     plain = texts(engine, requests())
-    assert drafter._is_read.any()
+    assert drafter._is_captured.any()
 
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(drafter, "_remember", fail)
+    monkeypatch.setattr(drafter, "_memorise", fail)
     engine.add(requests()[0])
-    while drafter._is_read.any():
+    while drafter._is_captured.any():
         engine.step()
-    assert drafter._num_waiting <= 1, "of the present step"
+    assert sum(len(captured.slots) for captured in drafter._waiting) <= 1, "of the present step"
     monkeypatch.setattr(drafter, "_keep", fail)
     while engine.has_work:
         engine.step()
     assert texts(engine, requests()) == plain
-    assert not drafter._is_read.any()
+    assert not drafter._is_captured.any()
 
 
 def test_reads_nobody_but_those_who_may_ask_it(pair: Pair) -> None:
@@ -160,7 +148,7 @@ def test_reads_nobody_but_those_who_may_ask_it(pair: Pair) -> None:
     plain = texts(engine, others)
     assert not drafter.wants_layers and not drafter.capture.step_s
     assert texts(engine, [*asked, *others]) == 2 * plain
-    assert drafter._is_read.any() and not drafter.capture.sequences
+    assert drafter._is_captured.any() and not drafter.capture.sequences
     pair.check(recording.said, 30)
 
 
@@ -193,32 +181,8 @@ def test_after_a_rest_between_two_steps_drafts_come_back_with_the_next_two_pages
     pair.check([said for said in recording.said if said.request_id in ("2", "3")], 10)
 
 
-@pytest.mark.parametrize("pair", ["torch", "with a layer of the target"], indirect=True)
-def test_a_chain_goes_on_while_all_of_it_is_likely(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token's likelihood counts with those before it: chains end, and neither at once nor all alike."""
-    said: list[float] = []
-    monkeypatch.setattr("backend.speculative.mixture_of_attentions.MIN_PATH_PROBABILITY", 0.3)
-    engine, recording = new_engine(pair.model, pair.name, pair.folder)
-    assert recording is not None and isinstance(recording.inner, MixtureDrafter)
-    rounds = recording.inner._rounds
-    assert isinstance(rounds, TorchMixtureRounds), "of the other, tests/backend/kernels/mixture_chain says it"
-    network = rounds._network
-
-    def half_sure(states: Tensor) -> tuple[Tensor, Tensor]:
-        tokens, likely = guess(states)
-        said.append(0.6)
-        return tokens, torch.full_like(likely, 0.6)
-
-    guess = network.guess
-    object.__setattr__(network, "guess", half_sure)
-    texts(engine, requests())
-    drafts = [each for each in recording.said if each.draft and each.k > 3]
-    assert said and len(drafts) > 5
-    assert {len(each.draft) for each in drafts} == {3}, "0.6 and 0.36 are enough, 0.216 is not"
-
-
 def test_a_chain_ends_where_the_head_is_not_sure(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.speculative.mixture_of_attentions.MIN_PATH_PROBABILITY", 1.1)
+    set_min_path_probability(monkeypatch, 1.1)
     engine, recording = new_engine(pair.model, pair.name, pair.folder)
     assert recording is not None
     assert texts(engine, requests()) == texts(new_engine(pair.model)[0], requests())

@@ -171,6 +171,6 @@ def test_dead_requests_leave_nothing_behind(tmp_path: Path) -> None:
     inner = {name: each.inner for name, each in drafters if isinstance(each, RecordingDrafter)}
     draft_model, eagle = inner[DRAFT_MODEL], inner["eagle"]
     assert isinstance(draft_model, DraftModelDrafter) and isinstance(eagle, EagleDrafter)
-    assert not draft_model._mirrors and not eagle._good and not engine.speculator.has_work
+    assert not draft_model._mirrors and not eagle._num_stored and not engine.speculator.has_work
     assert draft_model.kv.free_pages == 11 and engine.kv.free_pages == 11
     draft_model.kv.check_invariants([])

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from backend.speculative.suffix import SuffixDrafter
+import random
+
+import pytest
+
+from backend.speculative.suffix import ROOT, SuffixAutomaton, SuffixDrafter
 from tests.backend.speculative.sequences import ended, running
 
 QUESTION, ANSWER = [1, 2, 3, 4], list(range(10, 40))
@@ -63,3 +67,31 @@ def test_a_match_survives_a_new_generation() -> None:
     drafter.forget(ended([8], list(range(200, 230))))
     sequence.tokens += ANSWER[5:7]
     assert drafter.propose([sequence], [1]) == [ANSWER[7:8]]
+
+
+@pytest.mark.parametrize("alphabet", [1, 2, 4, 30])
+def test_matches_are_the_longest_and_really_there(alphabet: int) -> None:
+    rng = random.Random(alphabet)
+    automaton = SuffixAutomaton()
+    text = [rng.randrange(alphabet) for _ in range(120)]
+    for token in text:
+        automaton.append(token)
+    assert len(automaton.moves) <= 2 * len(text) + 1
+    state, length, read = ROOT, 0, []
+    for _ in range(300):
+        token = rng.randrange(alphabet + 1)
+        read.append(token)
+        state, length = automaton.follow(state, length, token)
+        assert length == longest_known_end(text, read)
+        end = automaton.ends[state]
+        assert length == 0 or text[end - length : end] == read[-length:]
+
+
+def longest_known_end(text: list[int], read: list[int]) -> int:
+    length = 0
+    for n in range(1, min(len(text), len(read)) + 1):
+        if any(text[i : i + n] == read[-n:] for i in range(len(text) - n + 1)):
+            length = n
+        else:
+            break
+    return length

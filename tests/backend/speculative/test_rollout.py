@@ -1,0 +1,126 @@
+"""The roll-out loop: where chains end, and what a drafted token sees."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.kernels.paged_attention import paged_attention
+from backend.kv.storage import KVLayout, KVStorage
+from backend.speculative import MIN_PATH_PROBABILITY
+from backend.speculative.rollout import RolloutKV, grow_trees, page_table, roll_out
+from backend.speculative.tree import TreeBudget, paths
+from backend.types import DraftTree
+
+VOCAB = 5
+
+
+def logits_of(tokens: list[int], probabilities: list[float]) -> torch.Tensor:
+    """Rows [B, VOCAB] whose most likely tokens are these."""
+    rows = torch.full((len(tokens), VOCAB), 0.0)
+    for row, token, probability in zip(rows, tokens, probabilities, strict=True):
+        row[:] = (1.0 - probability) / (VOCAB - 1)
+        row[token] = probability
+    return rows.log()
+
+
+@given(
+    rows=st.lists(st.lists(st.floats(0.3, 0.999), min_size=6, max_size=6), min_size=1, max_size=4).flatmap(
+        lambda rows: st.tuples(st.just(rows), st.lists(st.integers(1, 6), min_size=4, max_size=4))
+    )
+)
+def test_chains_end_at_their_limit_or_where_the_path_is_unlikely(
+    rows: tuple[list[list[float]], list[int]],
+) -> None:
+    probabilities, limits = rows[0], rows[1][: len(rows[0])]
+    seen: list[list[int]] = []
+
+    def step(number: int) -> torch.Tensor:
+        return logits_of(
+            [(row + number) % VOCAB for row in range(len(probabilities))], [p[number] for p in probabilities]
+        )
+
+    def advance(tokens: torch.Tensor, number: int) -> torch.Tensor:
+        seen.append(tokens.tolist())
+        return step(number)
+
+    chains = roll_out(step(0), advance, limits)
+    for row, (chain, own, limit) in enumerate(zip(chains, probabilities, limits, strict=True)):
+        assert chain == [(row + number) % VOCAB for number in range(len(chain))]
+        reached = list(itertools.accumulate(own, lambda a, b: a * b))
+        assert all(p > MIN_PATH_PROBABILITY - 1e-5 for p in reached[: len(chain) - 1])
+        assert len(chain) == limit or reached[len(chain) - 1] < MIN_PATH_PROBABILITY + 1e-5
+    assert len(seen) < max(limits), "no step after the last token"
+    assert all(tokens == [(row + n) % VOCAB for row in range(len(chains))] for n, tokens in enumerate(seen))
+
+
+def test_what_is_not_finite_ends_a_chain() -> None:
+    nothing = torch.full((2, VOCAB), torch.nan)
+    sure = logits_of([1, 1], [0.9, 0.9])
+    assert [len(chain) for chain in roll_out(sure, lambda tokens, number: nothing, [4, 4])] == [2, 2]
+
+
+LAYOUT = KVLayout(num_layers=2, num_kv_heads=2, head_dim=8, dtype=torch.float32, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_a_drafted_token_sees_what_is_visible_and_its_own_path(*, is_tree: bool) -> None:
+    torch.manual_seed(1)
+    storage = KVStorage(LAYOUT, 9)
+    storage.memory.normal_()
+    known = [20, 3, 37]
+    table = page_table([[3, 5], [8], [1, 0, 7]], 37)
+    visible = np.arange(48) < np.array(known)[:, None]
+    visible[0, :16], visible[2, 5] = False, False
+    kv = RolloutKV(storage, table, visible, 5, first_layer=1)
+    angles = torch.ones(3, 1, 8), torch.zeros(3, 1, 8)
+    drafted = torch.randn(5, 3, 4, 8)  # keys and values of 3 sequences: a token, then two or four
+    kv.kv.write(0, kv.next_token(0, angles).slots, drafted[0])
+    if is_tree:
+        is_seen = torch.tensor([[True, True, False], [True, False, True]]).expand(3, -1, -1)
+        context = kv.next_level(1, is_seen, angles)
+        kv.kv.write(0, context.slots, torch.stack((drafted[1], drafted[2]), dim=1).flatten(0, 1))
+        paths_seen = [[0, 1], [0, 2]]
+    else:
+        context = kv.next_token(1, angles)
+        kv.kv.write(0, context.slots, drafted[1])
+        paths_seen = [[0, 1]]
+    queries = torch.randn(3 * len(paths_seen), 4, 8)
+    found = paged_attention(queries, kv.kv.layers[0], context.plan.by_window[None])
+    for row, path in itertools.product(range(3), range(len(paths_seen))):
+        pages = torch.from_numpy(table[row])
+        own = storage.layers[1][pages].flatten(0, 1)[torch.from_numpy(visible[row])]
+        mine = drafted[paths_seen[path], row].view(-1, 2, 2, 8)
+        keys, values = torch.cat((own, mine)).permute(1, 2, 0, 3)
+        query = queries[row * len(paths_seen) + path].view(2, 2, 8)
+        want = F.scaled_dot_product_attention(query, keys, values).flatten()
+        torch.testing.assert_close(found[row * len(paths_seen) + path], want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_beam_follows_the_likeliest_paths() -> None:
+    """A state is the token before; each token is followed by itself, then by the others in order."""
+
+    def head(states: torch.Tensor) -> torch.Tensor:
+        tokens = states[:, 0].long().tolist()
+        return logits_of(tokens, [0.6] * len(tokens)) + 0.01 * torch.arange(VOCAB)
+
+    def advance(
+        tokens: torch.Tensor, states: torch.Tensor, level: int, is_seen: torch.Tensor
+    ) -> torch.Tensor:
+        assert (
+            is_seen.shape == (*tokens.shape, level * tokens.shape[1]) and is_seen.sum(dim=2).eq(level).all()
+        )
+        return tokens.reshape(-1, 1).float()
+
+    trees = grow_trees(torch.tensor([[2.0], [4.0]]), head, advance, [3, 1], TreeBudget(6, 3))
+    assert all(isinstance(tree, DraftTree) for tree in trees)
+    first, second = trees
+    assert isinstance(first, DraftTree) and isinstance(second, DraftTree)
+    assert paths(first.tokens, first.parents)[:3] == [(2,), (2, 2), (2, 2, 2)] and len(first) <= 6
+    assert second.depth == 1 and second.tokens[0] == 4
