@@ -25,10 +25,11 @@ class Linear:
         self.adapters: SlotWeights | None = None  # made when the first adapter needs them
         self._multiply = pack(weight, bias, layout)
 
-    def matrix(self) -> tuple[Tensor, Tensor | None]:
-        """The weight [N, K] and bias [N], of the layout "plain" alone."""
-        assert isinstance(self._multiply, PlainWeight), "other layouts do not keep the matrix"
-        return self._multiply.weight, self._multiply.bias
+    @property
+    def matrix(self) -> Tensor:
+        """The weight [N, K] of a layer in the layout "plain", without bias."""
+        assert isinstance(self._multiply, PlainWeight) and self._multiply.bias is None
+        return self._multiply.weight
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, K] → [T, N]; `rows` says which of the T rows use an adapter."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -36,52 +35,54 @@ Floats = NDArray[np.float64]
 MAX_PROBABILITY = 0.99
 
 
-class DrafterAcceptance:
-    """One drafter, by position in its drafts: how often tokens are accepted, and how many there are.
+class PositionMeans:
+    """A moving average per draft position. One of which little is known leans on the position before it."""
 
-    Chains may end early, where the drafter is unsure; trees have several tokens per level.
-    """
+    def __init__(self, prior: float) -> None:
+        """`prior`: of the first position."""
+        self._prior = prior
+        # EMAs without normalisation: their ratio is an average in which early observations count fully.
+        self._weights: list[float] = []
+        self._totals: list[float] = []
+
+    def add(self, position: int, value: float) -> None:
+        """Observe a value. Positions are observed in order."""
+        if position == len(self._weights):
+            self._weights.append(0.0)
+            self._totals.append(0.0)
+        self._weights[position] = SLOW * self._weights[position] + 1.0
+        self._totals[position] = SLOW * self._totals[position] + value
+
+    def means(self, count: int) -> list[float]:
+        """Of the first `count` positions."""
+        found, mean = [], self._prior
+        for total, weight in zip(self._totals[:count], self._weights, strict=False):
+            mean = (total + PRIOR_SAMPLES * mean) / (weight + PRIOR_SAMPLES)
+            found.append(mean)
+        return found + [mean] * (count - len(found))
+
+
+class DrafterAcceptance:
+    """One drafter, by position in its drafts: how often tokens are accepted, and how many there are."""
 
     def __init__(self) -> None:
-        # EMAs without normalisation: the ratio of two is an average in which early observations count fully.
-        self._tried: list[float] = []
-        self._accepted: list[float] = []
-        self._asked: list[float] = []
-        self._given: list[float] = []
-
-    def observe(self, num_drafted: int, num_accepted: int) -> None:
-        """Learn from a verification; positions after the first rejected one were not tried."""
-        _grow(num_drafted, self._tried, self._accepted)
-        for position in range(min(num_drafted, num_accepted + 1)):
-            self._tried[position] = SLOW * self._tried[position] + 1.0
-            self._accepted[position] = SLOW * self._accepted[position] + (position < num_accepted)
+        self.accepted = PositionMeans(PRIOR_ACCEPTANCE)  # if all before it were
+        self.sizes = PositionMeans(1.0)  # chains may end early, trees have several tokens per level
 
     def observe_sizes(self, sizes: Sequence[int], num_asked: int) -> None:
         """Learn how many tokens a draft had at each of the positions that were asked for."""
-        _grow(num_asked, self._asked, self._given)
         for position in range(num_asked):
-            size = sizes[position] if position < len(sizes) else 0
-            self._asked[position] = SLOW * self._asked[position] + 1.0
-            self._given[position] = SLOW * self._given[position] + size
-
-    def acceptance(self, num_positions: int) -> list[float]:
-        """Probability by position that a token is accepted if all before it were."""
-        return _ratios(self._accepted, self._tried, num_positions, PRIOR_ACCEPTANCE)
-
-    def sizes(self, num_positions: int) -> list[float]:
-        """Tokens of a draft by position, averaged over those that were asked for it."""
-        return _ratios(self._given, self._asked, num_positions, 1.0)
+            self.sizes.add(position, sizes[position] if position < len(sizes) else 0)
 
 
 class SequenceAcceptance:
     """How one sequence's acceptance compares with its drafter's average."""
 
-    __slots__ = ("_accepted", "_expected", "_skipped_at", "drafter")
+    __slots__ = ("_accepted", "_expected", "drafter")
 
     def __init__(self, drafter: DrafterAcceptance) -> None:
         self.drafter = drafter
         self._accepted = self._expected = PRIOR_SAMPLES
-        self._skipped_at = -1  # tokens of the sequence when it was not worth a draft; -1: it was
 
     @property
     def factor(self) -> float:
@@ -89,31 +90,16 @@ class SequenceAcceptance:
         return self._accepted / self._expected
 
     def observe(self, num_drafted: int, num_accepted: int) -> None:
-        """Learn from a verification of this sequence's draft."""
+        """Learn from a verification; positions after the first rejected one were not tried."""
         num_tried = min(num_drafted, num_accepted + 1)
-        expected = sum(self.drafter.acceptance(num_tried))
+        self._expected = FAST * self._expected + sum(self.drafter.accepted.means(num_tried))
         self._accepted = FAST * self._accepted + min(num_drafted, num_accepted)
-        self._expected = FAST * self._expected + expected
-        self.drafter.observe(num_drafted, num_accepted)
+        for position in range(num_tried):
+            self.drafter.accepted.add(position, position < num_accepted)
 
-    def relax(self, num_tokens: int) -> None:
-        """Approach the drafter's average with each token since the last skipped draft: hard stretches end."""
-        if self._skipped_at >= 0:
-            share = 1.0 - SLOW ** (num_tokens - self._skipped_at)
-            self._accepted += share * (self._expected - self._accepted)
-
-    def note_choice(self, num_tokens: int, length: int) -> None:
-        """A draft of so many tokens was chosen when the sequence had `num_tokens`."""
-        self._skipped_at = -1 if length else num_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A sequence that can get a draft of at most `limit` tokens in a row."""
-
-    acceptance: SequenceAcceptance
-    limit: int
-    num_tokens: int  # of the sequence
+    def skip(self) -> None:
+        """No draft was worth it: approach the drafter's average, for hard stretches end."""
+        self._accepted += (1.0 - FAST) * (self._expected - self._accepted)
 
 
 class GainAccount:
@@ -154,20 +140,20 @@ class StepTimes:
         self.plain_s = 0.0  # EMA of the time of a step without drafts
         self.account = GainAccount()
         self._num_plain = 0
-        self._num_since_plain = 0
-        self._largest = 0.0  # draft tokens of a measured step
+        self._next_plain = math.inf  # step
+        self.most_drafts = float(EXPLORED)  # tokens that a step may have
         # Exponentially weighted moments of (draft tokens, plain steps that these add).
         self._weight = self._mean_drafts = self._mean_added = self._variance = self._covariance = 0.0
 
-    def take_plain_turn(self) -> bool:
-        """Whether the next step is to have no drafts, so that the time of a plain step is known."""
-        if self._num_plain < PRIOR_SAMPLES:
-            return True
-        self._num_since_plain += 1
-        if self._num_since_plain <= PAUSE_STEPS:
-            return False
-        self._num_since_plain = 0  # a grammar may force drafts in this step: then it is tried again later
-        return True
+    def take_plain_turn(self, step: int) -> bool:
+        """Whether this step is to have no drafts, so that the time of a plain step is known.
+
+        A grammar may force drafts in it all the same: then the next turn is tried.
+        """
+        is_due = self._num_plain < PRIOR_SAMPLES or step >= self._next_plain
+        if is_due:
+            self._next_plain = step + PAUSE_STEPS
+        return is_due
 
     def observe_plain(self, time_s: float) -> None:
         """Learn from a step without drafts."""
@@ -177,14 +163,13 @@ class StepTimes:
         else:
             share = max(1.0 - FAST, 1.0 / self._num_plain)
             self.plain_s += share * (min(time_s, MAX_GROWTH * self.plain_s) - self.plain_s)
-        self._num_since_plain = 0
         self._weight *= SLOW  # what drafts once took counts less with every step without
 
     def observe_drafted(self, num_drafts: int, time_s: float) -> None:
         """Learn from a step with so many draft tokens."""
         predicted = float(self.ratio(np.array([num_drafts], dtype=np.float64))[0])
         added = min(time_s / self.plain_s, MAX_GROWTH * predicted) - 1.0
-        self._largest = max(self._largest, float(num_drafts))
+        self.most_drafts = max(self.most_drafts, MAX_GROWTH * num_drafts)
         self._weight = FAST * self._weight + 1.0
         share = 1.0 / self._weight
         more_drafts, more_added = num_drafts - self._mean_drafts, added - self._mean_added
@@ -192,10 +177,6 @@ class StepTimes:
         self._mean_added += share * more_added
         self._variance = (1.0 - share) * (self._variance + share * more_drafts**2)
         self._covariance = (1.0 - share) * (self._covariance + share * more_drafts * more_added)
-
-    def most_drafts(self) -> float:
-        """Draft tokens that a step may have."""
-        return max(float(EXPLORED), MAX_GROWTH * self._largest)
 
     def ratio(self, num_drafts: Floats) -> Floats:
         """Time of steps with so many draft tokens, relative to a plain one; 1 where nothing is known.
@@ -223,8 +204,9 @@ class LengthModel:
 
     def __init__(self) -> None:
         self._times: dict[int, StepTimes] = {}  # by class of batch sizes
-        self._exploration = Backoff(PAUSE_STEPS)  # while explored drafts are accepted no more than expected
+        self._exploration = Backoff(PAUSE_STEPS)
         self._num_explorations = 0
+        self._is_surprised = False  # the last exploration showed that acceptance is far too low: go on
         # Of the present step:
         self._num_expected: float | None = None  # accepted tokens, if it explores
         self._is_trial = False  # its drafts need not pay
@@ -234,22 +216,24 @@ class LengthModel:
         self._is_trial, self._num_expected = False, None
         times = self._of(num_sequences)
         times.account.judge(step)
-        return not times.account.is_paused(step) and not times.take_plain_turn()
+        return not times.account.is_paused(step) and not times.take_plain_turn(step)
 
-    def choose(self, candidates: Sequence[Candidate], num_sequences: int, step: int) -> list[int]:
+    def choose(
+        self, candidates: Sequence[SequenceAcceptance], limits: list[int], num_sequences: int, step: int
+    ) -> list[int]:
         """The draft length (of trees: the depth) of each candidate, out of `num_sequences` that decode."""
         if not candidates:
             return []
-        for each in candidates:
-            each.acceptance.relax(each.num_tokens)
-        survival, sizes = _survival(candidates)
+        survival, sizes = _survival(candidates, limits)
         lengths = self._best_lengths(survival, sizes, num_sequences)
-        if not self._exploration.is_paused(step):
-            lengths = self._explore(candidates, lengths)
+        if self._is_surprised or not self._exploration.is_paused(step):
+            self._exploration.fail(step)
+            lengths = self._explore(lengths, limits)
             expected = sum(row[:k].sum() for row, k in zip(survival, lengths, strict=True))
             self._num_expected = (self._num_expected or 0.0) + float(expected)
-        for each, length in zip(candidates, lengths, strict=True):
-            each.acceptance.note_choice(each.num_tokens, length)
+        for candidate, length in zip(candidates, lengths, strict=True):
+            if not length:
+                candidate.skip()
         return lengths
 
     def observe_plain(self, num_sequences: int, time_s: float) -> None:
@@ -268,8 +252,7 @@ class LengthModel:
             return 0.0
         if num_drafts:
             times.observe_drafted(num_drafts, time_s)
-        if self._num_expected is not None and num_accepted < MAX_GROWTH * self._num_expected:
-            self._exploration.fail(step)  # else estimates are far too low: go on
+        self._is_surprised = num_accepted >= MAX_GROWTH * (self._num_expected or math.inf)
         plain_s = times.plain_s * (1.0 + num_accepted / num_sequences)
         if not self._is_trial:
             times.account.add(plain_s, min(time_s, MAX_GROWTH * plain_s), step)
@@ -295,24 +278,23 @@ class LengthModel:
         best = int(speedups.argmax())
         if speedups[best] < MIN_SPEEDUP:
             return [0] * num_candidates
-        in_reach = int(np.searchsorted(num_tokens, times.most_drafts(), side="right"))
+        in_reach = int(np.searchsorted(num_tokens, times.most_drafts, side="right"))
         self._is_trial |= in_reach <= best
         chosen = order[: max(1, min(best + 1, in_reach))]
         lengths: list[int] = np.bincount(chosen // num_positions, minlength=num_candidates).tolist()
         return lengths
 
-    def _explore(self, candidates: Sequence[Candidate], lengths: list[int]) -> list[int]:
+    def _explore(self, lengths: list[int], limits: list[int]) -> list[int]:
         """Longer drafts for the newest few: acceptance and step times change, and only drafts show it.
 
         Half as many every other time: two different numbers show what a token adds.
         """
-        self._is_trial = True
+        self._is_trial, self._is_surprised = True, False
         self._num_explorations += 1
-        num_explored = EXPLORED // (1 + self._num_explorations % 2)
-        longer = list(lengths)
-        for index in range(max(0, len(lengths) - num_explored), len(lengths)):
-            longer[index] = min(candidates[index].limit, max(EXPLORED, int(MAX_GROWTH * lengths[index])))
-        return longer
+        first = max(0, len(lengths) - EXPLORED // (1 + self._num_explorations % 2))
+        newest = zip(lengths[first:], limits[first:], strict=True)
+        longer = [min(limit, max(EXPLORED, int(MAX_GROWTH * length))) for length, limit in newest]
+        return lengths[:first] + longer
 
 
 def step_clock(device: torch.device) -> Callable[[], float]:
@@ -330,36 +312,17 @@ def batch_class(num_sequences: int) -> int:
     return int(2 * math.log2(num_sequences) + 1e-9) if num_sequences > 0 else 0
 
 
-def _survival(candidates: Sequence[Candidate]) -> tuple[Floats, Floats]:
+def _survival(candidates: Sequence[SequenceAcceptance], limits: list[int]) -> tuple[Floats, Floats]:
     """[n, positions] each: the probability that a draft token and all before it are accepted, and its cost.
 
     Positions beyond a candidate's own limit have probability 0.
     """
-    longest = max(each.limit for each in candidates)
-    drafters = list({id(each.acceptance.drafter): each.acceptance.drafter for each in candidates}.values())
-    acceptance = np.array([drafter.acceptance(longest) for drafter in drafters])
-    sizes = np.array([drafter.sizes(longest) for drafter in drafters])
-    if len(drafters) > 1:
-        rows = [drafters.index(each.acceptance.drafter) for each in candidates]
-        acceptance, sizes = acceptance[rows], sizes[rows]
-    factors = np.array([each.acceptance.factor for each in candidates])
-    survival = np.minimum(acceptance * factors[:, None], MAX_PROBABILITY)
-    survival = np.multiply.accumulate(survival, axis=1)
-    limits = np.array([each.limit for each in candidates])
-    survival[np.arange(longest) >= limits[:, None]] = 0.0
+    longest = max(limits)
+    drafters = list(dict.fromkeys(candidate.drafter for candidate in candidates))
+    rows = [drafters.index(candidate.drafter) for candidate in candidates] if len(drafters) > 1 else [0]
+    acceptance = np.array([drafter.accepted.means(longest) for drafter in drafters])[rows]
+    sizes = np.array([drafter.sizes.means(longest) for drafter in drafters])[rows]
+    factors = np.array([candidate.factor for candidate in candidates])
+    survival = np.multiply.accumulate(np.minimum(acceptance * factors[:, None], MAX_PROBABILITY), axis=1)
+    survival[np.arange(longest) >= np.array(limits)[:, None]] = 0.0
     return survival, np.broadcast_to(sizes, survival.shape)
-
-
-def _ratios(found: list[float], of: list[float], count: int, prior: float) -> list[float]:
-    """By position; one of which little is known is like the one before it."""
-    ratios: list[float] = []
-    for position in range(min(count, len(of))):
-        prior = (found[position] + PRIOR_SAMPLES * prior) / (of[position] + PRIOR_SAMPLES)
-        ratios.append(prior)
-    return ratios + [prior] * (count - len(ratios))
-
-
-def _grow(count: int, *lists: list[float]) -> None:
-    """Make room for so many positions."""
-    for each in lists:
-        each += [0.0] * (count - len(each))

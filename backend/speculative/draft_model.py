@@ -26,6 +26,7 @@ from backend.models.families import FAMILIES
 from backend.models.precision import choose_precision
 from backend.models.weights import WeightReader
 from backend.speculative import MIN_PATH_PROBABILITY
+from backend.speculative.drafter import Drafter
 from backend.speculative.rollout import ChainParts, compile_chain, is_compiled, page_table, roll_out
 from backend.types import PAGE_TOKENS, Sequence
 
@@ -51,7 +52,8 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
     num_positions = min(model.max_position_tokens, max_model_tokens)
     with torch.inference_mode(), WeightReader(folder) as reader:
         precision = choose_precision(config, model, reader.dtype(names.embedding))
-        compiles = is_compiled(precision, _num_elements(model))
+        has_biases = model.qkv_bias or model.o_bias or model.mlp_bias
+        compiles = is_compiled(precision, _num_elements(model)) and model.qk_norm and not has_biases
         if compiles:
             precision = replace(precision, weights="plain", kv=torch.float32)
         decoder = DecoderBuilder(model, names, reader, precision).build()
@@ -61,7 +63,7 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
             ChainParts(
                 embedding=decoder.embedding.weight,
                 layers=decoder.layers,
-                head=decoder.head.matrix()[0],
+                head=decoder.head.matrix,
                 rope=decoder.rope,
                 num_positions=num_positions,
                 eps=model.rms_norm_eps,
@@ -96,7 +98,7 @@ class _Mirror:
     written: list[int] = field(default_factory=list)  # computed after what counts; drafts may be rejected
 
 
-class DraftModelDrafter:
+class DraftModelDrafter(Drafter):
     """Chains of greedy tokens from a small model."""
 
     name = "draft_model"
@@ -136,9 +138,6 @@ class DraftModelDrafter:
                 mirror.written = mirror.own.tokens[mirror.own.num_computed_tokens :] + draft[:-1]
                 drafts[index] = draft
         return drafts
-
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Nothing to do: the sequence's tokens say what was accepted."""
 
     def forget(self, sequence: Sequence) -> None:
         """Release the sequence's pages; full ones stay in the prefix tree."""
@@ -189,12 +188,9 @@ class DraftModelDrafter:
             longest = max(start + n + k for start, n, k in zip(starts, counts, limits, strict=True))
             rows = draft_chain.ChainRows(
                 token_ids=np.array(ids),
-                states=draft_chain.NO_ROWS,
                 num_new=np.array(counts),
                 num_known=np.array(starts),
                 pages=page_table(pages, longest),
-                first_column=0,
-                is_visible=np.empty(0, np.bool_),
                 limits=np.array(limits),
                 keeps=True,
             )

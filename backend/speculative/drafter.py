@@ -42,13 +42,16 @@ class Drafter(Protocol):
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
         """The tokens last proposed were verified; `sequence.tokens` already has the accepted ones.
 
-        `num_drafted` is the depth of a tree.
+        `num_drafted` is the depth of a tree. By default nothing is learned.
         """
-        ...
+        return
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence has ended, or lost its row and pages (and may come back). Idempotent."""
-        ...
+        """The sequence has ended, or lost its row and pages (and may come back). Idempotent.
+
+        By default nothing was kept.
+        """
+        return
 
 
 class StepObserver(Protocol):

@@ -26,6 +26,7 @@ from backend.models import LoadedModel
 from backend.models.decoder import Decoder, DecoderLayer
 from backend.models.weights import WeightReader
 from backend.speculative import BRANCHES, MIN_PATH_PROBABILITY
+from backend.speculative.drafter import Drafter
 from backend.speculative.heads import (
     HeadReader,
     HiddenStates,
@@ -103,7 +104,7 @@ def load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> EagleNe
     return EagleNetwork(fused, fuse_norm, fuse, layer, norm, rope, decoder, layout, chain)
 
 
-class EagleDrafter:
+class EagleDrafter(Drafter):
     """Chains or trees from an EagleNetwork. Slot p has keys and values where token p + 1 has the target's.
 
     All that they depend on are the tokens up to there: sequences that share a page agree on them.
@@ -113,15 +114,11 @@ class EagleDrafter:
     is_cheap = False
 
     def __init__(
-        self,
-        network: EagleNetwork,
-        storage: KVStorage,
-        states: HiddenStates,
-        trees: TreeBudget | None = None,
+        self, network: EagleNetwork, num_pages: int, states: HiddenStates, trees: TreeBudget | None = None
     ) -> None:
-        """`storage`: by `network.kv_layout`, with as many pages as the target's. `trees`: None for chains."""
+        """`num_pages`: the target's. `trees`: None for chains."""
         self._network = network
-        self._storage = storage
+        self._storage = KVStorage(network.kv_layout, num_pages)
         self._states = states
         self._trees = trees
         self._num_stored: dict[Sequence, int] = {}  # slots whose keys and values are stored
@@ -144,9 +141,6 @@ class EagleDrafter:
             for index, draft in zip(ready, found, strict=True):
                 drafts[index] = draft
         return drafts
-
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Nothing to do: the sequence's tokens say what was accepted."""
 
     def forget(self, sequence: Sequence) -> None:
         """Forget how much of the sequence is stored."""
@@ -214,9 +208,7 @@ class EagleDrafter:
             num_known=np.array(begins) + 1,
             pages=page_table([sequence.pages for sequence in sequences], int(ends.max())),
             first_column=1,
-            is_visible=np.empty(0, np.bool_),
             limits=np.array(limits),
-            keeps=False,
         )
         memory = self._storage.memory.numpy()
         return draft_chain.roll_out(chain, memory, memory[0], rows, MIN_PATH_PROBABILITY)

@@ -31,7 +31,6 @@ from backend.models.names import WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
 from backend.speculative.rollout import is_compiled
-from backend.speculative.tree import TreeBudget
 from backend.types import PAGE_TOKENS, Plan, Sequence
 
 Shape = TypeVar("Shape", bound="HeadShape")
@@ -156,12 +155,6 @@ def output_matrix(model: LoadedModel) -> Tensor:
 def max_model_tokens(config: EngineConfig, model: LoadedModel) -> int:
     """The longest sequence that the engine computes."""
     return config.max_model_tokens or model.config.max_position_tokens
-
-
-def tree_budget(config: EngineConfig, depth: int) -> TreeBudget | None:
-    """For a drafter that looks `depth` tokens ahead; None: chains."""
-    num_nodes = config.speculative.tree_nodes
-    return TreeBudget(num_nodes, depth) if num_nodes else None
 
 
 class HiddenStates:

@@ -13,9 +13,10 @@ from backend.models import LoadedModel
 from backend.speculative.draft_model import DraftModelDrafter, load_draft_model
 from backend.speculative.drafter import Drafter, StepObserver
 from backend.speculative.eagle import EagleDrafter, load_eagle
-from backend.speculative.heads import HiddenStates, max_model_tokens, tree_budget
+from backend.speculative.heads import HiddenStates, max_model_tokens
 from backend.speculative.medusa import MedusaDrafter, load_medusa
 from backend.speculative.mixture_of_attentions import MixtureDrafter, load_mixture
+from backend.speculative.tree import TreeBudget
 from backend.speculative.weights_check import DRAFT_MODEL, check_folder
 from backend.types import PAGE_TOKENS
 
@@ -25,8 +26,8 @@ class LoadedDrafter:
     """One drafter's weights, before the size of KV memory is known."""
 
     page_bytes: int  # memory that it needs beside each page of the target's
-    reads_states: bool  # whether it reads the states after the target's last layer
-    open: Callable[[KVStorage, HiddenStates | None], Drafter]  # with the target's KV memory
+    open: Callable[[KVStorage, HiddenStates], Drafter]  # with the target's KV memory and states
+    reads_states: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +48,20 @@ class LoadedDrafters:
     @property
     def page_bytes(self) -> int:
         """Memory that they need beside each page of the target's KV memory."""
-        states = PAGE_TOKENS * self.model.config.hidden_size * self.model.dtype.itemsize
         own = sum(loaded.page_bytes for loaded in self.each)
-        return own + (states if self._read_states else 0)
+        return own + PAGE_TOKENS * self._state_size * self.model.dtype.itemsize
 
     def open(self, storage: KVStorage) -> OpenDrafters:
         """For an engine with this KV memory."""
-        states = None
-        if self._read_states:
-            model = self.model
-            states = HiddenStates(storage.num_pages, model.config.hidden_size, model.dtype, model.device)
+        states = HiddenStates(storage.num_pages, self._state_size, self.model.dtype, self.model.device)
         drafters = [loaded.open(storage, states) for loaded in self.each]
         observers: list[StepObserver] = [each for each in drafters if isinstance(each, MixtureDrafter)]
-        if states is not None:
-            observers.append(states)
-        return OpenDrafters(drafters, observers)
+        return OpenDrafters(drafters, [*observers, states] if self._state_size else observers)
 
     @property
-    def _read_states(self) -> bool:
-        return any(loaded.reads_states for loaded in self.each)
+    def _state_size(self) -> int:
+        """Of the states that are kept; 0: nobody reads them."""
+        return self.model.config.hidden_size if any(loaded.reads_states for loaded in self.each) else 0
 
 
 def load_drafters(config: EngineConfig, model: LoadedModel) -> LoadedDrafters:
@@ -88,42 +84,36 @@ def load_drafters(config: EngineConfig, model: LoadedModel) -> LoadedDrafters:
 
 def _draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
     network = load_draft_model(config, folder, max_model_tokens(config, model))
-
-    def open_(storage: KVStorage, states: HiddenStates | None) -> Drafter:
-        return DraftModelDrafter(network, storage.num_pages, prefix_cache=config.prefix_cache)
-
-    return LoadedDrafter(network.kv_layout.page_bytes, reads_states=False, open=open_)
+    return LoadedDrafter(
+        network.kv_layout.page_bytes,
+        lambda storage, _: DraftModelDrafter(network, storage.num_pages, prefix_cache=config.prefix_cache),
+    )
 
 
 def _eagle(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
-    network = load_eagle(config, model, folder)
-    trees = tree_budget(config, config.speculative.max_tokens)
-
-    def open_(storage: KVStorage, states: HiddenStates | None) -> Drafter:
-        assert states is not None
-        return EagleDrafter(network, KVStorage(network.kv_layout, storage.num_pages), states, trees)
-
-    return LoadedDrafter(network.kv_layout.page_bytes, reads_states=True, open=open_)
+    network, trees = load_eagle(config, model, folder), _trees(config, config.speculative.max_tokens)
+    return LoadedDrafter(
+        network.kv_layout.page_bytes,
+        lambda storage, states: EagleDrafter(network, storage.num_pages, states, trees),
+        reads_states=True,
+    )
 
 
 def _medusa(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
     network = load_medusa(model, folder)
-    trees = tree_budget(config, min(config.speculative.max_tokens, network.num_heads))
-
-    def open_(storage: KVStorage, states: HiddenStates | None) -> Drafter:
-        assert states is not None
-        return MedusaDrafter(network, states, trees)
-
-    return LoadedDrafter(0, reads_states=True, open=open_)
+    trees = _trees(config, min(config.speculative.max_tokens, network.num_heads))
+    return LoadedDrafter(0, lambda _, states: MedusaDrafter(network, states, trees), reads_states=True)
 
 
 def _mixture(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
     network = load_mixture(config, model, folder)
+    return LoadedDrafter(network.kv_layout.page_bytes, lambda storage, _: MixtureDrafter(network, storage))
 
-    def open_(storage: KVStorage, states: HiddenStates | None) -> Drafter:
-        return MixtureDrafter(network, storage)
 
-    return LoadedDrafter(network.kv_layout.page_bytes, reads_states=False, open=open_)
+def _trees(config: EngineConfig, depth: int) -> TreeBudget | None:
+    """For a drafter that looks `depth` tokens ahead; None: chains."""
+    num_nodes = config.speculative.tree_nodes
+    return TreeBudget(num_nodes, depth) if num_nodes else None
 
 
 LOADERS: Mapping[str, Callable[[EngineConfig, LoadedModel, str], LoadedDrafter]] = {

@@ -15,6 +15,7 @@ from backend.models import LoadedModel
 from backend.models.decoder import Decoder
 from backend.models.weights import WeightReader
 from backend.speculative import BRANCHES
+from backend.speculative.drafter import Drafter
 from backend.speculative.heads import HeadShape, HiddenStates, head_precision, read_shape, slots_of
 from backend.speculative.tree import TreeBudget, product_tree
 from backend.types import Draft, Sequence
@@ -69,7 +70,7 @@ def load_medusa(model: LoadedModel, folder: str) -> MedusaNetwork:
         return MedusaNetwork(blocks, matrices("output"), model.decoder)
 
 
-class MedusaDrafter:
+class MedusaDrafter(Drafter):
     """Chains of each head's most likely token, or trees of its most likely ones; keeps nothing of any
     sequence.
 
@@ -95,12 +96,6 @@ class MedusaDrafter:
             return _trees(logits, ks, self._trees)
         drafts: list[list[int]] = logits.argmax(dim=-1).mT.tolist()
         return [draft[:k] for draft, k in zip(drafts, ks, strict=True)]
-
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Nothing to learn."""
-
-    def forget(self, sequence: Sequence) -> None:
-        """Nothing was kept."""
 
 
 def _trees(logits: Tensor, ks: list[int], budget: TreeBudget) -> list[Draft]:

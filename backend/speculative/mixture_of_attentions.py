@@ -8,8 +8,6 @@ a sequence has none. Format: pico/drafters/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,13 +32,10 @@ from backend.models.decoder import Decoder, DecoderLayer
 from backend.models.weights import WeightReader
 from backend.speculative import MIN_PATH_PROBABILITY
 from backend.speculative.draft_length import step_clock
-from backend.speculative.drafter import Capture
+from backend.speculative.drafter import Capture, Drafter
 from backend.speculative.heads import HeadReader, LayerShape, max_model_tokens, output_matrix, read_shape
 from backend.speculative.rollout import Bools, ChainParts, RolloutKV, compile_chain, page_table, roll_out
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence
-
-MAX_WAITING_TOKENS = 512
-"""Tokens whose streams wait for their keys and values to be made."""
 
 SELF, CROSS = 0, 1
 """Layers of the head's KV memory: its self-attention, and its memory of the target's streams."""
@@ -184,9 +179,9 @@ def load_mixture(config: EngineConfig, model: LoadedModel, folder: str) -> Mixtu
             final_norm=decoder.final_norm.weight,
             cross=(
                 cross.norm.weight,
-                cross.queries.matrix()[0],
+                cross.queries.matrix,
                 cross.query_norm.weight,
-                cross.out.matrix()[0],
+                cross.out.matrix,
             ),
         )
     )
@@ -252,46 +247,19 @@ def _cross_attention(head: HeadReader, shape: MixtureShape) -> CrossAttention:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Captured:
-    """T tokens that the target has computed."""
-
-    token_ids: Tensor  # [T]
-    positions: Tensor  # [T]
-    slots: Tensor  # [T]
-    streams: Tensor  # [T, layers, D], after each of its layers
-    longest: int  # of their contexts
-
-
-def _newest(waiting: list[_Captured]) -> _Captured:
-    """What was captured last of each slot."""
-    slots = torch.cat([captured.slots for captured in waiting])
-    _, newest = np.unique(slots.flip(0).cpu().numpy(), return_index=True)
-    rows = torch.from_numpy(len(slots) - 1 - newest).to(slots.device)
-    return _Captured(
-        torch.cat([captured.token_ids for captured in waiting])[rows],
-        torch.cat([captured.positions for captured in waiting])[rows],
-        slots[rows],
-        torch.cat([captured.streams for captured in waiting])[rows],
-        max(captured.longest for captured in waiting),
-    )
-
-
-class MixtureDrafter:
+class MixtureDrafter(Drafter):
     """Chains of a MixtureNetwork; also a StepObserver. Keeps nothing of any sequence."""
 
     name = "mixture_of_attentions"
     is_cheap = False
 
     def __init__(self, network: MixtureNetwork, target: KVStorage) -> None:
-        """`target`: the target's KV memory, on its device."""
+        """`target`: the target's KV memory."""
         self.capture = Capture(step_clock(target.layout.device))
         self._network = network
         self._target = target
         self._storage = KVStorage(network.kv_layout, target.num_pages)
-        self._waiting: list[_Captured] = []
         self._is_captured = np.zeros(target.num_pages, dtype=bool)  # pages of which all tokens were
-        self._was_on = True  # capture, in the last step seen
 
     @property
     def wants_layers(self) -> bool:
@@ -300,52 +268,35 @@ class MixtureDrafter:
 
     def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
         """Capture the streams of the sequences that may ask for drafts."""
-        if self._was_on and not self.capture.is_on:
-            self._stop()
-        self._was_on = self.capture.is_on
         wanted = self.capture.sequences if self.capture.is_on else set()
-        self._mark(plan.chunks, wanted)
         is_wanted = [chunk.sequence in wanted for chunk in plan.chunks]
+        self._mark(plan.chunks, is_wanted)
         if any(is_wanted):
-            with self.capture.timed(), self._marks_are_true():
-                self._keep(step, [*layers, hidden], is_wanted)
+            try:
+                with self.capture.timed():
+                    self._memorise(step, [*layers, hidden], is_wanted)
+            except Exception:
+                self._is_captured[:] = False  # what was marked may not be there
+                raise
 
-    @contextmanager
-    def _marks_are_true(self) -> Iterator[None]:
-        """Where what is inside fails, no page counts as captured: what was marked may not be there."""
-        try:
-            yield
-        except Exception:
-            self._is_captured[:] = False
-            self._waiting.clear()
-            raise
-
-    def _stop(self) -> None:
-        """Pages in progress will not be captured to their ends. What waits is made when capture goes on."""
-        for sequence in self.capture.sequences:
-            self._is_captured[sequence.pages[sequence.num_computed_tokens // PAGE_TOKENS :]] = False
-
-    def _mark(self, chunks: list[ScheduledChunk], wanted: set[Sequence]) -> None:
-        """Note what becomes of pages that begin here; those in progress stay what they are."""
-        for chunk in chunks:
-            begin = chunk.start + -chunk.start % PAGE_TOKENS
-            if begin < chunk.start + chunk.num_tokens:
+    def _mark(self, chunks: list[ScheduledChunk], is_wanted: list[bool]) -> None:
+        """Note what becomes of pages: those that begin here are captured, unless a later step misses some."""
+        for chunk, is_captured in zip(chunks, is_wanted, strict=True):
+            begin = chunk.start + (-chunk.start % PAGE_TOKENS if is_captured else 0)
+            if begin < chunk.end:
                 pages = chunk.sequence.pages[begin // PAGE_TOKENS : pages_for(chunk.end)]
-                self._is_captured[pages] = chunk.sequence in wanted
+                self._is_captured[pages] = is_captured
 
-    def _keep(self, step: StepInput, layers: list[Tensor], is_wanted: list[bool]) -> None:
+    def _memorise(self, step: StepInput, layers: list[Tensor], is_wanted: list[bool]) -> None:
+        """Make and store keys and values of the tokens of these sequences."""
         rows = torch.from_numpy(np.flatnonzero(np.repeat(is_wanted, step.query_lens))).to(step.slots.device)
-        self._waiting.append(
-            _Captured(
-                step.token_ids[rows],
-                step.positions[rows],
-                step.slots[rows],
-                torch.stack([layer[rows] for layer in layers], dim=1),
-                max(step.context_lens),
-            )
+        streams = torch.stack([layer[rows] for layer in layers], dim=1)
+        own, memory = self._network.memorise(
+            step.token_ids[rows], step.positions[rows], max(step.context_lens), streams
         )
-        if sum(len(captured.slots) for captured in self._waiting) >= MAX_WAITING_TOKENS:
-            self._memorise()
+        self._storage.write(SELF, step.slots[rows], own)
+        # What is multiplied by 0 must leave no trace.
+        self._storage.write(CROSS, step.slots[rows], torch.nan_to_num_(memory))
 
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
@@ -353,35 +304,15 @@ class MixtureDrafter:
         drafts: list[list[int]] = [[] for _ in sequences]
         ready = [i for i, sequence in enumerate(sequences) if self._knows_latest(sequence)]
         if ready:
-            with self.capture.timed(), self._marks_are_true():
-                self._memorise()
             found = self._draft([sequences[i] for i in ready], [ks[i] for i in ready])
             for i, draft in zip(ready, found, strict=True):
                 drafts[i] = draft
         return drafts
 
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Nothing to learn."""
-
-    def forget(self, sequence: Sequence) -> None:
-        """Nothing was kept."""
-
     def _knows_latest(self, sequence: Sequence) -> bool:
-        """Whether the last two pages were captured: after one alone, which may just begin, few drafts are
-        right."""
+        """Whether the last two pages were captured: after one alone, which may just begin, few are right."""
         last = (sequence.num_computed_tokens - 1) // PAGE_TOKENS
         return bool(self._is_captured[sequence.pages[max(0, last - 1) : last + 1]].all())
-
-    def _memorise(self) -> None:
-        """Make keys and values of what waits."""
-        if not self._waiting:
-            return
-        waiting, self._waiting = self._waiting, []
-        found = waiting[0] if len(waiting) == 1 else _newest(waiting)
-        own, memory = self._network.memorise(found.token_ids, found.positions, found.longest, found.streams)
-        self._storage.write(SELF, found.slots, own)
-        # What is multiplied by 0 must leave no trace.
-        self._storage.write(CROSS, found.slots, torch.nan_to_num_(memory))
 
     def _draft(self, sequences: list[Sequence], limits: list[int]) -> list[list[int]]:
         network = self._network
@@ -391,14 +322,11 @@ class MixtureDrafter:
         if network.chain is not None:
             rows = draft_chain.ChainRows(
                 token_ids=np.array(last),
-                states=draft_chain.NO_ROWS,
                 num_new=np.ones(len(known), np.int64),
                 num_known=np.array(known),
                 pages=table,
-                first_column=0,
                 is_visible=self._is_captured,
                 limits=np.array(limits),
-                keeps=False,
             )
             memory = self._storage.memory.numpy()
             return draft_chain.roll_out(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from backend.speculative.drafter import Drafter
 from backend.types import Sequence
 
 LONGEST_MATCH = 4
 SHORTEST_MATCH = 2
 
 
-class NgramDrafter:
+class NgramDrafter(Drafter):
     """Looks up the longest known end of the sequence, of 4 to 2 tokens, and copies on from there."""
 
     name = "ngram"
@@ -20,9 +21,6 @@ class NgramDrafter:
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
         """See Drafter."""
         return [self._propose(sequence, k) for sequence, k in zip(sequences, ks, strict=True)]
-
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Nothing to learn: the tokens are looked at when they are needed."""
 
     def forget(self, sequence: Sequence) -> None:
         """See Drafter."""

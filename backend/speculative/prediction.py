@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from backend.speculative.drafter import Drafter
 from backend.types import Sequence
 
 DEFAULT_TOKENS = 24
@@ -27,7 +28,7 @@ _MAX_PLACES = 64
 """Places that are ranked; a token more frequent than that says little."""
 
 
-class PredictionDrafter:
+class PredictionDrafter(Drafter):
     """Serves the requests that have `prediction_token_ids`."""
 
     name = "prediction"
@@ -47,9 +48,6 @@ class PredictionDrafter:
             cursor.follow(sequence.tokens, sequence.num_prompt_tokens)
             drafts.append(cursor.ahead(k))
         return drafts
-
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """The output itself says where to go on."""
 
     def forget(self, sequence: Sequence) -> None:
         """See Drafter."""

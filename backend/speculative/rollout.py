@@ -6,7 +6,6 @@ tokens; and what a small network on a CPU needs for the compiled one (backend/ke
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from backend.kernels import draft_chain
 from backend.kernels.paged_attention import AttentionPlan, Group, WindowPlan
+from backend.kernels.tiles import TiledWeights, in_tiles
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
 from backend.layers.attention import AttentionContext
@@ -215,7 +215,7 @@ def is_compiled(precision: Precision, num_elements: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChainParts:
-    """A network for the compiled roll-out, its layers in the layout "plain"."""
+    """A network for the compiled roll-out, its layers in the layout "plain", with QK-norm, without biases."""
 
     embedding: Tensor  # [vocabulary, D]
     layers: list[DecoderLayer]
@@ -231,58 +231,54 @@ class ChainParts:
 
 def compile_chain(parts: ChainParts) -> draft_chain.ChainWeights:
     """Lay a network out for the compiled roll-out."""
-    attentions = [layer.attention for layer in parts.layers]
-    blocks = [layer.feed_forward for layer in parts.layers if isinstance(layer.feed_forward, MLP)]
-    assert len(blocks) == len(parts.layers), "draft networks are dense"
-    linears = [
-        [attention.qkv.matrix() for attention in attentions],
-        [attention.out.matrix() for attention in attentions],
-        [block.gate_up.matrix() for block in blocks],
-        [block.down.matrix() for block in blocks],
-    ]
+    floats, head = draft_chain.as_floats, in_tiles([parts.head])
     fuse_norm, fuse = parts.fuse or (None, None)
     cross_norm, query, cross_gains, cross_out = parts.cross or (None, None, None, None)
-    single = [[] if matrix is None else [matrix] for matrix in (fuse, query, cross_out, parts.head)]
-    qkv, out, gate_up, down, fuse_tiles, query_tiles, cross_tiles, head = draft_chain.tile_all(
-        [[weight for weight, _ in group] for group in linears] + single
-    )
-    biases = [draft_chain.stack_biases([bias for _, bias in group]) for group in linears]
-    shape, norm = attentions[0].shape, attentions[0].qk_norm
-    gains = torch.ones(len(attentions), shape.num_heads + shape.num_kv_heads, shape.head_dim)
-    for own, attention in zip(gains, attentions, strict=True):
-        own.mul_(1.0 if attention.qk_norm is None else attention.qk_norm.weight)
-    gains[:, : shape.num_heads] /= math.sqrt(shape.head_dim)
-    if cross_gains is not None:
-        cross_gains = cross_gains / math.sqrt(shape.head_dim)
+
+    def tiles(matrix: Tensor | None) -> TiledWeights:
+        return np.empty((0, 0, 0, 0), head.dtype) if matrix is None else in_tiles([matrix])
+
+    scale = parts.layers[0].attention.shape.head_dim ** -0.5
     cos, signed_sin = parts.rope(torch.arange(parts.num_positions), parts.num_positions)
-    floats = draft_chain.optional_floats
-    layers = draft_chain.LayerWeights(
-        draft_chain.as_floats(torch.stack([layer.attention_norm.weight for layer in parts.layers])),
-        qkv,
-        biases[0],
-        draft_chain.as_floats(gains),
-        out,
-        biases[1],
-        draft_chain.as_floats(torch.stack([layer.mlp_norm.weight for layer in parts.layers])),
-        gate_up,
-        biases[2],
-        down,
-        biases[3],
-    )
     return draft_chain.ChainWeights(
-        embedding=draft_chain.as_floats(parts.embedding),
-        fuse_norm=floats(fuse_norm, 1),
-        fuse=fuse_tiles,
-        layers=layers,
+        embedding=floats(parts.embedding),
+        fuse_norm=floats(fuse_norm),
+        fuse=tiles(fuse),
+        layers=_compile_layers(parts.layers, scale),
         cross=draft_chain.CrossWeights(
-            floats(cross_norm, 1), query_tiles, floats(cross_gains, 2), cross_tiles
+            floats(cross_norm),
+            tiles(query),
+            floats(None if cross_gains is None else cross_gains * scale, 2),
+            tiles(cross_out),
         ),
-        closing_norm=floats(parts.closing_norm, 1),
-        final_norm=floats(parts.final_norm, 1),
+        closing_norm=floats(parts.closing_norm),
+        final_norm=floats(parts.final_norm),
         head=head,
-        cos=draft_chain.as_floats(cos[:, 0]),
-        signed_sin=draft_chain.as_floats(signed_sin[:, 0]),
+        cos=floats(cos[:, 0]),
+        signed_sin=floats(signed_sin[:, 0]),
         eps=np.float32(parts.eps),
-        norms_heads=norm is not None,
-        no_bias=draft_chain.NO_ROWS,
+    )
+
+
+def _compile_layers(layers: list[DecoderLayer], scale: float) -> draft_chain.LayerWeights:
+    gains: list[Tensor] = []
+    linears: list[tuple[Tensor, ...]] = []
+    for layer in layers:
+        attention, block = layer.attention, layer.feed_forward
+        assert attention.qk_norm is not None and isinstance(block, MLP)
+        own = attention.qk_norm.weight.clone()
+        own[: attention.shape.num_heads] *= scale
+        gains.append(own)
+        linears.append(
+            tuple(each.matrix for each in (attention.qkv, attention.out, block.gate_up, block.down))
+        )
+    qkv, out, gate_up, down = (in_tiles(list(matrices)) for matrices in zip(*linears, strict=True))
+    return draft_chain.LayerWeights(
+        attention_norm=draft_chain.as_floats(torch.stack([layer.attention_norm.weight for layer in layers])),
+        qkv=qkv,
+        gains=draft_chain.as_floats(torch.stack(gains)),
+        out=out,
+        mlp_norm=draft_chain.as_floats(torch.stack([layer.mlp_norm.weight for layer in layers])),
+        gate_up=gate_up,
+        down=down,
     )

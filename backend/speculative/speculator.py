@@ -3,15 +3,15 @@ it."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
 from backend.speculative import MAX_DOUBLINGS, PAUSE_STEPS
 from backend.speculative.backoff import Backoff, FailureGuard
 from backend.speculative.draft_length import (
-    Candidate,
     DrafterAcceptance,
     GainAccount,
     LengthModel,
@@ -26,36 +26,43 @@ from backend.types import Draft, DraftTree, Request, Sequence, SequenceStatus
 NONE, PREDICTION = "none", "prediction"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Source:
     """A drafter of one sequence."""
 
+    sequence: Sequence
     drafter: Drafter
     limit: int  # draft tokens in a row
     acceptance: SequenceAcceptance
+    # Of the present step:
+    draft: Draft = field(default_factory=list)
+    num_asked: int = 0  # tokens in a row; 0: it was not asked
+    # A cheap drafter's guess that was not worth verifying: its position and first tokens.
+    unverified: tuple[int, tuple[int, ...]] | None = None
+
+    def begin_step(self) -> None:
+        """Forget the last draft; learn from the output whether an unverified guess would have been right."""
+        self.draft, self.num_asked = [], 0
+        tokens = self.sequence.tokens
+        if self.unverified is not None and len(tokens) > self.unverified[0]:
+            position, guesses = self.unverified
+            self.acceptance.observe(1, int(tokens[position] in guesses))
+            self.unverified = None
+
+    def set_length(self, length: int) -> None:
+        """Shorten the draft to what is worth verifying."""
+        if not length and self.draft:
+            self.unverified = len(self.sequence.tokens), first_tokens(self.draft)
+        self.draft = shorten(self.draft, length)
 
 
+@dataclass(slots=True, eq=False)
 class _Speculation:
     """One sequence that can get drafts."""
 
-    __slots__ = ("backoff", "num_declined", "sequence", "sources", "unverified", "used")
-
-    def __init__(self, sequence: Sequence, sources: list[_Source]) -> None:
-        self.sequence = sequence
-        self.sources = sources  # asked in turn until one has a guess worth verifying
-        self.backoff = Backoff(1)  # steps in which nobody is asked, since nothing was drafted
-        self.used: _Source | None = None  # whose draft is being verified
-        self.num_declined = 0  # tokens in a row that it was asked for and did not give
-        # A cheap drafter's guess that was not worth verifying: source, position and first tokens.
-        self.unverified: tuple[_Source, int, tuple[int, ...]] | None = None
-
-    def judge_unverified(self) -> None:
-        """Learn from the output whether a guess that was not verified would have been right."""
-        tokens = self.sequence.tokens
-        if self.unverified is not None and len(tokens) > self.unverified[1]:
-            source, position, guesses = self.unverified
-            source.acceptance.observe(1, int(tokens[position] in guesses))
-            self.unverified = None
+    sources: list[_Source]  # asked in turn until one has a draft worth verifying
+    backoff: Backoff = field(default_factory=lambda: Backoff(1))  # while there is none: asking takes time
+    used: _Source | None = None  # whose draft is being verified
 
 
 class _CaptureControl:
@@ -160,13 +167,12 @@ class Speculator:
     def add(self, sequence: Sequence) -> None:
         """A request has been admitted."""
         sources = [
-            _Source(self._drafters[name], limit, SequenceAcceptance(self._averages[name]))
+            _Source(sequence, self._drafters[name], limit, SequenceAcceptance(self._averages[name]))
             for name, limit in self._limits(sequence.request).items()
             if name in self._drafters and limit > 0
         ]
-        if not sources and (self.constraint is None or sequence.request.grammar is None):
-            return
-        self._active[sequence] = _Speculation(sequence, sources)
+        if sources or (self.constraint is not None and sequence.request.grammar is not None):
+            self._active[sequence] = _Speculation(sources)
         for source in sources:
             if control := self._captures.get(source.drafter.name):
                 control.add(sequence)
@@ -195,19 +201,16 @@ class Speculator:
         drafts: dict[Sequence, Draft] = {}
         asked: list[_Speculation] = []
         for sequence, speculation in self._active.items():
+            speculation.used = None
             if not _decodes_next(sequence):
                 continue
-            speculation.used = None
             if forced := self._forced(sequence):
                 drafts[sequence] = forced
             elif speculation.sources and not speculation.backoff.is_paused(self._step):
-                speculation.judge_unverified()
                 asked.append(speculation)
         if asked and (not self._config.adaptive or self._lengths.may_draft(num_running, self._step)):
-            only_cheap = has_prompts and self._config.adaptive
-            for rank in range(max(len(speculation.sources) for speculation in asked)):
-                ranked = [s for s in asked if s.used is None and rank < len(s.sources)]
-                self._ask(ranked, rank, num_running, drafts, only_cheap=only_cheap)
+            self._ask(asked, num_running, only_cheap=has_prompts and self._config.adaptive)
+            drafts |= {s.used.sequence: s.used.draft for s in asked if s.used is not None}
         return drafts
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
@@ -218,26 +221,24 @@ class Speculator:
         source = speculation.used
         name = source.drafter.name
         self._guards[name].call(self._step, source.drafter.observe, sequence, num_drafted, num_accepted)
-        source.acceptance.observe(num_drafted + speculation.num_declined, num_accepted)
+        num_declined = max(0, source.num_asked - depth_of(source.draft))
+        source.acceptance.observe(num_drafted + num_declined, num_accepted)
         self._num_accepted += num_accepted
         self._verified.add(name)
 
     def is_from_prediction(self, sequence: Sequence) -> bool:
         """Whether the draft being verified is a piece of the request's prediction."""
         speculation = self._active.get(sequence)
-        return (
-            speculation is not None
-            and speculation.used is not None
-            and speculation.used.drafter.name == PREDICTION
-        )
+        used = speculation.used if speculation is not None else None
+        return used is not None and used.drafter.name == PREDICTION
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence was preempted, or has ended."""
         speculation = self._active.get(sequence)
         if speculation is None:
             return
-        speculation.unverified = None
         for source in speculation.sources:
+            source.unverified = None
             self._guards[source.drafter.name].call(self._step, source.drafter.forget, sequence)
         if sequence.status is SequenceStatus.FINISHED:
             del self._active[sequence]
@@ -274,101 +275,90 @@ class Speculator:
             return []
         return self.constraint.forced(sequence)
 
-    def _ask(
-        self,
-        asked: list[_Speculation],
-        rank: int,
-        num_running: int,
-        drafts: dict[Sequence, Draft],
-        *,
-        only_cheap: bool,
-    ) -> None:
-        """Add drafts of each sequence's drafter of this rank.
+    def _ask(self, asked: list[_Speculation], num_running: int, *, only_cheap: bool) -> None:
+        """Choose whose draft each sequence gets; those without are polled ever less often."""
+        for rank in range(max(len(speculation.sources) for speculation in asked)):
+            ranked = [s for s in asked if s.used is None and rank < len(s.sources)]
+            self._draft([s.sources[rank] for s in ranked], num_running, only_cheap=only_cheap)
+            for speculation in ranked:
+                speculation.used = speculation.sources[rank] if speculation.sources[rank].draft else None
+        if not self._config.adaptive:
+            return
+        for speculation in asked:
+            last = speculation.sources[-1]
+            if speculation.used is not None:
+                speculation.backoff.succeed()
+            elif last.drafter.is_cheap or not (only_cheap or last.num_asked):
+                speculation.backoff.fail(self._step)  # else it waits for its turn, or catches up
+
+    def _draft(self, sources: list[_Source], num_running: int, *, only_cheap: bool) -> None:
+        """Give each source a draft that is worth verifying.
 
         Cheap drafters are asked before the lengths are chosen: where they have no guess there is no choice.
         """
-        able = [s for s in asked if self._may_ask(s.sources[rank].drafter, s.sequence)]
-        cheap = [s for s in able if s.sources[rank].drafter.is_cheap]
-        guesses = self._guesses(cheap, rank, [s.sources[rank].limit for s in cheap])
-        found = {s: guess for s, guess in zip(cheap, guesses, strict=True) if guess}
-        costly = [] if only_cheap else [s for s in able if not s.sources[rank].drafter.is_cheap]
-        limits = [depth_of(guess) for guess in found.values()] + [s.sources[rank].limit for s in costly]
-        lengths = self._choose([*found, *costly], rank, limits, num_running)
-        worked = [(s, k) for s, k in zip(costly, lengths[len(found) :], strict=True) if k]
-        self._has_asked |= bool(cheap or worked)
-        self._has_worked |= bool(worked)
-        chosen = {s: shorten(guess, k) for (s, guess), k in zip(found.items(), lengths, strict=False)}
-        for (speculation, guess), k in zip(found.items(), lengths, strict=False):
-            if not k:
-                position = len(speculation.sequence.tokens)
-                speculation.unverified = speculation.sources[rank], position, first_tokens(guess)
-        guesses = self._guesses([s for s, _ in worked], rank, [k for _, k in worked])
-        for (speculation, k), guess in zip(worked, guesses, strict=True):
-            chosen[speculation] = guess
-            if guess:
-                speculation.num_declined = k - depth_of(guess)
-                speculation.sources[rank].acceptance.drafter.observe_sizes(level_sizes(guess), k)
-        for speculation in asked:
-            source = speculation.sources[rank]
-            if draft := chosen.get(speculation):
-                drafts[speculation.sequence] = draft
-                speculation.used = source
-                speculation.backoff.succeed()
-            elif speculation not in chosen or source.drafter.is_cheap:
-                self._note_miss(speculation, rank, only_cheap=only_cheap)
+        for source in sources:
+            source.begin_step()
+        able = [s for s in sources if self._may_ask(s) and (s.drafter.is_cheap or not only_cheap)]
+        cheap = [s for s in able if s.drafter.is_cheap]
+        self._propose([(s, s.limit) for s in cheap])
+        candidates = [s for s in able if s.draft or not s.drafter.is_cheap]
+        limits = [depth_of(s.draft) if s.drafter.is_cheap else s.limit for s in candidates]
+        lengths = self._choose(candidates, limits, num_running)
+        for source, length in zip(candidates, lengths, strict=True):
+            source.set_length(length)
+        costly = [(s, k) for s, k in zip(candidates, lengths, strict=True) if k and not s.drafter.is_cheap]
+        self._propose(costly)
+        for source, length in costly:
+            source.num_asked = length
+            if source.draft:
+                source.acceptance.drafter.observe_sizes(level_sizes(source.draft), length)
+        self._has_asked |= bool(cheap or costly)
+        self._has_worked |= bool(costly)
 
-    def _note_miss(self, speculation: _Speculation, rank: int, *, only_cheap: bool) -> None:
-        """Poll a sequence for which nothing is worth drafting ever less often: asking takes time as well."""
-        is_last = rank + 1 == len(speculation.sources)
-        if (
-            self._config.adaptive
-            and is_last
-            and (not only_cheap or speculation.sources[rank].drafter.is_cheap)
-        ):
-            speculation.backoff.fail(self._step)
+    def _may_ask(self, source: _Source) -> bool:
+        """False if the drafter failed recently, or the sequence's hidden states are not captured."""
+        name = source.drafter.name
+        control = self._captures.get(name)
+        return not self._guards[name].is_paused(self._step) and (
+            control is None or (control.capture.is_on and source.sequence in control.capture.sequences)
+        )
 
-    def _may_ask(self, drafter: Drafter, sequence: Sequence) -> bool:
-        """False if it failed recently, or the sequence's hidden states are not captured."""
-        if self._guards[drafter.name].is_paused(self._step):
-            return False
-        control = self._captures.get(drafter.name)
-        return control is None or (control.capture.is_on and sequence in control.capture.sequences)
-
-    def _choose(self, asked: list[_Speculation], rank: int, limits: list[int], num_running: int) -> list[int]:
+    def _choose(self, sources: list[_Source], limits: list[int], num_running: int) -> list[int]:
         if not self._config.adaptive:
             return limits
-        candidates = [
-            Candidate(s.sources[rank].acceptance, limit, len(s.sequence.tokens))
-            for s, limit in zip(asked, limits, strict=True)
-        ]
-        return self._lengths.choose(candidates, max(num_running, len(asked)), self._step)
+        candidates = [source.acceptance for source in sources]
+        return self._lengths.choose(candidates, limits, max(num_running, len(sources)), self._step)
 
-    def _guesses(self, asked: list[_Speculation], rank: int, limits: list[int]) -> list[Draft]:
-        """What each one's drafter of this rank proposes, cut to what a grammar allows."""
-        by_drafter: dict[str, list[int]] = {}
-        for index, speculation in enumerate(asked):
-            speculation.num_declined = 0
-            by_drafter.setdefault(speculation.sources[rank].drafter.name, []).append(index)
-        guesses: list[Draft] = [[] for _ in asked]
-        for name, indices in by_drafter.items():
-            sequences = [asked[index].sequence for index in indices]
-            found = self._propose(self._drafters[name], sequences, [limits[index] for index in indices])
-            for index, guess in zip(indices, found, strict=True):
+    def _propose(self, asked: list[tuple[_Source, int]]) -> None:
+        """Ask for drafts of these lengths, cut to what grammars allow."""
+        by_drafter: dict[str, list[tuple[_Source, int]]] = {}
+        for source, length in asked:
+            by_drafter.setdefault(source.drafter.name, []).append((source, length))
+        for name, own in by_drafter.items():
+            drafter, sequences, lengths = (
+                self._drafters[name],
+                [s.sequence for s, _ in own],
+                [k for _, k in own],
+            )
+            propose = functools.partial(_propose, drafter, sequences, lengths)
+            found = self._guards[name].call(self._step, propose)
+            if found is None:
+                self._forget_all(drafter)
+                continue
+            for (source, length), guess in zip(own, found, strict=True):
                 if guess and self.constraint is not None:
-                    guess = _allowed(self.constraint, asked[index].sequence, guess)
-                guesses[index] = shorten(guess, limits[index])
-        return guesses
+                    guess = _allowed(self.constraint, source.sequence, guess)
+                source.draft = shorten(guess, length)
 
-    def _propose(self, drafter: Drafter, sequences: list[Sequence], limits: list[int]) -> list[Draft]:
-        """What the drafter proposes. One that fails must keep nothing: what it has may be wrong."""
-        guard = self._guards[drafter.name]
-        found = guard.call(self._step, lambda: list(drafter.propose(sequences, limits)))
-        if found is not None:
-            return found
+    def _forget_all(self, drafter: Drafter) -> None:
+        """A drafter that failed must keep nothing: what it has may be wrong."""
         for sequence, speculation in self._active.items():
             if any(source.drafter is drafter for source in speculation.sources):
-                guard.call(self._step, drafter.forget, sequence)
-        return [[] for _ in sequences]
+                self._guards[drafter.name].call(self._step, drafter.forget, sequence)
+
+
+def _propose(drafter: Drafter, sequences: list[Sequence], lengths: list[int]) -> list[Draft]:
+    return list(drafter.propose(sequences, lengths))
 
 
 def _decodes_next(sequence: Sequence) -> bool:

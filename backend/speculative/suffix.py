@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from backend.speculative.drafter import Drafter
 from backend.speculative.ngram import NgramDrafter
 from backend.types import Sequence, SequenceStatus
 
@@ -92,7 +93,7 @@ class _Match:
     num_read: int  # tokens of the sequence
 
 
-class SuffixDrafter:
+class SuffixDrafter(Drafter):
     """Cross-request suffix matching; where nothing matches, the sequence's own earlier text."""
 
     name = "suffix"
@@ -113,9 +114,6 @@ class SuffixDrafter:
             if not draft:
                 drafts[index] = self._own.propose([sequences[index]], [ks[index]])[0]
         return drafts
-
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Nothing to learn until the output has ended."""
 
     def forget(self, sequence: Sequence) -> None:
         """Read the output of a sequence that has ended well; see Drafter."""

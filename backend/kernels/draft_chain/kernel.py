@@ -1,7 +1,7 @@
 """The loops. Numba types NamedTuples field by field, so that they are passed as they are.
 
-A part that a model lacks (biases, cross-attention, a fused state, a norm) has arrays of length 0. Offsets are
-unsigned: LLVM then knows that nothing wraps around, and uses vectors.
+A part that a network lacks has arrays of length 0. Offsets are unsigned: LLVM then knows that nothing wraps
+around, and uses vectors.
 """
 
 import math
@@ -35,38 +35,31 @@ def _norm(x, gains, eps):
 
 
 @inner
-def _product(matrices, biases, layer, x):
-    """x [n, K] · one of the tiled matrices + its bias: [n, columns of the tiles]."""
+def _product(matrices, layer, x):
+    """x [n, K] · one of the tiled matrices: [n, columns of the tiles]."""
     columns = matrices.shape[1] * matrices.shape[3]
     y = np.zeros((x.shape[0], columns), np.float32)
-    if biases.shape[0] > 0:
-        for row in range(x.shape[0]):
-            for column in range(columns):
-                y[row, column] = biases[layer, column]
     begin = layer * x.shape[1] * columns
     multiply(matrices.reshape(-1), begin, (x.shape[1], columns), x.reshape(-1), y.reshape(-1), x.shape[0])
     return y
 
 
 @inner
-def _add_product(matrices, biases, layer, x, y):
-    """y [n, N] += x · matrix + bias, without the columns that fill the last tile."""
-    found = _product(matrices, biases, layer, x)
+def _add_product(matrices, layer, x, y):
+    """y [n, N] += x · matrix, without the columns that fill the last tile."""
+    found = _product(matrices, layer, x)
     for row in range(y.shape[0]):
         for k in range(y.shape[1]):
             y[row, k] += found[row, k]
 
 
 @inner
-def _rotate(head, gains, cos, signed_sin, eps, is_normed):
-    """Norm, gains and rotary embedding of one query or key, in place."""
-    factor = _ONE
-    if is_normed:
-        total = _ZERO
-        for k in range(head.shape[0]):
-            total += head[k] * head[k]
-        factor = _ONE / math.sqrt(total / np.float32(head.shape[0]) + eps)
-    half = head.shape[0] // 2
+def _rotate(head, gains, cos, signed_sin, eps):
+    """RMSNorm and rotary embedding of one query or key, in place."""
+    total, half = _ZERO, head.shape[0] // 2
+    for k in range(head.shape[0]):
+        total += head[k] * head[k]
+    factor = _ONE / math.sqrt(total / np.float32(head.shape[0]) + eps)
     for k in range(half):
         low, high = head[k] * factor * gains[k], head[k + half] * factor * gains[k + half]
         head[k] = low * cos[k] + high * signed_sin[k]
@@ -74,32 +67,21 @@ def _rotate(head, gains, cos, signed_sin, eps, is_normed):
 
 
 @inner
-def _heads(projection, gains, num_others, weights, positions, x):
-    """Projections of x [n, heads, head_dim]: those with gains, normed and rotated, and so many others."""
+def _heads(matrices, layer, gains, num_others, weights, positions, x):
+    """Projections of x [n, heads, head_dim]: those with gains, normed and rotated, then `num_others` more."""
     num_heads, size = gains.shape[0] + num_others, gains.shape[1]
-    matrices, biases, layer = projection
-    found = _product(matrices, biases, layer, x)
+    found = _product(matrices, layer, x)
     heads = np.ascontiguousarray(found[:, : num_heads * size]).reshape(x.shape[0], num_heads, size)
     for row in range(x.shape[0]):
         cos, signed_sin = weights.cos[positions[row]], weights.signed_sin[positions[row]]
         for head in range(gains.shape[0]):
-            _rotate(heads[row, head], gains[head], cos, signed_sin, weights.eps, weights.norms_heads)
+            _rotate(heads[row, head], gains[head], cos, signed_sin, weights.eps)
     return heads
 
 
 @inner
-def _store(heads, num_queries, target):
-    """Keys and values of one token into its slot [2, kv_heads, head_dim]."""
-    count = target.shape[1]
-    for i in range(count):
-        for k in range(target.shape[2]):
-            target[0, i, k] = heads[num_queries + i, k]
-            target[1, i, k] = heads[num_queries + count + i, k]
-
-
-@inner
 def _score(query, keys, offsets, count, first, scores):
-    """Products of the query with so many keys."""
+    """Products of the query with `count` keys."""
     size = _U(query.shape[0])
     for i in range(count):
         key, score = offsets[i] + first, _ZERO
@@ -136,29 +118,31 @@ def _attend(queries, stored, drafted, kv_heads, mixed):
 
     Both are (keys and values in a row, offset of each token in it, number of tokens, offset of the first).
     """
-    memory, places, num_stored, memory_begin = stored
-    scratch, draft_places, num_drafted, scratch_begin = drafted
+    memory, offsets, num_stored, memory_begin = stored
+    scratch, draft_offsets, num_drafted, scratch_begin = drafted
     size, shared = _U(queries.shape[1]), queries.shape[0] // kv_heads
-    values = _U(kv_heads) * size
+    to_values = _U(kv_heads) * size
     scores = np.empty(num_stored + num_drafted, np.float32)
     for head in range(queries.shape[0]):
-        first = _U(head // shared) * size
-        _score(queries[head], memory, places, num_stored, memory_begin + first, scores)
-        _score(queries[head], scratch, draft_places, num_drafted, scratch_begin + first, scores[num_stored:])
+        own, query = mixed[head], queries[head]
+        key, draft_key = (
+            memory_begin + _U(head // shared) * size,
+            scratch_begin + _U(head // shared) * size,
+        )
+        _score(query, memory, offsets, num_stored, key, scores)
+        _score(query, scratch, draft_offsets, num_drafted, draft_key, scores[num_stored:])
         _softmax(scores)
-        mixed[head] = _ZERO
-        _add_values(scores, memory, places, num_stored, memory_begin + first + values, mixed[head])
-        begin = scratch_begin + first + values
-        _add_values(scores[num_stored:], scratch, draft_places, num_drafted, begin, mixed[head])
+        own[:] = _ZERO
+        _add_values(scores, memory, offsets, num_stored, key + to_values, own)
+        _add_values(scores[num_stored:], scratch, draft_offsets, num_drafted, draft_key + to_values, own)
 
 
 @inner
 def _visible(rows, ends, token_size):
     """Offsets of the visible tokens of each sequence before column `ends`, in order, and their number."""
-    num_sequences = ends.shape[0]
-    offsets = np.empty((num_sequences, rows.pages.shape[1] * PAGE_TOKENS), _U)
-    counts = np.zeros(num_sequences, np.int64)
-    for sequence in range(num_sequences):
+    offsets = np.empty((ends.shape[0], rows.pages.shape[1] * PAGE_TOKENS), _U)
+    counts = np.zeros(ends.shape[0], np.int64)
+    for sequence in range(ends.shape[0]):
         for column in range(rows.first_column, ends[sequence]):
             page = rows.pages[sequence, column // PAGE_TOKENS]
             if rows.is_visible.shape[0] == 0 or rows.is_visible[page]:
@@ -169,24 +153,20 @@ def _visible(rows, ends, token_size):
 
 
 @inner
-def _store_all(heads, layer, memories, placed):
-    """Keys and values of all rows: to their pages, or to scratch those that have a number."""
+def _store(keys_values, layer, memories, placed):
+    """Keys and values of all rows: those with a number to scratch, the others to their pages."""
     memory, scratch, rows = memories
-    owners, columns, numbers = placed
-    num_queries = heads.shape[1] - 2 * memory.shape[4]
-    for row in range(heads.shape[0]):
-        owner, column = owners[row], columns[row]
-        if numbers[row] < 0:
-            page = rows.pages[owner, column // PAGE_TOKENS]
-            _store(heads[row], num_queries, memory[layer, page, column % PAGE_TOKENS])
-        else:
-            _store(heads[row], num_queries, scratch[layer, owner, numbers[row]])
+    for row in range(keys_values.shape[0]):
+        owner, column, number = placed[0][row], placed[1][row], placed[2][row]
+        page, slot = rows.pages[owner, column // PAGE_TOKENS] if number < 0 else 0, column % PAGE_TOKENS
+        target = memory[layer, page, slot] if number < 0 else scratch[layer, owner, number]
+        for i in range(keys_values.shape[1]):
+            target[i // memory.shape[4], i % memory.shape[4]] = keys_values[row, i]
 
 
 @inner
 def _attention(weights, layer, memories, visible, placed, x):
-    """Self-attention of the rows x [n, D], whose keys and values it stores: returns x + attention, and
-    `placed`.
+    """Self-attention of the rows x [n, D], whose keys and values it stores: x + attention, and `placed`.
 
     `placed`: owner, column and number of each row. Of the last layer only rows with a number are left:
     nothing reads what follows the keys and values of the others.
@@ -197,13 +177,13 @@ def _attention(weights, layer, memories, visible, placed, x):
     num_queries, token_size = own.gains.shape[1] - kv_heads, 2 * kv_heads * size
     normed = _norm(x, own.attention_norm[layer], weights.eps)
     positions = placed[1] - rows.first_column
-    heads = _heads((own.qkv, own.qkv_bias, layer), own.gains[layer], kv_heads, weights, positions, normed)
-    _store_all(heads, layer, memories, placed)
+    heads = _heads(own.qkv, layer, own.gains[layer], kv_heads, weights, positions, normed)
+    _store(heads[:, num_queries:], layer, memories, placed)
     if layer + 1 == own.qkv.shape[0] and placed[2].min() < 0:
         ends = np.flatnonzero(placed[2] >= 0)
         x, heads, placed = x[ends], heads[ends], (placed[0][ends], placed[1][ends], placed[2][ends])
     owners, columns, numbers = placed
-    mixed = np.zeros((x.shape[0], num_queries, size), np.float32)
+    mixed = np.empty((x.shape[0], num_queries, size), np.float32)
     flat, flat_scratch = memory[layer].reshape(-1), scratch[layer].reshape(-1)
     draft_offsets = np.arange(scratch.shape[2]).astype(_U) * _U(token_size)
     for row in range(x.shape[0]):
@@ -213,38 +193,35 @@ def _attention(weights, layer, memories, visible, placed, x):
         stored = (flat, offsets[owner], num_stored, _U(0))
         drafted = (flat_scratch, draft_offsets, numbers[row] + 1, _U(owner * scratch.shape[2] * token_size))
         _attend(heads[row, :num_queries], stored, drafted, kv_heads, mixed[row])
-    _add_product(own.out, own.out_bias, layer, mixed.reshape(x.shape[0], num_queries * size), x)
+    _add_product(own.out, layer, mixed.reshape(x.shape[0], num_queries * size), x)
     return x, placed
 
 
 @inner
 def _cross_attention(weights, memory, visible, placed, rows, x):
     """x += attention to the visible tokens of another memory [pages, 16, 2, kv_heads, head_dim]."""
-    own, offsets, counts, owners = weights.cross, visible[0], visible[1], placed[0]
+    own, (offsets, counts), owners = weights.cross, visible, placed[0]
     normed = _norm(x, own.norm, weights.eps)
-    positions = placed[1] - rows.first_column
-    queries = _heads((own.query, weights.no_bias, 0), own.gains, 0, weights, positions, normed)
-    mixed = np.zeros(queries.shape, np.float32)
-    flat = memory.reshape(-1)
+    queries = _heads(own.query, 0, own.gains, 0, weights, placed[1] - rows.first_column, normed)
+    mixed, flat = np.empty(queries.shape, np.float32), memory.reshape(-1)
     for row in range(x.shape[0]):
         stored = (flat, offsets[owners[row]], counts[owners[row]], _U(0))
         nothing = (flat, offsets[owners[row]], 0, _U(0))
         _attend(queries[row], stored, nothing, memory.shape[3], mixed[row])
-    _add_product(own.out, weights.no_bias, 0, mixed.reshape(x.shape[0], mixed[0].size), x)
+    _add_product(own.out, 0, mixed.reshape(x.shape[0], own.gains.size), x)
 
 
 @inner
 def _feed_forward(weights, layer, x):
     """x += down(silu(gate) · up) of normed x."""
     own = weights.layers
-    wide = _product(own.gate_up, own.gate_up_bias, layer, _norm(x, own.mlp_norm[layer], weights.eps))
-    width = own.down.shape[2]
-    gated = np.empty((x.shape[0], width), np.float32)
+    wide = _product(own.gate_up, layer, _norm(x, own.mlp_norm[layer], weights.eps))
+    gated = np.empty((x.shape[0], own.down.shape[2]), np.float32)
     for row in range(x.shape[0]):
-        for k in range(width):
+        for k in range(gated.shape[1]):
             gate = wide[row, k]
-            gated[row, k] = gate / (_ONE + exponential(-gate)) * wide[row, width + k]
-    _add_product(own.down, own.down_bias, layer, gated, x)
+            gated[row, k] = gate / (_ONE + exponential(-gate)) * wide[row, gated.shape[1] + k]
+    _add_product(own.down, layer, gated, x)
 
 
 @inner
@@ -255,42 +232,24 @@ def _embed(weights, token_ids, states):
         for k in range(x.shape[1]):
             x[row, k] = weights.embedding[token_ids[row], k]
     if weights.fuse.shape[0] > 0:
-        _add_product(weights.fuse, weights.no_bias, 0, _norm(states, weights.fuse_norm, weights.eps), x)
+        _add_product(weights.fuse, 0, _norm(states, weights.fuse_norm, weights.eps), x)
     return x
 
 
 @inner
 def _choose(weights, states):
-    """The likeliest next token of each row [n, D], and its probability."""
+    """The most likely next token of each row [n, D], and its probability."""
     tokens, probabilities = np.empty(states.shape[0], np.int64), np.empty(states.shape[0], np.float32)
-    logits = _product(weights.head, weights.no_bias, 0, _norm(states, weights.final_norm, weights.eps))
+    logits = _product(weights.head, 0, _norm(states, weights.final_norm, weights.eps))
     for row in range(states.shape[0]):
-        best = 0
+        best, total = 0, _ZERO
         for token in range(1, weights.embedding.shape[0]):
             if logits[row, token] > logits[row, best]:
                 best = token
-        total = _ZERO
         for token in range(weights.embedding.shape[0]):
             total += exponential(logits[row, token] - logits[row, best])
         tokens[row], probabilities[row] = best, _ONE / total
     return tokens, probabilities
-
-
-@inner
-def _first_rows(rows, num_tokens):
-    """Owner, column and number of each new token. The last of a sequence is number 0, unless nothing is
-    drafted."""
-    num_rows = rows.token_ids.shape[0]
-    owners, columns = np.empty(num_rows, np.int64), np.empty(num_rows, np.int64)
-    numbers = np.full(num_rows, -1)
-    row = 0
-    for sequence in range(rows.num_new.shape[0]):
-        for index in range(rows.num_new[sequence]):
-            owners[row], columns[row] = sequence, rows.num_known[sequence] + index
-            row += 1
-        if num_tokens > 0:
-            numbers[row - 1] = 0
-    return owners, columns, numbers
 
 
 @inner
@@ -320,7 +279,7 @@ def _append(rows, number, found, owners, min_probability, chains):
 
 
 @compiled
-def draft_chain(weights, memory, cross_memory, rows, min_probability, tokens, lengths):
+def draft_chain(weights, memory, cross_memory, rows, placed, min_probability, tokens, lengths):
     """See roll_out of the package; fills tokens [B, n] and lengths [B]."""
     count, num_tokens = tokens.shape
     num_layers, kv_heads, size = memory.shape[0], memory.shape[4], memory.shape[5]
@@ -328,7 +287,6 @@ def draft_chain(weights, memory, cross_memory, rows, min_probability, tokens, le
     memories = (memory, scratch, rows)
     ends = rows.num_known + rows.num_new - (num_tokens > 0)  # the last new token is in scratch
     visible = _visible(rows, ends, 2 * kv_heads * size)
-    placed = _first_rows(rows, num_tokens)
     chains = (tokens, lengths, np.full(count, _ONE))
     x = _embed(weights, rows.token_ids, rows.states)
     lengths[:] = 0

@@ -89,7 +89,8 @@ def test_says_what_the_model_says(target: LoadedModel, draft: tuple[Path, PreTra
     plain = texts(new_engine(target)[0], asked)
     engine, found = new_engine(target, NAME, folder)
     recording, drafter = overheard(found)
-    assert (drafter._network.chain is not None) == (way == "compiled")
+    is_plain_qwen3 = type(model).__name__.startswith("Qwen3")
+    assert (drafter._network.chain is not None) == (way == "compiled" and is_plain_qwen3)
     assert texts(engine, asked) == plain
     assert recording.most_together == 4
     assert texts(engine, asked) == plain, "with prefix hits in both trees"

@@ -7,7 +7,7 @@ import pytest
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
 from backend.speculative import MAX_DOUBLINGS, PAUSE_STEPS, PRIOR_SAMPLES
-from backend.speculative.draft_length import Candidate
+from backend.speculative.draft_length import SequenceAcceptance
 from backend.speculative.drafter import Capture, CapturingDrafter
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
@@ -193,9 +193,9 @@ def test_guesses_that_are_not_verified_are_judged_by_the_output() -> None:
     engine.drafted_s = 30 * STEP_S
     engine.num_drafted(100)
     average = speculator._averages["ngram"]
-    before = average.acceptance(1)[0]
+    before = average.accepted.means(1)[0]
     assert engine.num_drafted(600) < 10
-    assert average.acceptance(1)[0] > before + 0.1, "the loop went on as the drafter said"
+    assert average.accepted.means(1)[0] > before + 0.1, "the loop went on as the drafter said"
 
 
 class Guesses:
@@ -255,11 +255,11 @@ def test_any_first_token_of_an_unverified_tree_would_have_been_right() -> None:
     speculator.add(sequence)
     assert speculator.propose(1) == {}
     for token, is_right in ((6, True), (7, False), (5, True)):
-        before = speculator._averages["guesses"].acceptance(1)[0]
+        before = speculator._averages["guesses"].accepted.means(1)[0]
         extend(sequence, token)
         speculator._active[sequence].backoff.succeed()
         speculator.propose(1)
-        assert (speculator._averages["guesses"].acceptance(1)[0] > before) == is_right
+        assert (speculator._averages["guesses"].accepted.means(1)[0] > before) == is_right
 
 
 def test_a_drafter_that_gives_less_is_judged_on_what_it_was_asked_for() -> None:
@@ -270,9 +270,9 @@ def test_a_drafter_that_gives_less_is_judged_on_what_it_was_asked_for() -> None:
     for _ in range(200):
         speculator.propose(1)
         speculator.observe(sequence, 2, 2)
-    first, second, third, _ = average.acceptance(4)
+    first, second, third, _ = average.accepted.means(4)
     assert first > 0.9 and second > 0.9 and third < 0.1, "asked for four, of which two came"
-    assert average.sizes(4) == pytest.approx([2.0, 1.0, 0.0, 0.0], abs=0.2)
+    assert average.sizes.means(4) == pytest.approx([2.0, 1.0, 0.0, 0.0], abs=0.2)
 
 
 class Constraint:
@@ -539,12 +539,12 @@ def test_with_fixed_lengths_capture_never_stops() -> None:
 
 def test_the_engines_limits_reach_the_length_model() -> None:
     """A sequence near its limit gets a short draft without shortening those of others."""
-    seen: list[list[Candidate]] = []
+    seen: list[list[int]] = []
     speculator = new_speculator(adaptive=True)
 
-    def choose(candidates: list[Candidate], *_: int) -> list[int]:
-        seen.append(candidates)
-        return [each.limit for each in candidates]
+    def choose(_: list[SequenceAcceptance], limits: list[int], *__: int) -> list[int]:
+        seen.append(limits)
+        return limits
 
     for _ in range(PLAIN_STEPS):
         speculator._lengths.observe_plain(2, STEP_S)
@@ -553,4 +553,4 @@ def test_the_engines_limits_reach_the_length_model() -> None:
     for sequence in (long, short):
         speculator.add(sequence)
     assert speculator.propose(2) == {long: [3, 4, 1, 2], short: [3]}
-    assert [each.limit for each in seen[0]] == [4, 1]
+    assert seen == [[4, 1]]
