@@ -11,31 +11,8 @@ from pathlib import Path
 
 from tests.test_layout import ROOT, tracked_files
 
-COVERED = (
-    "backend/encoder/",
-    "backend/errors.py",
-    "backend/kv/",
-    "backend/pico/",
-    "backend/sampling/",
-    "backend/scheduler/",
-    "backend/structured/",
-    "backend/tokenizer/",
-    "backend/types.py",
-    "deploy/",
-    "policies/",
-    "tests/backend/encoder/",
-    "tests/backend/kv/",
-    "tests/backend/pico/",
-    "tests/backend/sampling/",
-    "tests/backend/scheduler/",
-    "tests/backend/structured/",
-    "tests/backend/test_types.py",
-    "tests/backend/tokenizer/",
-    "tests/deploy/",
-    "tests/policies/",
-    "tests/test_prose.py",
-)
-"""Paths that are clean. The list grows until it is the whole repository."""
+EXCEPT = ("backend/speculative/", "tests/backend/speculative/")
+"""Paths not rewritten yet."""
 
 INSTEAD = {
     "nobody": "no request, no caller, none",
@@ -50,6 +27,11 @@ INSTEAD = {
     "read along": "hidden-state capture",
     "sooner or later": "eventually",
     "hiccup": "outlier",
+    "so many": "that number of, n",
+    "what came of": "the outcome, acceptance",
+    "for ever": "forever",
+    "anybody": "any request, any caller",
+    "everybody": "all callers, all requests",
 }
 _WORDS = re.compile(rf"(?i)\b({'|'.join(map(re.escape, INSTEAD))})\b")
 
@@ -87,14 +69,10 @@ def has_prose(path: Path) -> bool:
     return path.suffix in {".md", ".py", ".yaml", ".yml"} or path.name == "Dockerfile"
 
 
-def test_covered_files_use_the_fields_terms() -> None:
-    files = [path for path in tracked_files() if path.as_posix().startswith(COVERED) and has_prose(path)]
+def test_prose_uses_the_fields_terms() -> None:
+    files = [path for path in tracked_files() if has_prose(path) and not path.as_posix().startswith(EXCEPT)]
     found = [problem for path in files for problem in problems(path, (ROOT / path).read_text("utf-8"))]
     assert not found, "\n".join(found)
-
-
-def test_every_covered_path_exists() -> None:
-    assert [path for path in COVERED if not (ROOT / path).exists()] == []
 
 
 def test_all_kinds_of_prose_are_checked() -> None:

@@ -1,6 +1,6 @@
 """Reads files beside the engine's thread, one at a time, and abandons a read that takes too long.
 
-A dead network mount can block a read for ever, and Python cannot stop a thread. So each read has a daemon
+A dead network mount can block a read forever, and Python cannot stop a thread. So each read has a daemon
 thread of its own, which does not delay the end of the process, and a time limit, after which the next starts.
 """
 

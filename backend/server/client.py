@@ -23,7 +23,7 @@ HEARTBEAT_LIMIT_S = 5.0
 
 _HEARTBEAT_CEILING_S = 60.0
 _GAP_HALF_LIFE_S = 60.0
-"""Decay of the longest gap between messages: one slow step must not excuse a hang for ever."""
+"""Decay of the longest gap between messages: one slow step must not excuse a hang forever."""
 
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 0.25
@@ -133,7 +133,7 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
                 _, self._connection = await loop.create_unix_connection(
                     lambda: _Connection(self._decoder, self.deliver), self._socket_path
                 )
-            except OSError:  # no socket yet, or nobody listens on it
+            except OSError:  # no socket yet, or none listens on it
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _LAST_RETRY_S)
                 continue

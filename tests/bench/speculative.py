@@ -209,7 +209,7 @@ def _answers(engine: Engine, requests: list[Request]) -> dict[str, list[int]]:
 
 
 def _with_prediction(way: str, requests: list[Request], answers: dict[str, list[int]]) -> list[Request]:
-    """The requests with their own answers, those with every tenth token gone, or somebody else's tokens."""
+    """The requests with their own answers, without every tenth token of them, or with another sequence's."""
     if not way.startswith("prediction"):
         return requests
     rng = random.Random(way)

@@ -237,7 +237,7 @@ def test_not_a_number_ends_its_request_and_nobody_elses(
     engine = qwen3.engine(num_pages=16, prefix_cache=False)
     poison(qwen3.model, monkeypatch)
     found = run(engine, [ask("bad", [1, 2, 198])])
-    assert_finite(engine)  # before anybody writes over it
+    assert_finite(engine)  # before the next step overwrites it
     found |= run(engine, [ask("bad", [1, 2, 198]), ask("good", qwen3.prompts[2])])
     assert found["bad"][-1].finish_reason == "error" and "finite" in found["bad"][-1].error
     assert [t for o in found["good"] for t in o.token_ids] == qwen3.greedy[2]

@@ -196,7 +196,7 @@ def test_what_is_no_regular_file_is_not_waited_for(name: str, tmp_path: Path, mo
     with pytest.raises(AdapterError, match=f"{name} is no regular file; put a copy"):
         BoundedReader[Adapter](limit_s=20).call(
             lambda: read(folder, model), "the pipe"
-        )  # else it waits for ever
+        )  # else it waits forever
     (folder / name).unlink()
     (folder / name).mkdir()
     with pytest.raises(AdapterError, match=f"{name} is no regular file; put a copy"):

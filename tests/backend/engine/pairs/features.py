@@ -27,9 +27,9 @@ VICTIMS_PROMPT = "Anna has 14 apples and buys 25 more. Then she gives 9 to Tom. 
 TEMPERATURES = {"a": 0.0, "b": 0.8, "c": 1.2, VICTIM: 0.8}
 CANCELLED_AFTER_TOKENS = 9
 SEEDS = (7, 17, 27)
-"""Of the first choice. Weights may be trained anew: what one does not show at work, the next may."""
+"""Seeds of the first choice: after new training, another one may be the one that uses every feature."""
 FEW_PAGES = {3: 11, 4: 15, 6: 17}
-"""By number of requests: where the newest of them loses its pages, late enough to have been at work."""
+"""By number of requests: the newest one is preempted, after its feature was used."""
 LETTERS = GrammarSpec(kind="regex", text="[a-z ]{12,60}")
 TEXT = GrammarSpec(
     kind="json_schema",

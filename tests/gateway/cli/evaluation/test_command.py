@@ -43,7 +43,7 @@ async def gateway(
 ) -> AsyncIterator[tuple[str, FakeProvider]]:
     """A gateway whose models `ours` and `free` say what `say` makes of a question.
 
-    After so many answers they say nothing any more, and release `stalled` for each question.
+    After that number of answers they send nothing more, and release `stalled` for each question.
     """
 
     async def script(call: TextCall) -> AsyncIterator[Delta]:
