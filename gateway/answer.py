@@ -71,6 +71,7 @@ class Generated:
     offers_tools: bool = False  # the content may be null
     finish_reasons: list[str] = field(default_factory=list)  # one per choice that has ended
     response_id: str = ""  # made by the shape
+    ignored_fields: Sequence[str] = ()  # of the request, as its client wrote them
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ class Embedded:
 
     vectors: Sequence[bytes]
     usage: Usage
+    ignored_fields: Sequence[str] = ()
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from backend.tokenizer import Tokenizer
 from gateway.adapters.loader import AdapterLoader
 from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
-from gateway.health import HealthEndpoint
+from gateway.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.openai.adapters import AdaptersEndpoint
 from gateway.openai.endpoint import ModelEndpoint
 from gateway.openai.models import ModelsEndpoint
@@ -99,8 +99,8 @@ def _other_routes(
         endpoints.route("GET", "/v1/models/{id:path}", "models", listing.show),
         endpoints.route("POST", "/tokenize", "tokenize", text.tokenize),
         endpoints.route("POST", "/detokenize", "detokenize", text.detokenize),
-        endpoints.route("GET", "/health/live", "", health.live),
-        endpoints.route("GET", "/health/ready", "", health.ready),
+        *(endpoints.route("GET", path, "", health.live) for path in LIVE_PATHS),
+        *(endpoints.route("GET", path, "", health.ready) for path in READY_PATHS),
         endpoints.route("GET", "/metrics", "", health.metrics),
     ]
 
@@ -160,7 +160,13 @@ class _ModelBuilder:
             )
         wait_s = self._settings.timeouts.engine_start_s
         service = EngineService(
-            client, tokenizer, wait_s, engine.reasoning, engine.tool_parser, engine.speculative
+            client,
+            tokenizer,
+            wait_s,
+            engine.reasoning,
+            engine.tool_parser,
+            engine.speculative,
+            engine.unknown_fields,
         )
         provider = EngineProvider.of(name, service)
         self.resources.append(client)
@@ -170,7 +176,7 @@ class _ModelBuilder:
     def _encoder(self, name: str, encoder: EncoderModel) -> ServedModel:
         client = EncoderClient(self._settings.socket_paths[name])
         self.resources.append(client)
-        provider = EncoderProvider(name, client)
+        provider = EncoderProvider(name, client, encoder.unknown_fields)
         return ServedModel(name, "encoder", provider, self._limits, self._state(name, client))
 
     def _state(self, name: str, client: EngineClient | EncoderClient) -> Callable[[], ModelState]:

@@ -47,7 +47,7 @@ class KeyRing:
         scheme, _, key = authorization.partition(" ")
         if scheme.lower() != "bearer" or not key:
             raise Unauthorized(
-                "No API key given: send it as 'Authorization: Bearer <key>'.",
+                "No API key given: send it as 'Authorization: Bearer <key>' or 'x-api-key: <key>'.",
                 headers={"www-authenticate": "Bearer"},
             )
         digest = sha256(key.strip().encode("utf-8", "surrogatepass")).digest()

@@ -1,4 +1,4 @@
-"""GET /health/live, /health/ready and /metrics: without authentication, so they show no content."""
+"""Probes and /metrics: without authentication, so they show no content."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import msgspec
 from gateway.pipeline.models import ModelTable
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.web.http_call import HttpCall
+
+LIVE_PATHS = ("/health/live", "/healthz")
+READY_PATHS = ("/health/ready", "/ready", "/health")
+"""`/health` waits for the models, as those of vLLM and llama.cpp do; a liveness probe is `/healthz`."""
 
 
 class HealthEndpoint:

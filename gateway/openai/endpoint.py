@@ -12,9 +12,12 @@ from gateway.openai.send_answer import close_answer, send_embedded, send_generat
 from gateway.openai.shape import Shape
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.pipeline import Pipeline
+from gateway.requests.field_support import listed_names
 from gateway.requests.types import ChatRequest, CompletionRequest
 from gateway.web.deadlines import Deadlines
 from gateway.web.http_call import HttpCall
+
+IGNORED_FIELDS_HEADER = "x-penstock-ignored-fields"
 
 
 class ModelEndpoint:
@@ -63,6 +66,8 @@ class ModelEndpoint:
 
 async def _send(exchange: Exchange, call: HttpCall) -> None:
     answer = exchange.answer
+    if isinstance(answer, Generated | Embedded) and answer.ignored_fields:
+        exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(answer.ignored_fields)
     if isinstance(answer, Generated):
         await send_generated(exchange, answer, _shape(exchange, answer), call)
     elif isinstance(answer, Embedded):

@@ -76,7 +76,12 @@ def _config_path(folder: Path, socket_path: Path) -> Path:
 def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
     values = msgspec.structs.asdict(engine)
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
-    for field in ("reasoning", "tool_parser", "adapter_loading"):  # used by the gateway only
+    for field in (
+        "reasoning",
+        "tool_parser",
+        "adapter_loading",
+        "unknown_fields",
+    ):  # used by the gateway only
         del values[field]
     values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}
     speculative = engine.speculative
@@ -98,7 +103,9 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
 
 
 def _encoder_config(name: str, encoder: EncoderModel) -> bytes:
-    return msgspec.json.encode({"model": name, **msgspec.structs.asdict(encoder)})
+    values = msgspec.structs.asdict(encoder)
+    del values["unknown_fields"]  # used by the gateway only
+    return msgspec.json.encode({"model": name, **values})
 
 
 def worker_command(number: int, policies: Policies, settings: Settings, listen_fd: int) -> Command:

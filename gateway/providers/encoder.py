@@ -12,6 +12,7 @@ from gateway.providers.base import ModelCall
 from gateway.requests.field_support import EMBEDDINGS, check_supported
 from gateway.requests.prompts import parse_prompts
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from policies.document import UnknownFields
 
 FORMATS = ("float", "base64")
 RETRY_S = 2.0
@@ -20,9 +21,10 @@ RETRY_S = 2.0
 class EncoderProvider:
     """Answers /v1/embeddings with the encoder process of `client`."""
 
-    def __init__(self, name: str, client: EncoderClient) -> None:
+    def __init__(self, name: str, client: EncoderClient, unknown_fields: UnknownFields | None = None) -> None:
         self.name = name
         self.client = client
+        self._unknown_fields = unknown_fields
 
     async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
         """Refuse: an encoder generates nothing."""
@@ -35,7 +37,7 @@ class EncoderProvider:
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Embedded:
         """Answer /v1/embeddings; inputs beyond the encoder's context are refused, not truncated."""
         request = call.request
-        check_supported(call.body, EMBEDDINGS, self.name)
+        ignored = check_supported(call.body, EMBEDDINGS, self.name, self._unknown_fields)
         inputs = parse_prompts(request.input, "input")
         self._check(request, inputs)
         try:
@@ -44,7 +46,7 @@ class EncoderProvider:
             raise self._unavailable() from None
         except EngineError as error:
             raise to_api_error(error) from None
-        return Embedded(found.vectors, Usage(prompt_tokens=sum(found.num_tokens)))
+        return Embedded(found.vectors, Usage(prompt_tokens=sum(found.num_tokens)), ignored)
 
     def _check(self, request: EmbeddingRequest, inputs: list[str | list[int]]) -> None:
         if request.encoding_format not in (None, *FORMATS):

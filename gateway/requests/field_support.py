@@ -1,4 +1,4 @@
-"""What our engine does with each field of OpenAI's API: honoured, accepted without effect, or refused.
+"""What our engine does with each field of OpenAI's API: honoured, accepted, ignored or refused.
 
 The tables are complete (a test compares them with OpenAI's published types) and serve as documentation.
 Upstream models get every field forwarded instead.
@@ -6,19 +6,30 @@ Upstream models get every field forwarded instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
+from policies.document import UnknownFields
+
+MAX_LISTED = 16
+"""Names of ignored fields in one response header."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Rule(NamedTuple):
-    """How one field is treated. A refused field may still be null or one of the `harmless` values."""
+    """How one field is treated. A refused or ignored one may still be null or one of the `harmless` values.
 
-    verdict: Literal["honoured", "accepted", "refused"]
+    "accepted": it asks for nothing that the answer could show. "ignored": it has no effect with this model,
+    and the answer says so in a header, unless the policy refuses it.
+    """
+
+    verdict: Literal["honoured", "accepted", "ignored", "refused"]
     note: str = ""
     harmless: tuple[Any, ...] = ()
+    choices: tuple[str, ...] = ()  # the values of an ignored field, where OpenAI lists them
 
 
 HONOURED = Rule("honoured")
@@ -76,15 +87,17 @@ CHAT: Mapping[str, Rule] = {
     "prompt_cache_retention": Rule(
         "accepted", "an upper bound: KV memory keeps prompts for less than either value"
     ),
-    "prompt_cache_options": Rule("refused", "cache breakpoints", ({}, {"mode": "implicit"})),
+    "prompt_cache_options": Rule("ignored", "cache breakpoints", ({}, {"mode": "implicit"})),
     "service_tier": Rule("refused", "there is one tier", ("auto", "default")),
     "store": Rule("refused", "nothing is stored", (False,)),
     "modalities": Rule("refused", "text only", (["text"],)),
     "response_format": Rule("honoured", "text, json_object, json_schema; applies after the reasoning"),
-    "verbosity": Rule("refused", "local models have no such control", ("medium",)),
+    "verbosity": Rule(
+        "ignored", "local models have no such control", ("medium",), choices=("low", "medium", "high")
+    ),
     "reasoning_effort": Rule(
         "honoured",
-        "none: no reasoning; every other value: reasoning. What a model cannot do is refused",
+        "none: no reasoning; every other value: reasoning. Ignored where a model cannot do that",
     ),
     "prediction": Rule("honoured", "content: a string or text parts; affects only the speed"),
     "audio": Rule("refused", "audio output"),
@@ -117,14 +130,37 @@ EMBEDDINGS: Mapping[str, Rule] = {
 }
 
 
-def check_supported(body: Mapping[str, Any], table: Mapping[str, Rule], model: str) -> None:
-    """Raise InvalidRequest for the first field that is unknown, or refused and not harmless."""
+def check_supported(
+    body: Mapping[str, Any], table: Mapping[str, Rule], model: str, unknown: UnknownFields | None = None
+) -> list[str]:
+    """Return the names of the fields that have no effect and that the policy, `unknown`, lets pass.
+
+    Raises InvalidRequest for the first field that is refused.
+    """
+    ignored = []
     for name, value in body.items():
         rule = table.get(name)
         if rule is None:
-            raise refusals.unknown_field(name, table)
-        if rule.verdict == "refused" and value is not None and value not in rule.harmless:
-            raise _unsupported(name, value, model, rule)
+            if unknown != "ignore":
+                raise refusals.unknown_field(name, table)
+            ignored.append(name)
+        elif rule.verdict in ("refused", "ignored") and value is not None and value not in rule.harmless:
+            if rule.verdict == "refused" or unknown == "refuse":
+                raise _unsupported(name, value, model, rule)
+            if rule.choices and value not in rule.choices:
+                raise refusals.wrong_value(name, f"expected one of {', '.join(rule.choices)}", value)
+            ignored.append(name)
+    return ignored
+
+
+def listed_names(names: Iterable[str]) -> str:
+    """Field names for a response header: sorted, and of bounded length, as clients choose them.
+
+    Characters that have a meaning there become "?"; names that do not fit are counted.
+    """
+    shown = sorted({_UNSAFE.sub("?", name[: refusals.MAX_NAME_CHARS]) for name in names})
+    more = f", ... ({len(shown) - MAX_LISTED} more)" if len(shown) > MAX_LISTED else ""
+    return ", ".join(shown[:MAX_LISTED]) + more
 
 
 def _unsupported(name: str, value: object, model: str, rule: Rule) -> InvalidRequest:

@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
+from gateway.requests.integral_floats import with_integers
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -34,9 +35,15 @@ def decode_body(raw: bytes) -> dict[str, Any]:
 
 
 def typed(body: dict[str, Any], kind: type[T]) -> T:
-    """The body as `kind`. Raises InvalidRequest naming the first field that does not match."""
+    """The body as `kind`; an integral float such as 1.0 is an integer where the field is one.
+
+    Raises InvalidRequest naming the first field that does not match.
+    """
     try:
-        return msgspec.convert(body, kind)
+        try:
+            return msgspec.convert(body, kind)
+        except msgspec.ValidationError:  # rare: only now look at every field
+            return msgspec.convert(with_integers(body, kind), kind)
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.", code="invalid_json") from None
     except msgspec.ValidationError as error:

@@ -23,19 +23,29 @@ class ReasoningDecision:
     is_on: bool
     variables: Mapping[str, Any]  # for the chat template
     is_shown: bool = True
+    ignores_effort: bool = False  # the request asked for an effort that the model cannot do
 
 
-def chat_reasoning(request: ChatRequest, mode: ThinkingMode, policy: Reasoning) -> ReasoningDecision:
-    """Raises InvalidRequest, naming the field, for what the model cannot do or its policy forbids."""
+def chat_reasoning(
+    request: ChatRequest, mode: ThinkingMode, policy: Reasoning, *, is_strict: bool = False
+) -> ReasoningDecision:
+    """Raises InvalidRequest, naming the field, for what the model cannot do or its policy forbids.
+
+    SDKs and agents send `reasoning_effort` to every model; one that the model cannot do is ignored unless
+    `is_strict`.
+    """
     if request.include_reasoning and not policy.expose:
         raise InvalidRequest(
             "The policy of this model does not expose its reasoning. Leave 'include_reasoning' out.",
             param="include_reasoning",
             code="unsupported_value",
         )
-    found = resolve_reasoning(request.reasoning_effort, request.chat_template_kwargs, mode, policy)
+    effort = request.reasoning_effort
+    _check_effort(effort)
+    is_ignored = not is_strict and effort is not None and bool(_impossible(effort != "none", mode))
+    found = resolve_reasoning(None if is_ignored else effort, request.chat_template_kwargs, mode, policy)
     is_shown = policy.expose and request.include_reasoning is not False
-    return replace(found, is_shown=is_shown)
+    return replace(found, is_shown=is_shown, ignores_effort=is_ignored)
 
 
 def resolve_reasoning(
@@ -102,12 +112,18 @@ def _switch(template_kwargs: Mapping[str, Any]) -> bool | None:
     return found.pop() if found else None
 
 
-def _check_possible(is_on: bool, mode: ThinkingMode, param: str) -> None:
+def _impossible(is_on: bool, mode: ThinkingMode) -> str:
+    """Why the model cannot reason, or cannot answer without; "" when it can."""
     if is_on and not mode.can_think:
-        what, remedy = "has no reasoning mode: its chat template has no switch for it", "'none'"
-    elif not is_on and mode.is_default and not mode.switches:
-        what, remedy = "always reasons: its chat template has no switch that turns it off", "another effort"
-    else:
+        return "has no reasoning mode: its chat template has no switch for it"
+    if not is_on and mode.is_default and not mode.switches:
+        return "always reasons: its chat template has no switch that turns it off"
+    return ""
+
+
+def _check_possible(is_on: bool, mode: ThinkingMode, param: str) -> None:
+    what, remedy = _impossible(is_on, mode), "'none'" if is_on else "another effort"
+    if not what:
         return
     raise InvalidRequest(
         f"'{param}' asks for something that this model cannot do. It {what}. Leave it out"

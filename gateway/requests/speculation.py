@@ -30,6 +30,8 @@ def read_draft(request: ChatRequest | CompletionRequest, policy: Speculative) ->
     drafter, max_tokens = asked.get("drafter"), asked.get("max_tokens")
     if drafter is not None and not (isinstance(drafter, str) and len(drafter) <= refusals.MAX_NAME_CHARS):
         raise InvalidRequest("'speculative.drafter' must be a drafter's name.", param="speculative.drafter")
+    if isinstance(max_tokens, float) and max_tokens.is_integer():
+        max_tokens = int(max_tokens)
     is_count = isinstance(max_tokens, int) and not isinstance(max_tokens, bool)
     if max_tokens is not None and not (is_count and 0 <= max_tokens <= MAX_DRAFTED_TOKENS):
         raise InvalidRequest(

@@ -72,8 +72,10 @@ class HttpCall:
 
     @property
     def authorization(self) -> str:
-        """The `Authorization` header; "" when there is none."""
-        return header(self.scope, b"authorization").decode("latin-1")
+        """The `Authorization` header, else the key of `x-api-key` as its bearer; "" when there is neither."""
+        authorization = header(self.scope, b"authorization").decode("latin-1")
+        api_key = header(self.scope, b"x-api-key").decode("latin-1")
+        return authorization if authorization or not api_key else f"Bearer {api_key}"
 
     async def read_json_bytes(self, max_bytes: int) -> bytes:
         """Read the request's body, once.

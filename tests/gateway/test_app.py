@@ -150,6 +150,21 @@ async def test_keys(make_app: MakeApp, fake: FakeProvider) -> None:
         assert (await client.get("/v1/models")).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/tokenize"])
+async def test_a_key_may_come_as_x_api_key(make_app: MakeApp, path: str) -> None:
+    method = "GET" if path == "/v1/models" else "POST"
+    async with http_client(make_app(api_keys=("sk-right",))) as client:
+
+        async def status(**headers: str) -> int:
+            names = {name.replace("_", "-"): value for name, value in headers.items()}
+            return (await client.request(method, path, json=BODY, headers=names)).status_code
+
+        for wrong in ("sk-wrong", "", "Bearer sk-right"):
+            assert await status(x_api_key=wrong) == 401
+        assert await status(x_api_key="sk-right") != 401
+        assert await status(x_api_key="sk-right", authorization="Bearer sk-wrong") == 401
+
+
 async def test_no_body_is_read_for_an_unknown_caller(make_app: MakeApp) -> None:
     async with http_client(make_app(api_keys=("sk-right",), max_body_bytes=10)) as client:
         error_of(await client.post(CHAT, content=b"x" * 100), 401)
@@ -189,6 +204,8 @@ async def test_readiness_follows_the_engine(
     async with http_client(app) as http:
         before = await http.get("/health/ready")
         assert before.status_code == 503
+        assert {(await http.get(path)).status_code for path in ("/health", "/ready")} == {503}
+        assert {(await http.get(path)).status_code for path in ("/health/live", "/healthz")} == {200}
         assert before.json() == {
             "status": "unavailable",
             "models": {"ours": {"ready": False, "phase": "starting", "fraction": 0.0}},
@@ -197,6 +214,8 @@ async def test_readiness_follows_the_engine(
             while (ready := await http.get("/health/ready")).status_code != 200:
                 await asyncio.sleep(0)
             assert ready.json()["models"]["ours"]["ready"] is True
+            for path in ("/health", "/ready"):
+                assert (await http.get(path)).json() == ready.json()
             assert (await http.get("/v1/models/ours")).json()["max_model_len"] == 256
 
 

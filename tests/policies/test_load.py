@@ -272,6 +272,14 @@ def test_reasoning_by_default(tmp_path: Path) -> None:
     assert line == 5 and "default_effort" in message and "did you mean 'medium'?" in message
 
 
+def test_unknown_fields_are_refused_or_ignored(tmp_path: Path) -> None:
+    text = GOOD.replace("pico-small\n", "pico-small\n      unknown_fields: ignore\n")
+    engine = load_policies(write(tmp_path, a=text)).models["small"].engine
+    assert engine is not None and engine.unknown_fields == "ignore"
+    ((_, line, message),) = problems(write(tmp_path, a=text.replace("ignore", "ignored")))
+    assert line == 5 and "did you mean 'ignore'?" in message
+
+
 ADAPTED = GOOD.replace(
     "pico-small\n",
     "pico-small\n"

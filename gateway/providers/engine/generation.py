@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -43,10 +43,16 @@ class Generation:
             prompt_tokens=sum(len(job.request.prompt_token_ids) for job in jobs if job.counts_prompt)
         )
 
-    def answer(self, *, shows_reasoning: bool = False, offers_tools: bool = False) -> Generated:
+    def answer(
+        self, *, shows_reasoning: bool = False, offers_tools: bool = False, ignored_fields: Sequence[str] = ()
+    ) -> Generated:
         """The answer; nothing is submitted before its first delta is asked for."""
         return Generated(
-            self._deltas(), self._usage, shows_reasoning=shows_reasoning, offers_tools=offers_tools
+            self._deltas(),
+            self._usage,
+            shows_reasoning=shows_reasoning,
+            offers_tools=offers_tools,
+            ignored_fields=ignored_fields,
         )
 
     async def _deltas(self) -> AsyncGenerator[Delta, None]:

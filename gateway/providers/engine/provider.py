@@ -72,10 +72,13 @@ class EngineProvider:
         """Answer /v1/chat/completions."""
         request, service = call.request, self.service
         tokenizer = service.tokenizer
-        check_supported(call.body, CHAT, self.model.name)
+        ignored = check_supported(call.body, CHAT, self.model.name, service.unknown_fields)
         check_request(request)
         grammar = grammar_for(request)
-        reasoning = chat_reasoning(request, tokenizer.thinking, service.reasoning)
+        is_strict = service.unknown_fields == "refuse"
+        reasoning = chat_reasoning(request, tokenizer.thinking, service.reasoning, is_strict=is_strict)
+        if reasoning.ignores_effort:
+            ignored.append("reasoning_effort")
         tools = decide_tools(read_tools(request), tokenizer.tool_use, service.call_syntax, grammar)
         if tools is not None:
             grammar = tools.grammar(grammar, tokenizer.special_id)
@@ -99,13 +102,15 @@ class EngineProvider:
         await self._add_drafts(request, jobs)
         _add_grammar(jobs, with_reasoning(grammar, begins_inside))
         return Generation(self.model, tokenizer, jobs).answer(
-            shows_reasoning=reasoning.is_on and reasoning.is_shown, offers_tools=tools is not None
+            shows_reasoning=reasoning.is_on and reasoning.is_shown,
+            offers_tools=tools is not None,
+            ignored_fields=ignored,
         )
 
     async def complete(self, call: ModelCall[CompletionRequest]) -> Generated:
         """Answer /v1/completions."""
         request, text = call.request, self.service.prompts
-        check_supported(call.body, COMPLETIONS, self.model.name)
+        ignored = check_supported(call.body, COMPLETIONS, self.model.name, self.service.unknown_fields)
         check_request(request)
         grammar = grammar_for(request)
         prompts = parse_prompts(request.prompt, "prompt")
@@ -129,7 +134,7 @@ class EngineProvider:
                 jobs.append(job)
         await self._add_drafts(request, jobs)
         _add_grammar(jobs, grammar)
-        return Generation(self.model, self.service.tokenizer, jobs).answer()
+        return Generation(self.model, self.service.tokenizer, jobs).answer(ignored_fields=ignored)
 
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Relayed:
         """Refuse: this model generates text."""

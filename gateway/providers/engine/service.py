@@ -6,7 +6,7 @@ from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
 from gateway.providers.engine.prompts import PromptEncoder
 from gateway.tool_calls.families import find_syntax
-from policies.document import Reasoning, Speculative, ToolParser
+from policies.document import Reasoning, Speculative, ToolParser, UnknownFields
 
 MAX_WAITING_REQUESTS = 1024
 """Requests that wait for a starting engine, over all of its models; more are refused at once."""
@@ -23,12 +23,14 @@ class EngineService:
         reasoning: Reasoning | None = None,
         tool_parser: ToolParser = "auto",
         speculative: Speculative | None = None,
+        unknown_fields: UnknownFields | None = None,
     ) -> None:
         """`start_wait_s`: how long a request waits for an engine that is starting or restarting."""
         self.client = client
         self.tokenizer = tokenizer
         self.reasoning = reasoning or Reasoning()
         self.speculative = speculative or Speculative()
+        self.unknown_fields = unknown_fields
         self.call_syntax = find_syntax(tokenizer.tool_use, tool_parser)
         self.prompts = PromptEncoder(tokenizer, self.call_syntax)
         self._start_wait_s = start_wait_s

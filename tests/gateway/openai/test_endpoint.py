@@ -10,7 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from gateway.requests.field_support import CHAT, COMPLETIONS
+from policies.document import UnknownFields
+from tests.gateway.conftest import MakeApp, http_client
 
 SETTINGS = settings(
     max_examples=60,
@@ -99,3 +103,45 @@ async def test_awkward_json_is_a_400(engine_http: httpx.AsyncClient, body: bytes
 async def test_null_characters_are_text(engine_http: httpx.AsyncClient) -> None:
     body = {"model": "ours", "messages": [{"role": "user", "content": "a\x00b"}]}
     assert (await engine_http.post(PATHS[0], json=body)).status_code == 200
+
+
+HEADER = "x-penstock-ignored-fields"
+AGENT = {"verbosity": "low", "reasoning_effort": "high", "prompt_cache_options": {"ttl": "30m"}}
+ENDPOINTS = {
+    PATHS[0]: {"model": "ours", "messages": [{"role": "user", "content": "x"}]},
+    PATHS[1]: {"model": "ours", "prompt": "x"},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_ignored_fields_are_named_in_a_header(engine_http: httpx.AsyncClient, stream: bool) -> None:
+    body = ENDPOINTS[PATHS[0]] | AGENT | {"stream": stream}
+    response = await engine_http.post(PATHS[0], json=body)
+    assert response.status_code == 200, response.text
+    assert response.headers[HEADER] == "prompt_cache_options, reasoning_effort, verbosity"
+    plain = await engine_http.post(PATHS[0], json=ENDPOINTS[PATHS[0]])
+    assert plain.status_code == 200 and HEADER not in plain.headers
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+async def test_the_policy_says_what_happens_to_unknown_fields(
+    make_app: MakeApp, provider: EngineProvider, path: str
+) -> None:
+    body = ENDPOINTS[path] | {"zz_mine": 1, "a\r\nb: c": 2}
+
+    async def answer(unknown: UnknownFields | None, body: dict[str, Any]) -> httpx.Response:
+        service = EngineService(provider.client, provider.service.tokenizer, unknown_fields=unknown)
+        async with http_client(make_app(EngineProvider.of("ours", service))) as http:
+            return await http.post(path, json=body)
+
+    ignored = await answer("ignore", body)
+    assert ignored.status_code == 200, ignored.text
+    assert ignored.headers[HEADER] == "a??b??c, zz_mine"
+    for unknown in (None, "refuse"):
+        response = await answer(unknown, body)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "unknown_parameter")
+        assert HEADER not in response.headers
+    if path == PATHS[0]:
+        for name, value in AGENT.items():
+            response = await answer("refuse", ENDPOINTS[path] | {name: value})
+            assert (response.status_code, response.json()["error"]["param"]) == (400, name)

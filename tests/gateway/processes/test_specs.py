@@ -7,10 +7,11 @@ import pytest
 
 from backend.config import EngineConfig, RestoredAdapter
 from backend.lora.info import AdapterInfo
+from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
 from gateway.processes.specs import PersistedAdapters, backend_command
 from gateway.settings import Settings
-from policies.document import AdapterEntry, EngineModel, ModelEntry, Policies, Speculative
+from policies.document import AdapterEntry, EncoderModel, EngineModel, ModelEntry, Policies, Speculative
 
 
 def test_the_engines_config_has_its_policys_drafting(tmp_path: Path) -> None:
@@ -18,12 +19,20 @@ def test_the_engines_config_has_its_policys_drafting(tmp_path: Path) -> None:
     engine = EngineModel(
         checkpoint=str(tmp_path / "model"),
         speculative=Speculative(drafter="suffix", max_tokens=5, tree_nodes=9),
+        unknown_fields="ignore",  # for the gateway only
     )
     settings = Settings(socket_paths={"m": str(tmp_path / "m.sock")})
     backend_command("m", Policies(models={"m": ModelEntry(engine=engine)}), settings, tmp_path)
     config = msgspec.json.decode((tmp_path / "m.json").read_bytes(), type=EngineConfig)
     assert (config.speculative.drafter, config.speculative.max_tokens) == ("suffix", 5)
     assert config.speculative.adaptive and config.speculative.tree_nodes == 9
+
+
+def test_the_encoders_config_has_no_option_of_the_gateway(tmp_path: Path) -> None:
+    encoder = EncoderModel(checkpoint="builtin:all-minilm-l6-v2", unknown_fields="ignore")
+    settings = Settings(socket_paths={"m": str(tmp_path / "m.sock")})
+    backend_command("m", Policies(models={"m": ModelEntry(encoder=encoder)}), settings, tmp_path)
+    assert msgspec.json.decode((tmp_path / "m.json").read_bytes(), type=EncoderConfig).model == "m"
 
 
 def test_a_restarted_engine_loads_the_adapters_that_it_served(

@@ -85,6 +85,13 @@ async def test_what_it_cannot_do_is_refused_by_name(
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
+async def test_its_policy_may_ignore_unknown_fields(make_app: MakeApp, scripted: ScriptedClient) -> None:
+    encoder = EncoderProvider("ours", cast(EncoderClient, scripted), "ignore")
+    async with http_client(make_app(encoder)) as http:
+        response = await http.post(PATH, json=body(truncate=True, dimensions=3.0))
+    assert (response.status_code, response.headers["x-penstock-ignored-fields"]) == (200, "truncate")
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

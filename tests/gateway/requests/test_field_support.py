@@ -11,7 +11,14 @@ from openai.types.chat import ChatCompletionStreamOptionsParam
 from openai.types.chat import completion_create_params as chat_create_params
 
 from gateway.errors import InvalidRequest
-from gateway.requests.field_support import CHAT, COMPLETIONS, EMBEDDINGS, Rule, check_supported
+from gateway.requests.field_support import (
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    Rule,
+    check_supported,
+    listed_names,
+)
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest, StreamOptions
 
 TABLES = {
@@ -89,3 +96,34 @@ def test_long_values_are_not_quoted() -> None:
     with pytest.raises(InvalidRequest) as refused:
         check_supported(body, COMPLETIONS, "m")
     assert "secret" not in refused.value.message
+
+
+DIALS: dict[str, Any] = {"verbosity": "low", "prompt_cache_options": {"mode": "explicit"}}
+
+
+def test_controls_that_a_model_lacks_are_ignored_unless_the_policy_refuses_them() -> None:
+    body = {"model": "m", **DIALS}
+    assert check_supported(body, CHAT, "m") == check_supported(body, CHAT, "m", "ignore") == list(DIALS)
+    for field, value in DIALS.items():
+        with pytest.raises(InvalidRequest, match=f"'{field}' is not supported"):
+            check_supported({field: value}, CHAT, "m", "refuse")
+    harmless = {"verbosity": "medium", "prompt_cache_options": {"mode": "implicit"}}
+    assert check_supported(harmless, CHAT, "m", "refuse") == []
+
+
+def test_an_ignored_field_still_needs_one_of_its_values() -> None:
+    with pytest.raises(InvalidRequest, match="expected one of low, medium, high"):
+        check_supported({"verbosity": "talkative"}, CHAT, "m")
+
+
+def test_the_policy_may_ignore_unknown_fields_but_not_what_would_change_the_answer() -> None:
+    assert check_supported({"length_penalty": 1, "x": None}, CHAT, "m", "ignore") == ["length_penalty", "x"]
+    with pytest.raises(InvalidRequest, match="'audio' is not supported"):
+        check_supported({"audio": {}, "x": 1}, CHAT, "m", "ignore")
+
+
+def test_listed_names_are_sorted_safe_and_few() -> None:
+    assert listed_names(["b", "a"]) == "a, b"
+    assert listed_names(["x\r\nset-cookie: y", "a,b"]) == "a?b, x??set-cookie??y"
+    long = listed_names([f"{number:03}{'x' * 10_000}é" for number in range(100)])
+    assert long.endswith(", ... (84 more)") and len(long) < 1100

@@ -71,6 +71,30 @@ def test_a_repetition_penalty_may_be_what_the_engine_takes(value: float) -> None
     assert typed(GOOD | {"repetition_penalty": value}, ChatRequest).repetition_penalty == value
 
 
+def test_integral_floats_are_integers() -> None:
+    floats = {"max_tokens": 1.0, "n": 2.0, "top_logprobs": 5.0, "seed": -3.0, "stop_token_ids": [7.0, 8]}
+    request = typed(GOOD | floats, ChatRequest)
+    assert (request.max_tokens, request.n, request.top_logprobs, request.seed) == (1, 2, 5, -3)
+    assert request.stop_token_ids == [7, 8]
+    numbers = [request.max_tokens, request.n, request.top_logprobs, request.seed, *request.stop_token_ids]
+    assert {type(number) for number in numbers} == {int}
+    assert typed({"model": "m", "prompt": [[1.0], [2.0]]}, CompletionRequest).prompt == [[1], [2]]
+    assert typed({"tokens": [1.0]}, DetokenizeRequest).tokens == [1]
+
+
+@pytest.mark.parametrize("value", [1.5, True, "1", 2.0**53, 1e300, float("inf")])
+def test_other_numbers_are_no_integers(value: object) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        typed(GOOD | {"seed": value}, ChatRequest)
+    assert (refused.value.param, refused.value.code) == ("seed", "invalid_type")
+
+
+def test_integral_floats_are_checked_against_the_range() -> None:
+    with pytest.raises(InvalidRequest, match="'n'") as refused:
+        typed(GOOD | {"n": 129.0}, ChatRequest)
+    assert refused.value.code == "invalid_value"
+
+
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(InvalidRequest, match="messages") as refused:
         typed({"model": "m"}, ChatRequest)

@@ -17,7 +17,9 @@ from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.errors import InvalidRequest
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
-from gateway.requests.reasoning import default_effort_error, resolve_reasoning
+from gateway.requests.parse import typed
+from gateway.requests.reasoning import chat_reasoning, default_effort_error, resolve_reasoning
+from gateway.requests.types import ChatRequest
 from policies.document import Reasoning
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import MakeApp, http_client
@@ -266,6 +268,16 @@ def test_what_a_model_cannot_do_is_refused_by_name(
     with pytest.raises(InvalidRequest, match="cannot do") as refusal:
         resolve_reasoning(*asked, mode, Reasoning())
     assert refusal.value.param == param
+
+
+@pytest.mark.parametrize(("mode", "effort"), [(NEVER, "low"), (ALWAYS, "none")])
+def test_an_effort_that_a_model_cannot_do_is_ignored_in_chats(mode: ThinkingMode, effort: str) -> None:
+    request = typed(chat(reasoning_effort=effort), ChatRequest)
+    found = chat_reasoning(request, mode, Reasoning())
+    assert (found.is_on, found.ignores_effort) == (mode.is_default, True)
+    with pytest.raises(InvalidRequest, match="'reasoning_effort' asks for something"):
+        chat_reasoning(request, mode, Reasoning(), is_strict=True)
+    assert not chat_reasoning(request, CAN, Reasoning()).ignores_effort
 
 
 def test_what_a_model_does_by_default_may_be_requested() -> None:
