@@ -51,6 +51,8 @@ class Grammars:
 
     def settle(self) -> list[tuple[Sequence, RequestError]]:
         """Unblock sequences whose grammar is compiled; returns those whose grammar was rejected, and why."""
+        if self._compiler is not None:
+            self._compiler.resume()
         rejected: list[tuple[Sequence, RequestError]] = []
         for sequence, compiled in list(self._pending.items()):
             if not compiled.done():
@@ -76,6 +78,8 @@ class Grammars:
         """Drop the state of a sequence that has ended."""
         self._pending.pop(sequence, None)
         self._count_forced(sequence)
+        if self._compiler is not None and sequence.grammar is not None and sequence.grammar.error:
+            self._compiler.drop_failed()
 
     def report(self, mask_s: float) -> GrammarReport | None:
         """Grammar work since the last report; None if there was none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import queue
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -16,6 +16,7 @@ from backend.errors import CheckpointError, QueueFull, RequestError
 from backend.structured.compiled_grammar import CompiledGrammar, build
 from backend.structured.fair_queue import FairQueue
 from backend.structured.grammar import Grammar
+from backend.structured.grammar_cache import GrammarCache, OverLimit
 from backend.structured.llguidance_source import llguidance_source
 from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits
 from backend.structured.vocabulary import Vocabulary
@@ -28,7 +29,9 @@ _MAX_RUNNING_PER_TENANT = 2
 _MAX_PENDING = 256
 """Pending compilations beyond which a tenant is refused, unless it has fewer than its equal share."""
 
-_MAX_CACHED = 256
+_MAX_CACHED_BYTES = 512 << 20
+"""Of all compiled grammars. While those in use fill it, no further one is compiled."""
+
 _RETRY_S = 2.0
 
 _NEGATIVE_CACHE_S = 30.0
@@ -39,7 +42,7 @@ _MAX_REBUILD_S = 0.02
 
 
 class GrammarCompiler:
-    """Compiles each grammar once and caches it (LRU). Call it from one thread; worker threads do the work."""
+    """Compiles each grammar once and caches it. Call it from one thread; worker threads do the work."""
 
     def __init__(
         self,
@@ -58,9 +61,10 @@ class GrammarCompiler:
         for sandbox in self._sandboxes:
             self._idle.put(sandbox)
         self._lock = Lock()
-        self._cache: OrderedDict[bytes, Future[CompiledGrammar]] = OrderedDict()  # least recently used first
+        self._cache = GrammarCache(_MAX_CACHED_BYTES)
         self._waiting: dict[bytes, GrammarSpec] = {}
         self._jobs: FairQueue[bytes] = FairQueue(_MAX_RUNNING_PER_TENANT)
+        self._is_held = False  # jobs wait until sequences have ended and released their grammars
         self._times_s: deque[float] = deque()
 
     def submit(self, spec: GrammarSpec, tenant: str = "") -> Future[CompiledGrammar]:
@@ -68,24 +72,39 @@ class GrammarCompiler:
         key = _key(spec)
         with self._lock:
             future = self._cache.get(key)
-            if future is None or _is_stale(future):
+            if future is None:
                 self._check_room(tenant)
-                future = self._cache[key] = Future()
+                future = Future()
+                self._cache.put(key, future)
                 self._waiting[key] = spec
-                self._evict()
-            self._cache.move_to_end(key)
             if key in self._waiting:  # perhaps queued by another tenant too: the first turn counts
                 self._jobs.put(tenant, key)
                 self._pool.submit(self._run_jobs)
             return future
 
     def _check_room(self, tenant: str) -> None:
-        if sum(not future.done() for future in self._cache.values()) < _MAX_PENDING:
+        if self._cache.num_pending < _MAX_PENDING:
             return
         if self._jobs.num_jobs(tenant) >= _MAX_PENDING // self._jobs.num_tenants_with(tenant):
             raise QueueFull(
                 f"{_MAX_PENDING} grammars wait to be compiled; try again in {_RETRY_S:.0f} s", _RETRY_S
             )
+
+    def drop_failed(self) -> None:
+        """Drop grammars that met a limit. Call it when a sequence ends because of one."""
+        with self._lock:
+            self._cache.evict()
+
+    def resume(self) -> None:
+        """Go on with jobs that waited for memory, if there is some. Call it while grammars are pending."""
+        if not self._is_held:
+            return
+        with self._lock:
+            self._cache.evict()
+            self._is_held = not self._cache.has_room
+            if not self._is_held:
+                for _ in range(_NUM_SANDBOXES):
+                    self._pool.submit(self._run_jobs)
 
     def take_times(self) -> list[float]:
         """Return the seconds of each compilation since the last call, including refused ones."""
@@ -105,25 +124,29 @@ class GrammarCompiler:
         for sandbox in self._sandboxes:
             sandbox.close()
 
-    def _evict(self) -> None:
-        if (surplus := len(self._cache) - _MAX_CACHED) > 0:
-            for key in [key for key, future in self._cache.items() if future.done()][:surplus]:
-                del self._cache[key]
-
     def _run_jobs(self) -> None:
         """Compile jobs until none may run."""
         while job := self._next_job():
             tenant, spec, future = job
-            try:
-                future.set_result(self._compile(spec))
-            except BaseException as error:  # noqa: BLE001 - delivered to the waiter
-                future.set_exception(error)
+            self._run_job(spec, future)
+            del job, spec, future  # an idle thread must not keep a grammar alive
             with self._lock:
                 self._jobs.release(tenant)
+                self._cache.evict()
+
+    def _run_job(self, spec: GrammarSpec, future: Future[CompiledGrammar]) -> None:
+        try:
+            compiled = self._compile(spec)
+            with self._lock:
+                self._cache.count(compiled)
+            future.set_result(compiled)
+        except BaseException as error:  # noqa: BLE001 - delivered to the waiter
+            future.set_exception(error)
 
     def _next_job(self) -> tuple[str, GrammarSpec, Future[CompiledGrammar]] | None:
         with self._lock:
-            while taken := self._jobs.take():
+            self._is_held = not self._cache.has_room
+            while not self._is_held and (taken := self._jobs.take()):
                 tenant, key = taken
                 spec = self._waiting.pop(key, None)
                 if spec is not None:
@@ -143,11 +166,11 @@ class GrammarCompiler:
         source = llguidance_source(spec, self._vocabulary)
         sandbox = self._idle.get()
         try:
-            return self._build_checked(sandbox.check(source))
+            return self._build_checked(*sandbox.check(source))
         except SandboxEnded as error:
-            raise _OverLimit(_refusal(error), spec.param, _NEGATIVE_CACHE_S) from None
+            raise OverLimit(_refusal(error), spec.param, _NEGATIVE_CACHE_S) from None
         except OSError as error:  # fork failed: the machine's fault, and no reason to stop the engine
-            raise _OverLimit(
+            raise OverLimit(
                 f"no process to try the grammar out in could be started ({error.strerror}); try again later",
                 spec.param,
             ) from None
@@ -156,31 +179,13 @@ class GrammarCompiler:
         finally:
             self._idle.put(sandbox)
 
-    def _build_checked(self, source: str) -> CompiledGrammar:
+    def _build_checked(self, source: str, num_bytes: int) -> CompiledGrammar:
         """Build from source that compiled in the sandbox."""
         rebuild = partial(build, source, self._vocabulary)
         started_s = time.monotonic()
         matcher = rebuild()
         is_fast = time.monotonic() - started_s < _MAX_REBUILD_S
-        return CompiledGrammar(matcher, rebuild if is_fast else None)
-
-
-class _OverLimit(RequestError):
-    """Too slow or too large to compile; cached for `valid_s`, then tried again on request."""
-
-    def __init__(self, message: str, param: str, valid_s: float = 0.0) -> None:
-        super().__init__(message, param)
-        self.until_s = time.monotonic() + valid_s
-
-
-def _is_stale(cached: Future[CompiledGrammar]) -> bool:
-    """True if the entry must be compiled again: an expired failure, or a matcher at its state limit."""
-    if not cached.done() or cached.cancelled():
-        return False
-    error = cached.exception()
-    if isinstance(error, _OverLimit):
-        return error.until_s <= time.monotonic()
-    return error is None and cached.result().is_exhausted
+        return CompiledGrammar(matcher, rebuild if is_fast else None, num_bytes)
 
 
 def _refusal(cause: Exception) -> str:

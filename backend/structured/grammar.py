@@ -49,7 +49,7 @@ class Grammar:
         self._initial = compiled.matcher
         self._accepted: list[int] = []
         self.matcher = self._initial.deep_copy()
-        self._token_budget, self._draft_budget = CpuBudget(), CpuBudget()
+        self._token_budget, self._draft_budget = CpuBudget(compiled), CpuBudget(compiled)
         self.error = ""  # message for the user, once a limit of states or CPU time was exceeded
         self.is_slow = False  # compute its masks in the calling thread, where CPU time is measured
 
@@ -62,6 +62,10 @@ class Grammar:
     def is_accepting(self) -> bool:
         """True when the output is complete, though more may follow."""
         return not self.error and self.matcher.is_accepting()
+
+    def count_use(self, used_s: float) -> None:
+        """Count CPU time that another thread has spent on the matcher."""
+        self._compiled.used_s += used_s
 
     def fill_mask(self, row: Mask) -> None:
         """Set the bits of the tokens that may come next, including EOS once the output is complete."""
@@ -186,20 +190,25 @@ class Grammar:
 
     def _replay(self, tokens: list[int]) -> None:
         """Consume these tokens within a CPU budget; set `error` when it is exhausted."""
-        budget = CpuBudget()
+        budget = CpuBudget(self._compiled)
         for i in range(0, len(tokens), _REPLAY_CHUNK_TOKENS):
             with budget:
                 self.matcher.consume_tokens(tokens[i : i + _REPLAY_CHUNK_TOKENS])
             if budget.is_exhausted:
-                self.error = _TOO_SLOW
+                self._fail(_TOO_SLOW)
                 return
 
     def _update_error(self) -> None:
         """Set `error` if the matcher has failed or the CPU budget is exhausted."""
         if self.matcher.is_error():
-            self.error = generation_error(self.matcher)
+            self._fail(generation_error(self.matcher))
         elif self._token_budget.is_exhausted:
-            self.error = _TOO_SLOW
+            self._fail(_TOO_SLOW)
+
+    def _fail(self, error: str) -> None:
+        """End the request; the automaton has grown large on the way, so no cache should keep it."""
+        self.error = error
+        self._compiled.is_exhausted = True
 
 
 def _path(tree: DraftTree, node: int) -> list[int]:

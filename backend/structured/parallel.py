@@ -54,4 +54,7 @@ def _fill_parallel(grammars: Sequence[tuple[int, Grammar]], masks: Mask, threads
     threads.unsafe_compute_mask_ptr(
         [(grammar.matcher, row) for row, grammar in grammars], masks.ctypes.data, 4 * num_words, num_rows
     )
-    return time.perf_counter() - started_s
+    elapsed_s = time.perf_counter() - started_s
+    for _, grammar in grammars:
+        grammar.count_use(elapsed_s * _MAX_THREADS / len(grammars))
+    return elapsed_s

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from backend.structured.sandbox_process import ACCEPTED, HEAD_BYTES
+from backend.structured.sandbox_process import ACCEPTED, HEAD_BYTES, SIZE_BYTES
 
 _START_LIMIT_S = 60.0
 _MODULE = "backend.structured.sandbox_process"
@@ -24,7 +24,8 @@ class SandboxLimits:
     """Limits on compiling one grammar."""
 
     time_s: float = 3.0
-    max_bytes: int = 1 << 30
+    max_bytes: int = 1 << 30  # while compiling
+    max_compiled_bytes: int = 64 << 20  # afterwards; schemas of 160 KB with 9,000 enum values take 23 MB
 
 
 class SandboxEnded(Exception):
@@ -50,10 +51,11 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
         self._interrupted = Event()
 
-    def check(self, source: str) -> str:
-        """Return llguidance source that is known to compile: the given one, relaxed if necessary.
+    def check(self, source: str) -> tuple[str, int]:
+        """Return llguidance source that is known to compile, relaxed if necessary, and its compiled size.
 
-        Raises ValueError with the reason if it does not compile, SandboxEnded at a limit.
+        Raises ValueError with the reason if it does not compile or is too large, SandboxEnded if the process
+        met a limit.
         """
         try:
             process = self._process or self._start()
@@ -68,10 +70,15 @@ class Sandbox:
         except SandboxEnded:
             self.close()
             raise
-        verdict = reply[1:].decode("utf-8", "replace")
         if reply[:1] != ACCEPTED:
-            raise ValueError(" ".join(verdict.split()))
-        return verdict
+            raise ValueError(" ".join(reply[1:].decode("utf-8", "replace").split()))
+        start = 1 + SIZE_BYTES
+        num_bytes = int.from_bytes(reply[1:start])
+        if num_bytes > self._limits.max_compiled_bytes:
+            raise ValueError(
+                f"compiled it takes {num_bytes} bytes of memory (limit {self._limits.max_compiled_bytes})"
+            )
+        return reply[start:].decode("utf-8", "replace"), num_bytes
 
     def interrupt(self) -> None:
         """Kill the process for good, from any thread; a `check` in progress raises SandboxEnded."""

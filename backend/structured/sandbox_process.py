@@ -1,7 +1,8 @@
 """`python -m backend.structured.sandbox_process JSON`: finds out whether grammars compile, within limits.
 
-Frames (4-byte big-endian length, then bytes): llguidance source on stdin; the verdict on stdout, "+" and the
-source as `build` accepts it, or "-" and the reason. The kernel kills the process at its time or memory limit.
+Frames (4-byte big-endian length, then bytes): llguidance source on stdin; the verdict on stdout, "+", the
+compiled grammar's size (8 bytes, big-endian) and the source as `build` accepts it, or "-" and the reason. The
+kernel kills the process at its time or memory limit.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from backend.structured.compiled_grammar import compilable
 from backend.structured.vocabulary import Vocabulary
 
 HEAD_BYTES = 4
+SIZE_BYTES = 8
 ACCEPTED, REJECTED = b"+", b"-"
 MAX_REASON_CHARS = 400
 
@@ -36,7 +38,8 @@ def main(argument: str) -> None:
         # The parent enforces the time limit; this covers a parent that has died.
         signal.setitimer(signal.ITIMER_REAL, options["limit_s"])
         try:
-            verdict = ACCEPTED + compilable(source, vocabulary).encode()
+            found, num_bytes = compilable(source, vocabulary)
+            verdict = ACCEPTED + num_bytes.to_bytes(SIZE_BYTES) + found.encode()
         except Exception as error:  # noqa: BLE001 - any failure rejects the grammar
             verdict = REJECTED + str(error)[:MAX_REASON_CHARS].encode("utf-8", "replace")
         signal.setitimer(signal.ITIMER_REAL, 0)

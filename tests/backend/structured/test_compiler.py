@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from threading import Event, Semaphore
+from weakref import ref
 
 import pytest
 
@@ -16,6 +17,7 @@ from backend.errors import QueueFull, RequestError
 from backend.structured import compiler as module
 from backend.structured.compiled_grammar import CompiledGrammar
 from backend.structured.compiler import GrammarCompiler, new_grammar, open_compiler
+from backend.structured.grammar_cache import GrammarCache
 from backend.structured.sandbox import Sandbox, SandboxLimits
 from backend.types import GrammarSpec
 from tests.backend.structured.pico import PICO
@@ -27,6 +29,10 @@ GOOD = GrammarSpec(kind="regex", text="[ab]+", param="guided_regex")
 
 def spec(schema: object) -> GrammarSpec:
     return GrammarSpec(kind="json_schema", text=json.dumps(schema))
+
+
+def regex(text: str) -> GrammarSpec:
+    return GrammarSpec(kind="regex", text=text)
 
 
 def slow(number: int) -> GrammarSpec:
@@ -112,10 +118,6 @@ class Gates:
         return {self.begun.get(timeout=60) for _ in range(count)}
 
 
-def regex(text: str) -> GrammarSpec:
-    return GrammarSpec(kind="regex", text=text)
-
-
 def test_tenants_take_turns_and_none_takes_all_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = GrammarCompiler(PICO, 1536, [2], LIMITS)
     gates = Gates(found, monkeypatch)
@@ -164,12 +166,13 @@ def test_memory_limit() -> None:
 def test_pending_and_cached_grammars_are_bounded(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for pending in list(compiler._cache.values()):  # of the tests before
+    for pending in list(compiler._cache._entries.values()):  # of the tests before
         pending.exception(timeout=60)
-    monkeypatch.setattr(module, "_MAX_CACHED", 2)
-    for count in range(1, 5):
+    monkeypatch.setattr(compiler, "_cache", GrammarCache(1 << 20))
+    for count in range(1, 30):
         compiler.submit(GrammarSpec(kind="regex", text="y" * count)).result(timeout=60)
-    assert sum(future.done() for future in compiler._cache.values()) <= 2
+    compiler.drop_failed()
+    assert 0 < compiler._cache.num_bytes <= 1 << 20
     monkeypatch.setattr(module, "_MAX_PENDING", 1)
     pending = compiler.submit(slow(2))
     with pytest.raises(QueueFull):
@@ -206,6 +209,50 @@ def test_an_exhausted_grammar_that_is_slow_to_build_is_compiled_again(
     again = compiler.submit(wanted)
     again.result(timeout=60)
     assert again is not found and compiler.submit(wanted) is again
+
+
+def test_a_grammar_that_stays_large_is_refused() -> None:
+    tight = GrammarCompiler(PICO, 1536, [2], SandboxLimits(time_s=30, max_compiled_bytes=1 << 20))
+    try:
+        error = refusal(tight, regex("a{9999}"))  # 5 MB
+        assert "bytes of memory (limit 1048576)" in str(error)
+        assert tight._cache.num_bytes < 1 << 20
+        tight.submit(GOOD).result(timeout=60)
+    finally:
+        tight.close()
+
+
+def test_a_grammar_that_met_a_limit_is_dropped_with_its_sequence(compiler: GrammarCompiler) -> None:
+    wanted = regex("c[ab]+")
+    found = compiler.submit(wanted)
+    found.result(timeout=60)
+    grammar = new_grammar(found)
+    compiled = ref(found.result())
+    grammar._token_budget.left_s = -1.0
+    grammar.advance(0)
+    assert grammar.error
+    del found, grammar
+    compiler.drop_failed()
+    assert compiled() is None
+
+
+def test_no_grammar_is_compiled_while_those_in_use_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_CACHED_BYTES", 1 << 20)
+    found = GrammarCompiler(PICO, 1536, [2], LIMITS)
+    try:
+        large = found.submit(regex("a{9999}"))  # 5 MB
+        large.result(timeout=60)
+        in_use = new_grammar(large)
+        del large
+        small = found.submit(regex("b"))
+        found._pool.submit(lambda: None).result(timeout=60)
+        found.resume()
+        assert not small.done()
+        del in_use
+        found.resume()
+        assert small.result(timeout=60)
+    finally:
+        found.close()
 
 
 def test_closing_does_not_wait_for_jobs() -> None:

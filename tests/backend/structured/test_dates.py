@@ -17,7 +17,7 @@ from tests.backend.structured.letters import ids, letters
 def takes(schema: dict[str, Any], *texts: str, is_exact: bool = True) -> list[bool]:
     spec = GrammarSpec(kind="json_schema", text=json.dumps(schema), is_exact=is_exact)
     vocabulary = letters()
-    start = build(compilable(llguidance_source(spec, vocabulary), vocabulary), vocabulary)
+    start = build(compilable(llguidance_source(spec, vocabulary), vocabulary).source, vocabulary)
     found = []
     for text in texts:
         matcher = start.deep_copy()
