@@ -13,15 +13,19 @@ from typing import Any
 from backend.config import ModelConfig, RopeConfig
 from backend.errors import CheckpointError
 from backend.models.config_reader import ConfigReader
-from backend.models.families import FAMILIES, Family
+from backend.models.families import BY_MODEL_TYPE, FAMILIES, Family
 from backend.models.families.family import SparseLayers
+
+ACTIVATIONS = ("silu", "swish")
+"""Two names of one function."""
 
 
 def read_model_config(directory: str | Path) -> ModelConfig:
     """The shape of the model in `directory`. Raises CheckpointError, one sentence, if it is unsupported."""
     path = Path(directory) / "config.json"
-    reader = ConfigReader(path, _read_json(path))
-    family = _find_family(reader)
+    raw = _read_json(path)
+    family = _find_family(path, raw)
+    reader = ConfigReader(path, {**family.defaults, **raw})
     _refuse_unsupported(reader)
     num_layers = reader.positive("num_hidden_layers")
     num_heads = reader.positive("num_attention_heads")
@@ -42,11 +46,11 @@ def read_model_config(directory: str | Path) -> ModelConfig:
         num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
-        head_dim=reader.positive("head_dim", family.default_head_dim or hidden_size // num_heads),
+        head_dim=reader.positive("head_dim", hidden_size // num_heads),
         max_position_tokens=reader.positive("max_position_embeddings"),
-        rms_norm_eps=reader.number("rms_norm_eps", 1e-6),
+        rms_norm_eps=reader.number("rms_norm_eps"),
         tie_word_embeddings=reader.flag("tie_word_embeddings"),
-        rope=_read_rope(reader, family),
+        rope=_read_rope(reader),
         qkv_bias=biases.qkv,
         o_bias=biases.out,
         mlp_bias=biases.mlp,
@@ -73,14 +77,15 @@ def _read_json(path: Path) -> dict[str, Any]:
     return raw
 
 
-def _find_family(reader: ConfigReader) -> Family:
-    """The first of the checkpoint's architectures that is supported."""
-    names = reader.raw.get("architectures") or [reader.raw.get("model_type", "unknown")]
+def _find_family(path: Path, raw: dict[str, Any]) -> Family:
+    """The first of the checkpoint's architectures that is supported; without any, its model type's."""
+    listed = raw.get("architectures")
+    names, known = (listed, FAMILIES) if listed else ([raw.get("model_type", "unknown")], BY_MODEL_TYPE)
     for name in names if isinstance(names, list) else []:
-        if name in FAMILIES:
-            return FAMILIES[name]
+        if isinstance(name, str) and name in known:
+            return known[name]
     raise CheckpointError(
-        f"{reader.path}: architecture {names!r} is not supported; "
+        f"{path}: architecture {names!r} is not supported; "
         f"choose a checkpoint of one of {', '.join(FAMILIES)}"
     )
 
@@ -88,13 +93,14 @@ def _find_family(reader: ConfigReader) -> Family:
 def _refuse_unsupported(reader: ConfigReader) -> None:
     raw = reader.raw
     if raw.get("quantization_config") is not None:
-        method = dict(raw["quantization_config"]).get("quant_method")
+        section = raw["quantization_config"]
+        method = section.get("quant_method") if isinstance(section, dict) else section
         raise CheckpointError(
             f"{reader.path}: quantised checkpoints ({method!r}) are not supported; "
             "use the unquantised checkpoint"
         )
-    if raw.get("hidden_act", "silu") != "silu":
-        raise reader.error("hidden_act", raw["hidden_act"], "'silu'")
+    if raw.get("hidden_act", "silu") not in ACTIVATIONS:
+        raise reader.unsupported("hidden_act", raw["hidden_act"], "'silu'")
 
 
 def _read_experts(reader: ConfigReader, family: Family, num_layers: int) -> SparseLayers | None:
@@ -105,21 +111,24 @@ def _read_experts(reader: ConfigReader, family: Family, num_layers: int) -> Spar
     return sparse
 
 
-def _read_rope(reader: ConfigReader, family: Family) -> RopeConfig:
-    """From transformers 5's `rope_parameters`, else from transformers 4's `rope_scaling` and `rope_theta`."""
+def _read_rope(reader: ConfigReader) -> RopeConfig:
+    """From transformers 4's `rope_scaling` and `rope_theta`, else from transformers 5's `rope_parameters`."""
     raw = reader.raw
-    found = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    found = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
     if not isinstance(found, dict):
         raise reader.error("rope_parameters", found, "an object")
+    if any(isinstance(value, dict) for value in found.values()):
+        raise reader.unsupported("rope_parameters", sorted(found), "the same for all layers")
     section = ConfigReader(reader.path, found)
-    theta = section.number("rope_theta", reader.number("rope_theta", family.default_rope_theta))
+    theta = section.number("rope_theta", reader.number("rope_theta"))
     rope_type = found.get("rope_type", found.get("type", "default"))
-    if found.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0)) not in (None, 1, 1.0):
-        raise reader.error("partial_rotary_factor", found.get("partial_rotary_factor"), "1.0")
+    partial = found.get("partial_rotary_factor", raw.get("partial_rotary_factor"))
+    if partial not in (None, 1):
+        raise reader.unsupported("partial_rotary_factor", partial, "1.0")
     if rope_type == "default":
         return RopeConfig(theta=theta)
     if rope_type not in ("linear", "llama3", "yarn"):
-        raise reader.error("rope_type", rope_type, "one of 'default', 'linear', 'llama3', 'yarn'")
+        raise reader.unsupported("rope_type", rope_type, "'default', 'linear', 'llama3' and 'yarn'")
     maximum = reader.number("max_position_embeddings")
     original = reader.number(
         "original_max_position_embeddings",  # in transformers the top level overrides the rope section

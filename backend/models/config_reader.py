@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,18 @@ class ConfigReader:
         """The error for `key`: what was found and what was expected, for the caller to raise."""
         return CheckpointError(f"{self.path}: {key!r} is {value!r}, expected {expected}; repair config.json")
 
+    def unsupported(self, key: str, value: object, supported: str) -> CheckpointError:
+        """The error for a valid value that this engine cannot run; changing it would change the output."""
+        return CheckpointError(
+            f"{self.path}: {key!r} {value!r} is not supported, only {supported}; choose another checkpoint"
+        )
+
     def number(self, key: str, default: float | None = None) -> float:
         """The number under `key`, or `default` where the key is absent or null. Raises CheckpointError."""
         value = self.raw.get(key)
         if value is None:
             value = default
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise self.error(key, value, "a number")
         return float(value)
 
@@ -40,5 +47,8 @@ class ConfigReader:
         return None if self.raw.get(key) is None else self.positive(key)
 
     def flag(self, key: str) -> bool:
-        """Whether `key` is there and true."""
-        return bool(self.raw.get(key, False))
+        """Whether `key` is there and true. Raises CheckpointError unless it is true, false or null."""
+        value = self.raw.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise self.error(key, value, "true or false")
+        return bool(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from backend.models.families import llama, mistral, mixtral, qwen2, qwen3, qwen3_moe
 from backend.models.families.family import Family
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["BY_MODEL_TYPE", "FAMILIES", "Family"]
 
 FAMILIES: dict[str, Family] = {
     family.architecture: family
@@ -22,3 +22,5 @@ FAMILIES: dict[str, Family] = {
         qwen3_moe.FAMILY,
     )
 }
+
+BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES.values()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from backend.config import MoEConfig
 from backend.models.config_reader import ConfigReader
@@ -36,6 +36,11 @@ def attention_biases(reader: ConfigReader) -> Biases:
     return Biases(qkv=has_bias, out=has_bias)
 
 
+def no_biases(reader: ConfigReader) -> Biases:
+    """No projection has a bias, whatever config.json says."""
+    return Biases(qkv=False, out=False)
+
+
 def full_attention(reader: ConfigReader, num_layers: int) -> Windows:
     """No layer has a sliding window, whatever config.json says."""
     return (None,) * num_layers
@@ -55,10 +60,12 @@ class Family:
     """
 
     architecture: str  # as in config.json's "architectures"
+    model_type: str  # as in config.json, for files without "architectures"
+    # Keys that config.json may leave out, with the values of the configuration class in transformers. Others
+    # are false or derived: num_key_value_heads is num_attention_heads, head_dim is hidden_size / that.
+    defaults: Mapping[str, object] = field(default_factory=dict)
     names: WeightNames = WeightNames()
     qk_norm: bool = False  # RMSNorm over each query head and each key head
-    default_head_dim: int | None = None  # None: hidden_size / num_attention_heads
-    default_rope_theta: float = 10_000.0
     read_biases: Callable[[ConfigReader], Biases] = attention_biases
     read_windows: Callable[[ConfigReader, int], Windows] = full_attention
     read_experts: Callable[[ConfigReader, int], SparseLayers | None] = all_dense

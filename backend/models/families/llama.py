@@ -12,4 +12,17 @@ def read_biases(reader: ConfigReader) -> Biases:
     return Biases(qkv=attention, out=attention, mlp=reader.flag("mlp_bias"))
 
 
-FAMILY = Family(architecture="LlamaForCausalLM", read_biases=read_biases)
+DEFAULTS = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10_000.0,
+}
+
+FAMILY = Family(
+    architecture="LlamaForCausalLM", model_type="llama", defaults=DEFAULTS, read_biases=read_biases
+)

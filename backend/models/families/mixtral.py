@@ -5,23 +5,34 @@ from __future__ import annotations
 from backend.config import MoEConfig
 from backend.models.config_reader import ConfigReader
 from backend.models.families import mistral
-from backend.models.families.family import Family, SparseLayers
+from backend.models.families.family import Family, SparseLayers, no_biases
 from backend.models.names import ExpertNames, WeightNames
 
 
 def read_experts(reader: ConfigReader, num_layers: int) -> SparseLayers:
     """Experts as wide as the dense block that they replace; router weights are normalised over the top k."""
     moe = MoEConfig(
-        num_experts=reader.positive("num_local_experts", 8),
-        experts_per_token=reader.positive("num_experts_per_tok", 2),
+        num_experts=reader.positive("num_local_experts"),
+        experts_per_token=reader.positive("num_experts_per_tok"),
         intermediate_size=reader.positive("intermediate_size"),
         normalise_top_k=True,
     )
     return SparseLayers(moe, frozenset(range(num_layers)))
 
 
+DEFAULTS = {
+    **mistral.DEFAULTS,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1_000_000.0,
+    "sliding_window": None,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+
 FAMILY = Family(
     architecture="MixtralForCausalLM",
+    model_type="mixtral",
+    defaults=DEFAULTS,
     names=WeightNames(
         experts=ExpertNames(
             router="block_sparse_moe.gate.weight",
@@ -30,7 +41,7 @@ FAMILY = Family(
             down="block_sparse_moe.experts.{expert}.w2.weight",
         )
     ),
-    default_rope_theta=1_000_000.0,
+    read_biases=no_biases,
     read_windows=mistral.read_windows,
     read_experts=read_experts,
 )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from backend.models.config_reader import ConfigReader
+from backend.models.families import llama
 from backend.models.families.family import Biases, Family, Windows
-
-_DEFAULT_FIRST_WINDOWED_LAYER = 28
 
 
 def read_biases(reader: ConfigReader) -> Biases:
@@ -20,7 +19,7 @@ def read_windows(reader: ConfigReader, num_layers: int) -> Windows:
         return (None,) * num_layers
     layer_types = reader.raw.get("layer_types")
     if layer_types is None:
-        first = int(reader.number("max_window_layers", _DEFAULT_FIRST_WINDOWED_LAYER))
+        first = int(reader.number("max_window_layers"))
         return tuple(window if layer >= first else None for layer in range(num_layers))
     if not isinstance(layer_types, list) or len(layer_types) != num_layers:
         raise reader.error("layer_types", layer_types, f"a list of {num_layers} names")
@@ -29,4 +28,20 @@ def read_windows(reader: ConfigReader, num_layers: int) -> Windows:
     return tuple(window if name == "sliding_attention" else None for name in layer_types)
 
 
-FAMILY = Family(architecture="Qwen2ForCausalLM", read_biases=read_biases, read_windows=read_windows)
+DEFAULTS = {
+    **llama.DEFAULTS,
+    "vocab_size": 151_936,
+    "intermediate_size": 22_016,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32_768,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
+
+FAMILY = Family(
+    architecture="Qwen2ForCausalLM",
+    model_type="qwen2",
+    defaults=DEFAULTS,
+    read_biases=read_biases,
+    read_windows=read_windows,
+)

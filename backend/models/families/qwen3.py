@@ -7,7 +7,8 @@ from backend.models.families.family import Family
 
 FAMILY = Family(
     architecture="Qwen3ForCausalLM",
+    model_type="qwen3",
+    defaults={**qwen2.DEFAULTS, "head_dim": 128},
     qk_norm=True,
-    default_head_dim=128,
     read_windows=qwen2.read_windows,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,19 @@ MOE = {"num_experts_per_tok": 2, "num_local_experts": 5}
 QWEN_MOE = {**MOE, "moe_intermediate_size": 40, "head_dim": 32, "norm_topk_prob": True}
 MIXED_MOE = {**MOE, "moe_intermediate_size": 40, "mlp_only_layers": [0], "decoder_sparse_step": 2}
 QWEN_WINDOW = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
+MHA = {"num_key_value_heads": 4}
+EIGHT_HEADS = {"num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 131072}
+BIASES = {"attention_bias": True, "mlp_bias": True}
+OMITTED = (
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "rope_parameters",
+    "sliding_window",
+    "hidden_act",
+    "tie_word_embeddings",
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,9 @@ class Variant:
     name: str
     model_type: str
     changes: dict[str, Any] = field(default_factory=dict)
+    # Of config.json alone, after saving: keys left to the class's defaults, and keys that the class ignores.
+    omitted: tuple[str, ...] = ()
+    ignored: dict[str, Any] = field(default_factory=dict)
 
 
 VARIANTS = [
@@ -66,6 +83,14 @@ VARIANTS = [
     Variant("mixtral-window", "mixtral", {**MOE, "sliding_window": 19}),
     Variant("qwen3-moe", "qwen3_moe", QWEN_MOE),
     Variant("qwen3-moe-mixed", "qwen3_moe", MIXED_MOE),
+    Variant(
+        "llama-omitted", "llama", MHA | {"max_position_embeddings": 2048}, OMITTED, {"hidden_act": "swish"}
+    ),
+    Variant("mistral-omitted", "mistral", EIGHT_HEADS, OMITTED, BIASES),
+    Variant("mixtral-omitted", "mixtral", EIGHT_HEADS, (*OMITTED, *MOE, "num_experts"), BIASES),
+    Variant(
+        "qwen2-omitted", "qwen2", {"num_attention_heads": 32, "num_key_value_heads": 32}, OMITTED, BIASES
+    ),
 ]
 
 
@@ -81,4 +106,9 @@ def write_checkpoint(
             if name.endswith("bias") or "norm" in name:  # otherwise zeros and ones: nothing would be compared
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     model.to(dtype).save_pretrained(directory, **save)
-    return model.float()
+    if not variant.omitted:
+        return model.float()
+    path = directory / "config.json"
+    raw = {key: value for key, value in json.loads(path.read_text()).items() if key not in variant.omitted}
+    path.write_text(json.dumps(raw | variant.ignored))
+    return AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32)

@@ -78,8 +78,9 @@ def test_unsupported_architecture(checkpoint: Path) -> None:
         ("hidden_size", "64", "a number"),
         ("num_hidden_layers", 0, "a positive whole number"),
         ("num_key_value_heads", 3, "a divisor of num_attention_heads=4"),
-        ("hidden_act", "gelu", "'silu'"),
-        ("rope_parameters", {"rope_type": "longrope"}, "'llama3', 'yarn'"),
+        ("rms_norm_eps", float("inf"), "a number"),
+        ("hidden_size", float("nan"), "a number"),
+        ("attention_bias", "false", "true or false"),
         ("rope_parameters", {"rope_type": "linear"}, "a number"),
         ("quantization_config", {"quant_method": "gptq"}, "unquantised"),
     ],
@@ -87,6 +88,41 @@ def test_unsupported_architecture(checkpoint: Path) -> None:
 def test_wrong_value(checkpoint: Path, key: str, value: object, expected: str) -> None:
     edit_config(checkpoint, lambda raw: raw.update({key: value}))
     refuse(checkpoint, "config.json", expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "supported"),
+    [
+        ({"hidden_act": "gelu"}, "'hidden_act' 'gelu'", "'silu'"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "'rope_type' 'longrope'", "'llama3' and 'yarn'"),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+            "'rope_type' 'dynamic'",
+            "'default', 'linear'",
+        ),
+        ({"partial_rotary_factor": 0.5}, "'partial_rotary_factor' 0.5", "1.0"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "'partial_rotary_factor' 0.25", "1.0"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
+            "'rope_parameters'",
+            "all layers",
+        ),
+    ],
+)
+def test_what_is_not_supported_is_no_fault_of_the_file(
+    checkpoint: Path, changes: dict[str, Any], key: str, supported: str
+) -> None:
+    """Changing the value would load the checkpoint and give wrong output."""
+    edit_config(checkpoint, lambda raw: raw.update(changes))
+    refuse(checkpoint, f"{key} ", "is not supported", supported, "choose another checkpoint")
+    with pytest.raises(CheckpointError) as caught:
+        load(checkpoint)
+    assert "repair" not in str(caught.value)
+
+
+def test_swish_is_silu(checkpoint: Path) -> None:
+    edit_config(checkpoint, lambda raw: raw.update(hidden_act="swish"))
+    load(checkpoint)
 
 
 def test_no_weights(checkpoint: Path) -> None:

@@ -14,6 +14,7 @@ SHAPE = {
     "intermediate_size": 96,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
+    "num_key_value_heads": 4,
     "max_position_embeddings": 512,
 }
 

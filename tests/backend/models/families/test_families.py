@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from transformers import AutoConfig
 
-from backend.models.families import FAMILIES
+from backend.config import ModelConfig
+from backend.models.checkpoint_config import read_model_config
+from backend.models.families import FAMILIES, Family
 
 ROOT = Path(__file__).resolve().parents[4]
 FAMILY_MODULES = ROOT / "backend" / "models" / "families"
@@ -64,6 +69,58 @@ def test_architectures_are_compared_nowhere_else() -> None:
 )
 def test_the_search_finds(source: str) -> None:
     assert offences(source)
+
+
+def facts(config: ModelConfig) -> dict[str, object]:
+    """What the class's defaults decide, under the names of config.json."""
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "max_position_embeddings": config.max_position_tokens,
+        "rms_norm_eps": config.rms_norm_eps,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "rope_theta": config.rope.theta,
+        "windows": config.windows,
+        "experts": config.moe and (config.moe.num_experts, config.moe.experts_per_token),
+        "expert_size": config.moe and config.moe.intermediate_size,
+    }
+
+
+def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # noqa: ANN401
+    """The same of the configuration class in transformers."""
+    config = AutoConfig.for_model(model_type, **given)
+    same = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    same += ("num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings")
+    found: dict[str, object] = {name: getattr(config, name) for name in same}
+    heads = config.hidden_size // config.num_attention_heads
+    layers = range(config.num_hidden_layers)
+    types = getattr(config, "layer_types", None) or ["sliding_attention" for _ in layers]
+    window = getattr(config, "sliding_window", None)
+    experts = getattr(config, "num_local_experts", None)
+    return found | {
+        "head_dim": getattr(config, "head_dim", None) or heads,
+        "rope_theta": config.rope_parameters["rope_theta"],
+        "windows": tuple(window if name == "sliding_attention" else None for name in types),
+        "experts": (experts, config.num_experts_per_tok) if experts else None,
+        "expert_size": getattr(config, "moe_intermediate_size", config.intermediate_size)
+        if experts
+        else None,
+    }
+
+
+@pytest.mark.parametrize("given", [{}, {"use_sliding_window": True, "max_window_layers": 3}], ids=str)
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_keys_that_are_left_out_are_the_classs_defaults(
+    tmp_path: Path, family: Family, given: dict[str, Any]
+) -> None:
+    raw = {"architectures": [family.architecture], **given}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    assert facts(read_model_config(tmp_path)) == transformers_facts(family.model_type, **given)
 
 
 def test_each_family_has_a_module_and_a_test() -> None:

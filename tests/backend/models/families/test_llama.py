@@ -9,7 +9,8 @@ from tests.backend.models.families.configs import read
 
 def test_defaults(tmp_path: Path) -> None:
     config = read(tmp_path, "LlamaForCausalLM")
-    assert (config.num_kv_heads, config.head_dim, config.rms_norm_eps) == (4, 16, 1e-6)
+    assert (config.head_dim, config.rms_norm_eps) == (16, 1e-6)
+    assert read(tmp_path, "LlamaForCausalLM", num_key_value_heads=None).num_kv_heads == 4
     assert not (config.qkv_bias or config.o_bias or config.mlp_bias or config.qk_norm)
     assert config.windows == (None,) * 4 and config.moe is None and not config.tie_word_embeddings
     assert config.rope.theta == 1e4

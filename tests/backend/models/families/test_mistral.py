@@ -14,5 +14,6 @@ def test_windows(tmp_path: Path, window: int | None, expected: tuple[int | None,
     assert read(tmp_path, "MistralForCausalLM", sliding_window=window).windows == expected
 
 
-def test_mlp_bias_is_llamas_key(tmp_path: Path) -> None:
-    assert not read(tmp_path, "MistralForCausalLM", mlp_bias=True).mlp_bias
+def test_biases_are_llamas_keys(tmp_path: Path) -> None:
+    config = read(tmp_path, "MistralForCausalLM", mlp_bias=True, attention_bias=True)
+    assert not (config.mlp_bias or config.qkv_bias or config.o_bias)

@@ -17,3 +17,9 @@ def test_experts(tmp_path: Path) -> None:
 def test_defaults(tmp_path: Path) -> None:
     config = read(tmp_path, "MixtralForCausalLM", head_dim=None, sliding_window=9)
     assert config.head_dim == 16 and config.windows == (9, 9, 9, 9) and config.rope.theta == 1e6
+    assert config.rms_norm_eps == 1e-5
+
+
+def test_attention_bias_is_llamas_key(tmp_path: Path) -> None:
+    config = read(tmp_path, "MixtralForCausalLM", attention_bias=True)
+    assert not (config.qkv_bias or config.o_bias)

@@ -25,6 +25,7 @@ def test_biases(tmp_path: Path) -> None:
         ({"sliding_window": None, "use_sliding_window": True}, (None,) * 4),
         ({**WINDOW, "max_window_layers": 3}, (None, None, None, 9)),
         (WINDOW, (None,) * 4),  # max_window_layers is 28
+        ({"use_sliding_window": True, "max_window_layers": 2}, (None, None, 4096, 4096)),
         ({**WINDOW, "layer_types": ["sliding_attention", "full_attention"] * 2}, (9, None, 9, None)),
     ],
 )
