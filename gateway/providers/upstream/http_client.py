@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import deque
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -33,7 +34,7 @@ class HttpReply(Reply):
         self._connection = connection
         self._done = False
 
-    async def _read_raw(self, idle_timeout_s: float) -> bytes:
+    async def _read_raw(self, timeout_s: float) -> bytes:
         if self._done:
             return b""
         connection = self._connection
@@ -42,7 +43,8 @@ class HttpReply(Reply):
                 self._done = True
                 self._client.release(connection)
                 return b""
-            await connection.wait(idle_timeout_s)
+            await connection.wait(timeout_s)
+            self._busy_since_s = time.monotonic()
         return data
 
     def close(self) -> None:
@@ -107,7 +109,8 @@ class HttpClient:
         oldest_s = self._loop.time() - IDLE_EXPIRY_S
         while self._idle:
             connection = self._idle.pop()
-            if not connection.closed and connection.released_s >= oldest_s:
+            is_fresh = not connection.closed and connection.released_s >= oldest_s
+            if is_fresh and not connection.has_unread:
                 return connection
             connection.abort()
         return None

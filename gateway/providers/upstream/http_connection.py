@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import cast
 
 import httptools
 
 from gateway.providers.upstream.transport import ConnectionBroken, ReplyTimedOut
 
-MAX_HEADER_BYTES = 64 * 1024
+MAX_FRAMING_BYTES = 64 * 1024
+"""Bytes without any of the body among them: headers, informational responses, chunk sizes, trailers."""
 HIGH_WATER_BYTES = 256 * 1024
 """Unread body above which reading pauses: a slow client slows the upstream down, and memory is bounded."""
 
@@ -27,7 +29,7 @@ class Connection(asyncio.Protocol):
         self._error: Exception | None = None
         self._paused = False
         self._framed = False
-        self._header_bytes = 0
+        self._framing_bytes = 0  # since the last of the body
         self.closed = False
         self.released_s = 0.0  # when it last became idle; the pool's
         self._reset()
@@ -46,7 +48,7 @@ class Connection(asyncio.Protocol):
         """Start an exchange: write a whole request."""
         self._reset()
         self.complete = False
-        self._header_bytes = 0
+        self._framing_bytes = 0
         assert self._transport is not None
         self._transport.write(data)
 
@@ -77,6 +79,14 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
         return data
+
+    @property
+    def has_unread(self) -> bool:
+        """True when the socket holds bytes, or its end, that the event loop has not read yet."""
+        assert self._transport is not None
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket"), select.POLLIN)
+        return bool(poll.poll(0))
 
     def stop_timer(self) -> None:
         """No deadline applies while the connection is idle in the pool."""
@@ -124,16 +134,23 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.got_bytes = True
-        if not self.has_headers:
-            self._header_bytes += len(data)
+        self._framing_bytes += len(data)  # on_body sets it to 0
         try:
             self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._fail("the upstream switched protocols (101), which was not asked for")
         except httptools.HttpParserError as error:
             self._fail(f"the upstream does not speak HTTP/1.1 ({type(error).__name__})")
+        else:
+            self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        if self.complete:
             return
-        if not self.has_headers and self._header_bytes > MAX_HEADER_BYTES:
-            self._fail(f"the upstream's headers are longer than {MAX_HEADER_BYTES} bytes")
-        elif self._buffered_bytes > HIGH_WATER_BYTES and not self._paused and not self.complete:
+        if self._framing_bytes > MAX_FRAMING_BYTES:
+            part = "chunk framing is" if self.has_headers else "headers are"
+            self._fail(f"the upstream's {part} longer than {MAX_FRAMING_BYTES} bytes")
+        elif self._buffered_bytes > HIGH_WATER_BYTES and not self._paused:
             self._paused = True
             assert self._transport is not None
             self._transport.pause_reading()
@@ -160,9 +177,11 @@ class Connection(asyncio.Protocol):
             self.headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep one header; a repeated one overwrites."""
-        if not self.complete:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        """Keep one header; the values of a repeated one are joined. Trailers are dropped."""
+        if self.has_headers:
+            return
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
 
     def on_headers_complete(self) -> None:
         """Wake the reader that waits for the status."""
@@ -178,6 +197,7 @@ class Connection(asyncio.Protocol):
         """Keep a piece of the body."""
         if self.complete:
             return
+        self._framing_bytes = 0
         self._body.append(body)
         self._buffered_bytes += len(body)
         self._wake()

@@ -40,9 +40,9 @@ class HttpxReply(Reply):
         self._pieces: AsyncIterator[bytes] = response.aiter_raw()
         self._closing = closing
 
-    async def _read_raw(self, idle_timeout_s: float) -> bytes:
+    async def _read_raw(self, timeout_s: float) -> bytes:
         try:
-            async with asyncio.timeout(idle_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 return await anext(self._pieces, b"")
         except TimeoutError as error:
             raise ReplyTimedOut from error
@@ -100,7 +100,6 @@ class HttpxTransport:
         try:
             async with asyncio.timeout(self._connect_timeout_s + timeout_s):
                 response = await self._client.send(request, stream=True)
-            return HttpxReply(response, self._closing)
         except TimeoutError as error:
             raise ReplyTimedOut from error
         except httpx2.ConnectTimeout as error:
@@ -110,6 +109,11 @@ class HttpxTransport:
         except (httpx2.HTTPError, OSError) as error:
             kind = ConnectionBroken if progress.has_connected else _StaleConnection
             raise kind(_broken(error)) from error
+        reply = HttpxReply(response, self._closing)
+        if progress.is_surplus:
+            reply.close()
+            raise _StaleConnection("the upstream sent an answer that was not asked for")
+        return reply
 
     async def close(self) -> None:
         """Close all connections."""
@@ -118,7 +122,10 @@ class HttpxTransport:
 
 
 class _StaleConnection(ConnectionBroken):
-    """A reused connection broke before anything was answered: the upstream may have closed it while idle."""
+    """A reused connection broke before anything was answered: the upstream may have closed it while idle.
+
+    Or what it holds is not the answer to this request, but a surplus of the one before.
+    """
 
 
 class _Progress:
@@ -126,9 +133,19 @@ class _Progress:
 
     def __init__(self) -> None:
         self.has_connected = False  # it opened a connection of its own
+        self.is_surplus = False  # the answer was there before the request: httpcore keeps what it has read
+        self._has_waited = False  # for the network, since the request was sent
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         self.has_connected |= event.startswith("connection.connect_")
+        if event == "http11.receive_response_headers.started":
+            # Reading from the network takes a round of the event loop; reading what is left over takes none.
+            asyncio.get_running_loop().call_soon(self._waited)
+        elif event == "http11.receive_response_headers.complete":
+            self.is_surplus = not self._has_waited
+
+    def _waited(self) -> None:
+        self._has_waited = True
 
 
 def _proxy(url: str, tls: ssl.SSLContext) -> httpx2.Proxy | None:

@@ -6,14 +6,19 @@ bundles, HTTP/2, Unix sockets).
 
 from __future__ import annotations
 
-import zlib
+import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-MAX_INFLATED_BYTES = 1024 * 1024
-"""Decompressed bytes per read; the rest comes with the next, so a compression bomb costs this much memory."""
+from gateway.providers.upstream.decompression import DecompressionError, Decompressor
+
+MAX_READ_BYTES = 64 * 1024
+"""Bytes per read: bounds the time for which the reader's work on them blocks the event loop."""
+MAX_BUSY_S = 0.005
+"""After this long without a wait for the network, a read lets the event loop run other tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,41 +59,73 @@ class ReplyTimedOut(TransportError):
 class Reply(ABC):
     """A response whose headers have arrived. Read it to its end, or `close()` it, which aborts it."""
 
-    __slots__ = ("_inflater", "headers", "status")
+    __slots__ = ("_busy_since_s", "_decompressor", "_unread", "headers", "status")
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
-        """`headers`: names in lower case. Raises ConnectionBroken for an unknown content encoding."""
+        """`headers`: names in lower case; the values of a repeated one are joined by ", "."""
         self.status = status
         self.headers = headers
-        self._inflater = _inflater(headers.get("content-encoding", ""))
+        self._decompressor: Decompressor | None = None
+        self._unread = b""  # of the last raw read
+        self._busy_since_s = time.monotonic()  # when the event loop last ran other tasks
 
     @abstractmethod
-    async def _read_raw(self, idle_timeout_s: float) -> bytes: ...
+    async def _read_raw(self, timeout_s: float) -> bytes: ...
 
     @abstractmethod
     def close(self) -> None:
         """Abort the response unless it was read to its end; idempotent."""
 
-    async def read(self, idle_timeout_s: float) -> bytes:
-        """The next bytes of the body, b"" at its end. Raises ReplyTimedOut or ConnectionBroken."""
-        inflater = self._inflater
-        if inflater is None:
-            return await self._read_raw(idle_timeout_s)
-        while True:
-            data = inflater.unconsumed_tail or await self._read_raw(idle_timeout_s)
-            try:
-                plain = inflater.decompress(data, MAX_INFLATED_BYTES)
-            except zlib.error as error:
-                raise ConnectionBroken("the upstream's compressed answer is broken") from error
-            if plain or not data:
-                return plain
+    async def read(self, timeout_s: float) -> bytes:
+        """The next bytes of the body, at most MAX_READ_BYTES, b"" at its end.
 
-    async def read_all(self, idle_timeout_s: float, max_bytes: int) -> bytes:
-        """The whole body. Raises ConnectionBroken when it is longer than `max_bytes`, else as `read`."""
+        Raises ReplyTimedOut or ConnectionBroken.
+        """
+        await self._yield_when_busy()
+        encoding = self.headers.get("content-encoding", "").strip().lower()
+        if encoding not in {"", "identity"}:
+            return await self._read_decompressed(encoding, timeout_s)
+        return await self._read_piece(timeout_s)
+
+    async def _read_piece(self, timeout_s: float) -> bytes:
+        data = self._unread or await self._read_raw(timeout_s)
+        self._unread = data[MAX_READ_BYTES:]
+        return data[:MAX_READ_BYTES]
+
+    async def _read_decompressed(self, encoding: str, timeout_s: float) -> bytes:
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            if self._decompressor is None:
+                self._decompressor = Decompressor(encoding)
+            while not (plain := self._decompressor.take()):
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:  # it may never have to wait: compressed data can decompress to nothing
+                    raise ReplyTimedOut
+                data = await self._read_piece(left_s)
+                if not data:
+                    self._decompressor.close()
+                    return b""
+                self._decompressor.feed(data)
+                await self._yield_when_busy()
+        except DecompressionError as error:
+            raise ConnectionBroken(str(error)) from error
+        return plain
+
+    async def _yield_when_busy(self) -> None:
+        """A fast upstream always has bytes ready: reading them must not keep other tasks from running."""
+        if time.monotonic() - self._busy_since_s > MAX_BUSY_S:
+            await asyncio.sleep(0)
+            self._busy_since_s = time.monotonic()
+
+    async def read_all(self, timeout_s: float, max_bytes: int) -> bytes:
+        """The whole body; `timeout_s` holds per read.
+
+        Raises ConnectionBroken when it is longer than `max_bytes`, else as `read`.
+        """
         parts: list[bytes] = []
         size = 0
         try:
-            while data := await self.read(idle_timeout_s):
+            while data := await self.read(timeout_s):
                 size += len(data)
                 if size > max_bytes:
                     raise ConnectionBroken(f"the upstream's answer is longer than {max_bytes} bytes")
@@ -112,12 +149,3 @@ class UpstreamTransport(Protocol):
     async def close(self) -> None:
         """Close idle connections; those in use close with their replies."""
         ...
-
-
-def _inflater(encoding: str) -> zlib._Decompress | None:
-    encoding = encoding.strip().lower()
-    if encoding in {"", "identity"}:
-        return None
-    if encoding in {"gzip", "x-gzip", "deflate"}:
-        return zlib.decompressobj(wbits=47)  # 47: gzip or zlib, detected from the header
-    raise ConnectionBroken(f"the upstream answered in the encoding {encoding!r} although told `identity`")
