@@ -50,6 +50,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prefix_cache: bool = True
     speculative: SpeculativeConfig = SpeculativeConfig()
     adapters: dict[str, str] = {}  # name → absolute folder in PEFT's format; loaded at start
+    forced_adapters: list[str] = []  # those of them that may name another base model
     # By name; loaded at start as well, but one that can no longer be read is skipped.
     restored_adapters: dict[str, RestoredAdapter] = {}
     adapter_slots: int = 8  # different adapters in one batch

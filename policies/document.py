@@ -163,6 +163,9 @@ class AdapterEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ),
     ]
     description: str = ""
+    force: Annotated[
+        bool, Meta(description="Load it although its adapter_config.json names another base model.")
+    ] = False
 
 
 class AdapterLoading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from backend.errors import AdapterError
 from backend.lora.bounded_reader import read_regular_file
-from backend.lora.experts import PARAMETERS
 
+PARAMETERS = ("gate_up_proj", "down_proj")
+"""What `target_parameters` may name: the tensors of stacked experts in transformers."""
 CONFIG_FILE = "adapter_config.json"
 _MAX_CONFIG_BYTES = 1 << 20
 _MAX_PATTERN_CHARS = 256
@@ -114,6 +115,26 @@ def read_config(folder: Path) -> AdapterConfig:
         is_rank_stabilised=bool(raw.get("use_rslora", False)),
         base=str(raw.get("base_model_name_or_path") or ""),
     )
+
+
+def check_base(folder: Path, base: str, served: Sequence[str]) -> None:
+    """Raise AdapterError unless `base`, which the adapter names, may be one of `served`.
+
+    These are names and folders of one model; without any, or without a base, there is nothing to compare.
+    """
+    names = [_model_name(name) for name in served]
+    if base and names and _model_name(base) not in names:
+        raise AdapterError(
+            f"{folder} names {base!r} as its base model, but this engine serves "
+            f"{' in '.join(map(repr, names))}: on another model its answers are worth nothing. Load it on "
+            "its base or, if both are the same model, with force: true"
+        )
+
+
+def _model_name(path: str) -> str:
+    """The last part of a name or folder; the repository's name, for a folder in Hugging Face's cache."""
+    cached = re.search(r"(?:^|/)models--(?:[^/]*--)?([^/]+)", path)
+    return (cached[1] if cached else PurePath(path).name).casefold()
 
 
 def _check_parameters(path: Path, raw: Mapping[str, Any]) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from backend.layers.linear import LinearPart
+from backend.lora.adapter_config import PARAMETERS
 
-PARAMETERS = ("gate_up_proj", "down_proj")
 _EXPERT = re.compile(r"(?P<layer>.+)\.\w+\.experts\.(?P<expert>\d+)\.\w+")
 _STACKED = re.compile(
     r"(?P<layer>.+)\.\w+\.experts(\.base_layer)?"

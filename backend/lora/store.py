@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import torch
 
 from backend.errors import AdapterError, AdapterExists
+from backend.lora.adapter_config import check_base
 from backend.lora.adapter_weights import Adapter, Sites, read_adapter
 from backend.lora.bounded_reader import READ_LIMIT_S, BoundedReader
 from backend.lora.catalogue import AdapterCatalogue
@@ -48,6 +49,7 @@ class _Load:
     folder: Path
     on_loaded: OnLoaded
     replaces: bool
+    force: bool
     future: Future[Adapter]
 
 
@@ -63,7 +65,7 @@ class AdapterStore:
         clock: Callable[[], float] = time.monotonic,
         bases: tuple[str, ...] = (),
     ) -> None:
-        """`bases`: names and folders of the base model; an adapter of another base is logged."""
+        """`bases`: names and folders of the base model; others need `force`."""
         self._sites = sites
         self._limits = limits
         self._dtype, self._device = dtype, device
@@ -115,23 +117,26 @@ class AdapterStore:
         """Requests so far by current name, including those for other weights that it meant before."""
         return self._catalogue.requests()
 
-    def load(self, name: str, folder: Path, on_loaded: OnLoaded, *, replaces: bool = True) -> None:
+    def load(
+        self, name: str, folder: Path, on_loaded: OnLoaded, *, replaces: bool = True, force: bool = False
+    ) -> None:
         """Read an adapter in the background; `poll` registers it as `name` and calls `on_loaded`.
 
         Without `replaces`, a name that is taken by then gives AdapterExists.
         """
         future = self._reader.submit(lambda: self._read(folder), str(folder))
-        self._loading.append(_Load(name, folder, on_loaded, replaces, future))
+        self._loading.append(_Load(name, folder, on_loaded, replaces, force, future))
 
-    def load_now(self, name: str, folder: Path) -> AdapterInfo:
+    def load_now(self, name: str, folder: Path, *, force: bool = False) -> AdapterInfo:
         """Read an adapter and register it as `name`. Raises AdapterError."""
-        return self._register(name, folder, self._reader.call(lambda: self._read(folder), str(folder)))
+        adapter = self._reader.call(lambda: self._read(folder), str(folder))
+        return self._register(name, folder, adapter, force=force)
 
     def restore(self, name: str, folder: Path, digest: str) -> None:
         """Load an adapter that was served before a restart. If that fails, the name is `lost`."""
         try:
             adapter = self._reader.call(lambda: self._read_matching(digest, [folder]), str(folder))
-            self._register(name, folder, adapter)
+            self._register(name, folder, adapter, force=True)  # it was accepted before
         except AdapterError as error:
             logger.error("adapter %r cannot be restored: %s", name, error)
             self._catalogue.lose_name(name)
@@ -226,13 +231,12 @@ class AdapterStore:
         if self._catalogue.has_name(call.name) and not call.replaces:
             return AdapterExists(f"an adapter is called {call.name!r} already; let the new one replace it")
         try:
-            adapter = call.future.result()
+            return self._register(call.name, call.folder, call.future.result(), force=call.force)
         except AdapterError as error:
             return error
         except Exception as error:  # noqa: BLE001 - any error in a file must fail only its own call
             logger.error("adapter %r cannot be loaded", call.name, exc_info=error)
             return AdapterError(f"{call.folder} cannot be read ({type(error).__name__}); the log says more")
-        return self._register(call.name, call.folder, adapter)
 
     def _finish_read(self, digest: str, future: Future[Adapter]) -> str:
         """Keep an adapter that was read again; an error message for its users when that failed."""
@@ -247,16 +251,13 @@ class AdapterStore:
         logger.error("the adapter %r can no longer be served: %s", name, error)
         return "the adapter's files have gone or changed since it was loaded; load it again"
 
-    def _register(self, name: str, folder: Path, adapter: Adapter) -> AdapterInfo:
-        if not _matches_base(adapter.base, self._bases):
-            logger.warning(
-                "adapter %r in %s names %r as its base model, and this engine serves %s: unless they are the "
-                "same, its answers are worth nothing",
-                name,
-                folder,
-                adapter.base,
-                " in ".join(self._bases),
-            )
+    def _register(self, name: str, folder: Path, adapter: Adapter, *, force: bool) -> AdapterInfo:
+        try:
+            check_base(folder, adapter.base, self._bases)
+        except AdapterError as error:
+            if not force:
+                raise
+            logger.warning("adapter %r is loaded by force: %s", name, error)
         info = AdapterInfo(name, adapter.digest, adapter.base, adapter.rank, adapter.num_bytes, str(folder))
         added = self._catalogue.add(info)
         self._host.put(adapter)
@@ -266,9 +267,3 @@ class AdapterStore:
         """Neither a name nor a request refers to the adapter any more."""
         self.slots.forget(digest)
         self._host.discard(digest)
-
-
-def _matches_base(base: str, names: tuple[str, ...]) -> bool:
-    """Whether a base model's name may mean one of `names`; folder names often only contain it."""
-    wanted = PurePath(base).name.casefold()
-    return not names or any(wanted in name.casefold() for name in names)

@@ -129,13 +129,16 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
             self._streams[request.request_id] = stream
         return streams
 
-    async def load_adapter(self, name: str, path: str, *, replaces: bool = True) -> AdapterInfo:
+    async def load_adapter(
+        self, name: str, path: str, *, replaces: bool = True, force: bool = False
+    ) -> AdapterInfo:
         """Serve the adapter in this folder under this name. Raises AdapterError or EngineUnavailable.
 
-        Without `replaces`, a name that an adapter already has raises AdapterExists.
+        Without `replaces`, a name that an adapter already has raises AdapterExists; without `force`, one that
+        names another base model AdapterError.
         """
         call_id = str(next(self._numbers))
-        return await self._call(call_id, LoadAdapter(call_id, name, path, replaces))
+        return await self._call(call_id, LoadAdapter(call_id, name, path, replaces, force))
 
     async def unload_adapter(self, name: str) -> AdapterInfo:
         """Stop serving it; requests in progress finish. Raises AdapterError or EngineUnavailable."""

@@ -31,6 +31,7 @@ class LoadAdapter(msgspec.Struct, tag="load_adapter", frozen=True):
     name: str
     path: str  # absolute; the gateway has checked that it may be read
     replaces: bool = True  # False: reject if an adapter has the name already
+    force: bool = False  # True: even if it names another base model
 
 
 class UnloadAdapter(msgspec.Struct, tag="unload_adapter", frozen=True):

@@ -85,7 +85,7 @@ def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:
     store = AdapterStore(model.sites, limits, model.dtype, model.device, bases=bases)
     for name, folder in config.adapters.items():
         try:
-            store.load_now(name, Path(folder))
+            store.load_now(name, Path(folder), force=name in config.forced_adapters)
         except AdapterError as error:
             raise CheckpointError(f"adapter {name!r} of model {config.model!r}: {error}") from None
     for name, known in config.restored_adapters.items():

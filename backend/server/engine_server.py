@@ -177,7 +177,8 @@ class EngineServer(Server[ToEngine]):
         except AdapterError as error:
             on_loaded(error)
         else:
-            store.load(message.name, Path(message.path), on_loaded, replaces=message.replaces)
+            path = Path(message.path)
+            store.load(message.name, path, on_loaded, replaces=message.replaces, force=message.force)
 
     def _unload_adapter(self, connection: Gateway, message: UnloadAdapter) -> None:
         result: AdapterInfo | AdapterError

@@ -33,17 +33,24 @@ class AdapterLoader:
         check_may_load(principal, allowed[0] if allowed else None)
 
     async def load(
-        self, principal: Principal, name: str, path: str, base_name: str | None, *, replaces: bool
+        self,
+        principal: Principal,
+        name: str,
+        path: str,
+        base_name: str | None,
+        *,
+        replaces: bool,
+        force: bool = False,
     ) -> tuple[str, ServedModel]:
         """Load the adapter in the folder `path`; the name to ask for it by, and the new model.
 
-        `base_name`: None where only one engine runs. Raises ApiError.
+        `base_name`: None where only one engine runs. `force`: even if it names another base. Raises ApiError.
         """
         base, engine = self._base(base_name)
         folder = loadable_folder(path, check_may_load(principal, self._loading.get(base.name)))
         try:
             with self._claimed(name, base):
-                await self._load(name, base, engine, str(folder), replaces=replaces)
+                await self._load(name, base, engine, str(folder), replaces=replaces, force=force)
         except AdapterExists:
             raise InvalidRequest(
                 f"{name!r} is loaded already, and 'load_inplace' is false. Send true to load it again.",
@@ -70,11 +77,18 @@ class AdapterLoader:
             raise engine.model.unavailable() from None
 
     async def _load(
-        self, name: str, base: ServedModel, engine: EngineProvider, folder: str, *, replaces: bool
+        self,
+        name: str,
+        base: ServedModel,
+        engine: EngineProvider,
+        folder: str,
+        *,
+        replaces: bool,
+        force: bool,
     ) -> None:
         """Load it, and unload it again when the name became another base's in the meantime."""
         had_name = bool(self._models.bases_of(name))  # checked: then it is this base's
-        await self._in_time(engine.client.load_adapter(name, folder, replaces=replaces))
+        await self._in_time(engine.client.load_adapter(name, folder, replaces=replaces, force=force))
         others = [model.name for model in self._models.bases_of(name) if model.name != base.name]
         if had_name or not others:
             return

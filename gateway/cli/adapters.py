@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 from gateway.cli.chat import error_message
@@ -38,9 +39,10 @@ class AdapterCommand:
                 self._out.write(f"{entry['id']}  on {entry['parent']}\n")
         return 0
 
-    def load(self, name: str, path: str, base: str | None) -> int:
+    def load(self, name: str, path: str, base: str | None, *, force: bool = False) -> int:
         """Load the adapter in the folder `path` as `name`, replacing one of that name."""
-        body = {"lora_name": name, "lora_path": path} | ({"base_model": base} if base else {})
+        body: dict[str, str | bool] = {"lora_name": name, "lora_path": path}
+        body |= ({"base_model": base} if base else {}) | ({"force": True} if force else {})
         entry = self._call("POST", "/v1/load_lora_adapter", body)
         self._out.write(f"{entry['id']} is served on {entry['parent']}\n")
         return 0
@@ -52,7 +54,7 @@ class AdapterCommand:
         self._out.write(f"{name} is unloaded\n")
         return 0
 
-    def _call(self, method: str, path: str, body: dict[str, str] | None) -> dict[str, Any]:
+    def _call(self, method: str, path: str, body: Mapping[str, str | bool] | None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         try:
             self._connection.request(method, self._prefix + path, data, self._headers)

@@ -112,6 +112,7 @@ def _add_adapters(adapters: argparse.ArgumentParser) -> None:
         action.add_argument("name")
         action.add_argument("--base", help="base model, required when several engines run")
     load.add_argument("path", help="absolute folder on the gateway's machine, or builtin:NAME")
+    load.add_argument("--force", action="store_true", help="load it even if it names another base model")
     for action in (listing, load, unload):
         action.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
         action.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
@@ -124,7 +125,7 @@ def _adapters(options: argparse.Namespace) -> int:
     key = options.api_key or settings.default_client_key()
     command = AdapterCommand(options.url or settings.default_url(), key, sys.stdout)
     if options.action == "load":
-        return command.load(options.name, options.path, options.base)
+        return command.load(options.name, options.path, options.base, force=options.force)
     return command.unload(options.name, options.base) if options.action == "unload" else command.list()
 
 

@@ -27,6 +27,7 @@ class LoadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lora_path: Annotated[str, Meta(min_length=1, max_length=4096)]
     base_model: str | None = None  # extension; required when several engines run
     load_inplace: bool | None = None  # vLLM's; false: refuse a name that is already loaded
+    force: bool | None = None  # extension; true: load it even if it names another base model
 
 
 class UnloadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +56,7 @@ class AdaptersEndpoint:
             request.lora_path,
             request.base_model,
             replaces=request.load_inplace is not False,
+            force=bool(request.force),
         )
         await call.respond(encode(model_entry(name, model)))
 

@@ -84,6 +84,7 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
     ):  # used by the gateway only
         del values[field]
     values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}
+    values["forced_adapters"] = [each for each, entry in engine.adapters.items() if entry.force]
     speculative = engine.speculative
     values["speculative"] = SpeculativeConfig(
         drafter=speculative.drafter,

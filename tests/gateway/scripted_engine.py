@@ -42,6 +42,7 @@ class ScriptedEngine:
         self.lost: list[str] = []  # names of adapters that were lost in a restart
         self.adapter_error = ""  # sent for every load and unload while set
         self.is_stuck = False  # True: loads and unloads get no answer until `release`
+        self.foreign: set[str] = set()  # adapters that name another base model
         self.held: asyncio.Queue[tuple[LoadAdapter | UnloadAdapter, asyncio.StreamWriter]] = asyncio.Queue()
         self.cancelled: list[str] = []
         self.cancellation = asyncio.Event()
@@ -110,6 +111,9 @@ class ScriptedEngine:
             return
         if isinstance(message, LoadAdapter) and not message.replaces and message.name in self.adapters:
             _write(writer, Rejected(message.call_id, "adapter_exists", "it is there"))
+            return
+        if isinstance(message, LoadAdapter) and message.name in self.foreign and not message.force:
+            _write(writer, Rejected(message.call_id, "adapter_invalid", "it names another base model"))
             return
         if isinstance(message, UnloadAdapter):
             info = self.adapters.pop(message.name)

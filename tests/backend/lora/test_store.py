@@ -310,18 +310,40 @@ def test_a_load_that_hangs_fails_by_itself(qwen3: Subject, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("base", "is_warned_of"),
-    [("Maker/Tiny-8B", False), ("/data/tiny-8b/", False), ("", False), ("Maker/Tiny-70B", True)],
+    "base", ["Maker/Tiny-8B", "/data/tiny-8b/", "models--Maker--Tiny-8B/snapshots/c", ""]
 )
-def test_another_base_is_warned_of(
-    base: str, is_warned_of: bool, qwen3: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_the_named_base_may_be_a_name_or_a_folder(base: str, qwen3: Subject, tmp_path: Path) -> None:
+    folder = write_adapter(tmp_path / "a", qwen3.model, RECIPES["all"], base_model_name_or_path=base)
+    assert store_on(qwen3.model).load_now("a", folder).base == base
+
+
+@pytest.mark.parametrize("base", ["Maker/Tiny-70B", "Maker/Tiny-8B-Instruct", "Maker/Tiny"])
+def test_another_base_is_refused_unless_forced(
+    base: str, qwen3: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model, bases = qwen3.model, ("small", "/cache/models--Maker--Tiny-8B/snapshots/0a1b")
-    store = AdapterStore(model.sites, AdapterLimits(), model.dtype, CPU, bases=bases)
-    folder = write_adapter(tmp_path / "a", model, RECIPES["all"], base_model_name_or_path=base)
-    assert store.load_now("a", folder).base == base
-    warning = f"names {base!r} as its base model, and this engine serves small in"
-    assert (warning in caplog.text) == is_warned_of
+    folder = write_adapter(tmp_path / "a", qwen3.model, RECIPES["all"], base_model_name_or_path=base)
+    store = store_on(qwen3.model)
+    message = f"names {base!r} as its base model, but this engine serves 'small' in 'tiny-8b'"
+    with pytest.raises(AdapterError, match=message):
+        store.load_now("a", folder)
+    told: list[AdapterInfo | AdapterError] = []
+    for force in (False, True):
+        store.load("a", folder, told.append, force=force)
+        while store.is_busy:
+            store.wait(5)
+            store.poll()
+    error, info = told
+    assert isinstance(error, AdapterError) and message in str(error)
+    assert isinstance(info, AdapterInfo) and store.infos == [info] and "by force" in caplog.text
+    restored = store_on(qwen3.model)
+    restored.restore("a", folder, info.digest)
+    assert [each.name for each in restored.infos] == ["a"]
+
+
+def store_on(model: LoadedModel) -> AdapterStore:
+    """A store of the model `small`, in a folder of Hugging Face's cache."""
+    bases = ("small", "/cache/models--Maker--Tiny-8B/snapshots/0a1b")
+    return AdapterStore(model.sites, AdapterLimits(), model.dtype, CPU, bases=bases)
 
 
 def test_of_those_who_do_not_replace_the_first_gets_the_name(qwen3: Subject) -> None:

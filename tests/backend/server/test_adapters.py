@@ -162,6 +162,26 @@ async def test_that_is_told_without_a_request_too(tmp_path: Path, monkeypatch: p
         assert not two.adapters and two.adapter_names == {"a"}
 
 
+@pytest.mark.usefixtures("no_compiler")
+async def test_an_adapter_of_another_base_needs_force(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    config = msgspec.structs.replace(checkpoint("qwen3", tmp_path / "base"), num_pages=128)
+    folder = write_adapter(
+        tmp_path / "a", load_model(config), Recipe(), base_model_name_or_path="Maker/Other-8B"
+    )
+    refusal = "names 'Maker/Other-8B' as its base model, but this engine serves 't' in 'base'"
+    with pytest.raises(CheckpointError, match=f"adapter 'a' of model 't': .*{refusal}"):
+        build_engine(msgspec.structs.replace(config, adapters={"a": str(folder)}))
+    engine, hello = build_engine(
+        msgspec.structs.replace(config, adapters={"a": str(folder)}, forced_adapters=["a"])
+    )
+    async with serving(engine, hello, tmp_path / "s.sock") as (client, _):
+        with pytest.raises(AdapterError, match=refusal):
+            await client.load_adapter("b", str(folder))
+        assert (await client.load_adapter("b", str(folder), force=True)).base == "Maker/Other-8B"
+        assert set(client.adapters) == {"a", "b"}
+
+
 def test_a_broken_adapter_in_the_configuration_is_named(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     config = checkpoint("qwen3", tmp_path / "base")

@@ -68,6 +68,8 @@ def test_list_load_and_unload(url: str) -> None:
 def test_the_command_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["adapters", "load", "german", "/a/b", "--url", url, "--base", "base"]) == 0
     assert capsys.readouterr().out == "german is served on base\n"
+    assert main(["adapters", "load", "german", "/a/b", "--url", url, "--force"]) == 0
+    assert Gateway.seen[-1][2] == {"lora_name": "german", "lora_path": "/a/b", "force": True}
     assert main(["adapters", "unload", "x", "--url", url]) == 2
     assert "no adapter is called 'x' here" in capsys.readouterr().err
     assert main(["adapters", "list", "--url", "ftp://x"]) == 2

@@ -95,6 +95,18 @@ async def test_loaded_asked_replaced_and_unloaded(
     assert again.status_code == 404 and again.json()["error"]["code"] == "adapter_not_found"
 
 
+async def test_an_adapter_of_another_base_needs_force(
+    http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
+) -> None:
+    engine.foreign = {"german"}
+    for more in ({}, {"force": False}):
+        refused = await load(http, "german", folder / "one", **more)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["param"], error["code"]) == (400, "lora_path", "invalid_adapter")
+        assert "another base model" in error["message"]
+    assert (await load(http, "german", folder / "one", force=True)).status_code == 200
+
+
 async def test_a_request_during_its_adapters_reload_is_retried(
     http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
 ) -> None:

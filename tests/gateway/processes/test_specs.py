@@ -19,6 +19,7 @@ def test_the_engines_config_has_its_policys_drafting(tmp_path: Path) -> None:
     engine = EngineModel(
         checkpoint=str(tmp_path / "model"),
         speculative=Speculative(drafter="suffix", max_tokens=5, tree_nodes=9),
+        adapters={"a": AdapterEntry(path="/a"), "b": AdapterEntry(path="/b", force=True)},
         unknown_fields="ignore",  # for the gateway only
     )
     settings = Settings(socket_paths={"m": str(tmp_path / "m.sock")})
@@ -26,6 +27,7 @@ def test_the_engines_config_has_its_policys_drafting(tmp_path: Path) -> None:
     config = msgspec.json.decode((tmp_path / "m.json").read_bytes(), type=EngineConfig)
     assert (config.speculative.drafter, config.speculative.max_tokens) == ("suffix", 5)
     assert config.speculative.adaptive and config.speculative.tree_nodes == 9
+    assert (config.adapters, config.forced_adapters) == ({"a": "/a", "b": "/b"}, ["b"])
 
 
 def test_the_encoders_config_has_no_option_of_the_gateway(tmp_path: Path) -> None:
