@@ -66,6 +66,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     num_pages: int
     device: str
     dtype: str
+    max_queue: int = 512  # requests that may wait; a gateway must not send more at once
 
 
 class Outputs(msgspec.Struct, tag="outputs", frozen=True):

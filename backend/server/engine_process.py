@@ -67,6 +67,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         num_pages=facts.num_pages,
         device=str(model.device),
         dtype=str(model.dtype).removeprefix("torch."),
+        max_queue=config.max_queue,
     )
     return Engine(
         config,

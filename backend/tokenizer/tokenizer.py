@@ -19,10 +19,14 @@ from backend.tokenizer.tool_use import ToolUse, tool_use
 
 Message = Mapping[str, Any]
 
-LONG_TEXT_CHARS = 16_384
-"""Longer texts are encoded with the GIL released; for short ones the overhead outweighs that."""
+LONG_TEXT_CHARS = 4096
+"""Longer texts are encoded with the GIL released; shorter ones take a few milliseconds."""
+USUAL_TOKEN_CHARS = 4
+"""Characters per token of English text with a large vocabulary."""
 NORMALIZER_SHRINKS = 4
 """Upper bound on the factor by which a normalizer shortens a text (composing accents, trimming spaces)."""
+CUT_TOKENS = 64
+"""Many more tokens than can differ at the end of a text where it is cut off."""
 TAIL_TOKENS = 16
 """More tokens than a reasoning tag and a line break take in any vocabulary."""
 
@@ -88,11 +92,24 @@ class Tokenizer:
         """Return the token ids of `text`; special tokens in it are parsed, as in transformers.
 
         `add_special_tokens` adds the tokens around a plain prompt (often BOS). Raises RequestError if the
-        text has an unpaired surrogate, and PromptTooLong, without encoding, if the text must exceed
-        `max_tokens`.
+        text has an unpaired surrogate, and PromptTooLong if it is found to exceed `max_tokens` without
+        encoding all of it.
         """
         if max_tokens is not None:
             self._check_length(text, max_tokens)
+        return self._encode(text, add_special_tokens)
+
+    def encode_beginning(self, text: str, num_tokens: int) -> list[int]:
+        """Return the first `num_tokens` token ids of `text`, encoding little more than these."""
+        num_chars = self._first_chars(num_tokens)
+        while num_chars < len(text):
+            found = self._encode(text[:num_chars])
+            if len(found) >= num_tokens + CUT_TOKENS:
+                return found[:num_tokens]
+            num_chars *= 4
+        return self._encode(text)[:num_tokens]
+
+    def _encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         try:
             if len(text) <= LONG_TEXT_CHARS:
                 found = self._backend.encode(text, add_special_tokens=add_special_tokens)
@@ -103,17 +120,26 @@ class Tokenizer:
         ids: list[int] = found.ids
         return ids
 
-    def beginning(self, text: str, num_tokens: int) -> str:
-        """Return a prefix of `text` that includes its first `num_tokens` tokens, and perhaps more."""
-        return text[: num_tokens * self._longest_token * NORMALIZER_SHRINKS]
-
     def _check_length(self, text: str, max_tokens: int) -> None:
+        """Raise PromptTooLong if the text, or a prefix of it, has clearly too many tokens.
+
+        The time depends on `max_tokens`, not on the text: prefixes grow until they have as many tokens.
+        """
         least = len(text) // (self._longest_token * NORMALIZER_SHRINKS)
+        num_chars = self._first_chars(max_tokens)
+        while least <= max_tokens and num_chars < len(text):
+            # Cut off, a text may end in more tokens than as a part of the whole.
+            least = len(self._encode(text[:num_chars])) * 7 // 8 - CUT_TOKENS
+            num_chars *= 4
         if least > max_tokens:
             raise PromptTooLong(
                 f"This model's maximum context length is {max_tokens} tokens. However, your prompt has "
                 f"{len(text)} characters, which are at least {least} tokens. Please reduce its length."
             )
+
+    @staticmethod
+    def _first_chars(num_tokens: int) -> int:
+        return max(LONG_TEXT_CHARS, USUAL_TOKEN_CHARS * (num_tokens + CUT_TOKENS))
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """Return the text of these tokens, skipping unknown ids. Raises RequestError for negative ids."""

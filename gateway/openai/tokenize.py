@@ -28,10 +28,11 @@ class TokenizeEndpoint:
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
         request = typed(body, TokenizeRequest)
         engine = self._engine(request.model)
-        tokens = await _tokens(engine, request)
+        max_tokens = engine.model.hello().max_model_tokens
+        tokens = await _tokens(engine, request, max_tokens)
         answer: dict[str, object] = {
             "count": len(tokens),
-            "max_model_len": engine.model.hello().max_model_tokens,
+            "max_model_len": max_tokens,
             "tokens": tokens,
             "token_strs": None,
         }
@@ -45,6 +46,14 @@ class TokenizeEndpoint:
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
         request = typed(body, DetokenizeRequest)
         engine = self._engine(request.model)
+        max_tokens = engine.model.hello().max_model_tokens
+        if len(request.tokens) > max_tokens:
+            raise InvalidRequest(
+                f"This model's maximum context length is {max_tokens} tokens. However, 'tokens' holds "
+                f"{len(request.tokens)} ids. Send fewer.",
+                param="tokens",
+                code="context_length_exceeded",
+            )
         prompt = await engine.service.prompts.decode(request.tokens)
         await call.respond(encode({"prompt": prompt}))
 
@@ -61,7 +70,8 @@ class TokenizeEndpoint:
         return model.engine
 
 
-async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]:
+async def _tokens(engine: EngineProvider, request: TokenizeRequest, max_tokens: int) -> list[int]:
+    """Raises InvalidRequest, also for a text that is clearly longer than the context."""
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequest("Give either 'prompt' or 'messages'.", param="prompt")
     if request.prompt is not None:
@@ -69,7 +79,7 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
             raise InvalidRequest("'tools' go with 'messages', not with a 'prompt'.", param="tools")
         add_special_tokens = request.add_special_tokens is not False
         (tokens,) = await engine.service.prompts.encode_prompts(
-            [request.prompt], add_special_tokens=add_special_tokens
+            [request.prompt], add_special_tokens=add_special_tokens, max_tokens=max_tokens
         )
         return tokens
     assert request.messages is not None
@@ -84,6 +94,7 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest) -> list[int]
         request.messages,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
+        max_tokens=max_tokens,
         tools=None if request.tools is None else read_definitions(request.tools),
         variables=engine.reasoning(None, request.chat_template_kwargs).variables,
     )

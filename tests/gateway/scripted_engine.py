@@ -46,7 +46,7 @@ class ScriptedEngine:
         self.held: asyncio.Queue[tuple[LoadAdapter | UnloadAdapter, asyncio.StreamWriter]] = asyncio.Queue()
         self.cancelled: list[str] = []
         self.cancellation = asyncio.Event()
-        self._hello = Hello(
+        self.hello = Hello(
             "scripted", "/none", "0123456789abcdef", max_model_tokens, vocab_size, 64, "cpu", "float32"
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -76,7 +76,7 @@ class ScriptedEngine:
         self._writers.append(writer)
         frames = FrameReader()
         decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
-        _write(writer, self._hello)
+        _write(writer, self.hello)
         _write(writer, Adapters(list(self.adapters.values()), self.lost))
         beats = asyncio.create_task(_beat(writer))
         with contextlib.suppress(ConnectionError):

@@ -242,6 +242,35 @@ async def test_tokenize_and_back(engine_http: httpx.AsyncClient, provider: Engin
 
 
 @pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("/tokenize", {"prompt": "~" * 2_000_000}, "prompt"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "~" * 2_000_000}]}, "messages"),
+        ("/detokenize", {"tokens": [5] * 257}, "tokens"),
+    ],
+)
+async def test_the_context_bounds_what_is_tokenised(
+    engine_http: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    fields: dict[str, Any],
+    param: str,
+) -> None:
+    lengths: list[int] = []
+    encode = Tokenizer._encode
+
+    def measured(self: Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
+        lengths.append(len(text))
+        return encode(self, text, add_special_tokens)
+
+    monkeypatch.setattr(Tokenizer, "_encode", measured)
+    response = await engine_http.post(path, json={"model": "ours"} | fields)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", param)
+    assert sum(lengths) < 20_000
+
+
+@pytest.mark.parametrize(
     ("path", "body", "status", "param"),
     [
         ("/tokenize", {"model": "ours"}, 400, "prompt"),

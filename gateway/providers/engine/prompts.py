@@ -76,6 +76,12 @@ class PromptEncoder:
             ],
         )
 
+    async def encode_beginning(self, text: str, num_tokens: int) -> list[int]:
+        """The first `num_tokens` token ids of a text."""
+        return await self._run(
+            "prediction", len(text), lambda: self._tokenizer.encode_beginning(text, num_tokens)
+        )
+
     async def decode(self, token_ids: list[int]) -> str:
         """The text of these tokens."""
         return await self._run("tokens", 4 * len(token_ids), lambda: self._tokenizer.decode(token_ids))

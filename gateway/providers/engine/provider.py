@@ -11,6 +11,7 @@ import msgspec
 from backend.errors import EngineUnavailable
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Hello
+from backend.tokenizer.tokenizer import LONG_TEXT_CHARS
 from backend.types import GrammarSpec, Request, SamplingParams
 from gateway.answer import Generated, Relayed
 from gateway.errors import InvalidRequest
@@ -22,6 +23,7 @@ from gateway.providers.engine.reasoning_splitter import ReasoningSplitter
 from gateway.providers.engine.service import EngineService
 from gateway.providers.engine.tool_calling import Tools, decide_tools
 from gateway.requests.field_support import CHAT, COMPLETIONS, check_supported
+from gateway.requests.messages import text_size
 from gateway.requests.prompts import parse_prompts
 from gateway.requests.reasoning import (
     ReasoningDecision,
@@ -84,7 +86,7 @@ class EngineProvider:
             grammar = tools.grammar(grammar, tokenizer.special_id)
         prompt = await self._encode_chat(request, reasoning, tools)
         begins_inside = self._begins_inside(request, prompt) if reasoning.is_on else None
-        hello = await self._wait_ready()
+        hello = await self._wait_ready(request.num_choices)
         base = base_params(request, hello.vocab_size)
         limit = max_tokens_for(request.token_limit, len(prompt), hello.max_model_tokens, "messages")
         jobs = [
@@ -114,8 +116,7 @@ class EngineProvider:
         check_request(request)
         grammar = grammar_for(request)
         prompts = parse_prompts(request.prompt, "prompt")
-        _check_count(len(prompts), request.num_choices)
-        hello = await self._wait_ready()
+        hello = await self._wait_ready(request.num_choices, len(prompts))
         base = base_params(request, hello.vocab_size)
         encoded = await text.encode_prompts(prompts, max_tokens=hello.max_model_tokens)
         jobs: list[SequenceJob] = []
@@ -150,17 +151,23 @@ class EngineProvider:
             effort, template_kwargs, self.service.tokenizer.thinking, self.service.reasoning
         )
 
-    async def _wait_ready(self) -> Hello:
+    async def _wait_ready(self, num_choices: int = 1, num_prompts: int = 1) -> Hello:
+        """What the engine serves. Raises InvalidRequest for more sequences than it can ever queue."""
+        _check_count(num_choices, num_prompts, MAX_SEQUENCES)
         try:
             await self.service.wait_ready()
         except EngineUnavailable:
             raise self.model.unavailable() from None
-        return self.model.hello()
+        hello = self.model.hello()
+        _check_count(num_choices, num_prompts, hello.max_queue)
+        return hello
 
     async def _encode_chat(
         self, request: ChatRequest, reasoning: ReasoningDecision, tools: Tools | None
     ) -> list[int]:
         hello = self.client.hello
+        if hello is None and text_size(request.messages) > LONG_TEXT_CHARS:
+            hello = await self._wait_ready()  # its context bounds the work
         return await self.service.prompts.encode_messages(
             request.messages,
             add_generation_prompt=request.add_generation_prompt,
@@ -218,8 +225,8 @@ class EngineProvider:
             return
         predicted: list[int] = []
         if text:
-            text = self.service.tokenizer.beginning(text, max(job.request.params.max_tokens for job in jobs))
-            (predicted,) = await self.service.prompts.encode_prompts([text], add_special_tokens=False)
+            longest = max(job.request.params.max_tokens for job in jobs)
+            predicted = await self.service.prompts.encode_beginning(text, longest)
         for job in jobs:
             job.request = msgspec.structs.replace(
                 job.request, draft=draft, prediction_token_ids=predicted[: job.request.params.max_tokens]
@@ -232,10 +239,11 @@ def _add_grammar(jobs: list[SequenceJob], grammar: GrammarSpec | None) -> None:
             job.request = msgspec.structs.replace(job.request, grammar=grammar)
 
 
-def _check_count(num_prompts: int, num_choices: int) -> None:
-    if num_prompts * num_choices > MAX_SEQUENCES:
+def _check_count(num_choices: int, num_prompts: int, max_sequences: int) -> None:
+    if num_prompts * num_choices > max_sequences:
         raise InvalidRequest(
-            f"{num_prompts} prompts with n={num_choices} choices each are more than the {MAX_SEQUENCES} "
-            "sequences that one request may ask for. Send several requests.",
+            f"{num_prompts * num_choices} sequences (prompts: {num_prompts}, n: {num_choices}) are more than "
+            f"the {max_sequences} that one request to this model may ask for. Send several requests.",
             param="n" if num_choices > 1 else "prompt",
+            code="invalid_value",
         )

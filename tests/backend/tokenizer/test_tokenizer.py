@@ -205,3 +205,35 @@ def test_texts_that_must_exceed_the_limit_are_refused_without_encoding(
     longest = max((tokenizer.token_text(i) for i in range(tokenizer.vocab_size)), key=len)
     text = longest * 100
     assert tokenizer.encode(text, max_tokens=100) == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_only_a_prefix_of_a_text_that_is_too_long_is_encoded(
+    pairs: dict[str, Pair], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = pairs[kind][0]
+    lengths: list[int] = []
+    encode = tokenizer._encode
+
+    def measured(text: str, add_special_tokens: bool = False) -> list[int]:
+        lengths.append(len(text))
+        return encode(text, add_special_tokens)
+
+    monkeypatch.setattr(tokenizer, "_encode", measured)
+    text = "Größe ~ 12 %% " * 20_000
+    limit = len(tokenizer.encode(text, max_tokens=len(text)))
+    with pytest.raises(PromptTooLong, match=r"280000 characters, which are at least [0-9]{4,} tokens"):
+        lengths.clear()
+        tokenizer.encode(text, max_tokens=2000)
+    assert sum(lengths) < len(text) / 4
+    assert len(tokenizer.encode(text, max_tokens=limit)) == limit, "what fits is not refused"
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("num_tokens", [1, 7, 3000])
+def test_the_beginning_of_a_text_is_encoded_as_in_the_whole(
+    pairs: dict[str, Pair], kind: str, num_tokens: int
+) -> None:
+    tokenizer = pairs[kind][0]
+    text = "Größe ~ 12 %% of the water " * 2000
+    assert tokenizer.encode_beginning(text, num_tokens) == tokenizer.encode(text)[:num_tokens]

@@ -93,13 +93,13 @@ async def test_a_huge_prediction_is_tokenised_only_up_to_the_answers_length(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths: list[int] = []
-    encode = Tokenizer.encode
+    encode = Tokenizer._encode
 
     def measured(self: Tokenizer, text: str, *more: Any, **named: Any) -> list[int]:  # noqa: ANN401
         lengths.append(len(text))
         return encode(self, text, *more, **named)
 
-    monkeypatch.setattr(Tokenizer, "encode", measured)
+    monkeypatch.setattr(Tokenizer, "_encode", measured)
     guess = "water and " * 400_000
     body = chat(prediction={"type": "content", "content": guess}, max_completion_tokens=40)
     assert (await engine_http.post(CHAT, json=body)).status_code == 200

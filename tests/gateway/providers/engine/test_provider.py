@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import Any, TypeVar
 
 import httpx
+import msgspec
 import pytest
 
 from backend.lora.info import AdapterInfo
@@ -248,6 +249,44 @@ async def test_without_an_engine_it_is_a_503(
     response = await engine_http.post(CHAT, json=chat())
     assert response.status_code == 503 and response.headers["retry-after"]
     assert "sock" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (CHAT, chat(n=5), "n"),
+        (COMPLETIONS, completion(prompt=["a"] * 3, n=2), "n"),
+        (COMPLETIONS, completion(prompt=["a"] * 5), "prompt"),
+    ],
+)
+async def test_more_sequences_than_the_queue_holds_are_a_400(
+    engine: ScriptedEngine,
+    tokenizer: Tokenizer,
+    make_app: MakeApp,
+    path: str,
+    body: dict[str, Any],
+    param: str,
+) -> None:
+    engine.hello = msgspec.structs.replace(engine.hello, max_queue=4)
+    client = EngineClient(engine.path)
+    await client.start()
+    await client.wait_ready(5)
+    async with http_client(make_app(EngineProvider.of("ours", EngineService(client, tokenizer)))) as http:
+        status, error = await refused(http, path, body)
+    await client.close()
+    assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
+    assert "more than the 4" in error["message"] and not engine.requests
+
+
+async def test_long_messages_wait_for_the_context_length_before_they_are_tokenised(
+    engine: ScriptedEngine, tokenizer: Tokenizer, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tokenizer, "encode_chat", None)
+    service_ = EngineService(EngineClient(engine.path), tokenizer, start_wait_s=0.05)
+    async with http_client(make_app(EngineProvider.of("ours", service_))) as http:
+        body = chat(messages=[{"role": "user", "content": "x " * 1_000_000}])
+        status, error = await refused(http, CHAT, body)
+    assert (status, error["code"]) == (503, "model_unavailable")
 
 
 async def test_a_request_waits_for_an_engine_that_is_starting(
