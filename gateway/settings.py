@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from policies.document import Policies
+from policies.urls import url_fault
 
 
 class SettingsError(Exception):
@@ -234,33 +235,43 @@ def upstream_proxies(policies: Policies, environment: Mapping[str, str] | None =
         upstream = entry.upstream
         if upstream is None or upstream.unix_socket:
             continue
-        if proxy := upstream.proxy or _environment_proxy(upstream.base_url, environment):
+        if proxy := upstream.proxy or environment_proxy(upstream.base_url, environment):
             proxies[name] = proxy
     return proxies
 
 
-def _environment_proxy(url: str, environment: Mapping[str, str]) -> str:
+def environment_proxy(url: str, environment: Mapping[str, str] | None = None) -> str:
+    """The environment's proxy for a URL, "" without one; see `upstream_proxies`. Raises SettingsError."""
+    environment = os.environ if environment is None else environment
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if is_loopback(host) or _is_unproxied(host, parts.port, _variable("no_proxy", environment)):
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if is_loopback(host) or _is_unproxied(host, port, _variable("no_proxy", environment)[1]):
         return ""
-    found = {name: _variable(name, environment) for name in (f"{parts.scheme}_proxy", "all_proxy")}
-    variable, proxy = next(((name, value) for name, value in found.items() if value), ("", ""))
+    found = (_variable(name, environment) for name in (f"{parts.scheme}_proxy", "all_proxy"))
+    variable, proxy = next((each for each in found if each[1]), ("", ""))
     if proxy and not proxy.startswith(("http://", "https://")):
-        raise SettingsError(f"{variable.upper()} must begin with http:// or https:// to be used for {host!r}")
+        raise SettingsError(f"{variable} must begin with http:// or https:// to be used for {host!r}")
+    if proxy and (fault := url_fault(proxy)):
+        raise SettingsError(f"{variable}, which is to be used for {host!r}, {fault}")
     return proxy
 
 
-def _variable(name: str, environment: Mapping[str, str]) -> str:
-    return environment.get(name) or environment.get(name.upper()) or ""
+def _variable(name: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """The name and value of a variable that may be in lower or upper case; ("", "") when it is not set."""
+    return next(
+        ((each, environment[each]) for each in (name, name.upper()) if environment.get(each)), ("", "")
+    )
 
 
-def _is_unproxied(host: str, port: int | None, no_proxy: str) -> bool:
+def _is_unproxied(host: str, port: int, no_proxy: str) -> bool:
     """True when NO_PROXY names the host, a parent domain, a network that contains it, or "*"."""
     for entry in no_proxy.lower().replace(",", " ").split():
-        name, _, wanted_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
+        found = re.fullmatch(r"\[(.*)\](?::(\d+))?|([^:]*):(\d+)", entry)
+        name = (found[1] or found[3]) if found else entry
+        wanted_port = (found[2] or found[4]) if found else None
         name = name.removeprefix("*.").removeprefix(".")
-        if wanted_port and wanted_port != str(port):
+        if wanted_port and int(wanted_port) != port:
             continue
         if name in ("*", host) or host.endswith(f".{name}") or _is_in_network(host, name):
             return True

@@ -18,6 +18,7 @@ from policies.convert import Converter, KeyPath, nearest
 from policies.document import Document, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
 from policies.nodes import read_documents
+from policies.urls import url_fault
 
 _SECTIONS = {field.name: field.type for field in inspect.type_info(Document).fields}  # type: ignore[attr-defined]
 _KINDS = ("engine", "upstream", "encoder")
@@ -119,9 +120,15 @@ class _Merge:
                     self._report(place, f"{message}; rename one")
 
     def _check_network(self, model: str, upstream: Mapping[str, Any]) -> None:
-        """Report network options of an upstream that exclude each other."""
+        """Report URLs that cannot be connected to, and network options that exclude each other."""
         place = ("models", model, "upstream")
-        if upstream.get("http2") and not str(upstream.get("base_url")).startswith("https://"):
+        for field in ("base_url", "proxy"):
+            url = upstream.get(field)
+            if url and (fault := url_fault(url)):
+                self._report(
+                    self.places[(*place, field)], f"models.{model}.upstream.{field} {fault}: {url!r}"
+                )
+        if upstream.get("http2") and str(upstream.get("base_url")).startswith("http://"):
             message = f"models.{model}.upstream.http2 needs a base_url that begins with https://"
             self._report(self.places[(*place, "http2")], message)
         if upstream.get("unix_socket") and upstream.get("proxy"):

@@ -20,8 +20,10 @@ from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
 from policies.load import adapter_bases, load_policies, merge_models
 from policies.schema import schema_text
+from policies.urls import url_fault
 
 EXIT_USAGE = 2
+_EVAL_PACKAGES = {"httpx2", "openai", "rich"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -139,6 +141,7 @@ def _serve(options: argparse.Namespace) -> int:
     flags["api_keys"] = tuple(options.api_keys) if options.api_keys else None
     chosen = settings.read_settings(flags)
     check_settings(chosen)
+    check_ca_bundles(policies)
     chosen = msgspec.structs.replace(
         chosen,
         upstream_api_keys=settings.upstream_api_keys(policies),
@@ -192,9 +195,12 @@ def _name_and_value(flag: str, text: str, form: str) -> tuple[str, str]:
 
 def _entry(flag: str, text: str, values: dict[str, dict[str, str | None]]) -> ModelEntry:
     try:
-        return msgspec.convert(values, type=ModelEntry)
+        entry = msgspec.convert(values, type=ModelEntry)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{flag} {text!r} cannot be used: {error}") from None
+    if entry.upstream is not None and (fault := url_fault(entry.upstream.base_url)):
+        raise SettingsError(f"{flag} {text!r} cannot be used: the URL {fault}")
+    return entry
 
 
 def check_settings(chosen: Settings) -> None:
@@ -214,6 +220,16 @@ def check_settings(chosen: Settings) -> None:
         )
 
 
+def check_ca_bundles(policies: Policies) -> None:
+    """Raise SettingsError for a CA bundle that cannot be read, before any worker starts."""
+    for name, entry in policies.models.items():
+        if entry.upstream is not None and entry.upstream.ca_bundle:
+            try:
+                tls_context(entry.upstream.ca_bundle)
+            except SettingsError as error:
+                raise SettingsError(f"models.{name}.upstream.ca_bundle: {error}") from None
+
+
 def _check(options: argparse.Namespace) -> int:
     policies = load_policies(options.policies)
     for entry in policies.models.values():
@@ -222,8 +238,7 @@ def _check(options: argparse.Namespace) -> int:
             for adapter in entry.engine.adapters.values():
                 adapter_folder(adapter.path)
             check_drafters(entry.engine)
-        elif entry.upstream is not None:
-            tls_context(entry.upstream.ca_bundle or "")
+    check_ca_bundles(policies)
     models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
     routes = ", ".join(f"{name} -> {route.model}" for name, route in policies.routes.items())
     sys.stdout.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
@@ -256,6 +271,9 @@ def _eval_models(options: argparse.Namespace) -> int:
     plan = read_plan(options)
     try:
         from gateway.cli.evaluation.command import evaluate_models
-    except ImportError as error:
-        raise SettingsError(f"`penstock eval` needs {error.name}: pip install 'penstock[eval]'") from None
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EVAL_PACKAGES:  # an import of our own that is broken
+            raise
+        raise SettingsError(f"`penstock eval` needs {missing}: pip install 'penstock[eval]'") from None
     return evaluate_models(plan)

@@ -147,6 +147,12 @@ def test_the_environments_proxy_by_scheme_and_in_lower_case_first() -> None:
         ("api.test", "pi.test", False),
         ("api.test:444", "api.test:444", True),
         ("api.test:444", "api.test:443", False),
+        ("api.test", "api.test:443", True),
+        ("api.test", "api.test:80", False),
+        ("[fe80::2]:1", "[fe80::2]:1", True),
+        ("[fe80::2]:1", "[fe80::2]:2", False),
+        ("[fe80::2]", "[fe80::2]", True),
+        ("[fe80::2]", "fe80::2", True),
         ("api.test", "*", True),
         ("10.1.2.3", "10.0.0.0/8", True),
         ("11.1.2.3", "10.0.0.0/8", False),
@@ -178,3 +184,26 @@ def test_a_proxy_of_another_protocol_is_refused_where_it_would_be_used() -> None
         upstream_proxies(upstreams(m="https://a.test/v1"), environment)
     assert "canary" not in str(refused.value)
     assert upstream_proxies(upstreams(m="https://localhost/v1"), environment) == {}
+
+
+@pytest.mark.parametrize(
+    ("proxy", "fault"),
+    [
+        ("http://", "has no valid host"),
+        ("http://u:canary@:1", "has no valid host"),
+        ("http://u:canary@p:99999", "has a port that is not a number"),
+        ("http://u:canary@p:0", "has a port that is not a number"),
+        ("http://u:canary@[::1", "has a malformed IPv6 address"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
+def test_a_proxy_without_a_usable_address_is_refused_by_the_variables_name(
+    proxy: str, fault: str, variable: str
+) -> None:
+    with pytest.raises(
+        SettingsError, match=f"^{variable}, which is to be used for 'a.test', {fault}"
+    ) as refused:
+        upstream_proxies(upstreams(m="https://a.test/v1"), {variable: proxy})
+    assert "canary" not in str(refused.value)
+    with pytest.raises(SettingsError, match=f"^{variable} must begin with http://"):
+        upstream_proxies(upstreams(m="https://a.test/v1"), {variable: "p:1"})

@@ -113,6 +113,25 @@ CASES = {
         "models:\n  u:\n    upstream:\n      base_url: http://h/v1\n      http2: true\n",
         [(5, "models.u.upstream.http2 needs a base_url that begins with https://")],
     ),
+    "HTTP/2 without a URL": (
+        "models:\n  u:\n    upstream:\n      http2: true\n",
+        [(4, "models.u.upstream needs the key 'base_url'")],
+    ),
+    "HTTP/2 with a malformed URL": (
+        "models:\n  u:\n    upstream:\n      base_url: h\n      http2: true\n",
+        [(4, "models.u.upstream.base_url must be a string of the form ^https?://[^\\s/?#@]+(/[^\\s?#]*)?$")],
+    ),
+    "ports out of range": (
+        "models:\n  u:\n    upstream:\n      base_url: https://h:99999/v1\n      proxy: http://p:x\n",
+        [
+            (
+                4,
+                "models.u.upstream.base_url has a port that is not a number from 1 to 65535: "
+                "'https://h:99999/v1'",
+            ),
+            (5, "models.u.upstream.proxy has a port that is not a number from 1 to 65535: 'http://p:x'"),
+        ],
+    ),
     "socket and proxy": (
         "models:\n  u:\n    upstream:\n      base_url: http://h\n      unix_socket: s\n      proxy: http://p:1\n",
         [(6, "models.u.upstream has both unix_socket and proxy; remove one")],

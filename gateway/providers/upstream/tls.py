@@ -15,4 +15,4 @@ def tls_context(ca_bundle: str = "") -> ssl.SSLContext:
         reason = error.strerror or "it holds no PEM certificate"
         if isinstance(error, ssl.SSLError):
             reason = "it holds no PEM certificate"
-        raise SettingsError(f"the ca_bundle {ca_bundle!r} cannot be read: {reason}") from None
+        raise SettingsError(f"the CA bundle {ca_bundle!r} cannot be read: {reason}") from None

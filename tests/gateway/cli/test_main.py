@@ -64,6 +64,7 @@ def test_schema_prints_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
         (["serve", "--drain-timeout", "0"], {}, "more than 0 seconds"),
         (["serve", "--model", "x"], {}, "must have the form NAME=CHECKPOINT_DIR"),
         (["serve", "--upstream", "x=ftp://h"], {}, "cannot be used"),
+        (["serve", "--upstream", "x=https://h:99999/v1"], {}, "the URL has a port that is not"),
         (["serve", "--upstream", "auto=http://h/v1"], {}, "the name of a route"),
         (["serve", "--policies", "/nowhere"], {}, "/nowhere: is neither a folder"),
         (["serve"], {"PENSTOCK_PROT": "1"}, "did you mean PENSTOCK_PORT?"),
@@ -95,6 +96,48 @@ def test_missing_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0
     assert "give the folder that holds config.json" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_missing_ca_bundle_is_found_first_and_named(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "models: {far: {upstream: {base_url: 'https://h/v1', ca_bundle: none.pem}}}\n"
+    )
+    folder = ["--policies", str(tmp_path), "--port", "0"] if command == "serve" else [str(tmp_path)]
+    assert cli.main([command, *folder]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("penstock: models.far.upstream.ca_bundle: the CA bundle '")
+    assert "No such file" in printed
+
+
+@pytest.mark.parametrize("missing", ["openai", "rich", "httpx2"])
+def test_eval_without_its_packages_names_the_extra(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in list(sys.modules):
+        if module.startswith("gateway.cli.evaluation.") or module.partition(".")[0] == missing:
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert cli.main(["eval", "models"]) == 2
+    assert f"`penstock eval` needs {missing}: pip install 'penstock[eval]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broken", ["gateway.cli.evaluation.runner", "backend.pico.tasks.gone"])
+def test_a_broken_import_of_our_own_is_not_a_missing_package(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Finder:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == "gateway.cli.evaluation.command":
+                raise ModuleNotFoundError(f"No module named {broken!r}", name=broken)
+
+    monkeypatch.delitem(sys.modules, "gateway.cli.evaluation.command", raising=False)
+    monkeypatch.delattr("gateway.cli.evaluation.command", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    with pytest.raises(ModuleNotFoundError, match=broken):
+        cli.main(["eval", "models"])
 
 
 def test_taken_port_is_one_sentence() -> None:

@@ -1,0 +1,38 @@
+"""Checks of URLs that their pattern cannot express: the host and the port."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+
+def url_fault(url: str) -> str:
+    """What is wrong with the host or port of an http(s) URL, as in "has …"; "" when nothing is.
+
+    It never quotes the URL, which may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "has a malformed IPv6 address; write it as http://[ADDRESS]:PORT"
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        return "has a port that is not a number from 1 to 65535"
+    if not _is_host(parts.hostname or "", is_ipv6="[" in parts.netloc.rpartition("@")[2]):
+        return "has no valid host; write a host name or an IP address"
+    return ""
+
+
+def _is_host(host: str, *, is_ipv6: bool) -> bool:
+    try:
+        if is_ipv6 or re.fullmatch(r"[0-9.]+", host):
+            ipaddress.ip_address(host)
+        else:
+            host.encode("idna")
+    except ValueError:
+        return False
+    return is_ipv6 or re.fullmatch(r"[\w.-]+", host) is not None
