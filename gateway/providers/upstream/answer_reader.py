@@ -5,38 +5,60 @@ The typed decode also validates the JSON, so a truncated or garbled piece never 
 
 from __future__ import annotations
 
-import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from gateway.answer import Relayed, Usage
 from gateway.errors import ApiError
 from gateway.providers.upstream import errors as upstream_errors
+from gateway.providers.upstream.redaction import Redactor
 from gateway.providers.upstream.sse import EventReader
-from gateway.providers.upstream.transport import Reply
+from gateway.providers.upstream.transport import Reply, ReplyTimedOut
 
+logger = logging.getLogger(__name__)
+
+MAX_USAGE_TOKENS = 100_000_000
+"""More than any model takes or gives: such a count is an error, and would spoil the sums in the metrics."""
+MAX_TOOL_CALLS = 1024
+"""Clients make a list as long as the highest index."""
 DONE = b"[DONE]"
 _LINGER_S = 0.05
 """Wait for the end of the response after [DONE]; if it comes later, the connection is not reused."""
 _DONE_EVENT = b"data: [DONE]\n\n"
 
 
+_Tokens = Annotated[int, Meta(ge=0, le=MAX_USAGE_TOKENS)] | None
+
+
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = 0
-    reasoning_tokens: int | None = 0
+    cached_tokens: _Tokens = 0
+    reasoning_tokens: _Tokens = 0
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = 0
-    completion_tokens: int | None = 0
+    prompt_tokens: _Tokens = 0
+    completion_tokens: _Tokens = 0
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
 
+class _ToolCall(msgspec.Struct):
+    index: Annotated[int, Meta(ge=0, lt=MAX_TOOL_CALLS)] | None = None
+
+
+class _Delta(msgspec.Struct):
+    tool_calls: list[_ToolCall] | None = None
+
+
 class _Choice(msgspec.Struct):
     finish_reason: str | None = None
-    index: int = 0
+    index: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    delta: _Delta | None = None
 
 
 class _Item(msgspec.Struct):
@@ -47,55 +69,84 @@ class _Piece(msgspec.Struct):
     """A whole answer, or one chunk of a streamed one."""
 
     id: str | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")  # checked apart: a bad one does not spoil the answer
     choices: list[_Choice] | None = None
     error: object = None
     data: list[_Item] | None = None  # of embeddings
 
 
 _DECODER = msgspec.json.Decoder(_Piece)
+_USAGE_DECODER = msgspec.json.Decoder(_Usage)
+_NO_USAGE = b"null"
+_JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class AnswerReader:
-    """Follows one answer: fills `usage` and `finish_reasons`, and tells whether it is complete."""
+    """Follows one answer: fills `usage` and `finish_reasons`, and checks that it is complete."""
 
-    __slots__ = ("_model", "_open", "_secret", "answer_id", "finish_reasons", "is_done", "usage")
+    __slots__ = (
+        "_finished", "_has_bad_usage", "_model", "_num_choices", "_num_vectors", "_redactor", "answer_id",
+        "finish_reasons", "usage",
+    )  # fmt: skip
 
-    def __init__(self, model: str, secret: str) -> None:
-        """`secret` is the upstream's API key, which no message repeats."""
+    def __init__(self, model: str, redactor: Redactor, num_choices: int, num_vectors: int) -> None:
+        """`num_choices`, `num_vectors`: what was asked for. `redactor` cleans what is shown elsewhere."""
         self.usage = Usage()
         self.finish_reasons: list[str] = []
         self.answer_id = ""
-        self.is_done = False  # [DONE] was received
         self._model = model
-        self._secret = secret
-        self._open: set[int] = set()  # choices without a finish_reason yet
+        self._redactor = redactor
+        self._num_choices = num_choices
+        self._num_vectors = num_vectors
+        self._finished: set[int] = set()  # choices that have their finish_reason
+        self._has_bad_usage = False
 
-    @property
-    def is_complete(self) -> bool:
-        """True when [DONE] was received, or every choice that began has its finish_reason."""
-        return self.is_done or bool(self.finish_reasons and not self._open)
+    def check_complete(self) -> None:
+        """At the end of a stream: every choice that was asked for has its finish_reason. Raises ApiError."""
+        if len(self._finished) < self._num_choices:
+            count = f"{len(self._finished)} of {self._num_choices} choices have a finish_reason"
+            raise self.invalid(f"its stream ended before the answer was complete: {count}")
+
+    def read_whole(self, body: bytes) -> None:
+        """Read a whole answer. Raises ApiError when it is an error, not an answer, or lacks a part."""
+        piece = self._decode(body)
+        num_choices, num_vectors = len(piece.choices or ()), len(piece.data or ())
+        if self._num_choices and num_choices != self._num_choices:
+            raise self.invalid(f"it has {num_choices} of {self._num_choices} choices")
+        if self._num_vectors and num_vectors != self._num_vectors:
+            raise self.invalid(f"it has {num_vectors} of {self._num_vectors} vectors")
+        self._read(piece)
 
     def read(self, body: bytes) -> None:
-        """Read one chunk or a whole body. Raises ApiError when it is an error or not an answer."""
+        """Read one chunk. Raises ApiError when it is an error or not a part of an answer."""
+        self._read(self._decode(body))
+
+    def _decode(self, body: bytes) -> _Piece:
         try:
+            if not body.isascii():
+                body.decode()  # what the decoder below skips, it does not check
             piece = _DECODER.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except _JSON_ERRORS as error:
             raise self.invalid("it is not the JSON that the API specifies") from error
         if piece.error is not None:
             self._raise_error(body)
-        if piece.usage is not None:
+        if piece.choices is None and piece.data is None and bytes(piece.usage) == _NO_USAGE:
+            raise self.invalid("it holds neither choices nor data")
+        return piece
+
+    def _read(self, piece: _Piece) -> None:
+        if bytes(piece.usage) != _NO_USAGE:
             self._read_usage(piece.usage)
         if piece.id and not self.answer_id:
-            self.answer_id = piece.id
-        if piece.choices is None and piece.data is None and piece.usage is None:
-            raise self.invalid("it holds neither choices nor data")
+            self.answer_id = self._redactor.clean(piece.id, upstream_errors.MAX_NAME_CHARACTERS)
         for choice in piece.choices or ():
-            if choice.finish_reason is None:
-                self._open.add(choice.index)
-            else:
-                self.finish_reasons.append(choice.finish_reason)
-                self._open.discard(choice.index)
+            if choice.index >= self._num_choices:
+                raise self.invalid(f"it has a choice of index {choice.index}, of {self._num_choices} choices")
+            # Some repeat the finish_reason, and Azure sends content filter results after it.
+            if choice.finish_reason is not None and choice.index not in self._finished:
+                self._finished.add(choice.index)
+                name = self._redactor.clean(choice.finish_reason, upstream_errors.MAX_NAME_CHARACTERS)
+                self.finish_reasons.append(name)
 
     def relayed(self, body: bytes | AsyncIterator[bytes], media_type: str = "application/json") -> Relayed:
         """The answer to pass on; its usage and finish reasons are filled while a stream is read."""
@@ -110,10 +161,17 @@ class AnswerReader:
         return upstream_errors.of_transport(error, self._model, waiting_for)
 
     def _raise_error(self, body: bytes) -> None:
-        error = upstream_errors.of_error_body(body, self._secret, 502)
+        error = upstream_errors.of_error_body(body, self._redactor, 502)
         raise error or self.invalid("it holds an error of an unknown shape")
 
-    def _read_usage(self, found: _Usage) -> None:
+    def _read_usage(self, raw: msgspec.Raw) -> None:
+        try:
+            found = _USAGE_DECODER.decode(raw)
+        except _JSON_ERRORS:
+            if not self._has_bad_usage:  # once per answer: it may be in every chunk
+                self._has_bad_usage = True
+                logger.warning("upstream of model %r sent an invalid usage: not counted", self._model)
+            return
         usage = self.usage
         usage.prompt_tokens = found.prompt_tokens or 0
         usage.completion_tokens = found.completion_tokens or 0
@@ -135,15 +193,13 @@ class AnswerStream:
         self._idle_timeout_s = idle_timeout_s
         self._events = EventReader()
         self._first = b""
+        self._is_done = False  # [DONE] was received
         self._ended = False
 
     async def begin(self, timeout_s: float) -> None:
         """Wait for the first events: an error before them can still be a plain error response."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
         try:
-            while not self._first and not self._ended:
-                self._first = await self._next(max(0.0, deadline_s - loop.time()), "first token")
+            self._first = await self._next(timeout_s, "first token")
         except BaseException:
             self._reply.close()
             raise
@@ -158,14 +214,14 @@ class AnswerStream:
             data, self._first = self._first, b""
             return data
         try:
-            while not self._ended:
-                if data := await self._next(self._idle_timeout_s, "idle"):
-                    return data
+            data = await self._next(self._idle_timeout_s, "idle")
         except BaseException:
             self._ended = True
             self._reply.close()
             raise
-        raise StopAsyncIteration
+        if not data:
+            raise StopAsyncIteration
+        return data
 
     async def aclose(self) -> None:
         """Stop: close the connection of an upstream that is still generating. Idempotent."""
@@ -174,30 +230,29 @@ class AnswerStream:
         self._reply.close()
 
     async def _next(self, timeout_s: float, waiting_for: str) -> bytes:
-        """The events of the next read as bytes to send, b"" when there are none."""
-        try:
-            data = await self._reply.read(timeout_s)
-            events = self._events.feed(data) if data else self._events.close()
-        except upstream_errors.TRANSPORT_ERRORS as error:
-            raise self._answer.failed(error, waiting_for) from error
-        out = self._relay(events)
-        if self._answer.is_done:
-            # Read to the end of the response, so that the connection can be reused.
-            self._ended = True
-            await self._finish()
-        elif not data:
-            self._ended = True
-            if not self._answer.is_complete:
-                raise self._answer.invalid("its stream ended before the answer was complete")
-            out += _DONE_EVENT
+        """The next events, b"" at the end. Comments and blank lines do not extend the time limit."""
+        deadline_s = time.monotonic() + timeout_s
+        out = b""
+        while not out and not self._ended:
+            left_s = deadline_s - time.monotonic()
+            try:
+                if left_s <= 0:  # bytes may always be ready, so that no read has to wait
+                    raise ReplyTimedOut
+                data = await self._reply.read(left_s)
+                events = self._events.feed(data) if data else self._events.close()
+            except upstream_errors.TRANSPORT_ERRORS as error:
+                raise self._answer.failed(error, waiting_for) from error
+            out = self._relay(events)
+            if self._is_done or not data:
+                out += await self._end()
         return out
 
     def _relay(self, events: list[bytes]) -> bytes:
         out = bytearray()
         for event in events:
             if event.strip() == DONE:
-                self._answer.is_done = True
-                return bytes(out) + _DONE_EVENT
+                self._is_done = True
+                break
             if not event.strip():
                 continue
             self._answer.read(event)
@@ -206,9 +261,12 @@ class AnswerStream:
             out += b"\n\n"
         return bytes(out)
 
-    async def _finish(self) -> None:
-        try:
+    async def _end(self) -> bytes:
+        self._ended = True
+        self._answer.check_complete()
+        try:  # to read to the end of the response, so that the connection can be reused
             if await self._reply.read(_LINGER_S):
                 self._reply.close()
         except upstream_errors.TRANSPORT_ERRORS:
             self._reply.close()
+        return _DONE_EVENT

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 import msgspec
 
 from gateway.errors import ApiError, RateLimited, TimedOut, UpstreamFailed
+from gateway.providers.upstream.redaction import Redactor
 from gateway.providers.upstream.sse import EventTooLong
 from gateway.providers.upstream.transport import (
     ConnectFailed,
@@ -18,9 +20,15 @@ from gateway.providers.upstream.transport import (
 
 logger = logging.getLogger(__name__)
 
+MAX_ERROR_BYTES = 256 * 1024
 MAX_MESSAGE_CHARACTERS = 2000
+MAX_NAME_CHARACTERS = 200
+"""Of an error's type, code and param, of an answer's id and its finish reasons."""
 _KEPT_STATUSES = {400, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504}
 """Statuses passed on as they are when the upstream explains them in OpenAI's error shape."""
+
+_RETRY_AFTER = re.compile(r"[0-9]{1,6}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
+"""Seconds, or an HTTP date. Nothing else is passed on."""
 
 TRANSPORT_ERRORS = (TransportError, EventTooLong)
 """Everything that a transport and the event reader raise."""
@@ -28,7 +36,7 @@ TRANSPORT_ERRORS = (TransportError, EventTooLong)
 
 class _Error(msgspec.Struct):
     message: str
-    type: str | None = None
+    type: object = None
     param: object = None
     code: object = None
 
@@ -53,17 +61,20 @@ def of_transport(error: Exception, model: str, waiting_for: str) -> ApiError:
     return UpstreamFailed(f"{name} failed: {error}.", code="upstream_connection_broken")
 
 
-def of_status(status: int, headers: Mapping[str, str], body: bytes, model: str, secret: str) -> ApiError:
-    """Map an answer that is not 200. `secret` is the upstream's API key: never part of a message."""
+def of_status(
+    status: int, headers: Mapping[str, str], body: bytes, model: str, redactor: Redactor
+) -> ApiError:
+    """Map an answer that is not 200. No part of the error repeats a secret that `redactor` knows."""
     logger.warning("upstream of model %r answered %d", model, status)
     name = f"The upstream of model {model!r}"
-    kept = {"retry-after": headers["retry-after"]} if "retry-after" in headers else {}
+    retry_after = headers.get("retry-after", "").strip()
+    kept = {"retry-after": retry_after} if _RETRY_AFTER.fullmatch(retry_after) else {}
     if status in {401, 403}:
         return UpstreamFailed(
             f"{name} refused the gateway's API key; its operator must check the model's `api_key_env`.",
             code="upstream_authentication_error",
         )
-    explained = of_error_body(body, secret, status if status in _KEPT_STATUSES else 502)
+    explained = of_error_body(body, redactor, status if status in _KEPT_STATUSES else 502)
     if explained is not None:
         explained.headers = kept
         return explained
@@ -83,22 +94,26 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, model: str, 
     return failed
 
 
-def of_error_body(body: bytes, secret: str, status: int) -> ApiError | None:
-    """The error in a body of OpenAI's error shape; None for other shapes."""
+def of_error_body(body: bytes, redactor: Redactor, status: int) -> ApiError | None:
+    """The error in a body of OpenAI's error shape; None for other shapes, or when it is too long."""
+    if len(body) > MAX_ERROR_BYTES:
+        return None
     try:
         found = msgspec.json.decode(body, type=_ErrorBody).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if isinstance(found, str):
         found = _Error(message=found)
-    message = found.message[:MAX_MESSAGE_CHARACTERS]
-    if secret:
-        message = message.replace(secret, "***")
+
+    def name(value: object) -> str | None:
+        return redactor.clean(value, MAX_NAME_CHARACTERS) if isinstance(value, str) else None
+
+    is_number = isinstance(found.code, int) and not isinstance(found.code, bool)
     return ApiError(
-        message,
-        type=found.type or ("invalid_request_error" if status < 500 else "upstream_error"),
-        code=None if found.code is None else str(found.code),
-        param=found.param if isinstance(found.param, str) else None,
+        redactor.clean(found.message, MAX_MESSAGE_CHARACTERS),
+        type=name(found.type) or ("invalid_request_error" if status < 500 else "upstream_error"),
+        code=name(str(found.code) if is_number else found.code),
+        param=name(found.param),
         status=status,
     )
 

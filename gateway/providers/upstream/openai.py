@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -11,12 +12,12 @@ from gateway.providers.base import ModelCall, RequestT
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.answer_reader import AnswerReader, AnswerStream
 from gateway.providers.upstream.open_transport import open_transport
+from gateway.providers.upstream.redaction import Redactor
 from gateway.providers.upstream.transport import NetworkOptions, Reply
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from policies.document import UpstreamModel
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-MAX_ERROR_BYTES = 256 * 1024
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -36,7 +37,9 @@ class OpenAIProvider:
         self._name = name
         self._remote_name = upstream.model or name
         self._upstream = upstream
-        self._api_key = api_key or ""
+        login = urlsplit(proxy)
+        credentials = f"{login.username}:{login.password}" if login.password else ""
+        self._redactor = Redactor(api_key or "", login.password or "", credentials)
         headers = {"content-type": "application/json", "user-agent": "penstock"}
         if api_key:
             headers["authorization"] = f"Bearer {api_key}"
@@ -73,7 +76,7 @@ class OpenAIProvider:
 
     async def _post(self, path: str, call: ModelCall[RequestT]) -> Relayed:
         is_stream = call.body.get("stream") is True
-        answer = AnswerReader(self._name, self._api_key)
+        answer = AnswerReader(self._name, self._redactor, *_expected(call.request))
         # A whole answer's headers arrive when it is complete: only the total limit can apply to them.
         limit_s = self._upstream.first_token_timeout_s if is_stream else self._upstream.total_timeout_s
         body = msgspec.json.encode({**call.body, "model": self._remote_name})
@@ -95,22 +98,24 @@ class OpenAIProvider:
 
     async def _whole(self, reply: Reply, answer: AnswerReader) -> Relayed:
         body = await reply.read_all(self._upstream.idle_timeout_s, MAX_ANSWER_BYTES)
-        answer.read(body)
+        answer.read_whole(body)
         return answer.relayed(body)
 
     async def _stream(self, reply: Reply, answer: AnswerReader) -> Relayed:
         kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
             if kind == "application/json":  # perhaps an error with status 200, which can be passed on
-                answer.read(await reply.read_all(self._upstream.idle_timeout_s, MAX_ERROR_BYTES))
+                answer.read(
+                    await reply.read_all(self._upstream.idle_timeout_s, upstream_errors.MAX_ERROR_BYTES)
+                )
             raise answer.invalid("a stream was requested, and it is not one")
         stream = AnswerStream(reply, answer, self._upstream.idle_timeout_s)
         await stream.begin(self._upstream.first_token_timeout_s)
         return answer.relayed(stream, "text/event-stream")
 
     async def _raise_status(self, reply: Reply) -> None:
-        body = await reply.read_all(self._upstream.idle_timeout_s, MAX_ERROR_BYTES)
-        raise upstream_errors.of_status(reply.status, reply.headers, body, self._name, self._api_key)
+        body = await reply.read_all(self._upstream.idle_timeout_s, upstream_errors.MAX_ERROR_BYTES)
+        raise upstream_errors.of_status(reply.status, reply.headers, body, self._name, self._redactor)
 
     def _headers(self, request_id: str, trace: Mapping[str, str], is_stream: bool) -> dict[str, str]:
         headers = {
@@ -119,3 +124,16 @@ class OpenAIProvider:
         }
         headers.update((name, trace[name]) for name in _TRACE_HEADERS if trace.get(name))
         return headers
+
+
+def _expected(request: ChatRequest | CompletionRequest | EmbeddingRequest) -> tuple[int, int]:
+    """How many choices and how many vectors the answer has."""
+    if isinstance(request, EmbeddingRequest):
+        return 0, _num_prompts(request.input)
+    num_prompts = _num_prompts(request.prompt) if isinstance(request, CompletionRequest) else 1
+    return request.num_choices * num_prompts, 0
+
+
+def _num_prompts(value: str | list[str | int | list[int]]) -> int:
+    """Texts, or lists of token ids; a list of numbers is one prompt."""
+    return 1 if isinstance(value, str) or (value and isinstance(value[0], int)) else len(value)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Longer events are refused, which bounds memory."""
+_LINE_BYTES = 64
+"""What a line costs in memory beyond its bytes."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -18,12 +20,12 @@ class EventTooLong(Exception):
 class EventReader:
     """Takes bytes as they arrive, returns the data of complete events."""
 
-    __slots__ = ("_after_cr", "_at_start", "_data", "_pending", "_pending_bytes")
+    __slots__ = ("_after_cr", "_at_start", "_data", "_data_bytes", "_pending")
 
     def __init__(self) -> None:
-        self._pending: list[bytes] = []  # of an incomplete line
-        self._pending_bytes = 0
+        self._pending = bytearray()  # an incomplete line
         self._data: list[bytes] = []  # `data:` lines of an incomplete event
+        self._data_bytes = 0  # their size in memory
         self._after_cr = False  # a LF that comes next ends the same line as the CR
         self._at_start = True
 
@@ -38,16 +40,13 @@ class EventReader:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *ended, rest = chunk.split(b"\n")
         if ended and self._pending:
-            ended[0] = b"".join([*self._pending, ended[0]])
+            ended[0] = bytes(self._pending) + ended[0]
             self._pending.clear()
-            self._pending_bytes = 0
         events: list[bytes] = []
         for line in ended:
             self._line(line, events)
-        if rest:
-            self._pending.append(rest)
-            self._pending_bytes += len(rest)
-        if self._pending_bytes + sum(map(len, self._data)) > MAX_EVENT_BYTES:
+        self._pending += rest
+        if len(self._pending) + self._data_bytes > MAX_EVENT_BYTES:
             raise EventTooLong
         return events
 
@@ -55,7 +54,7 @@ class EventReader:
         """The unfinished event when the stream ends: some servers omit the last blank line."""
         events: list[bytes] = []
         if self._pending:
-            self._line(b"".join(self._pending), events)
+            self._line(bytes(self._pending), events)
             self._pending.clear()
         self._line(b"", events)
         return events
@@ -68,7 +67,10 @@ class EventReader:
             if self._data:
                 events.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
                 self._data = []
+                self._data_bytes = 0
         elif line.startswith(b"data:"):
             self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+            self._data_bytes += len(line) + _LINE_BYTES
         elif line == b"data":
             self._data.append(b"")
+            self._data_bytes += _LINE_BYTES

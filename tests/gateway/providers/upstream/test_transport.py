@@ -294,7 +294,7 @@ BOMBS = {
 }
 
 
-def bomb(unit: bytes, size_bytes: int = 145_000) -> bytes:
+def bomb(unit: bytes, size_bytes: int = 20_000) -> bytes:
     packer = zlib.compressobj(9, wbits=31)
     block, packed = unit * (MIB // len(unit)), b""
     while len(packed) < size_bytes:

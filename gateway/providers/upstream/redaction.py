@@ -1,0 +1,54 @@
+"""Removes the gateway's secrets from what an upstream says, in the encodings in which it may repeat them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+
+REDACTED = "***"
+MAX_TEXT_CHARACTERS = 256 * 1024
+"""Longer texts are not searched, which would take seconds, but replaced as a whole."""
+_MIN_BASE64_CHARACTERS = 8
+"""Fewer would be found in ordinary text."""
+
+
+class Redactor:
+    """Knows an upstream's secrets: its API key, the credentials of its proxy."""
+
+    def __init__(self, *secrets: str) -> None:
+        """Empty secrets are ignored."""
+        patterns = [pattern for secret in secrets if secret for pattern in _patterns(secret)]
+        self._pattern = re.compile("|".join(patterns)) if patterns else None
+
+    def clean(self, text: str, max_characters: int) -> str:
+        """`text` without the secrets, and only then cut: a cut secret would no longer be recognised."""
+        if len(text) > MAX_TEXT_CHARACTERS:
+            return REDACTED[:max_characters]
+        if self._pattern is not None:
+            text = self._pattern.sub(REDACTED, text)
+        return text[:max_characters]
+
+
+def _patterns(secret: str) -> Iterator[str]:
+    """Base64, and any mix of the escapes of JSON and URLs."""
+    yield from (re.escape(text) for text in _base64_forms(secret.encode()))
+    yield "".join(map(_any_escape, secret))
+
+
+def _any_escape(character: str) -> str:
+    code = "".join(f"%{byte:02x}" for byte in character.encode())
+    # A bounded number of backslashes: else a long run of them would take quadratic time.
+    plain, unicode = re.escape(character), f"{ord(character):04x}"
+    return rf"(?:\\{{0,8}}{plain}|(?i:{code})|\\{{1,8}}u(?i:{unicode}))"
+
+
+def _base64_forms(secret: bytes) -> Iterator[str]:
+    """The characters that encode `secret` alone, wherever it stands in a longer text."""
+    for shift in range(3):
+        encoded = base64.b64encode(bytes(shift) + secret).rstrip(b"=").decode()
+        first = (0, 2, 3)[shift]  # characters that hold bits of what stands before
+        last = len(encoded) - (1 if (shift + len(secret)) % 3 else 0)  # or of what comes after
+        if last - first >= _MIN_BASE64_CHARACTERS:
+            yield encoded[first:last]
+            yield encoded[first:last].replace("+", "-").replace("/", "_")
