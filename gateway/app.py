@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from starlette.routing import Route, Router
 
@@ -23,7 +22,7 @@ from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
-from gateway.processes.status import read_status
+from gateway.processes.status import Statuses
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
@@ -42,18 +41,24 @@ POLICY_HEADER = "x-penstock-policy"
 
 
 def build_app(
-    settings: Settings, policies: Policies, providers: Mapping[str, Provider] | None = None
+    settings: Settings,
+    policies: Policies,
+    providers: Mapping[str, Provider] | None = None,
+    *,
+    statuses: Statuses | None = None,
+    worker: int = 0,
 ) -> Router:
     """The ASGI application of one worker; call it inside the worker's event loop.
 
-    `providers` replace those of the policies, by model name. Raises CheckpointError, SettingsError or
+    `providers` replace those of the policies, by model name. `statuses` are those of the engines and
+    encoders, kept up to date by the caller. `worker` is its number. Raises CheckpointError, SettingsError or
     TelemetryError.
     """
     adapters = [name for e in policies.models.values() if e.engine is not None for name in e.engine.adapters]
-    folder = Path(settings.metrics_dir) if settings.metrics_dir else None
-    metrics = Metrics([*policies.models, *adapters], folder)
+    metrics = Metrics([*policies.models, *adapters], settings.counter_fds, worker)
     tracing = start_tracing(settings.telemetry)
-    served = _ModelBuilder(settings, policies, metrics, dict(providers or {}))
+    known = {} if statuses is None else statuses
+    served = _ModelBuilder(settings, policies, metrics, dict(providers or {}), known)
     models = ModelTable(
         [served.build(name) for name in policies.models],
         {name: route.model for name, route in policies.routes.items()},
@@ -109,13 +114,19 @@ class _ModelBuilder:
     """Builds each model's provider; `resources` collects what opens and closes with the worker."""
 
     def __init__(
-        self, settings: Settings, policies: Policies, metrics: Metrics, given: dict[str, Provider]
+        self,
+        settings: Settings,
+        policies: Policies,
+        metrics: Metrics,
+        given: dict[str, Provider],
+        statuses: Statuses,
     ) -> None:
         self.resources: list[Resource] = []
         self._settings = settings
         self._policies = policies
         self._metrics = metrics
         self._given = given
+        self._statuses = statuses
         timeouts = settings.timeouts
         self._limits = TimeLimits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
 
@@ -185,7 +196,7 @@ class _ModelBuilder:
                 return ModelState(ready=True, phase="ready", fraction=1.0)
             if client.hello is not None:
                 return ModelState(ready=False, phase="hung")
-            found = read_status(self._settings.status_path).get(name)
+            found = self._statuses.get(name)
             if found is None:
                 return ModelState(ready=False, phase="starting")
             return ModelState(ready=False, phase=found.phase, fraction=found.fraction)

@@ -56,8 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upstream_proxies: dict[str, str] = {}  # by model name; URLs, which may hold a password
     # Filled by the supervisor:
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
-    status_path: str = ""  # its file with the start-up progress of each process
-    metrics_dir: str = ""  # shared by all workers when there are several
+    counter_fds: tuple[int, ...] = ()  # the counter files of all workers when there are several
 
     def __repr__(self) -> str:
         """Without the secrets."""

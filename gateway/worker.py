@@ -1,4 +1,4 @@
-"""`python -m gateway.worker`: one gateway worker. Its configuration is one JSON line on stdin.
+"""`python -m gateway.worker`: one gateway worker; what it reads from stdin is in supervisor_pipes.py.
 
 SIGTERM drains: it exits when its streams have finished or the drain timeout has passed. It exits at once on a
 second SIGTERM, or when stdin closes because the supervisor is gone.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import sys
@@ -23,6 +22,7 @@ from backend.errors import CheckpointError
 from gateway.app import build_app
 from gateway.log import configure_logging
 from gateway.processes.managed_process import EXIT_CANNOT_SERVE
+from gateway.processes.supervisor_pipes import SupervisorPipes
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry.errors import TelemetryError
 from gateway.web.http_protocol import HttpProtocol
@@ -39,6 +39,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     settings: Settings
     policies: Policies
     listen_fd: int
+    number: int
 
 
 class _Server(uvicorn.Server):
@@ -61,23 +62,23 @@ class _Server(uvicorn.Server):
 def main() -> int:
     """Serve until SIGTERM. Returns the exit code."""
     configure_logging()
-    line = sys.stdin.buffer.readline()
-    config = msgspec.json.decode(line, type=WorkerConfig)
+    pipes = SupervisorPipes()
+    config = msgspec.json.decode(pipes.read_line(), type=WorkerConfig)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_serve(config))
+            runner.run(_serve(config, pipes))
         except (CheckpointError, SettingsError, TelemetryError) as error:
             sys.stderr.write(f"{error}\n")
             return EXIT_CANNOT_SERVE
     return 0
 
 
-async def _serve(config: WorkerConfig) -> None:
-    app = build_app(config.settings, config.policies)
+async def _serve(config: WorkerConfig, pipes: SupervisorPipes) -> None:
+    app = build_app(config.settings, config.policies, statuses=pipes.statuses, worker=config.number)
     server = _Server(_uvicorn_config(app, config.settings))
     loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), _on_stdin, server)
-    announcement = asyncio.create_task(_announce(app))
+    loop.add_reader(pipes.stdin_fd, _on_stdin, server, pipes)
+    announcement = asyncio.create_task(_announce(app, pipes))
     await server.serve(sockets=[socket.socket(fileno=config.listen_fd)])
     announcement.cancel()
 
@@ -97,20 +98,19 @@ def _uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     )
 
 
-def _on_stdin(server: _Server) -> None:
+def _on_stdin(server: _Server, pipes: SupervisorPipes) -> None:
     """Exit at once when the supervisor's pipe has closed: it is gone, and would send no signal."""
-    if not os.read(sys.stdin.fileno(), 1):
-        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+    if not pipes.receive():
+        asyncio.get_running_loop().remove_reader(pipes.stdin_fd)
         server.drain()
         server.drain()
 
 
-async def _announce(app: ASGIApp) -> None:
+async def _announce(app: ASGIApp, pipes: SupervisorPipes) -> None:
     """Report readiness to the supervisor, which then shows its banner."""
     while not await _is_ready(app):
         await asyncio.sleep(READY_POLL_S)
-    sys.stdout.write('{"phase": "ready", "fraction": 1.0}\n')
-    sys.stdout.flush()
+    pipes.report("ready")
 
 
 async def _is_ready(app: ASGIApp) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
@@ -94,16 +92,3 @@ class Connection(Generic[Incoming]):
     def close(self) -> None:
         """Close the socket."""
         self.sock.close()
-
-
-def listen(path: Path) -> socket.socket:
-    """A listening Unix socket that only this user may open; replaces one that a dead process left."""
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
-    listener.listen(64)
-    return listener

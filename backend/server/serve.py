@@ -1,8 +1,9 @@
 """The life of an engine or encoder process: read its configuration, load, serve, drain.
 
-`python -m MODULE CONFIG.json --socket PATH [--parent-pid PID]`; the gateway's supervisor starts it. It prints
-JSON progress lines on stdout and exits with 0 when it has drained after SIGTERM, 2 when the configuration
-cannot be served (one sentence on stderr), 1 after any other failure.
+`python -m MODULE --listen-fd FD [--parent-pid PID]`; the gateway's supervisor starts it, with a listening
+socket and a line of configuration on stdin. It prints JSON progress lines on stdout and exits with 0 when it
+has drained after SIGTERM, 2 when the configuration cannot be served (one sentence on stderr), 1 after any
+other failure.
 """
 
 from __future__ import annotations
@@ -17,13 +18,11 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from backend.errors import CheckpointError
-from backend.server.connections import listen
 from backend.server.server import Server
 
 EXIT_CANNOT_SERVE = 2
@@ -47,29 +46,27 @@ def run_process(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; wait for SIGTERM
     try:
-        config = read_config(kind, config_type, options.config)
+        config = read_config(kind, config_type, sys.stdin.buffer.readline())
         report_progress("loading", 0.0)
         open_server = load(config)
     except CheckpointError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CANNOT_SERVE
     try:
-        with closing(open_server(listen(options.socket))) as server:
-            _serve(server, options.socket, options.parent_pid)
+        with closing(open_server(socket.socket(fileno=options.listen_fd))) as server:
+            _serve(server, options.parent_pid)
     except Exception as error:  # noqa: BLE001 - the process ends; one line says why
         logger.critical("the %s died: %s: %s", kind, type(error).__name__, error)
         return 1
     return 0
 
 
-def read_config(kind: str, config_type: type[Config], path: Path) -> Config:
-    """The configuration in a JSON file. Raises CheckpointError when it is none."""
+def read_config(kind: str, config_type: type[Config], line: bytes) -> Config:
+    """The configuration in a line of JSON. Raises CheckpointError when it is none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=config_type)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise CheckpointError(
-            f"{path} holds no {kind} configuration ({error}); start the {kind} again"
-        ) from None
+        return msgspec.json.decode(line, type=config_type)
+    except msgspec.MsgspecError as error:
+        raise CheckpointError(f"stdin holds no {kind} configuration: {error}") from None
 
 
 def report_progress(phase: str, fraction: float) -> None:
@@ -82,15 +79,14 @@ def _parse(kind: str, arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=f"backend.server.{kind}_process", description=f"One {kind} process for one model."
     )
-    parser.add_argument("config", type=Path, help="configuration as a JSON file")
-    parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
+    parser.add_argument("--listen-fd", type=int, required=True, help="listening Unix socket, inherited")
     parser.add_argument(
         "--parent-pid", type=int, help="drain and exit when this process is no longer the parent"
     )
     return parser.parse_args(arguments)
 
 
-def _serve(server: Server[Any], path: Path, parent_pid: int | None) -> None:
+def _serve(server: Server[Any], parent_pid: int | None) -> None:
     """Serve until SIGTERM, or until the parent is gone."""
 
     def on_heartbeat() -> None:
@@ -111,4 +107,3 @@ def _serve(server: Server[Any], path: Path, parent_pid: int | None) -> None:
         server.run()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not spoil the exit code
-        path.unlink(missing_ok=True)

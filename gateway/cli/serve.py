@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import socket
 import sys
 import time
@@ -13,6 +15,8 @@ from gateway.log import configure_logging
 from gateway.processes.supervisor import Supervisor
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies
+
+logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
 """Connections that the kernel queues until a worker accepts them."""
@@ -26,8 +30,7 @@ def serve(settings: Settings, policies: Policies) -> int:
     settings = msgspec.structs.replace(settings, port=listener.getsockname()[1])
 
     def on_ready() -> None:
-        sys.stdout.write(banner(settings, policies, time.monotonic() - started_s))
-        sys.stdout.flush()
+        _print(banner(settings, policies, time.monotonic() - started_s))
 
     async def run() -> int:
         return await Supervisor(settings, policies, listener, on_ready).run()
@@ -49,6 +52,14 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
     listener.setblocking(False)
     return listener
+
+
+def _print(text: str) -> None:
+    """Write to stdout, unbuffered: what cannot be written must not fail again when the interpreter exits."""
+    try:
+        os.write(sys.stdout.fileno(), text.encode())
+    except OSError as error:  # a full disk, or a pipe that has been closed
+        logger.warning("cannot print the banner: %s", error)
 
 
 def banner(settings: Settings, policies: Policies, seconds: float) -> str:

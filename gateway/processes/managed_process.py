@@ -24,6 +24,8 @@ LAST_BACKOFF_S = 5.0
 STABLE_AFTER_S = 30.0
 """After running this long a process restarts with the first backoff again."""
 
+_MAX_UNREAD_BYTES = 1 << 20
+
 
 class CannotServe(Exception):
     """A process refused its configuration; its stderr has the reason."""
@@ -44,7 +46,7 @@ class Command:
     module: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
-    stdin: bytes = b""  # written at start; the pipe then stays open as long as we live
+    stdin: Callable[[], bytes] = bytes  # written at each start; the pipe stays open as long as we live
     pass_fds: Sequence[int] = ()
 
 
@@ -102,6 +104,13 @@ class ManagedProcess:
             with contextlib.suppress(ProcessLookupError):
                 self.subprocess.kill()
 
+    def send(self, line: bytes) -> None:
+        """Write a line to the process's stdin, unless it is not running or has long read nothing."""
+        stdin = self.subprocess.stdin if self.subprocess is not None else None
+        if stdin is None or stdin.is_closing() or stdin.transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
+            return
+        stdin.write(line)
+
     def _report(self, progress: Progress) -> None:
         self.phase = progress.phase
         self.on_progress(progress)
@@ -127,7 +136,7 @@ class ManagedProcess:
             self.kill()
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(command.stdin)
+            process.stdin.write(command.stdin())
             await process.stdin.drain()
         await self._read_progress(process.stdout)
         code = await process.wait()

@@ -2,86 +2,88 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from backend.config import EngineConfig, RestoredAdapter, SpeculativeConfig
+from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
 from gateway.checkpoints import adapter_folder, checkpoint_folder, drafter_folders
 from gateway.processes.managed_process import Command
 from gateway.settings import Settings, subprocess_environment
 from policies.document import EncoderModel, EngineModel, Policies
 
-logger = logging.getLogger(__name__)
+
+class RestartableConfig:
+    """The configuration that an engine or encoder process reads from stdin whenever it starts."""
+
+    def __init__(self, config: EngineConfig | EncoderConfig) -> None:
+        self.config = config
+
+    def line(self) -> bytes:
+        """The configuration as a line of JSON."""
+        return msgspec.json.encode(self.config) + b"\n"
+
+    def keep_adapters(self, known: Adapters) -> None:
+        """Record an engine's adapters as `restored_adapters`: it starts without those that are lost."""
+        assert isinstance(self.config, EngineConfig)
+        before = self.config.restored_adapters
+        restored = {name: before[name] for name in known.lost if name in before}
+        restored |= {info.name: RestoredAdapter(info.path, info.digest) for info in known.adapters}
+        self.config = msgspec.structs.replace(self.config, adapters={}, restored_adapters=restored)
 
 
-def backend_command(name: str, policies: Policies, settings: Settings, folder: Path) -> Command:
-    """The command of an engine or encoder process. Writes its configuration into `folder`.
-
-    Raises CheckpointError when the checkpoint does not exist.
-    """
+def backend_config(name: str, policies: Policies, settings: Settings) -> RestartableConfig:
+    """The configuration of `name`'s process. Raises CheckpointError when the checkpoint does not exist."""
     entry = policies.models[name]
-    socket_path = Path(settings.socket_paths[name])
     if entry.engine is not None:
-        kind, module, config = (
-            "engine",
-            "backend.server.engine_process",
-            _engine_config(name, entry.engine, settings),
-        )
-    else:
-        assert entry.encoder is not None
-        kind, module, config = (
-            "encoder",
-            "backend.server.encoder_process",
-            _encoder_config(name, entry.encoder),
-        )
-    path = _config_path(folder, socket_path)
-    path.write_bytes(config)
-    path.chmod(0o600)
-    arguments = [str(path), "--socket", str(socket_path), "--parent-pid", str(os.getpid())]
-    return Command(f"{kind} {name!r}", module, arguments, subprocess_environment(policies))
+        return RestartableConfig(_engine_config(name, entry.engine, settings))
+    assert entry.encoder is not None
+    return RestartableConfig(_encoder_config(name, entry.encoder))
 
 
-class PersistedAdapters:
-    """Writes an engine's adapters into its configuration, so that it loads them again after a restart."""
-
-    def __init__(self, folder: Path, socket_path: str) -> None:
-        self._path = _config_path(folder, Path(socket_path))
-
-    def save(self, known: Adapters) -> None:
-        """Record them as `restored_adapters`: if one is lost, the engine starts without it."""
-        part = self._path.with_suffix(".part")
-        try:
-            config = msgspec.json.decode(self._path.read_bytes(), type=EngineConfig)
-            before = config.restored_adapters
-            restored = {name: before[name] for name in known.lost if name in before}
-            restored |= {info.name: RestoredAdapter(info.path, info.digest) for info in known.adapters}
-            config = msgspec.structs.replace(config, adapters={}, restored_adapters=restored)
-            part.write_bytes(msgspec.json.encode(config))
-            part.chmod(0o600)
-            part.replace(self._path)
-        except OSError as error:  # such as a full disk: the engine serves on
-            logger.error(
-                "the adapters of %s will not survive a restart of its engine: %s", self._path.stem, error
-            )
+def backend_command(config: RestartableConfig, policies: Policies, listen_fd: int) -> Command:
+    """The command of an engine or encoder process that listens on the socket `listen_fd`."""
+    kind = "engine" if isinstance(config.config, EngineConfig) else "encoder"
+    return Command(
+        f"{kind} {config.config.model!r}",
+        f"backend.server.{kind}_process",
+        ["--listen-fd", str(listen_fd), "--parent-pid", str(os.getpid())],
+        subprocess_environment(policies),
+        config.line,
+        (listen_fd,),
+    )
 
 
-def _config_path(folder: Path, socket_path: Path) -> Path:
-    return folder / f"{socket_path.stem}.json"
+def worker_command(
+    number: int,
+    policies: Policies,
+    settings: Settings,
+    fds: Sequence[int],
+    statuses: Callable[[], bytes],
+) -> Command:
+    """The command of a gateway worker. Its configuration, which has secrets, goes through a pipe only.
+
+    It inherits `fds`, of which the first is the socket it listens on.
+    """
+    config = {"settings": settings, "policies": policies, "listen_fd": fds[0], "number": number}
+    line = msgspec.json.encode(config) + b"\n"
+    return Command(
+        f"gateway worker {number}",
+        "gateway.worker",
+        [],
+        subprocess_environment(policies),
+        lambda: line + statuses(),
+        tuple(fds),
+    )
 
 
-def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
+def _engine_config(name: str, engine: EngineModel, settings: Settings) -> EngineConfig:
     values = msgspec.structs.asdict(engine)
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
-    for field in (
-        "reasoning",
-        "tool_parser",
-        "adapter_loading",
-        "unknown_fields",
-    ):  # used by the gateway only
+    for field in ("reasoning", "tool_parser", "adapter_loading", "unknown_fields"):  # the gateway's own
         del values[field]
     values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}
     values["forced_adapters"] = [each for each, entry in engine.adapters.items() if entry.force]
@@ -93,30 +95,16 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> bytes:
         folders={drafter: str(path) for drafter, path in drafter_folders(engine).items()},
     )
     telemetry = settings.telemetry
-    config = EngineConfig(
+    return EngineConfig(
         model=name,
         otlp_endpoint=telemetry.otlp_endpoint,
         otlp_protocol=telemetry.otlp_protocol,
         otlp_headers=telemetry.otlp_headers,
         **values,
     )
-    return msgspec.json.encode(config)
 
 
-def _encoder_config(name: str, encoder: EncoderModel) -> bytes:
+def _encoder_config(name: str, encoder: EncoderModel) -> EncoderConfig:
     values = msgspec.structs.asdict(encoder)
     del values["unknown_fields"]  # used by the gateway only
-    return msgspec.json.encode({"model": name, **values})
-
-
-def worker_command(number: int, policies: Policies, settings: Settings, listen_fd: int) -> Command:
-    """The command of a gateway worker. Its configuration, which has secrets, goes through a pipe only."""
-    config = msgspec.json.encode({"settings": settings, "policies": policies, "listen_fd": listen_fd})
-    return Command(
-        f"gateway worker {number}",
-        "gateway.worker",
-        [],
-        subprocess_environment(policies),
-        stdin=config + b"\n",
-        pass_fds=[listen_fd],
-    )
+    return EncoderConfig(model=name, **values)

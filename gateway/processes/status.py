@@ -1,10 +1,8 @@
-"""The start-up progress of each process, in a small file that the supervisor writes and workers read."""
+"""The progress of each engine and encoder process, as the supervisor sends it to the workers."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -17,18 +15,15 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
 
 
-def write_status(path: Path, statuses: Mapping[str, ProcessStatus]) -> None:
-    """Replace the file atomically: a reader sees the old or the new one."""
-    new = path.with_suffix(".new")
-    new.write_bytes(msgspec.json.encode(dict(statuses)))
-    os.replace(new, path)
+Statuses = Mapping[str, ProcessStatus]
+"""By model name."""
 
 
-def read_status(path: str) -> Mapping[str, ProcessStatus]:
-    """The status by model name; empty when there is no such file."""
-    if not path:
-        return {}
-    try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=dict[str, ProcessStatus])
-    except FileNotFoundError:
-        return {}
+def encode_statuses(statuses: Statuses) -> bytes:
+    """One line of JSON."""
+    return msgspec.json.encode(dict(statuses)) + b"\n"
+
+
+def decode_statuses(line: bytes) -> dict[str, ProcessStatus]:
+    """The inverse of `encode_statuses`."""
+    return msgspec.json.decode(line, type=dict[str, ProcessStatus])

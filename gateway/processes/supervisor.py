@@ -6,35 +6,29 @@ Restarts them when they exit or hang. At shutdown the workers drain first, then 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import re
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
-import psutil
 
 from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
-from gateway.processes import specs
 from gateway.processes.hang_detector import HangDetector
 from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
-from gateway.processes.status import ProcessStatus, write_status
-from gateway.settings import Settings
+from gateway.processes.sockets import BackendSockets
+from gateway.processes.specs import RestartableConfig, backend_command, backend_config, worker_command
+from gateway.processes.status import ProcessStatus, encode_statuses
+from gateway.settings import Settings, SettingsError
+from gateway.telemetry.shared_counters import new_counter_file
 from policies.document import Policies
 
 logger = logging.getLogger(__name__)
 
 WATCH_INTERVAL_S = 0.5
-_FOLDER_PREFIX = "penstock-run-"
 KILL_AFTER_S = 3.0
 """How long a process may take to exit after its drain timeout."""
 
@@ -81,44 +75,35 @@ class Supervisor:
         self._policies = policies
         self._listener = listener
         self._on_ready = on_ready
-        remove_stale_folders()
-        # mkdtemp: mode 0700.
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
         names = [name for name, entry in policies.models.items() if entry.kind != "upstream"]
+        configs = {name: backend_config(name, policies, settings) for name in names}
+        self._sockets = BackendSockets(names)
         self._settings = msgspec.structs.replace(
             settings,
-            socket_paths={name: str(self._folder / f"{i}.sock") for i, name in enumerate(names)},
-            status_path=str(self._folder / "status.json"),
-            metrics_dir=self._metrics_folder(settings.workers),
+            socket_paths={name: each.path for name, each in self._sockets.by_name.items()},
+            counter_fds=_new_counter_files(settings.workers),
         )
-        self._backends = [self._backend(name) for name in names]
+        self._backends = [self._backend(name, configs[name]) for name in names]
         self._workers = [self._worker(number) for number in range(settings.workers)]
         self._stop = asyncio.Event()
         self._signals: list[signal.Signals] = []
 
-    def _metrics_folder(self, workers: int) -> str:
-        if workers == 1:
-            return ""
-        folder = self._folder / "metrics"
-        folder.mkdir(mode=0o700)
-        return str(folder)
-
-    def _backend(self, name: str) -> _Backend:
-        socket_path = self._settings.socket_paths[name]
-        command = specs.backend_command(name, self._policies, self._settings, self._folder)
-        is_engine = self._policies.models[name].kind == "engine"
+    def _backend(self, name: str, config: RestartableConfig) -> _Backend:
+        socket = self._sockets.by_name[name]
+        command = backend_command(config, self._policies, socket.listener.fileno())
         client: EngineClient | EncoderClient
-        if is_engine:
-            client = EngineClient(socket_path)
-            client.on_adapters = specs.PersistedAdapters(self._folder, socket_path).save
+        if self._policies.models[name].kind == "engine":
+            client = EngineClient(socket.path)
+            client.on_adapters = config.keep_adapters
         else:
-            client = EncoderClient(socket_path)
+            client = EncoderClient(socket.path)
         backend = _Backend(name, ManagedProcess(command, lambda progress: None), client)
         backend.process.on_progress = lambda progress: self._on_progress(backend, progress)
         return backend
 
     def _worker(self, number: int) -> ManagedProcess:
-        command = specs.worker_command(number, self._policies, self._settings, self._listener.fileno())
+        fds = [self._listener.fileno(), *self._sockets.fds, *self._settings.counter_fds]
+        command = worker_command(number, self._policies, self._settings, fds, self._encode_statuses)
         return ManagedProcess(command, lambda progress: None)
 
     async def run(self) -> int:
@@ -126,7 +111,6 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        self._write_status()
         tasks = [asyncio.create_task(each.run(), name=each.command.name) for each in self._processes()]
         tasks += [asyncio.create_task(self._kill_when_hung(backend)) for backend in self._backends]
         tasks.append(asyncio.create_task(self._wait_ready()))
@@ -142,7 +126,7 @@ class Supervisor:
             await asyncio.gather(*tasks, return_exceptions=True)
             for backend in self._backends:
                 await backend.client.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._sockets.close()
 
     def _processes(self) -> list[ManagedProcess]:
         return [*self._workers, *(backend.process for backend in self._backends)]
@@ -180,19 +164,21 @@ class Supervisor:
 
     def _on_progress(self, backend: _Backend, progress: Progress) -> None:
         backend.fraction = progress.fraction
-        self._write_status()
+        statuses = self._encode_statuses()
+        for worker in self._workers:
+            worker.send(statuses)
 
-    def _write_status(self) -> None:
-        statuses = {
-            backend.model: ProcessStatus(
-                phase=backend.process.phase or "starting",
-                fraction=backend.fraction,
-                restarts=backend.process.restarts,
-            )
-            for backend in self._backends
-        }
-        with contextlib.suppress(FileNotFoundError):  # the folder has been removed at shutdown
-            write_status(Path(self._settings.status_path), statuses)
+    def _encode_statuses(self) -> bytes:
+        return encode_statuses(
+            {
+                backend.model: ProcessStatus(
+                    phase=backend.process.phase or "starting",
+                    fraction=backend.fraction,
+                    restarts=backend.process.restarts,
+                )
+                for backend in self._backends
+            }
+        )
 
     async def _kill_when_hung(self, backend: _Backend) -> None:
         """Kill the process whenever it hangs; `ManagedProcess.run` restarts it."""
@@ -224,11 +210,13 @@ class Supervisor:
         return all(worker.phase == "ready" for worker in self._workers)
 
 
-def remove_stale_folders() -> None:
-    """Remove the run folders of our user's supervisors that were killed before they could do so."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
-        match = re.match(rf"{_FOLDER_PREFIX}(\d+)-", folder.name)
-        if match is None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            continue
-        if not psutil.pid_exists(int(match[1])):
-            shutil.rmtree(folder, ignore_errors=True)
+def _new_counter_files(workers: int) -> tuple[int, ...]:
+    """One for each of several workers; none for a single one. Raises SettingsError."""
+    if workers == 1:
+        return ()
+    try:
+        return tuple(new_counter_file() for _ in range(workers))
+    except OSError as error:
+        raise SettingsError(
+            f"cannot create counter files for {workers} workers ({error}): serve with fewer"
+        ) from None

@@ -1,50 +1,72 @@
-"""Counters of one worker in a flat float64 array, in memory or in a mapped file that other workers can read.
+"""Counters of one worker in a flat float64 array, in its own memory or in memory that all workers map.
 
-A worker writes only its own file, and only from its event loop, so no lock is needed; a scrape sums the
-files. Counters of a dead worker stay in the sum, because counters must not decrease; its gauges do not.
+Each worker has a file without a name, made by the supervisor, and all workers inherit all of them. A worker
+writes only its own, and only from its event loop, so no lock is needed; a scrape sums the files. A restarted
+worker continues its predecessor's counters, because counters must not decrease; its gauges start at 0.
 """
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
+import tempfile
 from array import array
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import psutil
+
+logger = logging.getLogger(__name__)
 
 COUNTER_BYTES = 8
 
 
+def new_counter_file() -> int:
+    """The descriptor of an empty file without a name: in memory, or where that is unknown on the disk."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("penstock-counters")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
 class SharedCounters:
-    """`size` float64 counters of this worker, and the sums over all workers that share `directory`."""
+    """`size` float64 counters of this worker, and the sums over all workers.
 
-    __slots__ = ("_directory", "_layout", "_map", "values")
+    The first `num_gauges` are gauges: those of a worker that has ended do not count.
+    """
 
-    def __init__(self, size: int, directory: Path | None = None, layout: str = "") -> None:
-        """`layout` identifies what each index means: only files of one layout are summed. Raises OSError."""
-        self._directory = directory
-        self._layout = layout
+    __slots__ = ("_fds", "_map", "_num_gauges", "values")
+
+    def __init__(self, size: int, num_gauges: int, fds: Sequence[int] = (), worker: int = 0) -> None:
+        """`fds` are the counter files of all workers, ours at index `worker`; none: counters are private."""
+        self._num_gauges = num_gauges
+        self._fds: Sequence[int] = ()
         self._map: mmap.mmap | None = None
         self.values: memoryview[float]
-        if directory is None:
+        if fds:
+            try:
+                self._map = _map_counters(fds[worker], size)
+            except OSError as error:  # no memory, or a limit on the size of files
+                logger.error(
+                    "the counters of worker %d are not shared, /metrics is partial: %s", worker, error
+                )
+        if self._map is None:
             self.values = memoryview(array("d", bytes(size * COUNTER_BYTES)))
             return
-        path = directory / f"{layout}.{os.getpid()}.counters"
-        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            file.truncate(size * COUNTER_BYTES)
-            self._map = mmap.mmap(file.fileno(), size * COUNTER_BYTES)
-        self.values = memoryview(self._map).cast("d")
+        self._fds = fds
+        content = memoryview(self._map).cast("d")
+        content[0] = os.getpid()
+        self.values = content[1:]
+        self.values[:num_gauges] = memoryview(array("d", bytes(num_gauges * COUNTER_BYTES)))
 
-    def totals(self, gauges: slice) -> list[float]:
-        """Every counter summed over the workers; the `gauges` only over living ones."""
-        if self._directory is None:
+    def totals(self) -> list[float]:
+        """Every counter, summed over the workers."""
+        if not self._fds:
             return list(self.values)
         sums = [0.0] * len(self.values)
-        for pid, values in self._read_all(self._directory):
+        for pid, values in self._read_all():
             if not psutil.pid_exists(pid):
-                values[gauges] = [0.0] * len(values[gauges])
+                values[: self._num_gauges] = [0.0] * self._num_gauges
             sums = [a + b for a, b in zip(sums, values, strict=True)]
         return sums
 
@@ -54,8 +76,22 @@ class SharedCounters:
         if self._map is not None:
             self._map.close()
 
-    def _read_all(self, directory: Path) -> Iterator[tuple[int, list[float]]]:
-        for path in directory.glob(f"{self._layout}.*.counters"):
-            content = path.read_bytes()
-            if len(content) == len(self.values) * COUNTER_BYTES:  # shorter: another worker is creating it
-                yield int(path.name.split(".")[1]), list(array("d", content))
+    def _read_all(self) -> Iterator[tuple[int, list[float]]]:
+        num_bytes = (1 + len(self.values)) * COUNTER_BYTES
+        for fd in self._fds:
+            content = os.pread(fd, num_bytes, 0)
+            if len(content) == num_bytes:  # shorter: its worker has not created it
+                pid, *values = array("d", content)
+                yield int(pid), values
+
+
+def _map_counters(fd: int, size: int) -> mmap.mmap:
+    """Map a file with a process id and `size` counters. Raises OSError when there is no space for it.
+
+    The space is allocated now: access to a page that cannot be allocated later would be a SIGBUS.
+    """
+    num_bytes = (1 + size) * COUNTER_BYTES
+    have = os.fstat(fd).st_size
+    if have < num_bytes and os.pwrite(fd, bytes(num_bytes - have), have) < num_bytes - have:
+        raise OSError("not enough space for the counters")
+    return mmap.mmap(fd, num_bytes)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
-from backend.server.connections import listen
 from backend.server.engine_messages import Hello
 from backend.server.engine_server import EngineServer, ServerLimits
 from tests.backend.engine.fake_runner import FakeRunner
+from tests.backend.server.listening import listen
 
 
 def main() -> None:

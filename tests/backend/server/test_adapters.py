@@ -18,13 +18,13 @@ from backend.errors import AdapterError, AdapterExists, AdapterGone, CheckpointE
 from backend.lora.adapter_weights import Adapter, read_adapter
 from backend.lora.store import AdapterStore
 from backend.models import load_model
-from backend.server.connections import listen
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Hello
 from backend.server.engine_process import build_engine
 from backend.server.engine_server import EngineServer
 from tests.backend.lora.making import Recipe, ask, checkpoint, write_adapter
 from tests.backend.models.driver import random_tokens
+from tests.backend.server.listening import listen
 
 PROMPT = random_tokens(20, seed=1)
 

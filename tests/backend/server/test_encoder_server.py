@@ -4,10 +4,7 @@ import asyncio
 import json
 import os
 import signal
-import socket
-import stat
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -17,24 +14,16 @@ import pytest
 from backend.encoder.checkpoint import BUILTIN
 from backend.errors import EngineUnavailable, QueueFull, RequestError
 from backend.server.encoder_client import EncoderClient
+from tests.backend.server.listening import start_process
 
 Process = subprocess.Popen[str]
 
 
 def start(folder: Path, **config: object) -> Process:
     """A real encoder process, ready to serve on folder/socket."""
-    path = folder / "config.json"
-    path.write_text(json.dumps({"model": "minilm", "checkpoint": BUILTIN, "num_threads": 1, **config}))
-    command = [
-        sys.executable,
-        "-m",
-        "backend.server.encoder_process",
-        str(path),
-        "--socket",
-        str(folder / "socket"),
-    ]
-    command += ["--parent-pid", str(os.getpid())]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    values = {"model": "minilm", "checkpoint": BUILTIN, "num_threads": 1, **config}
+    line = json.dumps(values).encode()
+    process = start_process("encoder", folder / "socket", line, "--parent-pid", str(os.getpid()))
     assert process.stdout is not None
     phases = []
     for line in process.stdout:
@@ -49,7 +38,7 @@ def finish(process: Process, *, kill: bool = False) -> int:
     if process.poll() is None:
         process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
     code = process.wait(timeout=20)
-    for stream in (process.stdout, process.stderr):
+    for stream in (process.stdin, process.stdout, process.stderr):
         assert stream is not None
         stream.close()
     return code
@@ -61,7 +50,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     process = start(folder, max_queued_tokens=2000)
     yield folder
     assert finish(process) == 0
-    assert not (folder / "socket").exists()
 
 
 @pytest.fixture
@@ -83,7 +71,6 @@ async def test_embeds_texts_and_token_ids(client: EncoderClient, folder: Path) -
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.3
     same = await client.embed([[1996, 4937, 25126, 1012]])
     np.testing.assert_allclose(np.frombuffer(same.vectors[0], dtype="<f4"), vectors[0], atol=1e-5)
-    assert stat.S_IMODE((folder / "socket").stat().st_mode) == 0o600
 
 
 async def test_refusals_reach_the_caller(client: EncoderClient) -> None:
@@ -159,8 +146,6 @@ async def test_a_dead_encoder_is_noticed_and_its_successor_found(tmp_path: Path)
 
 
 async def test_drains_before_it_ends(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as stale:  # left by a process that died
-        stale.bind(str(tmp_path / "socket"))
     process = start(tmp_path)
     client = EncoderClient(tmp_path / "socket")
     await client.start()

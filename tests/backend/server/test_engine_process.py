@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +20,14 @@ from backend.server.engine_process import warm_up
 from tests.backend.engine.fake_runner import FakeRunner, next_token
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.server.asking import ask, text
+from tests.backend.server.listening import start_process
 from tests.backend.speculative.drafters import GuessingDrafter, RandomDrafter
 
 LIMIT_S = 100
 
 
 def start(folder: Path, config: bytes, *options: str) -> subprocess.Popen[str]:
-    path = folder / "config.json"
-    path.write_bytes(config)
-    command = [
-        sys.executable,
-        "-m",
-        "backend.server.engine_process",
-        str(path),
-        "--socket",
-        str(folder / "e.sock"),
-        *options,
-    ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
+    return start_process("engine", folder / "e.sock", config, *options)
 
 
 def config_for(checkpoint: Path, **changes: Any) -> bytes:  # noqa: ANN401
@@ -70,7 +56,6 @@ async def test_load_serve_drain(tmp_path: Path) -> None:
     assert len(await text(one)) == len(await text(other)) == 6
     process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(process.wait, LIMIT_S) == 0
-    assert not (tmp_path / "e.sock").exists()
     await client.close()
     process.communicate()
 
@@ -80,7 +65,7 @@ async def test_load_serve_drain(tmp_path: Path) -> None:
     [
         (config_for(Path("/nowhere/at/all")), "/nowhere/at/all"),
         (b'{"model": "m", "checkpoint": "/c", "nonsense": 1}', "nonsense"),
-        (b"not json", "config.json"),
+        (b"not json", "no engine configuration"),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(tmp_path: Path, config: bytes, words: str) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import signal
 import socket
-import stat
 from pathlib import Path
 
 import msgspec
@@ -17,7 +15,6 @@ import pytest
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
 from backend.errors import EngineUnavailable, PromptTooLong, QueueFull, RequestError
-from backend.server.connections import listen
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Hello, Submit
 from backend.server.engine_server import EngineServer
@@ -33,12 +30,12 @@ from tests.backend.server.asking import (
     until_ended,
 )
 from tests.backend.server.conftest import StartWorker, Worker
+from tests.backend.server.listening import listen
 
 
 async def test_submit_streams_tokens_and_ends(start_worker: StartWorker) -> None:
     worker = await start_worker()
     assert worker.client.hello is not None and worker.client.hello.vocab_size == 1000
-    assert stat.S_IMODE(os.stat(worker.path).st_mode) == 0o600
     first, second = worker.client.submit([ask("same", [5, 6, 7], 20), ask("same", [8], 5)])
     outputs = await collect(first)
     assert [t for o in outputs for t in o.token_ids] == expected([5, 6, 7], 20)

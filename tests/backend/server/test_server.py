@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from backend.server.connections import Connection, listen
+from backend.server.connections import Connection
 from backend.server.server import Server, ServerLimits
 from backend.server.wire import FrameReader, encode_message
+from tests.backend.server.listening import listen
 
 
 class Say(msgspec.Struct, tag="say"):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 def command(mode: str, stdin: bytes = b"") -> Command:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return Command(f"fake {mode}", "tests.gateway.processes.fake_process", [mode], environment, stdin)
+    return Command(f"fake {mode}", "tests.gateway.processes.fake_process", [mode], environment, lambda: stdin)
 
 
 async def until(condition: Callable[[], bool]) -> None:

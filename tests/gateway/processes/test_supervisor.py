@@ -8,14 +8,14 @@ import os
 import re
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from gateway.processes.supervisor import remove_stale_folders
+from tests.e2e.server import free_port
 from tests.gateway.processes.test_managed_process import is_alive, until
 from tests.gateway.providers.upstream.scripted_server import (
     END,
@@ -63,13 +63,20 @@ class Gateway:
         return data
 
 
+async def start(
+    server: ScriptedServer, folder: Path, stdout: IO[bytes] | int, stderr: IO[bytes] | int, *flags: str
+) -> asyncio.subprocess.Process:
+    (folder / "p.yaml").write_text(f"models: {{up: {{upstream: {{base_url: '{server.base_url}'}}}}}}\n")
+    arguments = ["-m", "gateway.cli", "serve", "--policies", str(folder), *flags]
+    return await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, cwd=ROOT, stdout=stdout, stderr=stderr
+    )
+
+
 @asynccontextmanager
 async def gateway(server: ScriptedServer, folder: Path, *flags: str) -> AsyncIterator[Gateway]:
-    (folder / "p.yaml").write_text(f"models: {{up: {{upstream: {{base_url: '{server.base_url}'}}}}}}\n")
-    arguments = ["-m", "gateway.cli", "serve", "--port", "0", "--policies", str(folder), *flags]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
+    pipe = asyncio.subprocess.PIPE
+    process = await start(server, folder, pipe, pipe, "--port", "0", *flags)
     assert process.stdout is not None
     banner = b""
     try:
@@ -157,15 +164,53 @@ async def test_drain_limit_and_second_signal(tmp_path: Path, release: asyncio.Ev
             writer.close()
 
 
-async def test_kill_leaves_no_orphan_and_its_folder_is_removed_later(
-    tmp_path: Path, release: asyncio.Event
+async def test_kill_leaves_neither_orphans_nor_files(
+    tmp_path: Path, release: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(held_stream) as server, gateway(server, tmp_path) as running:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    async with serving(held_stream) as server, gateway(server, tmp_path, "--workers", "2") as running:
         workers = running.children()
-        folders = list(Path(tempfile.gettempdir()).glob(f"penstock-run-{running.process.pid}-*"))
-        assert [oct(folder.stat().st_mode & 0o777) for folder in folders] == ["0o700"]
+        assert list(temporary.iterdir()) == []
         running.process.kill()
         await running.process.wait()
         await until(lambda: not any(map(is_alive, workers)))
-        remove_stale_folders()
-        assert not folders[0].exists()
+        assert list(temporary.iterdir()) == []
+
+
+async def test_a_full_disk_under_stdout_and_stderr_stops_nothing(
+    tmp_path: Path, release: asyncio.Event
+) -> None:
+    """Nothing can be logged, not even the banner."""
+    port = free_port()
+    async with serving(held_stream) as server:
+        with open("/dev/full", "wb") as full:
+            process = await start(server, tmp_path, full, full, "--port", str(port))
+        running = Gateway(process, f"http://127.0.0.1:{port}/v1 after")
+        try:
+            worker = 0
+            for _ in range(2):
+                await until_answered(running)
+                (pid,) = running.children()
+                assert pid != worker
+                os.kill(pid, signal.SIGKILL)
+                worker = pid
+                await until(lambda worker=worker: not is_alive(worker))
+            await until_answered(running)
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(process.wait(), 10) == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def until_answered(running: Gateway) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                if WHOLE in await running.answer():
+                    return
+            except OSError:  # not listening yet, or the worker was killed
+                await asyncio.sleep(0.02)

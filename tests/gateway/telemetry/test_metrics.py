@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 from prometheus_client import Metric
@@ -13,6 +12,7 @@ from gateway.answer import Usage
 from gateway.errors import ApiError
 from gateway.telemetry import instruments
 from gateway.telemetry.metrics import Meter, Metrics
+from gateway.telemetry.shared_counters import new_counter_file
 
 CHAT = {"endpoint": "chat", "model": "pico"}
 
@@ -108,9 +108,9 @@ def test_a_second_end_of_the_call_counts_nothing(metrics: Metrics) -> None:
     assert sample(metrics, "penstock_tokens_total", **CHAT, kind="input") == 1
 
 
-def test_workers_add_up(tmp_path: Path) -> None:
-    # Two Metrics of one process share a file (the name has the pid), as those of a reloading worker would.
-    first, second = Metrics(["pico"], tmp_path), Metrics(["pico"], tmp_path)
+def test_workers_add_up() -> None:
+    fds = [new_counter_file(), new_counter_file()]
+    first, second = Metrics(["pico"], fds, worker=0), Metrics(["pico"], fds, worker=1)
     serve(first)
     serve(second)
     assert sample(first, "penstock_requests_total", **CHAT, status="2xx") == 2
@@ -121,9 +121,9 @@ def test_unused_series_are_left_out(metrics: Metrics) -> None:
     assert 'endpoint="chat",model' not in metrics.render().decode()
 
 
-def test_a_single_worker_shows_memory_and_processor_time(metrics: Metrics, tmp_path: Path) -> None:
+def test_a_single_worker_shows_memory_and_processor_time(metrics: Metrics) -> None:
     assert "process_resident_memory_bytes" in metrics.render().decode()
-    assert "process_resident_memory_bytes" not in Metrics(["pico"], tmp_path).render().decode()
+    assert "process_resident_memory_bytes" not in Metrics(["pico"], [new_counter_file()]).render().decode()
 
 
 def test_a_request_costs_microseconds(metrics: Metrics) -> None:
