@@ -2,6 +2,7 @@
 
 EngineError
 ├── CheckpointError        a checkpoint is missing, broken or unsupported (at start)
+├── ConfigError            a setting of the engine cannot work (at start)
 ├── RequestError           this request can never be served; the message goes to the user
 │   ├── PromptTooLong      prompt + max_tokens exceed the context length or the KV memory
 │   ├── AdapterGone        the request's adapter is no longer loaded
@@ -30,6 +31,10 @@ class EngineError(Exception):
 
 class CheckpointError(EngineError):
     """A checkpoint that cannot be served; the message names the path and the remedy."""
+
+
+class ConfigError(EngineError, ValueError):
+    """A setting of the engine that cannot work; the message names it and the remedy."""
 
 
 class RequestError(EngineError):

@@ -199,7 +199,13 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_model_tokens: Positive | None = None
     kv_cache_bytes: Positive | None = None
     num_pages: Positive | None = None
-    max_batch_tokens: Positive = 2048
+    max_batch_tokens: Annotated[
+        int,
+        Meta(
+            ge=16,
+            description="Tokens computed in one step; at least one for each of `max_running` sequences.",
+        ),
+    ] = 2048
     max_running: Positive = 128
     max_queue: Positive = 512
     num_threads: Positive | None = None

@@ -15,13 +15,14 @@ import yaml
 from msgspec import inspect
 
 from policies.convert import Converter, KeyPath, nearest
-from policies.document import Document, ModelEntry, Policies
+from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
 from policies.nodes import read_documents
 from policies.urls import url_fault
 
 _SECTIONS = {field.name: field.type for field in inspect.type_info(Document).fields}  # type: ignore[attr-defined]
 _KINDS = ("engine", "upstream", "encoder")
+_ENGINE_DEFAULTS = EngineModel(checkpoint="")
 
 
 def load_policies(folder: Path) -> Policies:
@@ -29,13 +30,18 @@ def load_policies(folder: Path) -> Policies:
 
     Top-level keys that begin with `x-` are ignored, so that they can hold anchors.
     """
+    return load_with_places(folder)[0]
+
+
+def load_with_places(folder: Path) -> tuple[Policies, Mapping[KeyPath, Place]]:
+    """The same, and where each key is, for errors about what the policies name. Raises PolicyError."""
     merge = _Merge()
     for path in _files(folder):
         merge.add_file(path)
     merge.check_references()
     if merge.problems:
         raise PolicyError(sorted(merge.problems, key=lambda p: (p.place.file, p.place.line)))
-    return merge.policies()
+    return merge.policies(), merge.places
 
 
 def _files(folder: Path) -> list[Path]:
@@ -105,6 +111,7 @@ class _Merge:
                 message = f"models.{name} needs exactly one of {', '.join(_KINDS)}, has {what}"
                 self._report(self.places[("models", name)], message)
             self._check_adapters(name, adapters[name])
+            self._check_batch(name, (entry or {}).get("engine") or {})
             self._check_network(name, (entry or {}).get("upstream") or {})
         for name, route in self.sections["routes"].items():
             self._check_route(name, (route or {}).get("model"), adapters)
@@ -118,6 +125,21 @@ class _Merge:
                 if name in taken:
                     message = f"adapter {adapter!r} of {model!r} has the name of a model or route, {name!r}"
                     self._report(place, f"{message}; rename one")
+
+    def _check_batch(self, model: str, engine: Mapping[str, Any]) -> None:
+        """Report a step that is too small for its sequences: each needs a token per step."""
+        names = ("max_batch_tokens", "max_running")
+        most, running = (engine.get(name, getattr(_ENGINE_DEFAULTS, name)) for name in names)
+        if most >= running:
+            return
+        by_default = "" if names[1] in engine else ", the default"
+        message = (
+            f"models.{model}.engine.max_batch_tokens is {most}, less than max_running "
+            f"({running}{by_default}): each running sequence needs a token per step; raise it or lower "
+            "the other"
+        )
+        place = next(path for name in names if (path := ("models", model, "engine", name)) in self.places)
+        self._report(self.places[place], message)
 
     def _check_network(self, model: str, upstream: Mapping[str, Any]) -> None:
         """Report URLs that cannot be connected to, and network options that exclude each other."""

@@ -10,7 +10,8 @@ import torch
 from backend.config import EngineConfig
 from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError
-from backend.models import LoadedModel
+from backend.models.checkpoint_config import context_tokens
+from backend.models.loaded import LoadedModel
 from backend.tokenizer.files import read_eos_token_ids
 from backend.types import PAGE_TOKENS
 
@@ -25,13 +26,7 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
     `drafter_page_bytes`: memory that drafters take for each page.
     """
     num_pages = num_pages_for(config, model, drafter_page_bytes)
-    context = model.config.max_position_tokens
-    wanted = context if config.max_model_tokens is None else config.max_model_tokens
-    if not 1 <= wanted <= context:
-        raise CheckpointError(
-            f"max_model_tokens is {wanted!r}, but {config.checkpoint!r} has a context of {context} tokens; "
-            "lower it"
-        )
+    wanted = context_tokens(model.config, config.max_model_tokens)
     return RunnerFacts(
         vocab_size=model.config.vocab_size,
         num_pages=num_pages,

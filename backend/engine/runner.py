@@ -18,7 +18,7 @@ from backend.engine.state import StateTable
 from backend.kernels.lora import rows_of_one
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterStore
-from backend.models import LoadedModel
+from backend.models.loaded import LoadedModel
 from backend.sampling.logits import RowEdits, apply_edits, ban_tokens, feasible_bans
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler

@@ -1,5 +1,4 @@
-"""Decoder models: `families/` describes each family, `decoder.py` computes all of them."""
+"""Decoder models: `families/` describes each family, `decoder.py` computes all of them.
 
-from backend.models.loaded import LoadedModel, load_model
-
-__all__ = ["LoadedModel", "load_model"]
+Nothing is imported here: `checkpoint_config.py` is for processes without torch as well.
+"""

@@ -61,6 +61,18 @@ def read_model_config(directory: str | Path) -> ModelConfig:
     )
 
 
+def context_tokens(config: ModelConfig, max_model_tokens: int | None) -> int:
+    """The context length to serve: the limit, else the checkpoint's own. Raises CheckpointError."""
+    context = config.max_position_tokens
+    wanted = context if max_model_tokens is None else max_model_tokens
+    if not 1 <= wanted <= context:
+        raise CheckpointError(
+            f"max_model_tokens is {wanted!r}, but {config.checkpoint!r} has a context of {context} tokens; "
+            "lower it"
+        )
+    return wanted
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))

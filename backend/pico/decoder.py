@@ -13,7 +13,7 @@ from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
-from backend.models import load_model
+from backend.models.loaded import load_model
 from backend.pico.conversations import Conversation
 from backend.pico.tokenizer import THOUGHT_END, TURN_END, render
 from backend.types import PAGE_TOKENS, Request, SamplingParams

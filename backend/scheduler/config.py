@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.errors import ConfigError
 from backend.types import PAGE_TOKENS
 
 
@@ -22,14 +23,14 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         for name in ("max_model_tokens", "max_running", "max_queue", "min_chunk_tokens"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be at least 1")
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be at least 1")
         if self.max_batch_tokens < max(self.max_running, self.min_chunk_tokens):
-            raise ValueError(
+            raise ConfigError(
                 f"max_batch_tokens is {self.max_batch_tokens!r}, less than max_running "
                 f"{self.max_running!r} or min_chunk_tokens {self.min_chunk_tokens!r}; raise it, since every "
                 "running sequence needs a token per step"
             )
         if self.max_step_s <= 0.0:
-            raise ValueError(f"max_step_s is {self.max_step_s!r}; it must be greater than 0")
+            raise ConfigError(f"max_step_s is {self.max_step_s!r}; it must be greater than 0")
         if self.max_step_stretch <= 1.0:
-            raise ValueError(f"max_step_stretch is {self.max_step_stretch!r}; it must be greater than 1")
+            raise ConfigError(f"max_step_stretch is {self.max_step_stretch!r}; it must be greater than 1")

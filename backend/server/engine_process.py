@@ -15,7 +15,7 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.errors import AdapterError, CheckpointError
 from backend.lora.store import AdapterLimits, AdapterStore
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.server.engine_messages import Hello
 from backend.server.engine_server import EngineServer
 from backend.server.serve import report_progress, run_process

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from backend.errors import CheckpointError
+from backend.errors import CheckpointError, ConfigError
 from backend.server.server import Server
 
 EXIT_CANNOT_SERVE = 2
@@ -40,7 +40,8 @@ def run_process(
 ) -> int:
     """Run a process of this `kind`, "engine" or "encoder"; returns the exit code.
 
-    `load` does all that takes time and can fail with CheckpointError, and returns how to open the server.
+    `load` does all that takes time, and returns how to open the server. It can fail with CheckpointError or
+    ConfigError.
     """
     options = _parse(kind, arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -49,7 +50,7 @@ def run_process(
         config = read_config(kind, config_type, sys.stdin.buffer.readline())
         report_progress("loading", 0.0)
         open_server = load(config)
-    except CheckpointError as error:
+    except (CheckpointError, ConfigError) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CANNOT_SERVE
     try:

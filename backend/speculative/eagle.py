@@ -22,8 +22,8 @@ from backend.layers.attention import AttentionContext
 from backend.layers.linear import Linear
 from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
-from backend.models import LoadedModel
 from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
 from backend.speculative import BRANCHES, MIN_PATH_PROBABILITY
 from backend.speculative.drafter import Drafter

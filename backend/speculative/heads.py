@@ -24,9 +24,9 @@ from backend.kv.storage import KVLayout
 from backend.layers.linear import Linear
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
-from backend.models import LoadedModel
 from backend.models.build import DecoderBuilder
 from backend.models.families import FAMILIES
+from backend.models.loaded import LoadedModel
 from backend.models.names import WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader

@@ -9,7 +9,7 @@ from pathlib import Path
 from backend.config import EngineConfig
 from backend.errors import CheckpointError
 from backend.kv.storage import KVStorage
-from backend.models import LoadedModel
+from backend.models.loaded import LoadedModel
 from backend.speculative.draft_model import DraftModelDrafter, load_draft_model
 from backend.speculative.drafter import Drafter, StepObserver
 from backend.speculative.eagle import EagleDrafter, load_eagle

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backend.models import LoadedModel
 from backend.models.decoder import Decoder
+from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
 from backend.speculative import BRANCHES
 from backend.speculative.drafter import Drafter

@@ -27,8 +27,8 @@ from backend.layers.linear import Linear
 from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
-from backend.models import LoadedModel
 from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
 from backend.speculative import MIN_PATH_PROBABILITY
 from backend.speculative.draft_length import step_clock

@@ -11,7 +11,6 @@ import msgspec
 
 from backend.errors import CheckpointError
 from gateway import settings
-from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
 from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.cli.evaluation.flags import read_plan
 from gateway.providers.upstream.tls import tls_context
@@ -43,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="An AI gateway with its own engine.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the gateway and the engines of its models"))
-    check = commands.add_parser("check", help="validate a policy folder")
+    check = commands.add_parser(
+        "check", help="validate a policy folder and the configuration of its checkpoints and adapters"
+    )
     check.add_argument("policies", type=Path, metavar="DIR")
     check.set_defaults(run=_check)
     chat = commands.add_parser("chat", help="talk to a running gateway")
@@ -231,18 +232,9 @@ def check_ca_bundles(policies: Policies) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    policies = load_policies(options.policies)
-    for entry in policies.models.values():
-        if entry.engine is not None:
-            checkpoint_folder(entry.engine.checkpoint)
-            for adapter in entry.engine.adapters.values():
-                adapter_folder(adapter.path)
-            check_drafters(entry.engine)
-    check_ca_bundles(policies)
-    models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
-    routes = ", ".join(f"{name} -> {route.model}" for name, route in policies.routes.items())
-    sys.stdout.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
-    return 0
+    from gateway.cli.check import check
+
+    return check(options.policies, sys.stdout)
 
 
 def _schema(options: argparse.Namespace) -> int:

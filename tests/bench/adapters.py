@@ -21,7 +21,7 @@ from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.lora.store import AdapterLimits, AdapterStore
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.types import Request, SamplingParams
 from tests.backend.lora.making import Recipe, write_adapter
 from tests.bench import report

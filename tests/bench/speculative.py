@@ -18,7 +18,7 @@ from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.speculative.draft_length import step_clock
 from backend.speculative.loading import load_drafters

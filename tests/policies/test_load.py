@@ -140,6 +140,30 @@ CASES = {
         "models:\n  u:\n    upstream:\n      base_url: http://h\n      proxy: http://u:canary@p:1\n",
         [(5, "models.u.upstream.proxy must be a string of the form ^https?://[^\\s/?#@]+/?$")],
     ),
+    "a step smaller than a page": (
+        GOOD.replace("pico-small\n", "pico-small\n      max_running: 4\n      max_batch_tokens: 8\n"),
+        [(6, "models.small.engine.max_batch_tokens must be a whole number >= 16, not 8")],
+    ),
+    "a step smaller than its sequences": (
+        GOOD.replace("pico-small\n", "pico-small\n      max_batch_tokens: 64\n"),
+        [
+            (
+                5,
+                "models.small.engine.max_batch_tokens is 64, less than max_running (128, the default): each "
+                "running sequence needs a token per step; raise it or lower the other",
+            )
+        ],
+    ),
+    "more sequences than tokens": (
+        GOOD.replace("pico-small\n", "pico-small\n      max_running: 4096\n"),
+        [
+            (
+                5,
+                "models.small.engine.max_batch_tokens is 2048, less than max_running (4096): each running "
+                "sequence needs a token per step; raise it or lower the other",
+            )
+        ],
+    ),
     "missing field": (
         "models:\n  u:\n    upstream:\n      model: x\n",
         [(4, "models.u.upstream needs the key 'base_url'")],

@@ -7,7 +7,7 @@ import pytest
 from backend.config import EngineConfig
 from backend.engine.capacity import num_pages_for, revision_of, runner_facts
 from backend.errors import CheckpointError
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
 

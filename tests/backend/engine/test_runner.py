@@ -16,7 +16,7 @@ from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.sampling import logprobs as logprobs_module
 from backend.types import Request, SamplingParams
 from tests.backend.engine.driving import run, texts

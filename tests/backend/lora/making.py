@@ -19,7 +19,7 @@ from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.lora.store import AdapterLimits, AdapterStore
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.speculative.drafter import Drafter
 from backend.types import Request, SamplingParams
 from tests.backend.engine.driving import texts

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from backend.errors import AdapterError
 from backend.lora.adapter_weights import Adapter, read_adapter
 from backend.lora.bounded_reader import BoundedReader
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from tests.backend.lora.making import Recipe, checkpoint, write_adapter
 
 QUERY = "model.layers.0.self_attn.q_proj"

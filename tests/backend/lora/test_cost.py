@@ -11,7 +11,7 @@ import pytest
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
 from backend.lora.store import AdapterLimits, AdapterStore
-from backend.models import load_model
+from backend.models.loaded import load_model
 from backend.pico.export import WEIGHTS
 from tests.backend.lora.making import Recipe, write_adapter
 from tests.bench.adapters import new_engine, new_request, step_until

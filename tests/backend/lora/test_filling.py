@@ -12,7 +12,7 @@ import torch
 from backend.config import EngineConfig
 from backend.kernels.lora import Factors, SlotWeights
 from backend.lora.store import AdapterLimits, AdapterStore
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from tests.backend.engine.driving import run, texts
 from tests.backend.lora.making import Recipe, ask, checkpoint, make_engine, make_store, write_adapter
 from tests.backend.models.driver import random_tokens

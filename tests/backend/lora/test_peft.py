@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from backend.errors import AdapterError
 from backend.lora.adapter_weights import WEIGHTS_FILE, read_adapter
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from tests.backend.lora.making import checkpoint
 
 # PEFT warns of the weights that it saves and of ranks that it uses all the same, and asks transformers for a

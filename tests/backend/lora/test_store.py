@@ -18,7 +18,7 @@ from backend.kernels.lora import loop
 from backend.lora.adapter_weights import Adapter, read_adapter
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterLimits, AdapterStore
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from tests.backend.engine.driving import run, texts
 from tests.backend.lora.making import (
     CPU,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from backend.layers.step_input import StepInput
-from backend.models import LoadedModel
+from backend.models.loaded import LoadedModel
 from backend.types import PAGE_TOKENS
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from backend.config import DeviceName, EngineConfig
 from backend.errors import CheckpointError
-from backend.models import load_model
+from backend.models.loaded import load_model
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}

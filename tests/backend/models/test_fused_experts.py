@@ -8,7 +8,7 @@ import pytest
 
 from backend.config import EngineConfig
 from backend.layers.moe import MoE
-from backend.models import load_model
+from backend.models.loaded import load_model
 from tests.backend.engine.driving import texts
 from tests.backend.speculative.model_targets import new_engine, requests, write_model
 

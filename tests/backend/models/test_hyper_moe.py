@@ -15,7 +15,7 @@ from torch import Tensor
 
 from backend.config import EngineConfig, MoEConfig
 from backend.errors import CheckpointError
-from backend.models import LoadedModel, hyper_moe, load_model
+from backend.models import hyper_moe
 from backend.models.hyper_moe import (
     HyperExperts,
     HyperMoEConfig,
@@ -24,6 +24,7 @@ from backend.models.hyper_moe import (
     binomial_table,
     subset_numbers,
 )
+from backend.models.loaded import LoadedModel, load_model
 from backend.pico.hyper_moe import HyperNetwork, attach
 from tests.backend.models.checkpoints import QWEN_MOE, Variant, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens

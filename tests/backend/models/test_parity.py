@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from backend.config import EngineConfig
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from tests.backend.models.checkpoints import VARIANTS, Variant, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens
 

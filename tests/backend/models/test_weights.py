@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from backend.config import DtypeName, EngineConfig
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from tests.backend.models.checkpoints import MIXED_MOE, QWEN_MOE, VARIANTS, Variant, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens
 

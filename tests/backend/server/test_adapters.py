@@ -17,7 +17,7 @@ from backend.engine.engine import Engine
 from backend.errors import AdapterError, AdapterExists, AdapterGone, CheckpointError
 from backend.lora.adapter_weights import Adapter, read_adapter
 from backend.lora.store import AdapterStore
-from backend.models import load_model
+from backend.models.loaded import load_model
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Hello
 from backend.server.engine_process import build_engine

@@ -75,6 +75,17 @@ def test_what_cannot_be_served_is_one_sentence(tmp_path: Path, config: bytes, wo
     assert words in errors and "Traceback" not in errors and errors.count("\n") == 1
 
 
+def test_a_setting_that_cannot_work_is_no_crash(tmp_path: Path) -> None:
+    """With another exit code the supervisor would restart the process again and again."""
+    checkpoint = tmp_path / "checkpoint"
+    write_checkpoint(next(v for v in VARIANTS if v.name == "llama"), checkpoint)
+    process = start(tmp_path, config_for(checkpoint, max_running=4, max_batch_tokens=8))
+    _, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 2
+    assert errors.startswith("max_batch_tokens is 8, less than max_running 4 or min_chunk_tokens 16")
+    assert "Traceback" not in errors
+
+
 async def test_an_orphan_ends_by_itself(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     write_checkpoint(next(v for v in VARIANTS if v.name == "llama"), checkpoint)

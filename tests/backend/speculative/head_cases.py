@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from backend.models import LoadedModel
+from backend.models.loaded import LoadedModel
 from backend.pico.batches import make_batch
 from backend.pico.drafters.drafter import Drafter
 from backend.pico.drafters.mixture_of_attentions import MixtureConfig, MixtureOfAttentions

@@ -14,7 +14,7 @@ from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.speculative.loading import load_drafters
 from backend.types import Request, SamplingParams
 from tests.backend.speculative.recording import RecordingDrafter

@@ -18,7 +18,7 @@ from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.speculative import verify
 from backend.types import Request, SamplingParams
 from tests.backend.models.checkpoints import Variant, write_checkpoint

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from backend.models import LoadedModel
+from backend.models.loaded import LoadedModel
 from backend.speculative.draft_model import DraftModelDrafter
 from tests.backend.engine.driving import texts
 from tests.backend.speculative.model_targets import (

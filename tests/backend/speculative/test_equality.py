@@ -18,7 +18,7 @@ from backend.engine.runner import ModelRunner
 from backend.engine.runner_protocol import StepResult
 from backend.kv.manager import pages_for
 from backend.layers.step_input import StepInput
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.types import Plan, Request, SamplingParams, StepOutput
 from tests.backend.engine.driving import run
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint

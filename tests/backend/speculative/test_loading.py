@@ -8,7 +8,7 @@ import torch
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import CheckpointError
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.pico.recipe import WEIGHTS
 from backend.speculative.draft_model import load_draft_model
 from backend.speculative.eagle import load_eagle

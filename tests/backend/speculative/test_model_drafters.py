@@ -15,7 +15,7 @@ from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.lora.store import AdapterLimits, AdapterStore
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.pico.drafters.store import new_drafter, save_drafter
 from backend.pico.drafters.target import load_target
 from backend.speculative.draft_model import DraftModelDrafter

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.runner import ModelRunner
-from backend.models import LoadedModel, load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.speculative import verify
 from backend.types import DraftOptions, GrammarSpec, Plan, Request, StepOutput
 from tests.backend.engine.driving import run

@@ -10,7 +10,7 @@ from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
-from backend.models import load_model
+from backend.models.loaded import load_model
 from backend.speculative.drafter import Drafter
 from backend.structured.compiler import GrammarCompiler
 from backend.tokenizer import Tokenizer

@@ -108,7 +108,8 @@ def test_a_missing_ca_bundle_is_found_first_and_named(
     folder = ["--policies", str(tmp_path), "--port", "0"] if command == "serve" else [str(tmp_path)]
     assert cli.main([command, *folder]) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith("penstock: models.far.upstream.ca_bundle: the CA bundle '")
+    place = f"{tmp_path / 'p.yaml'}:1: " if command == "check" else ""
+    assert printed.startswith(f"penstock: {place}models.far.upstream.ca_bundle: the CA bundle '")
     assert "No such file" in printed
 
 

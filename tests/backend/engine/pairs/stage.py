@@ -16,7 +16,7 @@ from backend.engine.runner import ModelRunner
 from backend.engine.runner_protocol import StepResult
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterLimits, AdapterStore
-from backend.models import load_model
+from backend.models.loaded import load_model
 from backend.speculative.draft_model import DraftModelDrafter
 from backend.speculative.drafter import Capture, Drafter
 from backend.speculative.loading import LoadedDrafters, OpenDrafters, load_drafters

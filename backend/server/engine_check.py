@@ -1,0 +1,26 @@
+"""What an engine process would refuse at start, as far as configuration files tell: no torch, no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from backend.lora.adapter_config import check_base, read_config
+from backend.models.checkpoint_config import context_tokens, read_model_config
+
+
+def check_model(folder: Path) -> None:
+    """Raise CheckpointError unless the engine supports the model that config.json describes."""
+    read_model_config(folder)
+
+
+def check_context(folder: Path, max_model_tokens: int | None) -> None:
+    """Raise CheckpointError for a limit on the context that exceeds the checkpoint's own."""
+    context_tokens(read_model_config(folder), max_model_tokens)
+
+
+def check_adapter(folder: Path, served: Sequence[str], *, force: bool) -> None:
+    """Raise AdapterError unless the adapter is LoRA and for this model, of which `served` are the names."""
+    config = read_config(folder)
+    if not force:
+        check_base(folder, config.base, served)

@@ -1,0 +1,88 @@
+"""`penstock check`: what is wrong with a policy folder and the files that it names, each with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TextIO
+
+from backend.encoder.checkpoint import read_shape, resolve
+from backend.errors import AdapterError, CheckpointError
+from backend.server.engine_check import check_adapter, check_context, check_model
+from backend.tokenizer import Tokenizer
+from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
+from gateway.providers.upstream.tls import tls_context
+from gateway.requests.reasoning import default_effort_error
+from gateway.settings import SettingsError
+from policies.convert import KeyPath
+from policies.document import EngineModel, ModelEntry
+from policies.errors import Place, PolicyError, Problem
+from policies.load import load_with_places
+
+Check = tuple[KeyPath, Callable[[], object]]
+"""A key of the policies, and what raises an error about its value."""
+
+
+def check(folder: Path, out: TextIO) -> int:
+    """Print what the folder defines; raise PolicyError with every problem. Opens no weights."""
+    policies, places = load_with_places(folder)
+    problems = [
+        problem for name, entry in policies.models.items() for problem in _problems(name, entry, places)
+    ]
+    if problems:
+        raise PolicyError(problems)
+    models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
+    routes = ", ".join(f"{name} -> {route.model}" for name, route in policies.routes.items())
+    out.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
+    return 0
+
+
+def _problems(name: str, entry: ModelEntry, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
+    for keys, run in _checks(name, entry):
+        path: KeyPath = ("models", name, entry.kind, *keys)
+        try:
+            run()
+        except (CheckpointError, AdapterError, SettingsError) as error:
+            place = path
+            while place not in places:  # a default: the section that it belongs to
+                place = place[:-1]
+            yield Problem(places[place], f"{'.'.join(path)}: {error}")
+
+
+def _checks(name: str, entry: ModelEntry) -> Iterator[Check]:
+    if entry.engine is not None:
+        yield from _engine_checks(name, entry.engine)
+    elif entry.encoder is not None:
+        checkpoint = entry.encoder.checkpoint
+        yield ("checkpoint",), lambda: read_shape(resolve(checkpoint))
+    elif entry.upstream is not None:
+        ca_bundle = entry.upstream.ca_bundle or ""
+        yield ("ca_bundle",), lambda: tls_context(ca_bundle)
+
+
+def _engine_checks(name: str, engine: EngineModel) -> Iterator[Check]:
+    """The checkpoint first: where that is wrong, the other files cannot be compared with it."""
+    try:
+        folder = checkpoint_folder(engine.checkpoint)
+        check_model(folder)
+        tokenizer = Tokenizer.from_checkpoint(folder)
+    except CheckpointError as error:
+        yield ("checkpoint",), _raiser(error)
+        return
+    yield ("max_model_tokens",), lambda: check_context(folder, engine.max_model_tokens)
+    if effort_error := default_effort_error(tokenizer.thinking, engine.reasoning):
+        yield ("reasoning", "default_effort"), _raiser(CheckpointError(effort_error))
+    yield ("speculative",), lambda: check_drafters(engine)
+    for each, adapter in engine.adapters.items():
+
+        def check_one(path: str = adapter.path, force: bool = adapter.force) -> None:
+            check_adapter(adapter_folder(path), (name, str(folder)), force=force)
+
+        yield ("adapters", each), check_one
+
+
+def _raiser(error: CheckpointError) -> Callable[[], object]:
+    def fail() -> None:
+        raise error
+
+    return fail

@@ -1,0 +1,123 @@
+"""`penstock check` opens what the policies name; every problem has file and line, and none needs weights."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli.check import check
+from policies.errors import PolicyError
+from tests.backend.tokenizer.checkpoints import save_byte_level
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 512}
+ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "mine", "r": 4, "lora_alpha": 8}
+POLICIES = """\
+models:
+  one:
+    engine:
+      checkpoint: mine
+      max_model_tokens: 256
+      adapters:
+        polite: {path: polite}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A policy folder with a checkpoint and an adapter, both without weights."""
+    for name in ("mine", "polite"):
+        (tmp_path / name).mkdir()
+    save_byte_level(tmp_path / "mine")
+    write_json(tmp_path / "mine" / "config.json", CONFIG)
+    write_json(tmp_path / "polite" / "adapter_config.json", ADAPTER)
+    (tmp_path / "a.yaml").write_text(POLICIES)
+    return tmp_path
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content))
+
+
+def problems(folder: Path) -> list[tuple[int, str]]:
+    with pytest.raises(PolicyError) as caught:
+        check(folder, io.StringIO())
+    assert {problem.place.file for problem in caught.value.problems} == {str(folder / "a.yaml")}
+    return [(problem.place.line, problem.message) for problem in caught.value.problems]
+
+
+def change_policy(folder: Path, old: str, new: str) -> None:
+    assert old in POLICIES
+    (folder / "a.yaml").write_text(POLICIES.replace(old, new))
+
+
+def test_a_good_folder(folder: Path) -> None:
+    out = io.StringIO()
+    assert check(folder, out) == 0
+    assert "one (engine)" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_act": "gelu"}, "'hidden_act' 'gelu' is not supported"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'rope_type' 'dynamic' is not supported"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "architecture ['GPT2LMHeadModel'] is not supported"),
+        ({"num_attention_heads": 0}, "expected a positive whole number"),
+    ],
+)
+def test_a_config_that_the_engine_refuses(folder: Path, changes: dict[str, Any], words: str) -> None:
+    write_json(folder / "mine" / "config.json", CONFIG | changes)
+    ((line, message),) = problems(folder)
+    assert line == 4 and "mine/config.json" in message and words in message
+
+
+def test_missing_files(folder: Path) -> None:
+    (folder / "mine" / "tokenizer.json").unlink()
+    ((line, message),) = problems(folder)
+    assert line == 4 and "tokenizer.json" in message
+    (folder / "mine" / "config.json").unlink()
+    ((line, message),) = problems(folder)
+    assert line == 4 and "config.json does not exist" in message
+    change_policy(folder, "checkpoint: mine", "checkpoint: nowhere")
+    ((line, message),) = problems(folder)
+    assert line == 4 and "is not a folder" in message
+
+
+def test_problems_come_together(folder: Path) -> None:
+    change_policy(folder, "256\n", "1024\n      reasoning: {default_effort: high}\n")
+    write_json(folder / "polite" / "adapter_config.json", ADAPTER | {"use_dora": True})
+    (context, effort, adapter) = problems(folder)
+    assert (
+        context[0] == 5 and "max_model_tokens is 1024" in context[1] and "512 tokens; lower it" in context[1]
+    )
+    assert effort[0] == 6 and "no reasoning mode" in effort[1]
+    assert adapter[0] == 8 and "DoRA" in adapter[1]
+
+
+def test_an_adapter_of_another_base(folder: Path) -> None:
+    write_json(folder / "polite" / "adapter_config.json", ADAPTER | {"base_model_name_or_path": "other"})
+    ((line, message),) = problems(folder)
+    assert line == 7 and "names 'other' as its base model" in message and "force: true" in message
+    change_policy(folder, "{path: polite}", "{path: polite, force: true}")
+    assert check(folder, io.StringIO()) == 0
+
+
+def test_what_is_left_to_a_default_is_reported_at_its_section(folder: Path) -> None:
+    change_policy(folder, "256\n", "256\n      speculative: {drafter: eagle}\n")
+    ((line, message),) = problems(folder)
+    assert line == 6 and "heads/eagle/config.json does not exist" in message
+
+
+def test_an_encoder_and_an_upstream(folder: Path) -> None:
+    (folder / "a.yaml").write_text(
+        "models:\n"
+        "  sentences:\n    encoder:\n      checkpoint: mine\n"
+        "  far:\n    upstream:\n      base_url: https://h/v1\n      ca_bundle: nowhere.pem\n"
+    )
+    (encoder, upstream) = problems(folder)
+    assert encoder[0] == 4 and "mine" in encoder[1]
+    assert upstream[0] == 8 and "ca_bundle" in upstream[1]
