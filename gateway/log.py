@@ -10,4 +10,3 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def configure_logging() -> None:
     """Configure the root logger of this process."""
     logging.basicConfig(level=logging.INFO, format=FORMAT)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

@@ -30,6 +30,15 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     engine_start_s: float = 30.0  # how long a request waits for an engine that is starting
 
 
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connection may send before it is refused; trailers count like headers."""
+
+    max_head_bytes: int = 64 * 1024  # request line and headers
+    max_headers: int = 100
+    head_timeout_s: float = 10.0  # for the whole head
+    body_timeout_s: float = 60.0  # for the whole body
+
+
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where traces are exported; off without an endpoint."""
 
@@ -48,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 1
     api_keys: tuple[str, ...] = ()  # none: no authentication, loopback only
     max_body_bytes: int = 16 * 1024 * 1024
+    http: HttpLimits = HttpLimits()
     timeouts: Timeouts = Timeouts()
     drain_timeout_s: float = 30.0
     access_log: bool = False
@@ -103,6 +113,10 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_WORKERS": ("workers", _positive_int),
     "PENSTOCK_API_KEYS": ("api_keys", _keys),
     "PENSTOCK_MAX_BODY_BYTES": ("max_body_bytes", _positive_int),
+    "PENSTOCK_MAX_HEAD_BYTES": ("max_head_bytes", _positive_int),
+    "PENSTOCK_MAX_HEADERS": ("max_headers", _positive_int),
+    "PENSTOCK_HEAD_TIMEOUT_S": ("head_timeout_s", _seconds),
+    "PENSTOCK_BODY_TIMEOUT_S": ("body_timeout_s", _seconds),
     "PENSTOCK_ENGINE_START_TIMEOUT_S": ("engine_start_s", _seconds),
     "PENSTOCK_FIRST_TOKEN_TIMEOUT_S": ("first_token_s", _seconds),
     "PENSTOCK_IDLE_TIMEOUT_S": ("idle_s", _seconds),
@@ -128,8 +142,16 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | Non
         if text and not _is_service_link(variable, text):
             values[field] = _convert(variable, text, convert)
     values.update({name: value for name, value in flags.items() if value is not None})
-    timeouts = {name: values.pop(name) for name in Timeouts.__struct_fields__ if name in values}
-    return Settings(**values, timeouts=Timeouts(**timeouts), telemetry=_telemetry(environment))
+    timeouts, http = (
+        {name: values.pop(name) for name in part.__struct_fields__ if name in values}
+        for part in (Timeouts, HttpLimits)
+    )
+    return Settings(
+        **values,
+        timeouts=Timeouts(**timeouts),
+        http=HttpLimits(**http),
+        telemetry=_telemetry(environment),
+    )
 
 
 def _convert(variable: str, text: str, convert: Callable[[str], object]) -> object:

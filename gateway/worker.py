@@ -7,14 +7,11 @@ second SIGTERM, or when stdin closes because the supervisor is gone.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
 import sys
-from collections.abc import Generator
 
 import msgspec
-import uvicorn
 import uvloop
 from starlette.types import ASGIApp, Message
 
@@ -25,12 +22,10 @@ from gateway.processes.managed_process import EXIT_CANNOT_SERVE
 from gateway.processes.supervisor_pipes import SupervisorPipes
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry.errors import TelemetryError
-from gateway.web.http_protocol import HttpProtocol
+from gateway.web.http_server import HttpServer
 from policies.document import Policies
 
 READY_POLL_S = 0.05
-KEEP_ALIVE_S = 75
-"""Longer than a load balancer's usual 60 s, so that we never close a connection it is about to reuse."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
@@ -40,23 +35,6 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     policies: Policies
     listen_fd: int
     number: int
-
-
-class _Server(uvicorn.Server):
-    """uvicorn with our signal handlers: its own re-raise the signal, so that it would not exit with 0."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.drain)
-        yield
-
-    def drain(self) -> None:
-        """Stop accepting and finish open requests; a second call exits at once."""
-        if self.should_exit:
-            self.force_exit = True
-        self.should_exit = True
 
 
 def main() -> int:
@@ -75,30 +53,22 @@ def main() -> int:
 
 async def _serve(config: WorkerConfig, pipes: SupervisorPipes) -> None:
     app = build_app(config.settings, config.policies, statuses=pipes.statuses, worker=config.number)
-    server = _Server(_uvicorn_config(app, config.settings))
+    server = HttpServer(
+        app,
+        config.settings.http,
+        drain_timeout_s=config.settings.drain_timeout_s,
+        has_access_log=config.settings.access_log,
+    )
     loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.drain)
     loop.add_reader(pipes.stdin_fd, _on_stdin, server, pipes)
     announcement = asyncio.create_task(_announce(app, pipes))
-    await server.serve(sockets=[socket.socket(fileno=config.listen_fd)])
+    await server.serve(socket.socket(fileno=config.listen_fd))
     announcement.cancel()
 
 
-def _uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        lifespan="on",
-        http=HttpProtocol,
-        ws="none",
-        log_config=None,
-        access_log=settings.access_log,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(settings.drain_timeout_s)),
-    )
-
-
-def _on_stdin(server: _Server, pipes: SupervisorPipes) -> None:
+def _on_stdin(server: HttpServer, pipes: SupervisorPipes) -> None:
     """Exit at once when the supervisor's pipe has closed: it is gone, and would send no signal."""
     if not pipes.receive():
         asyncio.get_running_loop().remove_reader(pipes.stdin_fd)

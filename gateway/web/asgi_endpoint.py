@@ -21,6 +21,9 @@ from gateway.web.http_call import HttpCall
 
 logger = logging.getLogger("penstock.gateway")
 
+REFUSAL = "penstock.refusal"
+"""Key in a scope of the ApiError with which the server refuses a head that it could not read."""
+
 SHUTDOWN_ERROR_TIMEOUT_S = 1.0
 """How long a handler that is cancelled at shutdown may take to send its error."""
 
@@ -125,6 +128,9 @@ def _lifespan(resources: Sequence[Resource]) -> Lifespan[Router]:
 
 
 async def _unknown_path(call: HttpCall) -> None:
+    refusal: ApiError | None = call.scope.get(REFUSAL)
+    if refusal is not None:
+        raise refusal
     path = call.scope["path"]
     shown = path if len(path) <= 128 else path[:128] + "…"
     raise NotFound(f"Unknown request URL: {call.scope['method']} {shown}.", code="unknown_url")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from gateway import settings
 from gateway.settings import (
+    HttpLimits,
     Settings,
     SettingsError,
     Timeouts,
@@ -26,6 +30,19 @@ def test_flag_wins_over_variable_over_default() -> None:
     found = read_settings({"port": 9100, "host": None}, environment)
     assert (found.port, found.host, found.workers) == (9100, "::1", 1)
     assert found.timeouts == Timeouts(idle_s=1.5)
+
+
+def test_limits_of_connections() -> None:
+    environment = {"PENSTOCK_MAX_HEADERS": "20", "PENSTOCK_HEAD_TIMEOUT_S": "2.5"}
+    assert read_settings({}, environment).http == HttpLimits(max_headers=20, head_timeout_s=2.5)
+
+
+def test_the_readme_has_the_defaults() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = dict(re.findall(r"^\| `(PENSTOCK_\w+)` \| (\d+) \|", readme, re.MULTILINE))
+    limits = {"PENSTOCK_MAX_BODY_BYTES", "PENSTOCK_MAX_HEAD_BYTES", "PENSTOCK_MAX_HEADERS"}
+    assert set(rows) == limits | {name for name in settings._VARIABLES if name.endswith("_TIMEOUT_S")}
+    assert read_settings({}, rows) == Settings()
 
 
 def test_keys_are_a_list() -> None:

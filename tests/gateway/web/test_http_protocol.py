@@ -1,104 +1,231 @@
-"""Raw bytes on a real connection, which no ASGI test can send."""
-
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import socket
+import struct
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
-import uvicorn
-from starlette.types import Receive, Scope, Send
 
-from gateway.web.http_protocol import MAX_HEAD_BYTES, HttpProtocol
+from gateway.answer import Delta
+from gateway.providers.fake import FakeProvider, TextCall
+from tests.gateway.conftest import MakeApp
+from tests.gateway.web.conftest import Serve
+from tests.gateway.web.raw import RawServer, by_byte, chunked, request
 
-POST = b"POST /echo HTTP/1.1\r\nhost: x\r\n"
+JSON = "content-type: application/json"
+PATH = "/v1/chat/completions"
+MODELS = request("GET", "/v1/models")
+LAST = request("GET", "/v1/models", "connection: close")
+SHORT_S = 0.5
 
 
-async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond with the request's body."""
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    length = str(len(body)).encode()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
-    await send({"type": "http.response.body", "body": body})
+def chat(*lines: str, **fields: object) -> bytes:
+    """A chat request."""
+    body = {"model": "ours", "messages": [{"role": "user", "content": "hi"}], **fields}
+    return request("POST", PATH, JSON, *lines, body=json.dumps(body).encode())
+
+
+class Paused:
+    """A script that says "Hello", and " again" once it may go on."""
+
+    def __init__(self) -> None:
+        self.has_begun = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+
+    async def __call__(self, call: TextCall) -> AsyncIterator[Delta]:
+        yield Delta(0, "Hello")
+        self.has_begun.set()
+        await self.may_go_on.wait()
+        yield Delta(0, " again", finish_reason="stop")
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[int]:
-    """A server of `echo`."""
-    config = uvicorn.Config(echo, lifespan="off", http=HttpProtocol, ws="none", log_config=None)
-    config.load()
-    server = uvicorn.Server(config)
-    listener = await asyncio.get_running_loop().create_server(
-        lambda: HttpProtocol(config, server.server_state, {}), "127.0.0.1", 0
-    )
-    yield listener.sockets[0].getsockname()[1]
-    listener.close()
-    for connection in list(server.server_state.connections):
-        connection.transport.abort()
+async def paused() -> Paused:
+    return Paused()
 
 
-async def exchange(port: int, *pieces: bytes) -> bytes:
-    """Everything received until the server closes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for piece in pieces:
-        writer.write(piece)
-        await writer.drain()
-    answer = await asyncio.wait_for(reader.read(), 10)
-    writer.close()
-    return answer
+@pytest.fixture
+def fake(paused: Paused) -> FakeProvider:
+    return FakeProvider(paused)
 
 
-def error_of(answer: bytes) -> tuple[int, dict[str, Any]]:
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert b"content-type: application/json" in head
-    return int(head.split(b" ")[1]), json.loads(body)["error"]
+@pytest.fixture
+async def server(serve: Serve, make_app: MakeApp) -> RawServer:
+    return serve(make_app())
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"nonsense\r\n\r\n",
-        b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + b"x" * 200,
-        POST + b"content-length: -5\r\n\r\n",
-        POST + b"content-length: 1\r\ncontent-length: 2\r\n\r\n",
-        POST + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
-        POST + b"a header: x\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
-    ],
-)
-async def test_malformed_http_is_refused_in_openais_shape(port: int, data: bytes) -> None:
-    status, error = error_of(await exchange(port, data))
-    assert (status, error["type"], error["code"]) == (400, "invalid_request_error", "invalid_http")
+@pytest.fixture
+async def hurried(serve: Serve, make_app: MakeApp) -> RawServer:
+    """A server with little patience."""
+    return serve(make_app(), head_timeout_s=SHORT_S, body_timeout_s=SHORT_S)
 
 
-@pytest.mark.parametrize("size", [MAX_HEAD_BYTES, 20 * MAX_HEAD_BYTES])
-@pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])
-async def test_headers_are_bounded(port: int, size: int, end: bytes) -> None:
-    pieces = [b"x" * 16384] * (size // 16384)
-    status, error = error_of(await exchange(port, POST + b"x-long: ", *pieces, end))
-    assert (status, error["code"]) == (431, "headers_too_large")
+async def ended(fake: FakeProvider) -> None:
+    """Wait until the provider's script has ended."""
+    async with asyncio.timeout(10):
+        while fake.num_ended == 0:
+            await asyncio.sleep(0.01)
 
 
-async def test_bodies_are_not_counted_as_headers(port: int) -> None:
-    body = b"x" * (3 * MAX_HEAD_BYTES)
-    pieces = [body[i : i + 10_000] for i in range(0, len(body), 10_000)]
-    length = b"content-length: %d\r\n" % len(body)
-    first, last = POST + length + b"\r\n", POST + length + b"connection: close\r\n\r\n"
-    answer = await exchange(port, first, *pieces, last, *pieces)
-    assert answer.count(b"200 OK") == 2
-    assert answer.endswith(body)
+@pytest.mark.parametrize("data", [b"GET /v1", MODELS[:-2], MODELS + MODELS[:-2]])
+async def test_a_head_must_be_whole_in_time(hurried: RawServer, data: bytes) -> None:
+    replies = await hurried.ask(data)
+    assert replies[-1].error == (408, "request_timeout")
+    assert replies[-1].headers["connection"] == "close"
 
 
-@pytest.mark.parametrize("name", [b"Upgrade", b"upgrade", b"UPGRADE"])
-async def test_an_offered_upgrade_is_ignored(port: int, name: bytes) -> None:
-    body = b"about \r\nupgrade: h2c"
-    offer = b"connection: upgrade, http2-settings, close\r\n" + name + b": h2c\r\nhttp2-settings: AAA\r\n"
-    answer = await exchange(port, POST + offer + b"content-length: %d\r\n\r\n" % len(body) + body)
-    assert answer.startswith(b"HTTP/1.1 200 OK")
-    assert answer.endswith(body)
+async def test_a_head_may_not_trickle_in(hurried: RawServer) -> None:
+    """Every byte in time, but not the head."""
+    client = await hurried.connect()
+
+    async def trickle() -> None:
+        while not client.reader.at_eof():
+            client.writer.write(b"x")
+            await asyncio.sleep(SHORT_S / 5)
+
+    client.writer.write(b"GET /")
+    trickling = asyncio.create_task(trickle())
+    assert [reply.error for reply in await client.replies()] == [(408, "request_timeout")]
+    trickling.cancel()
+
+
+async def test_a_silent_connection_is_closed(hurried: RawServer) -> None:
+    assert await hurried.ask(b"") == []
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_body_must_be_whole_in_time(hurried: RawServer, fake: FakeProvider, is_chunked: bool) -> None:
+    data = request("POST", PATH, JSON, "transfer-encoding: chunked") + chunked(b"{}")[:-2]
+    replies = await hurried.ask(data if is_chunked else chat()[:-2])
+    assert [reply.error for reply in replies] == [(408, "request_timeout")]
+    assert fake.asked == []
+
+
+async def test_an_answer_may_take_longer_than_a_request(hurried: RawServer, paused: Paused) -> None:
+    """Also with a second request behind it, whose body is not read meanwhile."""
+    client = await hurried.connect()
+    await client.send(chat(), chat("connection: close", user="x" * 100_000))
+    await paused.has_begun.wait()
+    await asyncio.sleep(2 * SHORT_S)
+    paused.may_go_on.set()
+    assert [reply.status for reply in await client.replies()] == [200, 200]
+
+
+async def test_refusals_wait_for_the_answers_before_them(server: RawServer, paused: Paused) -> None:
+    client = await server.connect()
+    await client.send(chat(stream=True) + b"nonsense\r\n\r\n")
+    await paused.has_begun.wait()
+    paused.may_go_on.set()
+    first, refusal = await client.replies()
+    assert first.is_complete and first.body.endswith(b"data: [DONE]\n\n")
+    assert refusal.error == (400, "invalid_http")
+
+
+async def test_refusals_are_counted(server: RawServer) -> None:
+    await server.ask(b"nonsense\r\n\r\n")
+    (reply,) = await server.ask(request("GET", "/metrics", "connection: close"))
+    counted = 'penstock_requests_total{endpoint="other",model="-",status="4xx"} 1.0'
+    assert counted in reply.body.decode()
+
+
+async def test_a_half_closed_client_gets_its_whole_answer(server: RawServer, paused: Paused) -> None:
+    paused.may_go_on.set()
+    (reply,) = await server.ask(chat(), end=True)
+    assert reply.json["choices"][0]["message"]["content"] == "Hello again"
+    (reply,) = await server.ask(chat(stream=True), by_byte, end=True)
+    assert reply.body.endswith(b"data: [DONE]\n\n") and reply.is_complete
+    replies = await server.ask(MODELS + chat() + MODELS, end=True)
+    assert [reply.status for reply in replies] == [200] * 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_half_closed_client_may_wait_long(server: RawServer, paused: Paused, stream: bool) -> None:
+    """It is probed meanwhile with what clients ignore."""
+    client = await server.connect()
+    await client.send(chat(stream=stream))
+    client.end()
+    await paused.has_begun.wait()
+    seen = await client.read_until(b"\n:\n\n" if stream else b"HTTP/1.1 100 Continue\r\n\r\n")
+    paused.may_go_on.set()
+    rest = await client.reader.read()
+    if stream:
+        assert seen.startswith(b"HTTP/1.1 200 OK") and rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    else:
+        assert b"HTTP/1.1 200 OK" in rest and rest.endswith(b"}")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_a_client_that_leaves_cancels_its_request(
+    server: RawServer, fake: FakeProvider, paused: Paused, stream: bool, is_reset: bool
+) -> None:
+    client = await server.connect()
+    await client.send(chat(stream=stream))
+    await paused.has_begun.wait()
+    if stream:
+        await client.read_until(b"Hello")
+    if is_reset:
+        linger = struct.pack("ii", 1, 0)
+        client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    await client.close()
+    await ended(fake)
+
+
+async def test_a_proxy_with_http_1_0_that_leaves_cancels_its_request(
+    server: RawServer, fake: FakeProvider, paused: Paused
+) -> None:
+    client = await server.connect()
+    await client.send(chat().replace(b"HTTP/1.1", b"HTTP/1.0"))
+    await paused.has_begun.wait()
+    await client.close()
+    await ended(fake)
+
+
+@pytest.mark.parametrize("data", [MODELS[:-2], chat()[:-2]], ids=["head", "body"])
+async def test_a_request_that_ends_too_early(server: RawServer, fake: FakeProvider, data: bytes) -> None:
+    replies = await server.ask(data, end=True)
+    assert [reply.status for reply in replies] in ([400], [])
+    assert fake.asked == []
+    await server.all_closed()
+
+
+async def test_a_refused_client_may_go_on_sending(server: RawServer) -> None:
+    """It still gets its answer: no reset while it sends."""
+    client = await server.connect()
+    await client.send(b"nonsense\r\n\r\n", *[b"x" * 100_000] * 20)
+    assert [reply.error for reply in await client.replies()] == [(400, "invalid_http")]
+
+
+async def test_reading_pauses_while_a_body_is_not_taken(server: RawServer) -> None:
+    """A body for a path that takes none is not kept in memory."""
+    client = await server.connect()
+    await client.send(request("POST", "/none", "content-length: 100000000"), *[b"x" * 100_000] * 5)
+    assert [reply.status for reply in await client.replies()] == [404]
+
+
+async def test_errors_of_the_application_close_the_connection(
+    serve: Serve, make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its endpoints answer every error; this is for what happens outside of them."""
+    app = make_app()
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError("se" + "cret")  # the traceback shows this line
+
+    app.default = broken
+    with caplog.at_level(logging.ERROR):
+        assert await serve(app).ask(request("GET", "/none")) == []
+    assert "RuntimeError" in caplog.text and "secret" not in caplog.text
+
+
+async def test_half_open_connections_do_not_stay(hurried: RawServer) -> None:
+    clients = [await hurried.connect() for _ in range(50)]
+    for client in clients:
+        client.writer.write(b"GET / HTTP/1.1\r\n")
+    for client in clients:
+        assert [reply.status for reply in await client.replies()] == [408]
+        await client.close()
+    await hurried.all_closed()

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.web.http_call import HttpCall
+from tests.gateway.web.conftest import Serve
+from tests.gateway.web.raw import request
+from tests.gateway.web.test_asgi_endpoint import FakeResource, app_with
+
+X = request("GET", "/x")
+
+
+class Handler:
+    """Answers in two pieces, the second when it may."""
+
+    def __init__(self) -> None:
+        self.may_go_on = asyncio.Event()
+
+    async def __call__(self, call: HttpCall) -> None:
+        await call.start_stream()
+        await call.write(b"data: 1\n\n")
+        await self.may_go_on.wait()
+        await call.end_stream(b"data: 2\n\n")
+
+
+async def test_drain_finishes_what_is_open(serve: Serve) -> None:
+    handler, log = Handler(), []
+    server = serve(app_with(handler, FakeResource("a", log)))
+    idle, silent, busy = await server.connect(), await server.connect(), await server.connect()
+    handler.may_go_on.set()
+    await idle.send(X)
+    await idle.read_until(b"0\r\n\r\n")
+    handler.may_go_on.clear()
+    await busy.send(X + X)
+    await busy.read_until(b"data: 1")
+    server.server.drain()
+    assert await idle.reader.read() == b"" and await silent.reader.read() == b""
+    with pytest.raises(ConnectionRefusedError):
+        await server.connect()
+    assert log == ["start a"]
+    handler.may_go_on.set()
+    rest = await busy.reader.read()
+    assert rest.count(b"data: 2") == 2 and b"connection: close" in rest
+    await server.task
+    assert log == ["start a", "close a"]
+
+
+async def test_requests_that_outlast_the_drain_get_an_error(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(app_with(Handler()), drain_timeout_s=0.2)
+    client = await server.connect()
+    await client.send(X)
+    await client.read_until(b"data: 1")
+    with caplog.at_level(logging.ERROR):
+        server.server.drain()
+        rest = await client.reader.read()
+    assert b"shutting down" in rest and rest.endswith(b"0\r\n\r\n")
+    await server.task
+    assert "1 requests were not finished" in caplog.text
+
+
+async def test_a_second_drain_waits_for_nothing(serve: Serve) -> None:
+    log: list[str] = []
+    server = serve(app_with(Handler(), FakeResource("a", log)), drain_timeout_s=60)
+    client = await server.connect()
+    await client.send(X)
+    await client.read_until(b"data: 1")
+    server.server.drain()
+    server.server.drain()
+    await asyncio.wait_for(server.task, 5)
+    assert log == ["start a", "close a"]
+
+
+async def test_a_resource_that_cannot_start(serve: Serve) -> None:
+    server = serve(app_with(Handler(), FakeResource("a", [], fails=True)))
+    with pytest.raises(RuntimeError, match="a cannot start"):
+        await server.task
+    server.task = asyncio.create_task(asyncio.sleep(0))
+
+
+async def test_a_slow_reader_slows_the_sender(serve: Serve) -> None:
+    """`send` waits: what a client does not read stays bounded."""
+    written = 0
+
+    async def endless(call: HttpCall) -> None:
+        nonlocal written
+        await call.start_stream()
+        while True:
+            await call.write(b"x" * 10_000)
+            written += 10_000
+
+    server = serve(app_with(endless))
+    client = await server.connect()
+    await client.send(X)
+    before = -1
+    async with asyncio.timeout(10):
+        while before != written:
+            before = written
+            await asyncio.sleep(0.1)
+    assert written < 20_000_000  # socket buffers, and ours
+    await client.close()
+    async with asyncio.timeout(10):
+        while server.server.tasks:  # once the client is gone, `send` raises
+            await asyncio.sleep(0.01)
