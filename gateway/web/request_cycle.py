@@ -96,7 +96,7 @@ class RequestCycle:
             await app(self.scope, self.receive, self.send)
         except ClientGone:
             pass  # also while an error was sent
-        except Exception as failure:  # noqa: BLE001 - nobody above handles it
+        except Exception as failure:  # noqa: BLE001 - this is the top of the task
             log_failure(failure, "-")
         finally:
             if not self._is_ended:  # no whole response: the client must see the connection break off
