@@ -27,7 +27,10 @@ MAX_INPUT_CHARS = 32_768  # checked before tokenization, which takes a hundred t
 
 
 class SentenceEncoder:
-    """Embeds texts as the mean of the last hidden states, scaled to length 1. Not thread-safe."""
+    """Embeds texts as the mean of the last hidden states, scaled to length 1.
+
+    `tokenize` may run in several threads at once, `embed` in one.
+    """
 
     def __init__(
         self, shape: EncoderShape, tokenizer: Tokenizer, session: onnxruntime.InferenceSession

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Callable
@@ -32,6 +33,11 @@ MAX_BUFFERED_BYTES = 64 * 1024 * 1024
 
 _SMALL_CHARS = 20_000
 """Shorter requests are tokenized at once, in a few milliseconds; longer ones in a thread."""
+
+_NUM_TOKENIZER_THREADS = 4
+"""More than one: a long request does not delay the next."""
+
+logger = logging.getLogger(__name__)
 
 _TOKENIZER_POLL_S = 0.005
 _FIRST_TOKENS_PER_S = 2_000.0  # estimate until passes were measured
@@ -65,13 +71,13 @@ class EncoderServer(Server[ToEncoder]):
         self._queue = BatchQueue()
         self._jobs: dict[int, _Job] = {}  # by number, as the queue knows them
         self._tokenizing: dict[tuple[Gateway, str], Future[list[list[int]]]] = {}
-        self._tokenizer_thread = ThreadPoolExecutor(1, "tokenizer")
+        self._tokenizers = ThreadPoolExecutor(_NUM_TOKENIZER_THREADS, "tokenizer")
         self._requests_total = self._inputs_total = self._tokens_total = self._passes_total = 0
         self._busy_s = 0.0
 
     def close(self) -> None:
         """Stop tokenizing."""
-        self._tokenizer_thread.shutdown(wait=False, cancel_futures=True)
+        self._tokenizers.shutdown(wait=False, cancel_futures=True)
 
     @property
     def has_work(self) -> bool:
@@ -128,17 +134,23 @@ class EncoderServer(Server[ToEncoder]):
             error = QueueFull(f"The encoder {reason}: try again later.", retry_after_s)
             self._send(connection, Rejected.from_error(message.request_id, error))
         elif sum(map(len, message.inputs)) > _SMALL_CHARS:
-            future = self._tokenizer_thread.submit(self._encoder.tokenize, message.inputs)
+            future = self._tokenizers.submit(self._encoder.tokenize, message.inputs)
             self._tokenizing[connection, message.request_id] = future
         else:
             self._enqueue(connection, message.request_id, lambda: self._encoder.tokenize(message.inputs))
 
     def _enqueue(self, connection: Gateway, request_id: str, tokenize: Callable[[], list[list[int]]]) -> None:
-        """Queue the inputs that `tokenize` returns, or reject the request with the RequestError it raises."""
+        """Queue the inputs that `tokenize` returns, or reject the request with the error it raises."""
         try:
             job = _Job(connection, request_id, tokenize())
         except RequestError as error:
             self._send(connection, Rejected.from_error(request_id, error))
+            return
+        except Exception as error:  # noqa: BLE001 - the fault of one request, in the library, ends only that one
+            kind = type(error).__name__  # not its text, which may hold the input
+            logger.error("the tokenizer failed: %s", kind)
+            failure = RequestError(f"`input` cannot be tokenized ({kind}).", param="input")
+            self._send(connection, Rejected.from_error(request_id, failure))
             return
         number = self._requests_total
         self._jobs[number] = job

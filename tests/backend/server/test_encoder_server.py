@@ -5,16 +5,21 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from backend.encoder.checkpoint import BUILTIN
+from backend.encoder.model import SentenceEncoder
 from backend.errors import EngineUnavailable, QueueFull, RequestError
 from backend.server.encoder_client import EncoderClient
-from tests.backend.server.listening import start_process
+from backend.server.encoder_messages import EncoderConfig
+from backend.server.encoder_server import EncoderServer
+from tests.backend.server.listening import listen, start_process
 
 Process = subprocess.Popen[str]
 
@@ -170,3 +175,65 @@ def test_what_cannot_be_served_is_one_sentence(
     error = process.stderr.read()
     assert finish(process) == 2
     assert message in error and error.count("\n") == 1 and "Traceback" not in error
+
+
+class BrokenTokenizer:
+    """A real encoder whose tokenizer fails for texts with "panic" and holds those with "slow" until told."""
+
+    def __init__(self) -> None:
+        self._encoder = SentenceEncoder.from_checkpoint(BUILTIN, 1)
+        self.max_tokens, self.dimensions = self._encoder.max_tokens, self._encoder.dimensions
+        self.embed = self._encoder.embed
+        self.is_held, self.go_on = threading.Event(), threading.Event()
+
+    def tokenize(self, inputs: Sequence[str | list[int]]) -> list[list[int]]:
+        if "panic" in inputs:
+            raise OSError("canary")
+        if "slow" in inputs:
+            self.is_held.set()
+            assert self.go_on.wait(60)
+        return self._encoder.tokenize(inputs)
+
+
+@asynccontextmanager
+async def served(encoder: BrokenTokenizer, path: Path) -> AsyncIterator[EncoderClient]:
+    server = EncoderServer(encoder, EncoderConfig(model="m", checkpoint=BUILTIN), listen(path))  # type: ignore[arg-type]
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    client = EncoderClient(path)
+    await client.start()
+    await client.wait_ready(10)
+    try:
+        yield client
+    finally:
+        encoder.go_on.set()
+        await client.close()
+        server.stop()
+        await asyncio.to_thread(thread.join, 20)
+        server.close()
+
+
+LONG = "water" + " " * 25_000 + "wheel"
+"""Four tokens, but enough characters to be tokenized in a thread."""
+
+
+async def test_a_failure_of_the_tokenizer_is_one_requests(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(BrokenTokenizer(), tmp_path / "socket") as client:
+        for inputs in (["panic"], ["panic", LONG]):
+            with pytest.raises(RequestError, match=r"`input` cannot be tokenized \(OSError\)") as caught:
+                await client.embed(inputs)
+            assert "canary" not in str(caught.value) + caplog.text
+        assert (await client.embed(["still here"])).num_tokens == [4]
+
+
+async def test_a_long_tokenization_does_not_delay_another(tmp_path: Path) -> None:
+    encoder = BrokenTokenizer()
+    async with served(encoder, tmp_path / "socket") as client:
+        slow = asyncio.create_task(client.embed(["slow", LONG]))
+        await asyncio.to_thread(encoder.is_held.wait, 10)
+        async with asyncio.timeout(60):
+            assert (await client.embed([LONG])).num_tokens == [4]
+        assert not slow.done()
+        slow.cancel()
