@@ -15,9 +15,9 @@ import msgspec
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, RequestOptions, omit
 
 from backend.pico.tasks.tool_calls import NO_JSON, call_text
+from gateway.cli.evaluation.bounded_http import AnswerTooLong, BoundedHttp
 from gateway.cli.evaluation.price import TokenPrice
 
-CONNECT_TIMEOUT_S = 10.0
 LIST_TIMEOUT_S = 30.0
 MAX_RETRIES = 4
 MAX_MESSAGE_CHARACTERS = 400
@@ -134,19 +134,28 @@ class ApiClient:
     OpenAI's in ways that the SDK's types do not expect.
     """
 
-    def __init__(self, base_url: str, api_key: str, timeout_s: float) -> None:
-        """`timeout_s`: for one answer, retries included."""
+    def __init__(self, base_url: str, api_key: str, timeout_s: float, proxy: str = "") -> None:
+        """`timeout_s`: for one answer, retries included. `proxy`: a URL, or "" for none."""
         self.base_url = base_url
         self._timeout_s = timeout_s
-        # What the SDK would take from the environment is meant for OpenAI, not for this server.
-        omitted = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
+        http = BoundedHttp(proxy, _error_status)
         self._sdk = AsyncOpenAI(
             base_url=base_url,
             api_key=api_key or "none",
             max_retries=MAX_RETRIES,
-            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            timeout=http.timeout,
+            http_client=http,
         )
-        self._options: RequestOptions = {"headers": dict.fromkeys(omitted, omit)}
+        # What the SDK adds by itself, or takes from the environment, is for OpenAI, not for this server.
+        self._options: RequestOptions = {
+            "headers": {
+                **{name.lower(): omit for name in self._sdk.default_headers},
+                "accept": "application/json",
+                "content-type": "application/json",
+                "user-agent": "penstock",
+                "authorization": f"Bearer {api_key}" if api_key else omit,
+            }
+        }
 
     async def models(self) -> list[ListedModel]:
         """What the server lists. Raises RequestFailed."""
@@ -180,6 +189,8 @@ class ApiClient:
         except TimeoutError:
             message = f"{self.base_url} gave no answer within the time limit; --timeout sets it"
             raise RequestFailed(message) from None
+        except AnswerTooLong as error:
+            raise RequestFailed(str(error)) from None
         except APIStatusError as error:
             said = _server_message(error.response.content)
             status = error.status_code
@@ -198,8 +209,7 @@ def _decode(body: bytes, kind: type[_T], what: str) -> _T:
         return msgspec.json.decode(body, type=kind)
     except NO_JSON as error:
         if said := _server_message(body):  # an error with status 200
-            code = _error_code(body)
-            raise RequestFailed(f"{code or 'the answer is an error'}: {said}", code) from None
+            raise RequestFailed(f"the answer is an error: {said}") from None
         raise RequestFailed(
             f"the answer is no {what} ({error}); is the URL an OpenAI-compatible API's?"
         ) from None
@@ -222,10 +232,13 @@ def _server_message(body: bytes) -> str:
     return next(said, "")[:MAX_MESSAGE_CHARACTERS]
 
 
-def _error_code(body: bytes) -> int:
+def _error_status(body: bytes) -> int:
     """The status inside of an error body, where OpenRouter puts it; 0 when there is none."""
-    error = _fields(body).get("error")
-    code = error.get("code") if isinstance(error, dict) else None
+    if b'"error"' not in body:
+        return 0
+    fields = _fields(body)
+    error = fields.get("error")
+    code = error.get("code") if isinstance(error, dict) and not fields.get("choices") else None
     return code if isinstance(code, int) and 400 <= code <= 599 else 0
 
 

@@ -70,7 +70,7 @@ def _with_remedy(error: RequestFailed) -> str:
 
 async def _evaluate(plan: Plan, questions: Sequence[Instance], runs: list[Run]) -> None:
     _stop_at_sigterm()
-    client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s)
+    client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s, plan.proxy)
     try:
         subjects = choose_subjects(plan, await _listing(client, plan))
         runner = Runner(client, plan.concurrency, plan.max_tokens)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -34,6 +33,7 @@ class Plan:
 
     base_url: str
     api_key: str
+    proxy: str  # URL, which may hold a password; "" for none
     models: tuple[tuple[str, str], ...]  # (name, effort); none: those that the server lists as its own
     effort: str  # of models that name none; "" leaves it to the server
     prices: dict[str, TokenPrice]  # by model
@@ -111,6 +111,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
     return Plan(
         base_url=base_url,
         api_key=_api_key(options.api_key_env, base_url),
+        proxy=settings.environment_proxy(base_url),
         models=tuple(dict.fromkeys(_model(text, options.reasoning) for text in options.model)),
         effort=options.reasoning,
         prices=dict(_price(text) for text in options.price),
@@ -139,16 +140,10 @@ def _api_key(variable: str | None, base_url: str) -> str:
     if variable is not None:
         return settings.api_key_of(variable)
     # The local gateway's key is never sent to another server.
-    is_ours = _is_loopback(base_url) or base_url == _base_url(settings.default_url())
+    is_ours = settings.is_loopback(urlsplit(base_url).hostname or "") or base_url == _base_url(
+        settings.default_url()
+    )
     return settings.default_client_key() if is_ours else ""
-
-
-def _is_loopback(base_url: str) -> bool:
-    host = urlsplit(base_url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:  # another name
-        return False
 
 
 def _model(text: str, effort: str) -> tuple[str, str]:

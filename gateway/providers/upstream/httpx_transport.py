@@ -72,7 +72,7 @@ class HttpxTransport:
             transport=httpx2.AsyncHTTPTransport(
                 verify=tls,
                 http2=options.http2,
-                proxy=_proxy(options.proxy, tls),
+                proxy=proxy_with_tls(options.proxy, tls),
                 uds=options.unix_socket or None,
                 limits=httpx2.Limits(
                     max_keepalive_connections=MAX_IDLE_CONNECTIONS, keepalive_expiry=IDLE_EXPIRY_S
@@ -148,7 +148,8 @@ class _Progress:
         self._has_waited = True
 
 
-def _proxy(url: str, tls: ssl.SSLContext) -> httpx2.Proxy | None:
+def proxy_with_tls(url: str, tls: ssl.SSLContext) -> httpx2.Proxy | None:
+    """The proxy at `url`, None when it is ""; `tls` is for a proxy that is reached over TLS."""
     if not url:
         return None
     return httpx2.Proxy(url, ssl_context=tls if url.startswith("https://") else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from gateway.cli.evaluation import bounded_http
 from gateway.cli.evaluation import client as module
 from gateway.cli.evaluation.client import (
     MAX_RETRIES,
@@ -183,19 +185,114 @@ async def test_refusals_are_not_retried(status: int) -> None:
 
 
 async def test_what_the_environment_holds_for_openai_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.setenv(name, "canary")
+    custom = "X-Team: canary\nauthorization: Bearer canary\nUser-Agent: canary\nAccept: canary"
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", custom)
     async with serving(always(response(completion({"content": "42"})))) as server:
         client = ApiClient(server.base_url, "", 5.0)
         await client.ask({"model": "m"})
         await client.close()
-    assert "canary" not in str(server.seen[0].headers) and "authorization" not in server.seen[0].headers
+        await with_server(server, ask)
+    assert "canary" not in str(server.seen) and "authorization" not in server.seen[0].headers
+    assert server.seen[1].headers["authorization"] == "bearer k"
+    assert server.seen[1].headers["user-agent"] == "penstock"
 
 
-async def test_an_error_with_status_200_may_say_its_status() -> None:
-    with pytest.raises(RequestFailed, match="^429: quota$") as caught:
-        await with_client(b'{"error": {"message": "quota", "code": 429}}', ask)
-    assert caught.value.status == 429
+async def test_the_environments_proxies_are_the_gateways_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(always(response(b"", 502))) as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        assert (await with_client(completion({"content": "42"}), ask)).text == "42"
+    assert not proxy.seen
+
+
+async def test_a_given_proxy_is_used() -> None:
+    async with serving(always(response(completion({"content": "42"})))) as proxy:
+        client = ApiClient("http://api.test/v1", "k", 5.0, f"http://user:pass@127.0.0.1:{proxy.port}")
+        assert (await ask(client)).text == "42"
+        await client.close()
+    assert proxy.seen[0].head == "POST http://api.test/v1/chat/completions HTTP/1.1"
+    assert proxy.seen[0].headers["proxy-authorization"] == "basic dxnlcjpwyxnz"  # the server lowers all
+
+
+async def test_redirects_are_not_followed() -> None:
+    async with serving(always(response(b"", 200))) as other:
+        with pytest.raises(RequestFailed, match="the server answered 307") as caught:
+            await with_client(b"", ask, 307, location=other.base_url)
+    assert caught.value.status == 307 and not other.seen
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_an_error_with_status_200_is_retried_by_the_status_it_says(code: int) -> None:
+    error = json.dumps({"error": {"message": "quota", "code": code}}).encode()
+    replies = iter([response(error, retry_after_ms="1"), response(completion({"content": "42"}))])
+
+    async def script(writer: asyncio.StreamWriter, seen: Seen) -> None:
+        writer.write(next(replies))
+
+    async with serving(script) as server:
+        assert (await with_server(server, ask)).text == "42"
+        assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize("code", [429, 400])
+async def test_an_error_with_status_200_may_say_its_status(code: int) -> None:
+    body = json.dumps({"error": {"message": "quota", "code": code}}).encode()
+    async with serving(always(response(body, retry_after_ms="1"))) as server:
+        with pytest.raises(RequestFailed, match=f"^{code}: quota$") as caught:
+            await with_server(server, ask)
+    assert caught.value.status == code
+    assert len(server.seen) == (MAX_RETRIES + 1 if code == 429 else 1)
+
+
+@pytest.mark.parametrize("error", [None, {"message": "late", "code": 500}])
+async def test_an_answer_counts_whatever_stands_beside_it(error: object) -> None:
+    assert (await with_client(completion({"content": "42"}, error=error), ask)).text == "42"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b" " * 2000, {}),
+        (gzip.compress(b" " * 2000), {"content_encoding": "gzip"}),
+    ],
+    ids=["plain", "gzip"],
+)
+@pytest.mark.parametrize("status", [200, 500])
+async def test_too_long_answers_are_not_read(
+    body: bytes, headers: dict[str, str], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bounded_http.MAX_ANSWER_BYTES == 64 << 20
+    monkeypatch.setattr(bounded_http, "MAX_ANSWER_BYTES", 1000)
+    async with serving(always(response(body, status, **headers))) as server:
+        with pytest.raises(RequestFailed, match="the answer is longer than"):
+            await with_server(server, ask)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("retry_after_s", [1.5, 30.0])
+async def test_a_retry_waits_as_long_as_the_server_says(
+    retry_after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits_s: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waits_s.append(seconds)
+
+    monkeypatch.setattr("openai._base_client.anyio.sleep", wait)
+    replies = iter(
+        [response(b"", 429, retry_after=str(retry_after_s)), response(completion({"content": "42"}))]
+    )
+
+    async def script(writer: asyncio.StreamWriter, seen: Seen) -> None:
+        writer.write(next(replies))
+
+    async with serving(script) as server:
+        assert (await with_server(server, ask)).text == "42"
+    assert waits_s == [retry_after_s]
 
 
 @pytest.mark.parametrize(

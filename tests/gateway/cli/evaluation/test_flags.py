@@ -49,6 +49,20 @@ def test_everything_given() -> None:
     assert found.prices == {"x=y": TokenPrice(Decimal("0.00000015"), Decimal("0.0000006"))}
 
 
+def test_the_proxy_is_the_environments_but_never_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("https_proxy", "all_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://u:p@proxy:3128")
+    assert plan("--url", "https://h/v1").proxy == "http://u:p@proxy:3128"
+    assert (
+        plan("--url", "http://localhost:1").proxy
+        == plan("--url", "http://[::1]:1").proxy
+        == plan().proxy
+        == ""
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
