@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import msgspec
 from starlette.routing import Route, Router
 
 from backend.errors import CheckpointError
 from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
+from cache.memory_store import MemoryStore
+from cache.semantic_cache import SemanticCache
+from cache.settings import CacheSettings
 from gateway.adapters.loader import AdapterLoader
 from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
@@ -20,6 +25,7 @@ from gateway.openai.endpoint import ModelEndpoint
 from gateway.openai.models import ModelsEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.exchange import Endpoint
+from gateway.pipeline.meaning import embed_with, no_meaning
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
 from gateway.processes.status import Statuses
@@ -29,13 +35,14 @@ from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
 from gateway.providers.upstream.openai import OpenAIProvider
 from gateway.requests.reasoning import default_effort_error
+from gateway.response_cache.response_cache import ResponseCache
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import Tracing, start_tracing
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.web.deadlines import TimeLimits
-from policies.document import EncoderModel, EngineModel, Policies, UpstreamModel
+from policies.document import EncoderModel, EngineModel, ModelEntry, Policies, UpstreamModel
 
 POLICY_HEADER = "x-penstock-policy"
 
@@ -64,7 +71,8 @@ def build_app(
         {name: route.model for name, route in policies.routes.items()},
     )
     endpoints = RouteBuilder(Telemetry(tracing, metrics), {POLICY_HEADER: policies.version})
-    pipeline = Pipeline(KeyRing(settings.api_keys), models, policies.version)
+    cache = served.response_cache(models)
+    pipeline = Pipeline(KeyRing(settings.api_keys), models, policies.version, cache)
     routes = _model_routes(endpoints, settings, pipeline)
     routes += _other_routes(endpoints, settings, policies, models, metrics)
     return endpoints.router(routes, [_TracingResource(tracing), *served.resources])
@@ -128,13 +136,33 @@ class _ModelBuilder:
         self._given = given
         self._statuses = statuses
         timeouts = settings.timeouts
+        self._encoders: dict[str, EncoderClient] = {}
         self._limits = TimeLimits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
 
     def build(self, name: str) -> ServedModel:
         """The model `name` of the policies."""
         entry = self._policies.models[name]
         adapters = frozenset(entry.engine.adapters if entry.engine is not None else ())
-        return replace(self._served(name), price=entry.price, adapters=adapters)
+        settings = CacheSettings.of(entry.cache, self._policies.cache)
+        return replace(
+            self._served(name),
+            price=entry.price,
+            adapters=adapters,
+            cache=None if settings.mode == "none" or entry.kind == "encoder" else settings,
+            policy_digest=_answer_digest(entry),
+        )
+
+    def response_cache(self, models: ModelTable) -> ResponseCache | None:
+        """What the models share that have a cache; None when none has."""
+        if all(model.cache is None for model in models.models.values()):
+            return None
+        rules = self._policies.cache
+        memory = rules.memory
+        store = MemoryStore(memory.max_bytes, int(memory.max_bytes * memory.max_tenant_share))
+        name = rules.encoder or next(iter(self._encoders), "")
+        if name not in self._encoders:
+            return ResponseCache(SemanticCache(store, None), no_meaning)
+        return ResponseCache(SemanticCache(store, None), embed_with(self._encoders[name]))
 
     def _served(self, name: str) -> ServedModel:
         entry = self._policies.models[name]
@@ -186,6 +214,7 @@ class _ModelBuilder:
 
     def _encoder(self, name: str, encoder: EncoderModel) -> ServedModel:
         client = EncoderClient(self._settings.socket_paths[name])
+        self._encoders[name] = client
         self.resources.append(client)
         provider = EncoderProvider(name, client, encoder.unknown_fields)
         return ServedModel(name, "encoder", provider, self._limits, self._state(name, client))
@@ -202,6 +231,12 @@ class _ModelBuilder:
             return ModelState(ready=False, phase=found.phase, fraction=found.fraction)
 
         return state
+
+
+def _answer_digest(entry: ModelEntry) -> str:
+    """SHA-256 of what a model's policy says about its answers."""
+    section = entry.engine or entry.upstream or entry.encoder
+    return hashlib.sha256(msgspec.json.encode(section, order="deterministic")).hexdigest()
 
 
 class _TracingResource:

@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
-"""A model or route name, as clients send it."""
+from policies.cache import CacheRules, CacheSection
+from policies.names import Name
+
 FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
 """A path, resolved by the loader against the policy file's folder; `builtin:NAME` stays unchanged."""
 Positive = Annotated[int, Meta(ge=1)]
@@ -278,6 +279,9 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     upstream: UpstreamModel | None = None
     encoder: EncoderModel | None = None
     price: Price | None = None
+    cache: Annotated[
+        CacheRules | None, Meta(description="What differs from the section `cache`, for this model.")
+    ] = None
     description: str = ""
 
     @property
@@ -300,6 +304,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     models: dict[Name, ModelEntry] = {}
     routes: dict[Name, Route] = {}
+    cache: CacheSection = CacheSection()
 
 
 class Policies(Document, frozen=True, kw_only=True):

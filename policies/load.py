@@ -199,4 +199,5 @@ def adapter_bases(adapters: Mapping[str, Collection[str]], name: str) -> list[st
 def merge_models(policies: Policies, models: dict[str, ModelEntry]) -> Policies:
     """Return a copy of the policies with these models added or replaced, and its own version."""
     merged = {**policies.models, **models}
-    return Policies(models=merged, routes=policies.routes, version=_version([merged, policies.routes]))
+    version = _version([merged, policies.routes, policies.cache])
+    return msgspec.structs.replace(policies, models=merged, version=version)

@@ -18,6 +18,7 @@ ROOT_ENTRIES = {
     "Makefile",
     "README.md",
     "backend",
+    "cache",
     "constraints.txt",
     "deploy",
     "gateway",
@@ -25,7 +26,7 @@ ROOT_ENTRIES = {
     "pyproject.toml",
     "tests",
 }
-PACKAGES = ("gateway", "policies", "backend")
+PACKAGES = ("gateway", "cache", "policies", "backend")
 GRAB_BAGS = {"utils", "util", "common", "helpers", "helper", "misc", "core"}
 # Folders that hold records and interfaces only; their users test them.
 TESTED_BY_THEIR_USERS = {Path("backend")}

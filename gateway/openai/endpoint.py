@@ -42,7 +42,13 @@ class ModelEndpoint:
             return raw
 
         exchange = Exchange(
-            call.request_id, self._endpoint, call.telemetry, read_body, deadlines, call.authorization
+            call.request_id,
+            self._endpoint,
+            call.telemetry,
+            read_body,
+            deadlines,
+            call.authorization,
+            call.cache_headers,
         )
         try:
             await self._pipeline.run(exchange)

@@ -9,9 +9,11 @@ from typing import Any, Literal
 from gateway.answer import Answer, Usage
 from gateway.auth import ANONYMOUS, Principal
 from gateway.errors import ApiError
+from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.models import ServedModel
 from gateway.providers.base import ModelCall, RequestT
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.response_cache.use import CacheUse
 from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
 
@@ -28,12 +30,15 @@ class Exchange:
     read_body: Callable[[], Awaitable[bytes]]  # read_request calls it once; raises BodyTooLarge or ClientGone
     deadlines: Deadlines  # call_model sets the model's limits
     authorization: str = ""  # the header's value; authorize reads it, nothing logs it
+    cache_headers: tuple[str, str] = ("", "")  # `x-penstock-cache` and `cache-control`; look_up reads them
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.
     request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
     model: ServedModel | None = None  # choose_model
-    answer: Answer | None = None  # call_model
+    meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks
+    cache_use: CacheUse | None = None  # look_up, where the model has a cache and the request may use it
+    answer: Answer | None = None  # look_up or call_model
     error: ApiError | None = None  # sent instead of an answer, or in the middle of one
     response_headers: dict[str, str] = field(default_factory=dict)  # stages may add some
 

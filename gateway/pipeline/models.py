@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
 
+from cache.settings import CacheSettings
 from gateway.errors import NotFound
 from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
@@ -44,10 +45,19 @@ class ServedModel:
     state: Callable[[], ModelState] = always_ready
     engine: EngineProvider | None = None  # `provider` again, when it is our engine
     price: Price | None = None
+    cache: CacheSettings | None = None  # None: its answers are not kept
+    policy_digest: str = ""  # of its section of the policies, as far as it changes answers
     adapters: frozenset[str] = frozenset()  # of the policies; the engine may have loaded others
     parent: str = ""  # an adapter's base model
     metrics_label: str = ""  # one of the policies' names; "": `name`
     created: int = field(default_factory=lambda: int(time.time()))
+
+    def revision(self) -> str | None:
+        """Identifies what answers, its weights and its policy; None while the engine is away."""
+        if self.engine is None:
+            return self.policy_digest
+        fingerprint = self.engine.model.fingerprint
+        return None if fingerprint is None else f"{self.policy_digest}:{fingerprint}"
 
     @property
     def owned_by(self) -> str:

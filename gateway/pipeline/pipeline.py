@@ -11,7 +11,10 @@ from gateway.pipeline.stages.account import account
 from gateway.pipeline.stages.authorize import authorize
 from gateway.pipeline.stages.call_model import call_model
 from gateway.pipeline.stages.choose_model import choose_model
+from gateway.pipeline.stages.look_up import LookUp
 from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.remember import Remember
+from gateway.response_cache.response_cache import ResponseCache
 
 Stage = Callable[[Exchange], Awaitable[None]]
 
@@ -19,12 +22,21 @@ Stage = Callable[[Exchange], Awaitable[None]]
 class Pipeline:
     """Takes an exchange from its headers to an answer. A stage refuses by raising an ApiError."""
 
-    def __init__(self, keys: KeyRing, models: ModelTable, policy_version: str = "") -> None:
+    def __init__(
+        self,
+        keys: KeyRing,
+        models: ModelTable,
+        policy_version: str = "",
+        cache: ResponseCache | None = None,
+    ) -> None:
+        """`cache`: None where no model has one."""
         self.stages: tuple[Stage, ...] = (
             authorize(keys, policy_version),
             read_request,
             choose_model(models),
+            *((LookUp(cache),) if cache is not None else ()),
             call_model,
+            *((Remember(cache),) if cache is not None else ()),
         )
 
     async def run(self, exchange: Exchange) -> None:
@@ -34,4 +46,6 @@ class Pipeline:
 
     def settle(self, exchange: Exchange) -> None:
         """Account for an exchange that has succeeded or failed: called exactly once for each."""
+        if exchange.cache_use is not None and exchange.cache_use.flight is not None:
+            exchange.cache_use.flight.abandon()  # where it has no answer to share
         account(exchange)

@@ -12,6 +12,7 @@ ENDPOINTS: Final = ("chat", "completions", "embeddings", "models", "tokenize", "
 MODEL_ENDPOINTS: Final = ("chat", "completions", "embeddings", "tokenize", "detokenize")
 NO_MODEL: Final = "-"
 STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
+CACHE_OUTCOMES: Final = ("exact", "semantic", "shared", "near", "miss", "bypass")
 TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning")
 CALL_ERRORS: Final = (
     "InvalidRequest",
@@ -45,7 +46,8 @@ class Histogram:
 
 
 REQUESTS_OFFSET: Final = 0
-TOKENS_OFFSET: Final = REQUESTS_OFFSET + len(STATUSES)
+CACHE_OFFSET: Final = REQUESTS_OFFSET + len(STATUSES)
+TOKENS_OFFSET: Final = CACHE_OFFSET + len(CACHE_OUTCOMES)
 ERRORS_OFFSET: Final = TOKENS_OFFSET + len(TOKEN_KINDS)
 
 DURATION: Final = Histogram(

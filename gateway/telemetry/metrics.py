@@ -99,6 +99,12 @@ class Meter:
         self._start = self._starts.get((self._endpoint, model), self._start)
         self._call_started_s = now_s
 
+    def cache_looked_up(self, model: str, outcome: str) -> None:
+        """The cache was asked. `outcome`: one of CACHE_OUTCOMES. The request counts as `model`'s now."""
+        self._start = self._starts.get((self._endpoint, model), self._start)
+        at = instruments.CACHE_OFFSET + instruments.CACHE_OUTCOMES.index(outcome)
+        self._counters[self._start + at] += 1
+
     def chunk(self, now_s: float) -> None:
         """A piece of the answer has arrived."""
         if self._last_chunk_s:
@@ -172,6 +178,14 @@ class _GatewayCollector(Collector):
             "status",
             instruments.STATUSES,
             instruments.REQUESTS_OFFSET,
+            used,
+        )
+        yield _counter(
+            "penstock_cache_requests",
+            "Chat requests of models with a cache, by where the answer came from.",
+            "outcome",
+            instruments.CACHE_OUTCOMES,
+            instruments.CACHE_OFFSET,
             used,
         )
         yield _counter(

@@ -87,6 +87,11 @@ class RequestTelemetry:
         self.meter.call_started(metrics_label or model, self._call_started_s)
         self.spans.start_call(self._endpoint, model, provider, body)
 
+    def cache_looked_up(self, outcome: str, metrics_label: str) -> None:
+        """The cache was asked. `outcome`: one of instruments.CACHE_OUTCOMES."""
+        self.meter.cache_looked_up(metrics_label, outcome)
+        self.spans.annotate({spans.CACHE_OUTCOME: outcome})
+
     def chunk(self) -> None:
         """A piece of the answer (or all of it) has arrived."""
         now_s = time.perf_counter()

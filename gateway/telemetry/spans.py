@@ -45,12 +45,14 @@ REQUEST_ID: Final = "penstock.request.id"
 TENANT: Final = "penstock.tenant"
 ROUTE: Final = "penstock.route"
 POLICY_VERSION: Final = "penstock.policy.version"
+CACHE_OUTCOME: Final = "penstock.cache.outcome"
 
 PROVIDER_OURS: Final = "penstock"
 PROVIDER_OPENAI: Final = "openai"
 
 STAGE_AUTHORIZE: Final = "authorize"
 STAGE_CHOOSE_MODEL: Final = "choose model"
+STAGE_LOOK_UP: Final = "look up"
 
 OPERATIONS: Final = {"chat": "chat", "completions": "text_completion", "embeddings": "embeddings"}
 """Endpoint → gen_ai.operation.name; other endpoints call no model."""

@@ -77,6 +77,12 @@ class HttpCall:
         api_key = header(self.scope, b"x-api-key").decode("latin-1")
         return authorization if authorization or not api_key else f"Bearer {api_key}"
 
+    @property
+    def cache_headers(self) -> tuple[str, str]:
+        """The values of `x-penstock-cache` and `cache-control`; "" where one is missing."""
+        own, standard = header(self.scope, b"x-penstock-cache"), header(self.scope, b"cache-control")
+        return own.decode("latin-1"), standard.decode("latin-1")
+
     async def read_json_bytes(self, max_bytes: int) -> bytes:
         """Read the request's body, once.
 

@@ -8,7 +8,9 @@ from gateway.telemetry import spans
 
 
 async def call_model(exchange: Exchange) -> None:
-    """Fill `exchange.answer`. Raises what the provider raises."""
+    """Fill `exchange.answer` unless look_up has. Raises what the provider raises."""
+    if exchange.answer is not None:
+        return
     model, request = exchange.model, exchange.request
     assert model is not None
     provider_name = spans.PROVIDER_OPENAI if model.kind == "upstream" else spans.PROVIDER_OURS

@@ -1,0 +1,113 @@
+"""The look-up in its tiers: the exact key, then the nearest questions, of which the verifier approves one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy import float16, float32
+from numpy.typing import NDArray
+
+from cache.entry import Entry
+from cache.memory_store import MemoryStore
+from cache.question import Question
+
+NUM_CANDIDATES = 5
+NEAR_COSINE = 0.80
+"""From here on a near hit that was not verified is offered as a draft, which costs only time when wrong."""
+
+
+class Verifier(Protocol):
+    """Says how likely a stored answer is right for another question."""
+
+    version: str
+
+    def probabilities(
+        self,
+        asked: str,
+        asked_vector: NDArray[float32],
+        known: Sequence[str],
+        known_vectors: NDArray[float32],
+    ) -> NDArray[float32]:
+        """P(one answer serves both) for each known question, calibrated. Vectors: (384,) and (k, 384)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A stored answer and why it may be served. `near`: it may not, but it is a good draft."""
+
+    entry: Entry
+    tier: Literal["exact", "semantic", "near"]
+    similarity: float = 1.0
+    probability: float = 1.0
+
+
+class SemanticCache:
+    """Answers by question."""
+
+    def __init__(
+        self, store: MemoryStore, verifier: Verifier | None, now_s: Callable[[], float] = time.time
+    ) -> None:
+        """Without a verifier nothing is served by meaning."""
+        self.store = store
+        self.now_s = now_s
+        self._verifier = verifier
+
+    def find_exact(self, question: Question) -> Match | None:
+        """The answer to the same request."""
+        entry = self.store.get(question.key, self.now_s())
+        if entry is None:
+            return None
+        entry.hits += 1
+        return Match(entry, "exact")
+
+    def find_similar(
+        self, question: Question, vector: NDArray[float32], max_error_rate: float
+    ) -> Match | None:
+        """The answer to a question that means the same, else a near one. `vector`: (384,), unit length."""
+        found = self.store.nearest(question.partition, vector, NUM_CANDIDATES, self.now_s())
+        if not found or self._verifier is None:
+            return None
+        entries = [entry for entry, _ in found]
+        probabilities = self._verifier.probabilities(
+            question.text,
+            vector,
+            [entry.text for entry in entries],
+            np.stack([each.vector for _, each in found]),
+        )
+        best = int(probabilities.argmax())
+        probability = float(probabilities[best])
+        if probability >= 1.0 - max_error_rate:
+            entries[best].hits += 1
+            self.store.record_hit(entries[best].key)
+            return Match(entries[best], "semantic", found[best][1].cosine, probability)
+        entry, nearest = found[0]
+        if nearest.cosine < NEAR_COSINE:
+            return None
+        return Match(entry, "near", nearest.cosine, float(probabilities[0]))
+
+    def add(
+        self,
+        question: Question,
+        vector: NDArray[float32] | None,
+        answer: bytes,
+        saved_tokens: int,
+        ttl_s: float,
+    ) -> bool:
+        """Store an answer. False: not admitted."""
+        now_s = self.now_s()
+        entry = Entry(
+            question.key,
+            question.partition,
+            question.tenant,
+            question.text,
+            answer,
+            saved_tokens,
+            now_s,
+            now_s + ttl_s,
+        )
+        return self.store.add(entry, None if vector is None else vector.astype(float16))

@@ -1,0 +1,29 @@
+"""What the policies say about one model's cache, with every default filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.cache import DEFAULTS, CacheMode, CacheRules, CacheScope
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """One model's rules. Descriptions are in `policies.cache.CacheRules`."""
+
+    mode: CacheMode
+    scope: CacheScope
+    max_error_rate: float
+    ttl_s: float
+    max_temperature: float
+    drafts: bool
+
+    @classmethod
+    def of(cls, *rules: CacheRules | None) -> CacheSettings:
+        """The first of `rules` that sets a value decides; `DEFAULTS` come last."""
+        given = [each for each in rules if each is not None]
+        values = {
+            name: next(found for each in (*given, DEFAULTS) if (found := getattr(each, name)) is not None)
+            for name in cls.__slots__
+        }
+        return cls(**values)

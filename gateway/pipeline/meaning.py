@@ -1,0 +1,54 @@
+"""What a text means, computed at most once per request and shared by the stages that ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+from numpy import float32
+from numpy.typing import NDArray
+
+from backend.errors import EngineError
+from backend.server.encoder_client import EncoderClient
+
+Embed = Callable[[str], Awaitable["NDArray[float32] | None"]]
+
+WAIT_LIMIT_S = 0.5
+"""A request goes on without its meaning when the encoder is slower: it is worth a few milliseconds only."""
+
+
+class Meaning:
+    """The vector of one text."""
+
+    __slots__ = ("_embed", "_task", "_text")
+
+    def __init__(self, text: str, embed: Embed) -> None:
+        self._text = text
+        self._embed = embed
+        self._task: asyncio.Task[NDArray[float32] | None] | None = None
+
+    async def vector(self) -> NDArray[float32] | None:
+        """(dimensions,) of unit length; None when the encoder does not answer or the text is too long."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._embed(self._text))
+        return await self._task
+
+
+async def no_meaning(text: str) -> NDArray[float32] | None:
+    """Stands in where the policies have no encoder."""
+    return None
+
+
+def embed_with(client: EncoderClient) -> Embed:
+    """The function that asks an encoder process."""
+
+    async def embed(text: str) -> NDArray[float32] | None:
+        try:
+            async with asyncio.timeout(WAIT_LIMIT_S):
+                found = await client.embed([text])
+        except (EngineError, TimeoutError):
+            return None
+        return np.frombuffer(found.vectors[0], float32)
+
+    return embed

@@ -1,0 +1,132 @@
+"""look_up: an answer that we have already, or that an equal request is getting, in place of a model call."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cache.question import read_question
+from cache.semantic_cache import Match
+from gateway.errors import TimedOut
+from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.meaning import Meaning
+from gateway.pipeline.models import ServedModel
+from gateway.requests.types import ChatRequest
+from gateway.response_cache.directives import HEADER, CacheDirectives, read_directives
+from gateway.response_cache.recording import recorded_text, replay
+from gateway.response_cache.response_cache import ResponseCache
+from gateway.response_cache.use import CacheUse, Outcome, bypass_reason
+from gateway.telemetry import spans
+
+
+class LookUp:
+    """The stage, with what all its requests share."""
+
+    def __init__(self, cache: ResponseCache) -> None:
+        self._cache = cache
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Fill `exchange.answer` on a hit, else prepare `exchange.cache_use` for remember.
+
+        Raises InvalidRequest for unknown directives, TimedOut (504) for `only` without a hit.
+        """
+        model = exchange.model
+        assert model is not None
+        if model.cache is None or not isinstance(exchange.request, ChatRequest):
+            return
+        with exchange.telemetry.stage(spans.STAGE_LOOK_UP):
+            await self._look_up(exchange, model)
+        use = exchange.cache_use
+        outcome: Outcome = "bypass" if use is None else use.outcome
+        exchange.response_headers[HEADER] = outcome
+        exchange.telemetry.cache_looked_up(outcome, model.metrics_label or model.name)
+
+    async def _look_up(self, exchange: Exchange, model: ServedModel) -> None:
+        directives = read_directives(*exchange.cache_headers)
+        settings = model.cache
+        assert settings is not None
+        revision = model.revision()
+        if revision is None or bypass_reason(exchange.body, settings):
+            return
+        tenant = exchange.principal.tenant if settings.scope == "tenant" else ""
+        wire = "stream" if model.kind == "upstream" and exchange.request.stream else ""
+        owner = (settings.scope, tenant, model.name, revision, wire)
+        try:
+            question = read_question(exchange.body, exchange.principal.tenant, owner)
+        except UnicodeEncodeError:  # a lone surrogate: the provider refuses it by name
+            return
+        use = CacheUse(settings, question, directives.may_write)
+        exchange.cache_use = use
+        if directives.may_read:
+            await self._read(exchange, use, directives, model)
+        if exchange.answer is None and directives.is_only_cached:
+            raise TimedOut("No stored answer, and the request asked for nothing else.", code="cache_miss")
+
+    async def _read(
+        self, exchange: Exchange, use: CacheUse, directives: CacheDirectives, model: ServedModel
+    ) -> None:
+        match = await self._exact_or_shared(exchange, use, directives, model)
+        may_compare = use.settings.mode == "semantic" and use.question.text
+        if match is None and exchange.answer is None and may_compare:
+            match = await self._similar(exchange, use, directives)
+        if match is None:
+            return
+        use.outcome = match.tier
+        self._add_headers(exchange, match)
+        if match.tier != "near":
+            exchange.answer = replay(match.entry.answer)
+        elif use.settings.drafts and model.kind == "engine":
+            _add_draft(exchange, recorded_text(match.entry.answer))
+        else:
+            use.outcome = "miss"
+
+    async def _exact_or_shared(
+        self, exchange: Exchange, use: CacheUse, directives: CacheDirectives, model: ServedModel
+    ) -> Match | None:
+        """The stored answer, or `exchange.answer` from an equal request under way; else lead a flight."""
+        key = use.question.key
+        while True:
+            match = self._fresh(self._cache.answers.find_exact(use.question), directives)
+            if match is not None:
+                return match
+            if not directives.may_write:
+                return None
+            flight = self._cache.flights.get(key)
+            if flight is None:
+                use.flight = self._cache.flights.start(key)
+                return None
+            exchange.deadlines.start_model_call(model.limits)
+            exchange.answer = await flight.join()
+            if exchange.answer is not None:
+                use.outcome = "shared"
+                return None
+
+    async def _similar(self, exchange: Exchange, use: CacheUse, directives: CacheDirectives) -> Match | None:
+        exchange.meaning = Meaning(use.question.text, self._cache.embed)
+        use.vector = await exchange.meaning.vector()
+        if use.vector is None:
+            return None
+        found = self._cache.answers.find_similar(use.question, use.vector, use.settings.max_error_rate)
+        return self._fresh(found, directives)
+
+    def _fresh(self, match: Match | None, directives: CacheDirectives) -> Match | None:
+        if match is None or directives.max_age_s is None:
+            return match
+        age_s = self._cache.answers.now_s() - match.entry.created_s
+        return match if age_s <= directives.max_age_s else None
+
+    def _add_headers(self, exchange: Exchange, match: Match) -> None:
+        age_s = max(0.0, self._cache.answers.now_s() - match.entry.created_s)
+        exchange.response_headers["age"] = str(int(age_s))
+        if match.tier != "exact":
+            exchange.response_headers[f"{HEADER}-similarity"] = f"{match.similarity:.3f}"
+            exchange.response_headers[f"{HEADER}-probability"] = f"{match.probability:.3f}"
+
+
+def _add_draft(exchange: Exchange, text: str) -> None:
+    """Offer `text` to our engine as OpenAI's `prediction`, unless the client gave one."""
+    request = exchange.request
+    assert isinstance(request, ChatRequest)
+    if request.prediction is None and text:
+        prediction = {"type": "content", "content": text}
+        exchange.request = msgspec.structs.replace(request, prediction=prediction)
+        exchange.body = {**exchange.body, "prediction": prediction}

@@ -1,0 +1,1 @@
+"""Answers kept and shared: recording and replay, single-flight, and the client's directives."""

@@ -1,0 +1,81 @@
+"""The `cache` section of the policy language: the defaults of all models, and each model's own values."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from policies.names import Name
+
+CacheMode = Literal["none", "exact", "semantic"]
+CacheScope = Literal["tenant", "shared"]
+
+
+class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How answers are stored and found again. What is left out is inherited, at last from `DEFAULTS`."""
+
+    mode: Annotated[
+        CacheMode | None,
+        Meta(
+            description="`none`: off. `exact`: only the same request again. `semantic`: also a last user "
+            "turn that means the same, when the verifier allows it. Default: `none`."
+        ),
+    ] = None
+    scope: Annotated[
+        CacheScope | None,
+        Meta(
+            description="Who may get an answer: requests of the `tenant` that it was made for, or all "
+            "(`shared`). Default: `tenant`."
+        ),
+    ] = None
+    max_error_rate: Annotated[
+        Annotated[float, Meta(gt=0, le=0.5)] | None,
+        Meta(
+            description="Highest share of semantic hits that may be wrong: a stored answer is served when "
+            "its probability of being right, as the verifier estimates it, is at least one minus this. "
+            "Default: 0.01."
+        ),
+    ] = None
+    ttl_s: Annotated[
+        Annotated[float, Meta(gt=0, le=31_536_000)] | None,
+        Meta(description="How long an answer may be served, in seconds. Default: 86400, a day."),
+    ] = None
+    max_temperature: Annotated[
+        Annotated[float, Meta(ge=0, le=2)] | None,
+        Meta(description="Requests with a higher `temperature` neither read nor write. Default: 1."),
+    ] = None
+    drafts: Annotated[
+        bool | None,
+        Meta(
+            description="Give our engine a near hit that was not verified as a draft (`prediction`): "
+            "faster where it was right, never another answer. Default: true."
+        ),
+    ] = None
+
+
+class MemoryStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Entries in the memory of each gateway worker; gone with it."""
+
+    max_bytes: Annotated[
+        int, Meta(ge=1 << 16, description="Bound on entries, their vectors included. Default: 256 MiB.")
+    ] = 1 << 28
+    max_tenant_share: Annotated[
+        float, Meta(gt=0, le=1, description="Largest share of `max_bytes` that one tenant may fill.")
+    ] = 0.5
+
+
+class CacheSection(CacheRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults of all models, and what they share."""
+
+    encoder: Annotated[
+        Name | None,
+        Meta(description="The encoder model that compares meanings. Default: the only one there is."),
+    ] = None
+    memory: MemoryStore = MemoryStore()
+
+
+DEFAULTS = CacheRules(
+    mode="none", scope="tenant", max_error_rate=0.01, ttl_s=86400.0, max_temperature=1.0, drafts=True
+)

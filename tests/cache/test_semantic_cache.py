@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy import float32
+from numpy.typing import NDArray
+
+from cache.memory_store import MemoryStore
+from cache.question import Question
+from cache.semantic_cache import SemanticCache
+from tests.cache.entries import key_of, unit
+
+
+class ScriptedVerifier:
+    """P by the known question's text."""
+
+    version = "1"
+
+    def __init__(self, **probabilities: float) -> None:
+        self._probabilities = probabilities
+
+    def probabilities(
+        self,
+        asked: str,
+        asked_vector: NDArray[float32],
+        known: Sequence[str],
+        known_vectors: NDArray[float32],
+    ) -> NDArray[float32]:
+        assert known_vectors.shape == (len(known), len(asked_vector)) and known_vectors.dtype == float32
+        return np.array([self._probabilities[text] for text in known], float32)
+
+
+def question(text: str, partition: bytes = b"p") -> Question:
+    return Question("alice", partition, key_of(hash((text, partition))), text, ())
+
+
+def mixed(share: float) -> NDArray[float32]:
+    vector = share * unit(1) + (1 - share) * unit(2)
+    return (vector / np.linalg.norm(vector)).astype(float32)
+
+
+def cache_of(**probabilities: float) -> SemanticCache:
+    cache = SemanticCache(MemoryStore(1 << 20, 1 << 20), ScriptedVerifier(**probabilities), lambda: 0.0)
+    for text, share in (("closest", 1.0), ("second", 0.9)):
+        cache.add(question(text), mixed(share), text.encode(), 5, 60.0)
+    return cache
+
+
+def test_the_most_probable_candidate_is_served_not_the_closest() -> None:
+    match = cache_of(closest=0.2, second=0.995).find_similar(question("asked"), mixed(1.0), 0.01)
+    assert match is not None and (match.tier, match.entry.answer) == ("semantic", b"second")
+    assert match.probability == pytest.approx(0.995) and match.similarity < 1.0 and match.entry.hits == 1
+
+
+def test_the_error_rate_decides() -> None:
+    cache = cache_of(closest=0.98, second=0.0)
+    strict = cache.find_similar(question("asked"), mixed(1.0), 0.01)
+    lax = cache.find_similar(question("asked"), mixed(1.0), 0.05)
+    assert strict is not None and strict.tier == "near"
+    assert lax is not None and lax.tier == "semantic"
+
+
+def test_even_an_identical_vector_must_be_verified() -> None:
+    match = cache_of(closest=0.0, second=0.0).find_similar(question("asked"), mixed(1.0), 0.01)
+    assert match is not None and match.tier == "near" and match.similarity == pytest.approx(1.0, abs=1e-3)
+
+
+def test_what_is_far_is_no_draft() -> None:
+    cache = SemanticCache(MemoryStore(1 << 20, 1 << 20), ScriptedVerifier(one=0.1), lambda: 0.0)
+    cache.add(question("one"), unit(1), b"", 5, 60.0)
+    assert cache.find_similar(question("asked"), unit(2), 0.01) is None
+
+
+def test_other_partitions_are_never_searched() -> None:
+    cache = cache_of(closest=1.0, second=1.0)
+    assert cache.find_similar(question("asked", b"q"), mixed(1.0), 0.01) is None
+    assert cache.find_exact(question("closest", b"q")) is None
+
+
+def test_without_a_verifier_nothing_is_served_by_meaning() -> None:
+    cache = SemanticCache(MemoryStore(1 << 20, 1 << 20), None)
+    cache.add(question("one"), unit(1), b"", 5, 60.0)
+    assert cache.find_similar(question("asked"), unit(1), 0.5) is None
+    assert cache.find_exact(question("one")) is not None
+
+
+def test_an_entry_without_a_vector_is_found_exactly() -> None:
+    cache = cache_of(closest=1.0, second=1.0)
+    cache.add(question("exact only"), None, b"x", 5, 60.0)
+    match = cache.find_exact(question("exact only"))
+    assert match is not None and match.tier == "exact" and match.entry.answer == b"x"

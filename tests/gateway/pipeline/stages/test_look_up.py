@@ -1,0 +1,249 @@
+"""The cache through the real application, with a scripted provider and a scripted encoder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.routing import Router
+
+from gateway.answer import Delta
+from gateway.app import build_app
+from gateway.providers.base import ModelCall
+from gateway.providers.fake import FakeProvider, TextCall
+from gateway.settings import Settings
+from policies.cache import CacheRules, CacheSection
+from policies.document import EngineModel, ModelEntry, Policies, UpstreamModel
+from tests.gateway.conftest import http_client
+from tests.gateway.connection import Connection, events
+
+CHAT = "/v1/chat/completions"
+KEYS = ("sk-alice", "sk-bob")
+
+
+def app_of(provider: FakeProvider, *, keys: tuple[str, ...] = (), **rules: Any) -> Router:  # noqa: ANN401
+    models = {
+        "ours": ModelEntry(engine=EngineModel(checkpoint="/none")),
+        "plain": ModelEntry(
+            upstream=UpstreamModel(base_url="http://127.0.0.1:1/v1"), cache=CacheRules(mode="none")
+        ),
+    }
+    section = CacheSection(**{"mode": "exact", **rules})
+    policies = Policies(models=models, cache=section, version="v1")
+    return build_app(Settings(api_keys=keys), policies, dict.fromkeys(models, provider))
+
+
+def body(text: str = "What is it?", **fields: object) -> dict[str, Any]:
+    return {"model": "ours", "messages": [{"role": "user", "content": text}], **fields}
+
+
+async def outcome(http: httpx.AsyncClient, sent: dict[str, Any], **headers: str) -> str:
+    response = await http.post(CHAT, json=sent, headers={k.replace("_", "-"): v for k, v in headers.items()})
+    assert response.status_code == 200, response.text
+    return response.headers.get("x-penstock-cache", "none")
+
+
+async def test_the_second_answer_is_stored_and_the_same() -> None:
+    provider = FakeProvider()
+    async with http_client(app_of(provider)) as http:
+        first, second = [(await http.post(CHAT, json=body())) for _ in range(2)]
+    assert [each.headers["x-penstock-cache"] for each in (first, second)] == ["miss", "exact"]
+    assert second.headers["age"] == "0" and len(provider.asked) == 1
+    one, other = first.json(), second.json()
+    assert one.pop("id") != other.pop("id")
+    assert (one.pop("created"), one) == (other.pop("created"), other)
+
+
+async def test_a_hit_streams_what_was_not_streamed_and_the_other_way_round() -> None:
+    provider = FakeProvider()
+    async with http_client(app_of(provider)) as http:
+        whole = (await http.post(CHAT, json=body("a"))).json()
+        streamed = await http.post(CHAT, json=body("a", stream=True, stream_options={"include_usage": True}))
+        *chunks, done = events(streamed.content)
+        assert done == "[DONE]" and chunks[-1]["usage"] == whole["usage"]
+        text = "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks[:-1])
+        assert text == whole["choices"][0]["message"]["content"] == "Hello, world!"
+        assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
+        await http.post(CHAT, json=body("b", stream=True))
+        assert await outcome(http, body("b")) == "exact"
+    assert len(provider.asked) == 2
+
+
+async def test_a_tenant_never_gets_anothers_answer() -> None:
+    provider = FakeProvider()
+    async with http_client(app_of(provider, keys=KEYS)) as http:
+        found = [await outcome(http, body(), authorization=f"Bearer {key}") for key in (*KEYS, *KEYS)]
+    assert found == ["miss", "miss", "exact", "exact"]
+
+
+async def test_a_shared_scope_is_the_policys_choice() -> None:
+    async with http_client(app_of(FakeProvider(), keys=KEYS, scope="shared")) as http:
+        found = [await outcome(http, body(), authorization=f"Bearer {key}") for key in KEYS]
+    assert found == ["miss", "exact"]
+
+
+async def test_a_model_without_a_cache_has_no_header() -> None:
+    provider = FakeProvider()
+    async with http_client(app_of(provider)) as http:
+        for _ in range(2):
+            assert await outcome(http, body() | {"model": "plain"}) == "none"
+    assert len(provider.asked) == 2
+
+
+@pytest.mark.parametrize("fields", [{"n": 2}, {"temperature": 1.5}, {"store": True}])
+async def test_some_requests_bypass_the_cache(fields: dict[str, Any]) -> None:
+    async with http_client(app_of(FakeProvider())) as http:
+        assert [await outcome(http, body(**fields)) for _ in range(2)] == ["bypass", "bypass"]
+
+
+async def test_directives() -> None:
+    provider = FakeProvider()
+    async with http_client(app_of(provider)) as http:
+        only = await http.post(CHAT, json=body(), headers={"x-penstock-cache": "only"})
+        assert (only.status_code, only.json()["error"]["code"]) == (504, "cache_miss")
+        assert await outcome(http, body(), x_penstock_cache="no-store") == "miss"
+        assert await outcome(http, body()) == "miss"
+        assert await outcome(http, body(), x_penstock_cache="only") == "exact"
+        assert await outcome(http, body(), cache_control="no-cache") == "miss"
+        assert await outcome(http, body(), x_penstock_cache="max-age=60") == "exact"
+        bad = await http.post(CHAT, json=body(), headers={"x-penstock-cache": "please"})
+        assert (bad.status_code, bad.json()["error"]["param"]) == (400, "x-penstock-cache")
+    assert len(provider.asked) == 3
+
+
+@pytest.mark.parametrize("finish_reason", ["length", "tool_calls", None])
+async def test_an_answer_that_is_not_whole_is_not_stored(finish_reason: Any) -> None:  # noqa: ANN401
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
+        yield Delta(0, "half", finish_reason=finish_reason)
+
+    async with http_client(app_of(FakeProvider(script))) as http:
+        assert [await outcome(http, body()) for _ in range(2)] == ["miss", "miss"]
+
+
+async def test_a_failed_answer_is_not_stored() -> None:
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
+        yield Delta(0, "half")
+        raise ValueError("cut")
+
+    provider = FakeProvider(script)
+    async with http_client(app_of(provider)) as http:
+        assert [(await http.post(CHAT, json=body())).status_code for _ in range(2)] == [500, 500]
+    assert len(provider.asked) == 2
+
+
+def paused() -> tuple[FakeProvider, asyncio.Event]:
+    """A provider that gives one delta and waits for the event."""
+    go_on = asyncio.Event()
+
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
+        yield Delta(0, "first ")
+        await go_on.wait()
+        yield Delta(0, "second", finish_reason="stop")
+
+    return FakeProvider(script), go_on
+
+
+async def first_piece(connection: Connection) -> str:
+    status, headers = await connection.head()
+    assert status == 200
+    await connection.next()
+    return headers["x-penstock-cache"]
+
+
+async def test_two_hundred_equal_streams_are_one_generation() -> None:
+    provider, go_on = paused()
+    app = app_of(provider)
+    streams = [Connection.post(app, CHAT, body(stream=True)) for _ in range(200)]
+    outcomes = [await first_piece(each) for each in streams]
+    assert sorted(set(outcomes)) == ["miss", "shared"] and outcomes.count("miss") == 1
+    go_on.set()
+    for each in streams:
+        assert b"second" in await each.body()
+    assert len(provider.asked) == 1 and provider.num_ended == 1
+
+
+async def test_a_leader_who_leaves_hands_over() -> None:
+    provider, go_on = paused()
+    app = app_of(provider)
+    leader, follower = [Connection.post(app, CHAT, body(stream=True)) for _ in range(2)]
+    await first_piece(leader)
+    await first_piece(follower)
+    leader.disconnect()
+    await asyncio.wait_for(leader.task, 5)
+    assert provider.num_ended == 0
+    go_on.set()
+    assert b"second" in await follower.body()
+    assert len(provider.asked) == 1
+
+
+async def test_the_generation_ends_with_the_last_reader() -> None:
+    provider, _ = paused()
+    app = app_of(provider)
+    streams = [Connection.post(app, CHAT, body(stream=True)) for _ in range(3)]
+    for each in streams:
+        await first_piece(each)
+        each.disconnect()
+        await asyncio.wait_for(each.task, 5)
+    assert (len(provider.asked), provider.num_ended) == (1, 1)
+    async with http_client(app) as http:
+        again = asyncio.create_task(outcome(http, body()))
+        while len(provider.asked) < 2:
+            await asyncio.sleep(0)
+        again.cancel()
+
+
+class _SlowToStart(FakeProvider):
+    """Refuses its first call, after a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def chat(self, call: ModelCall[Any]) -> Any:  # noqa: ANN401
+        if not self.asked:
+            self.asked.append(call)
+            self.is_asked.set()
+            await self.go_on.wait()
+            raise ValueError("no")
+        return await super().chat(call)
+
+
+async def test_a_leader_that_fails_before_its_answer_hands_over() -> None:
+    provider = _SlowToStart()
+    app = app_of(provider)
+    leader = Connection.post(app, CHAT, body())
+    await asyncio.wait_for(provider.is_asked.wait(), 5)
+    followers = [Connection.post(app, CHAT, body()) for _ in range(3)]
+    await asyncio.sleep(0)
+    provider.go_on.set()
+    assert (await leader.head())[0] == 500
+    outcomes = []
+    for each in followers:
+        status, headers = await each.head()
+        outcomes.append(headers["x-penstock-cache"])
+        assert status == 200
+    assert sorted(outcomes)[0] in ("exact", "miss") and outcomes.count("miss") == 1
+    assert len(provider.asked) == 2
+
+
+async def test_metrics_count_outcomes_and_only_real_calls() -> None:
+    async with http_client(app_of(FakeProvider())) as http:
+        for _ in range(3):
+            await http.post(CHAT, json=body())
+        page = (await http.get("/metrics")).text
+    lines = [line for line in page.splitlines() if 'model="ours"' in line]
+    assert 'penstock_cache_requests_total{endpoint="chat",model="ours",outcome="exact"} 2.0' in lines
+    assert 'penstock_cache_requests_total{endpoint="chat",model="ours",outcome="miss"} 1.0' in lines
+    assert 'penstock_requests_total{endpoint="chat",model="ours",status="2xx"} 3.0' in lines
+    assert 'penstock_tokens_total{endpoint="chat",kind="output",model="ours"} 3.0' in lines
+
+
+async def test_a_lone_surrogate_is_left_to_the_provider() -> None:
+    async with http_client(app_of(FakeProvider())) as http:
+        raw = b'{"model": "ours", "messages": [{"role": "user", "content": "\\ud800"}]}'
+        response = await http.post(CHAT, content=raw, headers={"content-type": "application/json"})
+    assert response.status_code in (200, 400)
