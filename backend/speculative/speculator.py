@@ -150,9 +150,7 @@ class Speculator:
         if options is not None:
             if options.drafter not in (None, NONE) and options.drafter not in self._drafters:
                 known = ", ".join([NONE, *sorted(self._drafters)])
-                raise RequestError(
-                    f"drafter {options.drafter!r} is not there; choose one of {known}", "speculative.drafter"
-                )
+                raise RequestError(f"this drafter is not there; choose one of {known}", "speculative.drafter")
             if options.max_tokens is not None and options.max_tokens < 0:
                 raise RequestError(
                     f"speculative.max_tokens is {options.max_tokens!r}; it must be 0 or more",

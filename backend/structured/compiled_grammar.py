@@ -12,7 +12,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from backend.structured.dates import with_calendar_dates
 from backend.structured.heap import allocated_bytes
-from backend.structured.library_errors import error_summary
+from backend.structured.library_errors import error_summary, gbnf_explanation
 from backend.structured.llguidance_source import UNPARSED
 from backend.structured.schema_relaxation import relaxed
 from backend.structured.vocabulary import Vocabulary
@@ -69,13 +69,19 @@ class CompiledGrammar:
 
 
 def parsed(source: str) -> str:
-    """Return the source with a body left unparsed converted to Lark. May take long: for the sandbox."""
+    """Return the source with a body left unparsed converted to Lark. May take long: for the sandbox.
+
+    Raises ValueError with the reason, which quotes nothing of the body.
+    """
     if UNPARSED not in source:
         return source
     whole = json.loads(source)
     for grammar in whole["grammars"]:
         if UNPARSED in grammar:
-            grammar["lark_grammar"] = any_to_lark(grammar.pop(UNPARSED))
+            try:
+                grammar["lark_grammar"] = any_to_lark(grammar.pop(UNPARSED))
+            except Exception as error:  # noqa: BLE001 - the converter raises its own types
+                raise ValueError(gbnf_explanation(str(error))) from None
     return json.dumps(whole)
 
 

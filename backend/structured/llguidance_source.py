@@ -31,8 +31,9 @@ def llguidance_source(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
     try:
         body = _body(spec)
     except (ValueError, RecursionError) as error:
-        shown = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise RequestError(f"the grammar cannot be read ({shown}); correct it", spec.param) from None
+        # msgspec names types and places; other errors may quote the grammar.
+        cause = f" ({error})" if isinstance(error, msgspec.MsgspecError) else ""
+        raise RequestError(f"the grammar cannot be read{cause}; correct it", spec.param) from None
     start = _start(spec.thought, vocabulary)
     return json.dumps({"grammars": [{"lark_grammar": start}, {**body, "name": "body"}]})
 

@@ -41,7 +41,10 @@ def main(argument: str) -> None:
             found, num_bytes = compilable(source, vocabulary)
             verdict = ACCEPTED + num_bytes.to_bytes(SIZE_BYTES) + found.encode()
         except Exception as error:  # noqa: BLE001 - any failure rejects the grammar
-            verdict = REJECTED + str(error)[:MAX_REASON_CHARS].encode("utf-8", "replace")
+            reason = (
+                str(error) if type(error) is ValueError else "it cannot be compiled"
+            )  # others may quote it
+            verdict = REJECTED + reason[:MAX_REASON_CHARS].encode("utf-8", "replace")
         signal.setitimer(signal.ITIMER_REAL, 0)
         _write(verdict)
 

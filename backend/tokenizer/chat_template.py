@@ -5,11 +5,13 @@ Any failure is a TemplateError with the template's line. The sandbox is in templ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from jinja2 import Template, TemplateSyntaxError
+from jinja2 import Template, TemplateSyntaxError, UndefinedError, nodes
+from jinja2.exceptions import SecurityError
 
 from backend.errors import CheckpointError, TemplateError
 from backend.tokenizer.template_sandbox import MAX_SIZE, TemplateEnvironment, new_budget
@@ -18,6 +20,8 @@ _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _FILE_NAME = "<template>"  # Jinja's file name for templates compiled from a string
 _MAX_REASON = 500
+_QUOTED = re.compile(r"['\"]([^'\"]*)['\"]")
+_OBJECTS = {f"{name} object" for name in ("str", "int", "float", "bool", "list", "dict")}
 
 
 class ChatTemplate:
@@ -27,13 +31,16 @@ class ChatTemplate:
         """Compile. Raises CheckpointError if the source is not a valid template, or too long."""
         if len(source) > MAX_SIZE:
             raise CheckpointError(f"The chat template of {checkpoint!r} is too long ({len(source)}).")
+        environment = TemplateEnvironment()
         try:
-            self._template: Template = TemplateEnvironment().from_string(source)
+            self._template: Template = environment.from_string(source)
         except (TemplateSyntaxError, RecursionError) as error:
             line = getattr(error, "lineno", 1)
             raise CheckpointError(
                 f"The chat template of {checkpoint!r} is broken at line {line} ({error}): repair it."
             ) from error
+        self._source = source
+        self._texts = {node.value for node in environment.parse(source).find_all(nodes.Const)}
         self._reads_content = "content" in source
 
     def render(
@@ -44,7 +51,7 @@ class ChatTemplate:
         add_generation_prompt: bool,
         continue_final_message: bool,
     ) -> str:
-        """Return the prompt. Raises TemplateError, with prompt text only where the template put it there."""
+        """Return the prompt. Raises TemplateError, which quotes no message."""
         if not messages:
             raise TemplateError("There are no messages: send at least one.", param="messages")
         chat = [_plain(message) for message in messages]
@@ -70,12 +77,20 @@ class ChatTemplate:
                     budget.spend_size(len(piece))
                     pieces.append(piece)
         except Exception as error:  # noqa: BLE001 - a template can raise anything: its failure is the request's
-            reason = (str(error) or type(error).__name__)[:_MAX_REASON]
             line = _line(error.__traceback__)
             raise TemplateError(
-                f"The chat template refuses these messages at its line {line}: {reason}", param="messages"
+                f"The chat template refuses these messages at its line {line}: {self._reason(error)}",
+                param="messages",
             ) from error
         return "".join(pieces)
+
+    def _reason(self, error: Exception) -> str:
+        """The error's message if all of it is the template's own or the library's, else its type."""
+        reason = str(error)[:_MAX_REASON]
+        is_library = isinstance(error, UndefinedError | SecurityError | ZeroDivisionError) and all(
+            text in self._source or text in _OBJECTS for text in _QUOTED.findall(reason)
+        )
+        return reason if is_library or reason in self._texts else type(error).__name__
 
     def _tag_final(self, chat: list[dict[str, Any]]) -> str:
         """Append a tag to the text of the last message; return the text without it."""

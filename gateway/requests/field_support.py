@@ -148,7 +148,7 @@ def check_supported(
             if rule.verdict == "refused" or unknown == "refuse":
                 raise _unsupported(name, value, model, rule)
             if rule.choices and value not in rule.choices:
-                raise refusals.wrong_value(name, f"expected one of {', '.join(rule.choices)}", value)
+                raise refusals.wrong_value(name, f"expected one of {', '.join(rule.choices)}")
             ignored.append(name)
     return ignored
 
@@ -164,7 +164,7 @@ def listed_names(names: Iterable[str]) -> str:
 
 
 def _unsupported(name: str, value: object, model: str, rule: Rule) -> InvalidRequest:
-    shown = f" (got {value!r})" if isinstance(value, str | int | float) and len(repr(value)) <= 64 else ""
+    shown = f" (got {value!r})" if isinstance(value, int | float) else ""  # strings may be prompt text
     instead = " or ".join(repr(each) for each in rule.harmless)
     remedy = f"Leave it out, or send {instead}." if instead else "Leave it out."
     return InvalidRequest(

@@ -56,7 +56,7 @@ def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
     if role not in ROLES:
         if role is None:
             raise refusals.missing(f"{where}.role")
-        raise refusals.wrong_value(f"{where}.role", f"expected one of {', '.join(ROLES)}", role)
+        raise refusals.wrong_value(f"{where}.role", f"expected one of {', '.join(ROLES)}")
     for name, value in message.items():
         if name not in FIELDS:
             raise refusals.unknown_field(name, FIELDS, f"{where}.")

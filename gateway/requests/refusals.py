@@ -1,15 +1,18 @@
-"""Errors shared by all parsers of request fields. `where` is the field's path from the body's root."""
+"""Errors shared by all parsers of request fields. `where` is the field's path from the body's root.
+
+They name fields, types and allowed values; they never quote strings of the request.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 from gateway.errors import InvalidRequest
 
 MAX_NAME_CHARS = 64
-MAX_QUOTED_CHARS = 16
-"""Longer values are not quoted in errors: they may be user text in the wrong field."""
+_FIELD_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]{{0,{MAX_NAME_CHARS - 1}}}")
 
 
 def missing(where: str) -> InvalidRequest:
@@ -26,10 +29,9 @@ def wrong_type(where: str, expected: str) -> InvalidRequest:
     )
 
 
-def wrong_value(where: str, why: str, got: object = None) -> InvalidRequest:
-    """A field's value is not allowed; `got` is quoted when it is a short string."""
-    shown = f" (got {got!r})" if isinstance(got, str) and len(got) <= MAX_QUOTED_CHARS else ""
-    return InvalidRequest(f"Invalid value for '{where}'{shown}: {why}.", param=where, code="invalid_value")
+def wrong_value(where: str, why: str) -> InvalidRequest:
+    """A field's value is not allowed. It is not quoted: it may be text of a prompt in the wrong field."""
+    return InvalidRequest(f"Invalid value for '{where}': {why}.", param=where, code="invalid_value")
 
 
 def unsupported(where: str, what: str) -> InvalidRequest:
@@ -39,8 +41,12 @@ def unsupported(where: str, what: str) -> InvalidRequest:
 
 def unknown_field(name: str, known: Iterable[str], prefix: str = "") -> InvalidRequest:
     """A field that is not in the API; the error suggests the nearest of `known`."""
-    if len(name) > MAX_NAME_CHARS:  # edit distances to it would cost more than the rest of the request
-        name, known = name[:MAX_NAME_CHARS] + "…", ()
+    if not _FIELD_NAME.fullmatch(name):  # may be text; edit distances to a long one would cost much
+        return InvalidRequest(
+            f"Unknown parameter in '{prefix[:-1] or 'body'}', with a name that no parameter has.",
+            param=prefix[:-1] or None,
+            code="unknown_parameter",
+        )
     near = get_close_matches(name, list(known), n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return InvalidRequest(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.requests.subschemas import MAX_DEPTH, Path, subschemas
+from gateway.requests.subschemas import MAX_DEPTH, Path, place, subschemas
 
 MAX_CONTEXT_CHARS = 256
-MAX_NAME_CHARS = 64
 
 
 def strict_fault(schema: dict[str, Any]) -> str | None:
-    """The first violation with its place, in OpenAI's words; None for a strict schema."""
+    """The first violation with its place, almost in OpenAI's words; None for a strict schema."""
     if schema.get("type") != "object":
         return _at((), "schema must be a JSON Schema of 'type: \"object\"'")
     if "anyOf" in schema:
@@ -35,15 +34,15 @@ def _fault(node: dict[str, Any]) -> str | None:
     if not isinstance(required, list) or not isinstance(properties, dict):
         return "'required' must be an array and 'properties' an object"
     named = {key for key in required if isinstance(key, str)}
-    missing = next((key for key in properties if key not in named), None)
+    missing = next((index for index, key in enumerate(properties) if key not in named), None)
     if missing is None:
         return None
     return (
         "'required' is required to be supplied and to be an array including every key in properties. "
-        f"Missing {missing[:MAX_NAME_CHARS]!r}"
+        f"Missing the key of properties[{missing}]"
     )
 
 
 def _at(path: Path, fault: str) -> str:
-    context = repr(tuple(str(key) for step in path for key in step))
-    return f"In context={context if len(context) < MAX_CONTEXT_CHARS else '(…)'}, {fault}."
+    context = place(path).removeprefix(".")
+    return f"In context=({context if len(context) < MAX_CONTEXT_CHARS else '…'}), {fault}."

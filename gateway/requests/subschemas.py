@@ -6,8 +6,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-Path = tuple[tuple[str | int, ...], ...]
-"""Steps from the root: a keyword, followed by a name or index where it holds several schemas."""
+Path = tuple[tuple[str, int | None], ...]
+"""Steps from the root: a keyword, and an index where it holds several schemas.
+
+Schemas with names are counted as well, from 0: the names are the caller's, and places are shown in errors.
+"""
 
 MAX_DEPTH = 32
 """The deepest accepted schema, in steps: deeper ones are of no use to models and have long paths."""
@@ -35,10 +38,15 @@ def subschemas(schema: object) -> Iterator[tuple[Path, object]]:
 def _inner(path: Path, node: Mapping[str, Any]) -> Iterator[tuple[Path, object]]:
     for keyword, value in node.items():
         if keyword in _SCHEMAS:
-            yield (*path, (keyword,)), value
+            yield (*path, (keyword, None)), value
         elif keyword in MAPS and isinstance(value, dict):
-            for name, inner in value.items():
-                yield (*path, (keyword, name)), inner
+            for index, inner in enumerate(value.values()):
+                yield (*path, (keyword, index)), inner
         elif keyword in LISTS and isinstance(value, list):
             for index, inner in enumerate(value):
                 yield (*path, (keyword, index)), inner
+
+
+def place(path: Path) -> str:
+    """A path as it is shown in errors: `.properties[2].items`, "" for the root."""
+    return "".join(f".{keyword}" + ("" if index is None else f"[{index}]") for keyword, index in path)

@@ -15,8 +15,6 @@ CALL_FIELDS = ("id", "type", "function", "index")
 FUNCTION_FIELDS = ("name", "arguments", "parsed_arguments")
 INVALID_ARGUMENTS = "invalid_arguments"
 """The one argument shown for an earlier call whose arguments are not a JSON object: their text."""
-MAX_ID_CHARS = 256
-IDS_SHOWN = 4
 
 
 def plain_calls(calls: object, where: str) -> list[dict[str, Any]]:
@@ -94,10 +92,9 @@ def check_results(messages: Sequence[dict[str, Any]]) -> None:
 def _check_answered(open_calls: dict[str, str], where: str) -> None:
     if not open_calls:
         return
-    ids = [identifier for identifier in open_calls if len(identifier) <= MAX_ID_CHARS][:IDS_SHOWN]
     raise InvalidRequest(
         "A message with 'tool_calls' must be followed by a message of the role 'tool' for each call. "
-        f"Without one: {', '.join(map(repr, ids))}.",
+        f"Calls without one: {len(open_calls)}.",
         param=where,
         code="invalid_value",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.requests.subschemas import LISTS, MAPS, MAX_DEPTH, Path, subschemas
+from gateway.requests.subschemas import LISTS, MAPS, MAX_DEPTH, Path, place, subschemas
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 MAX_PLACE_CHARS = 256
@@ -20,7 +20,7 @@ def check_parameters(schema: dict[str, Any], where: str) -> None:
         fault = _fault(node, path)
         if fault is not None:  # only now: formatting a place for every schema would cost time
             keyword, expected = fault
-            raise _invalid(where + _place(path) + keyword, expected)
+            raise _invalid(where + place(path) + keyword, expected)
 
 
 def _fault(node: object, path: Path) -> tuple[str, str] | None:
@@ -53,10 +53,6 @@ def _expected(keyword: str, value: object) -> str:
     return "a string" if keyword == "description" and not isinstance(value, str) else ""
 
 
-def _place(path: Path) -> str:
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for step in path for key in step)
-
-
 def _invalid(where: str, why: str) -> InvalidRequest:
-    place = where if len(where) <= MAX_PLACE_CHARS else where[:MAX_PLACE_CHARS] + "…"
-    return InvalidRequest(f"Invalid schema at '{place}': {why}.", param=place, code="invalid_value")
+    shown = where if len(where) <= MAX_PLACE_CHARS else where[:MAX_PLACE_CHARS] + "…"
+    return InvalidRequest(f"Invalid schema at '{shown}': {why}.", param=shown, code="invalid_value")

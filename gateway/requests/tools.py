@@ -21,7 +21,6 @@ MAX_CHARS = 256 * 1024
 """Of all tools together, as JSON: bounds the time that reading them takes on the event loop."""
 
 MAX_NAME_CHARS = 64
-NAMES_SHOWN = 16
 CHOICES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -122,7 +121,7 @@ def _read_definitions(tools: Sequence[object]) -> ToolChoice:
         where = f"tools[{index}]"
         function = _read_function(value, where)
         if function.name in definitions:
-            raise refusals.wrong_value(f"{where}.function.name", f"there are two functions {function.name!r}")
+            raise refusals.wrong_value(f"{where}.function.name", "an earlier function has the same name")
         plain: dict[str, Any] = {"name": function.name}
         if function.description is not None:
             plain["description"] = function.description
@@ -139,7 +138,7 @@ def _check_strict(function: _Function, where: str) -> None:
     fault = strict_fault(function.parameters) if function.parameters else None
     if fault is not None:
         raise InvalidRequest(
-            f"Invalid schema for function {function.name!r}: {fault}",
+            f"Invalid schema for function '{where}': {fault}",
             param=where,
             code="invalid_function_parameters",
         )
@@ -188,11 +187,8 @@ def _only(names: set[str], offered: ToolChoice) -> ToolChoice:
 
 
 def _check_offered(name: str, offered: ToolChoice, where: str) -> None:
-    if name in offered.names:
-        return
-    shown = repr(name) if len(name) <= MAX_NAME_CHARS else "the name"
-    known = ", ".join(offered.names[:NAMES_SHOWN]) + (", …" if len(offered.names) > NAMES_SHOWN else "")
-    raise refusals.wrong_value(where, f"{shown} is not a function in 'tools'; expected one of {known}")
+    if name not in offered.names:
+        raise refusals.wrong_value(where, "no function in 'tools' has this name")
 
 
 def _typed(value: object, kind: type[Any], where: str) -> Any:  # noqa: ANN401 - an instance of `kind`

@@ -37,7 +37,17 @@ def bodies(canary: str) -> list[tuple[str, dict[str, Any]]]:
         ("/v1/completions", {"model": MODEL, "prompt": canary, "max_tokens": 2, "echo": False}),
         ("/v1/completions", {"model": MODEL, "prompt": {"x": canary}}),
         ("/v1/completions", {"model": MODEL, "prompt": [canary, 5]}),
-        ("/v1/completions", {"model": MODEL, "prompt": canary, "suffix": "end"}),
+        ("/v1/completions", {"model": MODEL, "prompt": "x", "suffix": canary}),
+        (chat, good | {"messages": [{"role": canary, "content": "x"}]}),
+        (chat, good | {"messages": [{"role": canary[:12], "content": "x"}]}),
+        (chat, good | {f"{canary} and more": 1}),
+        (chat, good | {"service_tier": canary}),
+        (chat, good | {"verbosity": canary}),
+        (chat, good | {"modalities": [canary]}),
+        (chat, good | {"logit_bias": {canary: 1}}),
+        ("/tokenize", {"model": MODEL, "prompt": f"{canary} ~" * 400_000}),
+        ("/tokenize", {"model": MODEL, "messages": [{"role": canary, "content": "x"}]}),
+        ("/detokenize", {"model": MODEL, "tokens": [canary]}),
         ("/v1/embeddings", {"model": "all-minilm-l6-v2", "input": [canary]}),
         ("/v1/embeddings", {"model": "all-minilm-l6-v2", "input": f"{canary} " * 2000}),
         ("/v1/embeddings", {"model": "all-minilm-l6-v2", "input": {"x": canary}}),
@@ -55,6 +65,10 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": arguments}}
     broken = call | {"function": {"name": "look", "arguments": canary}}
     result = {"role": "tool", "tool_call_id": "c", "content": canary}
+    named = {"type": "function", "function": {"name": canary, "parameters": {"type": "array"}}}
+    loose = {"type": "object", "properties": {canary: {"type": "string"}}}
+    strict = {"type": "function", "function": {"name": canary, "strict": True, "parameters": loose}}
+    odd = {"type": "object", "properties": {canary: {"type": canary}}}
     schema = {"type": "object", "properties": {canary: {"type": "string"}}, "required": [canary]}
     return [
         {"tools": [tool]},
@@ -63,6 +77,13 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
         {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": canary}}}]},
         {"tools": [tool], "messages": [message, {"role": "assistant", "tool_calls": [call]}, result]},
         {"tools": [tool], "messages": [message, {"role": "assistant", "tool_calls": [broken]}, result]},
+        {"tools": [tool], "tool_choice": {"type": "function", "function": {"name": canary}}},
+        {"tools": [named]},
+        {"tools": [tool | {"type": canary}]},
+        {"tools": [strict]},
+        {"tools": [{"type": "function", "function": {"name": canary, "parameters": odd}}] * 2},
+        {"tools": [{"type": "function", "function": {"name": "look", "parameters": odd}}]},
+        {"messages": [message, {"role": "assistant", "tool_calls": [call | {"id": canary}]}]},
         {"messages": [message, {"role": "tool", "tool_call_id": canary, "content": canary}]},
         {"messages": [message, {"role": "assistant", "content": "", "reasoning": canary}, message]},
         {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}},
@@ -72,6 +93,7 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
         {"prediction": {"type": "content", "content": canary}},
         {"prediction": {"type": "content", "content": [{"type": "text", "text": canary, "x": 1}]}},
         {"speculative": {"max_tokens": canary}},
+        {"speculative": {"drafter": canary}},
         {"reasoning_effort": canary},
         {"reasoning_effort": "high"},
         *(
@@ -83,7 +105,7 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def refused_grammars(canary: str) -> list[dict[str, Any]]:
-    """Invalid grammars and schemas: only their caller's error quotes a part of them."""
+    """Invalid grammars and schemas: no error quotes a part of them."""
     nowhere = {"type": "object", "properties": {"a": {"$ref": f"#/$defs/{canary}"}}}
     loose = {"type": "object", "properties": {canary: {"type": "string"}}, "additionalProperties": False}
     formats = [
@@ -94,6 +116,14 @@ def refused_grammars(canary: str) -> list[dict[str, Any]]:
         {"guided_grammar": f'start: "{canary}" {canary}'},
         {"guided_grammar": f"start: {canary}", "stream": True},
         {"guided_grammar": f'{canary} ::= "a'},
+        {"guided_grammar": f"start: <{canary}>"},
+        {"guided_grammar": f"start: /(?={canary})/"},
+        {"guided_regex": f"(?P<{canary}>a)(?P<{canary}>b)"},
+        {"guided_regex": f"\\p{{{canary}}}"},
+        {"guided_json": {"type": "object", "properties": {canary: False}, "required": [canary]}},
+        {"guided_json": {"$ref": f"https://example.com/{canary}"}},
+        {"guided_json": f"[{canary}"},
+        {"guided_choice": [canary, 5]},
         {"guided_regex": f"({canary}"},
         {"guided_json": {"type": "object", "properties": {"a": {"type": canary}}}},
         {"guided_json": f'{{"type": "{canary}'},
@@ -115,6 +145,8 @@ def test_prompts_and_keys_stay_inside(
         question = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
         response = http.post("/v1/chat/completions", json=question | fields)
         assert response.status_code == 400 and len(response.text) < 1000, (fields, response.text)
+        assert canary not in response.text, (fields, response.text)
+    assert http.get("/v1/models", params={"key": canary}).status_code == 200
     broken = f'{{"messages": "{canary}", oops'.encode()
     raw = http.post("/v1/chat/completions", content=broken, headers={"content-type": "application/json"})
     assert raw.status_code == 400 and canary not in raw.text

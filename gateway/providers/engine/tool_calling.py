@@ -59,20 +59,20 @@ class Tools:
     def explained(self, error: InvalidRequest, grammar: GrammarSpec) -> InvalidRequest:
         """The engine's error about this grammar, naming the tool schema that caused it.
 
-        The engine quotes lines of the grammar, which the caller has not sent; they are left out.
+        The engine names a line of the grammar, which the caller has not sent; it is left out.
         """
         found = _AT_LINE.search(error.message)
         if found is None:
             return error
         number = max(1, int(found["line"]))
-        fault = error.message[found.end() :].partition(f" {max(1, number - 2)} | ")[0]
-        fault = fault.removesuffix(_REMEDY).rstrip()
+        fault = error.message[found.end() :].removesuffix(_REMEDY)
         rule = next(islice(grammar.text.split("\n"), number - 1, None), "").partition(":")[0]
         for name, each in zip(self.choice.names, argument_rules(self.choice), strict=True):
             if rule == each:
+                place = self.choice.places.get(name, error.param)
                 return InvalidRequest(
-                    f"Invalid schema for function {name!r}: {fault}{_REMEDY}.",
-                    param=self.choice.places.get(name, error.param),
+                    f"Invalid schema for function '{place}': {fault}{_REMEDY}.",
+                    param=place,
                     code="invalid_function_parameters",
                 )
         return InvalidRequest(error.message[: found.start()] + fault + _REMEDY, param=error.param)

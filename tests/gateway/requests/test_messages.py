@@ -95,9 +95,10 @@ def test_refusals_carry_a_code(message: dict[str, Any], code: str) -> None:
     assert refused.value.code == code
 
 
-def test_a_short_role_is_quoted_and_a_long_one_is_not() -> None:
-    with pytest.raises(InvalidRequest, match="got 'usr'"):
+def test_an_unknown_role_is_not_quoted() -> None:
+    with pytest.raises(InvalidRequest, match="'messages\\[0\\].role': expected one of system, .*") as refused:
         plain_messages([{"role": "usr", "content": "x"}])
+    assert "usr" not in refused.value.message
     with pytest.raises(InvalidRequest) as refused:
         plain_messages([{"role": "my secret question is this", "content": "x"}])
     assert "secret" not in refused.value.message

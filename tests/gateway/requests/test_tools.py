@@ -98,17 +98,10 @@ def test_tool_choice_none_hides_tools() -> None:
         ),
     ],
 )
-def test_an_unknown_function_is_refused_with_the_known_ones(wrong: Any, place: str) -> None:  # noqa: ANN401
+def test_an_unknown_function_is_refused_without_quoting_it(wrong: Any, place: str) -> None:  # noqa: ANN401
     with pytest.raises(InvalidRequest) as refused:
         chosen(tool_choice=wrong)
-    assert refused.value.message == (
-        f"Invalid value for '{place}': 'clocks' is not a function in 'tools'; "
-        "expected one of add, look_up, clock."
-    )
-    many = [tool(f"f{i}") for i in range(128)]
-    with pytest.raises(InvalidRequest) as refused:
-        read(tools=many, tool_choice={"type": "function", "function": {"name": "x" * 100}})
-    assert "f15, …" in refused.value.message and len(refused.value.message) < 200
+    assert refused.value.message == f"Invalid value for '{place}': no function in 'tools' has this name."
 
 
 NESTED: dict[str, Any] = {"type": "object"}
@@ -136,15 +129,15 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"tools": [tool(parameters={"required": "a"})]}, "tools[0].function.parameters.required"),
     (
         {"tools": [tool(parameters={"properties": {"a": {"type": "int"}}})]},
-        "tools[0].function.parameters.properties.a.type",
+        "tools[0].function.parameters.properties[0].type",
     ),
     (
         {"tools": [tool(parameters={"properties": {"a": {"anyOf": [{}, 5]}}})]},
-        "tools[0].function.parameters.properties.a.anyOf[1]",
+        "tools[0].function.parameters.properties[0].anyOf[1]",
     ),
     (
         {"tools": [tool(parameters={"properties": {"a": {"items": {"enum": 1}}}})]},
-        "tools[0].function.parameters.properties.a.items.enum",
+        "tools[0].function.parameters.properties[0].items.enum",
     ),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": "always"}, "tool_choice"),
@@ -171,7 +164,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 FAULTS += [
     (
         {"tools": [tool(parameters={"properties": {"a": {keyword: 5}}})]},
-        f"tools[0].function.parameters.properties.a.{keyword}",
+        f"tools[0].function.parameters.properties[0].{keyword}",
     )
     for keyword in ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 ]
@@ -213,10 +206,10 @@ def test_large_tools_are_refused_before_they_are_checked(tools: list[Any]) -> No
         (CLOSED | {"type": None}, 'type: "object"'),
         (CLOSED | {"anyOf": [CLOSED]}, "'anyOf' is not permitted at the root"),
         (CLOSED | {"additionalProperties": True}, "context=(), 'additionalProperties' is required"),
-        (CLOSED | {"required": []}, "Missing 'a'"),
+        (CLOSED | {"required": []}, "Missing the key of properties[0]"),
         (
             CLOSED | {"properties": {"a": {"anyOf": [{"type": "null"}, {"type": "object"}]}}},
-            "context=('properties', 'a', 'anyOf', '1'), 'additionalProperties'",
+            "context=(properties[0].anyOf[1]), 'additionalProperties'",
         ),
     ],
 )
@@ -224,7 +217,7 @@ def test_strict_functions_follow_the_documented_rules(schema: dict[str, Any], wo
     schema = {key: value for key, value in schema.items() if value is not None}
     with pytest.raises(InvalidRequest) as refused:
         read(tools=[tool("look_up"), tool(parameters=schema, strict=True)])
-    assert refused.value.message.startswith("Invalid schema for function 'add': ")
+    assert refused.value.message.startswith("Invalid schema for function 'tools[1].function.parameters': ")
     assert words in refused.value.message
     assert (refused.value.param, refused.value.code) == (
         "tools[1].function.parameters",

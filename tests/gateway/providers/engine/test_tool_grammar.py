@@ -160,8 +160,8 @@ def test_the_invalid_function_is_named(
         assert spec is not None
         error = refusal(tools, vocabulary, msgspec.structs.replace(spec, thought=thought))
         assert error.message == (
-            f"Invalid schema for function 'f{number}': "
-            'Unimplemented keys: ["uniqueItems"]; simplify or correct it.'
+            f"Invalid schema for function 'tools[{number}].function.parameters': "
+            "the keyword 'uniqueItems' is not supported; simplify or correct it."
         )
         assert error.param == f"tools[{number}].function.parameters"
 
@@ -173,7 +173,7 @@ def test_an_invalid_response_format_beside_tools_is_named(vocabulary: Vocabulary
     assert spec is not None
     error = refusal(tools, vocabulary, spec)
     assert error.message == (
-        'the grammar is refused: Unimplemented keys: ["uniqueItems"]; simplify or correct it'
+        "the grammar is refused: the keyword 'uniqueItems' is not supported; simplify or correct it"
     )
     assert error.param == "response_format"
 
