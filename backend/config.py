@@ -37,6 +37,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     model: str  # the name in client requests
     checkpoint: str  # absolute folder, Hugging Face format
+    # Path → SHA-256 of files to check at start; with one of the checkpoint, all of its weights must be there.
+    sha256: dict[str, str] = {}
     device: DeviceName = "auto"
     dtype: DtypeName = "auto"  # auto: bfloat16 on a GPU or a CPU with AMX, else float32
     max_model_tokens: int | None = None  # None: from the checkpoint, capped by the KV memory

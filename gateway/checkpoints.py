@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -61,6 +62,29 @@ def adapter_folder(path: str) -> Path:
     if name not in known:
         raise CheckpointError(f"no adapter {path!r} ships with Penstock; known: {', '.join(known) or 'none'}")
     return BUILTIN_ADAPTERS / name
+
+
+def expected_digests(engine: EngineModel) -> dict[str, str]:
+    """SHA-256 by path: of the policy's `sha256`, and of all files that ship with Penstock.
+
+    Raises CheckpointError.
+    """
+    checkpoint = checkpoint_folder(engine.checkpoint)
+    folders = {checkpoint, *drafter_folders(engine).values()}
+    folders |= {adapter_folder(entry.path) for entry in engine.adapters.values()}
+    found: dict[str, str] = {}
+    if any(folder.is_relative_to(BUILTIN_FOLDER) for folder in folders):
+        found = {str(path): digest for path, digest in _builtin_digests().items() if path.parent in folders}
+    return found | {str(checkpoint / name): digest for name, digest in engine.sha256.items()}
+
+
+def _builtin_digests() -> dict[Path, str]:
+    manifest = BUILTIN_FOLDER / "MANIFEST.json"
+    try:
+        files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
+        return {BUILTIN_FOLDER / name: str(entry["sha256"]) for name, entry in files.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{manifest} is missing or broken; install Penstock again") from None
 
 
 def builtin_adapters() -> list[str]:

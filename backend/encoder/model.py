@@ -16,7 +16,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from backend.encoder.checkpoint import EncoderShape, read_shape, resolve
+from backend.digests import check_digests
+from backend.encoder.checkpoint import BUILTIN, EncoderShape, packaged_digests, read_shape, resolve
 from backend.encoder.graph import BertGraph
 from backend.errors import CheckpointError, RequestError
 
@@ -46,6 +47,8 @@ class SentenceEncoder:
     def from_checkpoint(cls, checkpoint: str, num_threads: int | None = None) -> SentenceEncoder:
         """Load a folder or a `builtin:` name. Raises CheckpointError."""
         shape = read_shape(resolve(checkpoint))
+        if checkpoint == BUILTIN:
+            check_digests(packaged_digests())
         tokenizer = _load_tokenizer(shape.folder / "tokenizer.json")
         try:
             tensors = load_file(shape.folder / "model.safetensors")

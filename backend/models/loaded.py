@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig
+from backend.digests import check_digests
+from backend.errors import CheckpointError
 from backend.kernels.lora import AdapterRows
 from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.linear import LinearPart
@@ -19,7 +22,7 @@ from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.host_memory import keep_freed_memory
 from backend.models.precision import Precision, choose_precision
-from backend.models.weights import WeightReader
+from backend.models.weights import WeightReader, weight_files
 
 _SMALL_MATRIX = 1 << 17
 """Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and
@@ -82,6 +85,7 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     Sets torch's number of threads for the process. Raises CheckpointError, one sentence, when the checkpoint
     is missing, broken or unsupported.
     """
+    _check_files(config)
     model_config = read_model_config(config.checkpoint)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
@@ -97,6 +101,18 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     if on_progress is not None:
         on_progress(1.0)
     return LoadedModel(model_config, precision, decoder, builder.sites)
+
+
+def _check_files(config: EngineConfig) -> None:
+    """Raise CheckpointError for a file with another digest than expected, and for weights without one."""
+    checkpoint = Path(config.checkpoint)
+    if any(Path(path).parent == checkpoint for path in config.sha256):
+        for path in weight_files(checkpoint):
+            if str(path) not in config.sha256:
+                raise CheckpointError(
+                    f"{path} is not listed in the policy's sha256, as other files of its folder are; add it"
+                )
+    check_digests(config.sha256)
 
 
 def _widest_feed_forward(config: ModelConfig) -> int:

@@ -29,7 +29,7 @@ class WeightReader:
         self._files: dict[str, Any] = {}  # tensor name → open file
         self._paths: dict[str, Path] = {}
         self._read_tensors = 0
-        for path in _weight_files(self._directory):
+        for path in weight_files(self._directory):
             opened = _open(path)
             for name in opened.keys():  # noqa: SIM118 - not a dict
                 self._files[name] = opened
@@ -81,7 +81,7 @@ class WeightReader:
         return tensor
 
 
-def _weight_files(directory: Path) -> list[Path]:
+def weight_files(directory: Path) -> list[Path]:
     """The files with the weights: those of the index, else model.safetensors, else all safetensors files."""
     index = directory / _INDEX
     if index.exists():

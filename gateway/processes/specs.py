@@ -10,7 +10,7 @@ import msgspec
 from backend.config import EngineConfig, RestoredAdapter, SpeculativeConfig
 from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
-from gateway.checkpoints import adapter_folder, checkpoint_folder, drafter_folders
+from gateway.checkpoints import adapter_folder, checkpoint_folder, drafter_folders, expected_digests
 from gateway.processes.managed_process import Command
 from gateway.settings import Settings, subprocess_environment
 from policies.document import EncoderModel, EngineModel, Policies
@@ -83,6 +83,7 @@ def worker_command(
 def _engine_config(name: str, engine: EngineModel, settings: Settings) -> EngineConfig:
     values = msgspec.structs.asdict(engine)
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
+    values["sha256"] = expected_digests(engine)
     for field in ("reasoning", "tool_parser", "adapter_loading", "unknown_fields"):  # the gateway's own
         del values[field]
     values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}

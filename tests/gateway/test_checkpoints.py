@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.digests import check_digests
 from backend.errors import CheckpointError
 from gateway import checkpoints
-from gateway.checkpoints import check_drafters, checkpoint_folder, drafter_folders
-from policies.document import DrafterEntry, Drafters, EngineModel, Speculative
+from gateway.checkpoints import check_drafters, checkpoint_folder, drafter_folders, expected_digests
+from policies.document import AdapterEntry, DrafterEntry, Drafters, EngineModel, Speculative
 
 
 @pytest.fixture
@@ -32,6 +33,27 @@ def test_builtin_and_path(builtin: Path) -> None:
 def test_no_such_builtin(builtin: Path, name: str) -> None:
     with pytest.raises(CheckpointError, match=r"no checkpoint 'builtin:.*known: one$"):
         checkpoint_folder(f"builtin:{name}")
+
+
+def test_what_ships_with_penstock_has_its_manifests_digests() -> None:
+    engine = EngineModel(
+        checkpoint="builtin:pico-small", adapters={"german": AdapterEntry(path="builtin:german")}
+    )
+    found = expected_digests(engine)
+    check_digests(found)
+    names = {str(Path(path).relative_to(checkpoints.BUILTIN_FOLDER)) for path in found}
+    assert {"pico-small/model.safetensors", "pico-small/tokenizer.json"} < names
+    assert "adapters/german/adapter_model.safetensors" in names and "adapters/si/README.md" not in names
+
+
+def test_a_policys_digests_are_those_of_its_checkpoint(
+    builtin: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    own = tmp_path_factory.mktemp("own")
+    engine = EngineModel(checkpoint=str(own), sha256={"model.safetensors": "0" * 64})
+    assert expected_digests(engine) == {str(own / "model.safetensors"): "0" * 64}
+    with pytest.raises(CheckpointError, match=r"MANIFEST.json is missing or broken"):
+        expected_digests(EngineModel(checkpoint="builtin:one"))
 
 
 def test_no_such_folder(builtin: Path) -> None:

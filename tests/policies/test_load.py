@@ -207,6 +207,16 @@ CASES = {
             (5, "models.small.engine.max_running must be a whole number >= 1, not 'many'"),
         ],
     ),
+    "digests": (
+        GOOD.replace(
+            "pico-small", "pico-small\n      sha256:\n        m.safetensors: ABC\n        ../m: ABC"
+        ),
+        [
+            (6, "models.small.engine.sha256.m.safetensors must be a string of the form ^[0-9a-f]{64}$"),
+            (7, "models.small.engine.sha256 has the name '../m', expected "),
+            (7, "models.small.engine.sha256.../m must be a string of the form ^[0-9a-f]{64}$"),
+        ],
+    ),
     "boolean is no number": (
         GOOD.replace("pico-small", "pico-small\n      max_queue: yes"),
         [(5, "models.small.engine.max_queue must be a whole number >= 1, not yes")],
