@@ -35,41 +35,44 @@ _DONE_EVENT = b"data: [DONE]\n\n"
 _Tokens = Annotated[int, Meta(ge=0, le=MAX_USAGE_TOKENS)] | None
 
 
-class _Details(msgspec.Struct):
+class _Details(msgspec.Struct, gc=False):
     cached_tokens: _Tokens = 0
     reasoning_tokens: _Tokens = 0
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: _Tokens = 0
     completion_tokens: _Tokens = 0
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
 
-class _ToolCall(msgspec.Struct):
+class _ToolCall(msgspec.Struct, gc=False):
     index: Annotated[int, Meta(ge=0, lt=MAX_TOOL_CALLS)] | None = None
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, gc=False):
     tool_calls: list[_ToolCall] | None = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
     index: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     delta: _Delta | None = None
 
 
-class _Item(msgspec.Struct):
+_NO_USAGE = msgspec.Raw(b"null")
+
+
+class _Item(msgspec.Struct, gc=False):
     """One vector: validated as JSON and skipped."""
 
 
-class _Piece(msgspec.Struct):
+class _Piece(msgspec.Struct, gc=False):
     """A whole answer, or one chunk of a streamed one."""
 
     id: str | None = None
-    usage: msgspec.Raw = msgspec.Raw(b"null")  # checked apart: a bad one does not spoil the answer
+    usage: msgspec.Raw = _NO_USAGE  # checked apart: a bad one does not spoil the answer
     choices: list[_Choice] | None = None
     error: object = None
     data: list[_Item] | None = None  # of embeddings
@@ -77,7 +80,6 @@ class _Piece(msgspec.Struct):
 
 _DECODER = msgspec.json.Decoder(_Piece)
 _USAGE_DECODER = msgspec.json.Decoder(_Usage)
-_NO_USAGE = b"null"
 _JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -130,12 +132,14 @@ class AnswerReader:
             raise self.invalid("it is not the JSON that the API specifies") from error
         if piece.error is not None:
             self._raise_error(body)
-        if piece.choices is None and piece.data is None and bytes(piece.usage) == _NO_USAGE:
+        if piece.usage is not _NO_USAGE and bytes(piece.usage) == b"null":
+            piece.usage = _NO_USAGE
+        if piece.choices is None and piece.data is None and piece.usage is _NO_USAGE:
             raise self.invalid("it holds neither choices nor data")
         return piece
 
     def _read(self, piece: _Piece) -> None:
-        if bytes(piece.usage) != _NO_USAGE:
+        if piece.usage is not _NO_USAGE:
             self._read_usage(piece.usage)
         if piece.id and not self.answer_id:
             self.answer_id = self._redactor.clean(piece.id, upstream_errors.MAX_NAME_CHARACTERS)

@@ -27,6 +27,7 @@ class Decompressor:
 
     def __init__(self, encoding: str) -> None:
         """Raises DecompressionError for a content encoding other than gzip and deflate."""
+        encoding = encoding.strip().lower()
         if encoding not in {"gzip", "x-gzip", "deflate"}:
             name = repr(encoding) if encoding in _REFUSED else "an unknown one"
             raise DecompressionError(f"the upstream's content encoding is {name}; it was told `identity`")

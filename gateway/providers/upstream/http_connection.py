@@ -23,6 +23,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
+        self._poll = select.poll()
         self._timer: asyncio.TimerHandle | None = None
         self._deadline_s = 0.0
         self._waiter: asyncio.Future[None] | None = None
@@ -83,10 +84,7 @@ class Connection(asyncio.Protocol):
     @property
     def has_unread(self) -> bool:
         """True when the socket holds bytes, or its end, that the event loop has not read yet."""
-        assert self._transport is not None
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket"), select.POLLIN)
-        return bool(poll.poll(0))
+        return bool(self._poll.poll(0))
 
     def stop_timer(self) -> None:
         """No deadline applies while the connection is idle in the pool."""
@@ -126,6 +124,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
+        self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; its callbacks wake the reader."""

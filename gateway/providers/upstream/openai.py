@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -75,6 +76,7 @@ class OpenAIProvider:
         return await self._post("/embeddings", call)
 
     async def _post(self, path: str, call: ModelCall[RequestT]) -> Relayed:
+        started_s = time.monotonic()
         is_stream = call.body.get("stream") is True
         answer = AnswerReader(self._name, self._redactor, *_expected(call.request))
         # A whole answer's headers arrive when it is complete: only the total limit can apply to them.
@@ -88,7 +90,9 @@ class OpenAIProvider:
         try:
             if reply.status != 200:
                 await self._raise_status(reply)
-            return await (self._stream if is_stream else self._whole)(reply, answer)
+            if not is_stream:
+                return await self._whole(reply, answer)
+            return await self._stream(reply, answer, limit_s - (time.monotonic() - started_s))
         except upstream_errors.TRANSPORT_ERRORS as error:
             reply.close()
             raise answer.failed(error, "idle") from error
@@ -101,7 +105,7 @@ class OpenAIProvider:
         answer.read_whole(body)
         return answer.relayed(body)
 
-    async def _stream(self, reply: Reply, answer: AnswerReader) -> Relayed:
+    async def _stream(self, reply: Reply, answer: AnswerReader, first_token_timeout_s: float) -> Relayed:
         kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
             if kind == "application/json":  # perhaps an error with status 200, which can be passed on
@@ -110,7 +114,7 @@ class OpenAIProvider:
                 )
             raise answer.invalid("a stream was requested, and it is not one")
         stream = AnswerStream(reply, answer, self._upstream.idle_timeout_s)
-        await stream.begin(self._upstream.first_token_timeout_s)
+        await stream.begin(first_token_timeout_s)
         return answer.relayed(stream, "text/event-stream")
 
     async def _raise_status(self, reply: Reply) -> None:

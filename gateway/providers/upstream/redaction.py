@@ -20,12 +20,13 @@ class Redactor:
         """Empty secrets are ignored."""
         patterns = [pattern for secret in secrets if secret for pattern in _patterns(secret)]
         self._pattern = re.compile("|".join(patterns)) if patterns else None
+        self._min_characters = min((len(secret) for secret in secrets if secret), default=0)
 
     def clean(self, text: str, max_characters: int) -> str:
         """`text` without the secrets, and only then cut: a cut secret would no longer be recognised."""
         if len(text) > MAX_TEXT_CHARACTERS:
             return REDACTED[:max_characters]
-        if self._pattern is not None:
+        if self._pattern is not None and len(text) >= self._min_characters:  # no form is shorter
             text = self._pattern.sub(REDACTED, text)
         return text[:max_characters]
 

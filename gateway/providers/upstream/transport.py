@@ -59,12 +59,14 @@ class ReplyTimedOut(TransportError):
 class Reply(ABC):
     """A response whose headers have arrived. Read it to its end, or `close()` it, which aborts it."""
 
-    __slots__ = ("_busy_since_s", "_decompressor", "_unread", "headers", "status")
+    __slots__ = ("_busy_since_s", "_decompressor", "_is_compressed", "_unread", "headers", "status")
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         """`headers`: names in lower case; the values of a repeated one are joined by ", "."""
         self.status = status
         self.headers = headers
+        encoding = headers.get("content-encoding", "").strip().lower()
+        self._is_compressed = encoding not in {"", "identity"}
         self._decompressor: Decompressor | None = None
         self._unread = b""  # of the last raw read
         self._busy_since_s = time.monotonic()  # when the event loop last ran other tasks
@@ -81,41 +83,45 @@ class Reply(ABC):
 
         Raises ReplyTimedOut or ConnectionBroken.
         """
-        await self._yield_when_busy()
-        encoding = self.headers.get("content-encoding", "").strip().lower()
-        if encoding not in {"", "identity"}:
-            return await self._read_decompressed(encoding, timeout_s)
-        return await self._read_piece(timeout_s)
+        if self._is_compressed:
+            return await self._read_decompressed(timeout_s)
+        if self._is_busy():
+            await self._yield()
+        return self._cut(self._unread or await self._read_raw(timeout_s))
 
-    async def _read_piece(self, timeout_s: float) -> bytes:
-        data = self._unread or await self._read_raw(timeout_s)
-        self._unread = data[MAX_READ_BYTES:]
-        return data[:MAX_READ_BYTES]
-
-    async def _read_decompressed(self, encoding: str, timeout_s: float) -> bytes:
+    async def _read_decompressed(self, timeout_s: float) -> bytes:
         deadline_s = time.monotonic() + timeout_s
         try:
             if self._decompressor is None:
-                self._decompressor = Decompressor(encoding)
-            while not (plain := self._decompressor.take()):
+                self._decompressor = Decompressor(self.headers["content-encoding"])
+            while True:
+                if self._is_busy():
+                    await self._yield()
+                if plain := self._decompressor.take():
+                    return plain
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:  # it may never have to wait: compressed data can decompress to nothing
                     raise ReplyTimedOut
-                data = await self._read_piece(left_s)
+                data = self._cut(self._unread or await self._read_raw(left_s))
                 if not data:
                     self._decompressor.close()
                     return b""
                 self._decompressor.feed(data)
-                await self._yield_when_busy()
         except DecompressionError as error:
             raise ConnectionBroken(str(error)) from error
-        return plain
 
-    async def _yield_when_busy(self) -> None:
+    def _cut(self, data: bytes) -> bytes:
+        """The first MAX_READ_BYTES; the rest is for the next read."""
+        self._unread = data[MAX_READ_BYTES:]
+        return data[:MAX_READ_BYTES]
+
+    def _is_busy(self) -> bool:
+        return time.monotonic() - self._busy_since_s > MAX_BUSY_S
+
+    async def _yield(self) -> None:
         """A fast upstream always has bytes ready: reading them must not keep other tasks from running."""
-        if time.monotonic() - self._busy_since_s > MAX_BUSY_S:
-            await asyncio.sleep(0)
-            self._busy_since_s = time.monotonic()
+        await asyncio.sleep(0)
+        self._busy_since_s = time.monotonic()
 
     async def read_all(self, timeout_s: float, max_bytes: int) -> bytes:
         """The whole body; `timeout_s` holds per read.

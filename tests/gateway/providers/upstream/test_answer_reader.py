@@ -258,6 +258,18 @@ def flood(unit: bytes, *, start: bytes = b"", times: int = 1000) -> Any:  # noqa
     return script
 
 
+async def test_headers_and_first_event_share_one_limit() -> None:
+    async def script(writer: asyncio.StreamWriter, seen: Seen) -> None:
+        await asyncio.sleep(0.4)
+        writer.write(STREAM_HEAD)
+        await asyncio.sleep(0.4)
+        writer.write(chunk(part(0, "stop") + DONE))
+
+    async with serving(script) as server:
+        error = await failure(server, call(stream=True), first_token_timeout_s=0.6)
+        assert (error.status, error.code) == (504, "upstream_first_token_timeout")
+
+
 FLOODS = {
     "comments": b": hi\n\n",
     "blank lines": b"\n",
