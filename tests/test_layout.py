@@ -53,6 +53,7 @@ SUITES = {
     "backend/speculative/test_equality.py": "drafts change no output",
     "backend/speculative/test_model_drafters.py": "drafters with weights in an engine",
     "backend/speculative/test_tree_equality.py": "trees change no output",
+    "gateway/providers/upstream/test_both_transports.py": "what both transports do alike",
     "gateway/web/test_framing.py": "HTTP/1.1 framing of the whole application",
 }
 

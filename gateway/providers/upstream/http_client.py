@@ -126,6 +126,8 @@ class HttpClient:
             raise ConnectFailed(f"TLS failed: {error.reason or type(error).__name__}") from error
         except OSError as error:
             raise ConnectFailed(error.strerror or type(error).__name__) from error
+        except (UnicodeError, OverflowError) as error:  # the name, the port
+            raise ConnectFailed(type(error).__name__) from error
         return connection
 
     def release(self, connection: Connection) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
 
 import httpx2
 
+from gateway.providers.upstream.httpx_progress import RequestProgress, WatchedBackend
 from gateway.providers.upstream.tls import tls_context
 from gateway.providers.upstream.transport import (
     ConnectFailed,
@@ -66,18 +66,21 @@ class HttpxTransport:
     ) -> None:
         """Raises SettingsError when the CA bundle cannot be read."""
         tls = tls_context(options.ca_bundle)
+        transport = httpx2.AsyncHTTPTransport(
+            verify=tls,
+            http2=options.http2,
+            proxy=proxy_with_tls(options.proxy, tls),
+            uds=options.unix_socket or None,
+            limits=httpx2.Limits(
+                max_keepalive_connections=MAX_IDLE_CONNECTIONS, keepalive_expiry=IDLE_EXPIRY_S
+            ),
+        )
+        # A public parameter of httpcore's pools, which httpx does not pass on.
+        transport._pool._network_backend = WatchedBackend()
         self._client = httpx2.AsyncClient(
             base_url=base_url,
             headers={"accept-encoding": "identity", **headers},
-            transport=httpx2.AsyncHTTPTransport(
-                verify=tls,
-                http2=options.http2,
-                proxy=proxy_with_tls(options.proxy, tls),
-                uds=options.unix_socket or None,
-                limits=httpx2.Limits(
-                    max_keepalive_connections=MAX_IDLE_CONNECTIONS, keepalive_expiry=IDLE_EXPIRY_S
-                ),
-            ),
+            transport=transport,
             trust_env=False,
             # httpx's read timeout is per socket read and fixed per request; ours are set around the calls.
             timeout=httpx2.Timeout(None, connect=connect_timeout_s),
@@ -93,13 +96,14 @@ class HttpxTransport:
             return await self._send(path, headers, body, timeout_s)
 
     async def _send(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
-        progress = _Progress()
+        progress = RequestProgress()
         request = self._client.build_request(
             "POST", path, headers=headers, content=body, extensions={"trace": progress.trace}
         )
         try:
             async with asyncio.timeout(self._connect_timeout_s + timeout_s):
-                response = await self._client.send(request, stream=True)
+                with progress:
+                    response = await self._client.send(request, stream=True)
         except TimeoutError as error:
             raise ReplyTimedOut from error
         except httpx2.ConnectTimeout as error:
@@ -107,7 +111,7 @@ class HttpxTransport:
         except (httpx2.ConnectError, httpx2.ProxyError) as error:
             raise ConnectFailed(_reason(error)) from error
         except (httpx2.HTTPError, OSError) as error:
-            kind = ConnectionBroken if progress.has_connected else _StaleConnection
+            kind = _StaleConnection if progress.is_stale(error) else ConnectionBroken
             raise kind(_broken(error)) from error
         reply = HttpxReply(response, self._closing)
         if progress.is_surplus:
@@ -126,26 +130,6 @@ class _StaleConnection(ConnectionBroken):
 
     Or what it holds is not the answer to this request, but a surplus of the one before.
     """
-
-
-class _Progress:
-    """Follows a request by httpcore's trace events."""
-
-    def __init__(self) -> None:
-        self.has_connected = False  # it opened a connection of its own
-        self.is_surplus = False  # the answer was there before the request: httpcore keeps what it has read
-        self._has_waited = False  # for the network, since the request was sent
-
-    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        self.has_connected |= event.startswith("connection.connect_")
-        if event == "http11.receive_response_headers.started":
-            # Reading from the network takes a round of the event loop; reading what is left over takes none.
-            asyncio.get_running_loop().call_soon(self._waited)
-        elif event == "http11.receive_response_headers.complete":
-            self.is_surplus = not self._has_waited
-
-    def _waited(self) -> None:
-        self._has_waited = True
 
 
 def proxy_with_tls(url: str, tls: ssl.SSLContext) -> httpx2.Proxy | None:

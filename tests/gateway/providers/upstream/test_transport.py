@@ -7,7 +7,7 @@ import gzip
 import socket
 import threading
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -20,6 +20,7 @@ from gateway.providers.upstream.transport import (
     TransportError,
     UpstreamTransport,
 )
+from tests.gateway.providers.upstream.conftest import Open
 from tests.gateway.providers.upstream.heartbeat import heartbeat
 from tests.gateway.providers.upstream.scripted_server import (
     END,
@@ -32,20 +33,6 @@ from tests.gateway.providers.upstream.scripted_server import (
 )
 
 MIB = 1 << 20
-Open = Callable[[str], UpstreamTransport]
-
-
-@pytest.fixture
-async def open_client(transport: str) -> AsyncIterator[Open]:
-    opened: list[UpstreamTransport] = []
-
-    def open_one(base_url: str) -> UpstreamTransport:
-        opened.append(open_transport(base_url, NetworkOptions(), connect_timeout_s=5.0, headers={}))
-        return opened[-1]
-
-    yield open_one
-    for client in opened:
-        await client.close()
 
 
 async def post(client: UpstreamTransport, timeout_s: float = 5.0) -> Reply:
