@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -26,9 +27,9 @@ from gateway.openai.models import ModelsEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.meaning import embed_with, no_meaning
-from gateway.pipeline.models import ModelState, ModelTable, ServedModel
+from gateway.pipeline.models import ModelFailure, ModelState, ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
-from gateway.processes.status import Statuses
+from gateway.processes.status import ProcessStatus, Statuses
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
@@ -228,7 +229,7 @@ class _ModelBuilder:
             found = self._statuses.get(name)
             if found is None:
                 return ModelState(ready=False, phase="starting")
-            return ModelState(ready=False, phase=found.phase, fraction=found.fraction)
+            return ModelState(False, found.phase, found.fraction, _failure(found))
 
         return state
 
@@ -237,6 +238,14 @@ def _answer_digest(entry: ModelEntry) -> str:
     """SHA-256 of what a model's policy says about its answers."""
     section = entry.engine or entry.upstream or entry.encoder
     return hashlib.sha256(msgspec.json.encode(section, order="deterministic")).hexdigest()
+
+
+def _failure(status: ProcessStatus) -> ModelFailure | None:
+    failure = status.failure
+    if failure is None:
+        return None
+    retry_in_s = max(0.0, failure.retry_at_s - time.time())
+    return ModelFailure(failure.cause, failure.count, round(retry_in_s, 1))
 
 
 class _TracingResource:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import msgspec
 
-from gateway.pipeline.models import ModelTable
+from gateway.pipeline.models import ModelState, ModelTable
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.web.http_call import HttpCall
 
@@ -27,15 +27,22 @@ class HealthEndpoint:
         await call.respond(b'{"status":"alive"}')
 
     async def ready(self, call: HttpCall) -> None:
-        """200 when every engine and encoder is ready (recent heartbeat), else 503; lists each state."""
+        """200 when every engine and encoder is ready (recent heartbeat), else 503; lists each state.
+
+        `failure` in a state: its process has failed several times in a row, why, and when it is tried again.
+        """
         states = {name: model.state() for name, model in self._models.models.items()}
         is_ready = all(state.ready for state in states.values())
         body = {
             "status": "ready" if is_ready else "unavailable",
-            "models": {name: asdict(state) for name, state in states.items()},
+            "models": {name: _shown(state) for name, state in states.items()},
         }
         await call.respond(msgspec.json.encode(body), status=200 if is_ready else 503)
 
     async def metrics(self, call: HttpCall) -> None:
         """All metrics in Prometheus' text format."""
         await call.respond(self._metrics.render(), CONTENT_TYPE.encode("ascii"))
+
+
+def _shown(state: ModelState) -> dict[str, object]:
+    return {name: value for name, value in asdict(state).items() if value is not None}

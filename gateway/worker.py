@@ -26,6 +26,7 @@ from gateway.web.http_server import HttpServer
 from policies.document import Policies
 
 READY_POLL_S = 0.05
+HEARTBEAT_S = 0.5
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
@@ -63,9 +64,9 @@ async def _serve(config: WorkerConfig, pipes: SupervisorPipes) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.drain)
     loop.add_reader(pipes.stdin_fd, _on_stdin, server, pipes)
-    announcement = asyncio.create_task(_announce(app, pipes))
+    heartbeats = asyncio.create_task(_send_heartbeats(app, pipes))
     await server.serve(socket.socket(fileno=config.listen_fd))
-    announcement.cancel()
+    heartbeats.cancel()
 
 
 def _on_stdin(server: HttpServer, pipes: SupervisorPipes) -> None:
@@ -76,11 +77,14 @@ def _on_stdin(server: HttpServer, pipes: SupervisorPipes) -> None:
         server.drain()
 
 
-async def _announce(app: ASGIApp, pipes: SupervisorPipes) -> None:
-    """Report readiness to the supervisor, which then shows its banner."""
+async def _send_heartbeats(app: ASGIApp, pipes: SupervisorPipes) -> None:
+    """Tell the supervisor that the event loop runs, and when all models are ready: it prints a banner."""
     while not await _is_ready(app):
+        pipes.report("serving")
         await asyncio.sleep(READY_POLL_S)
-    pipes.report("ready")
+    while True:
+        pipes.report("ready")
+        await asyncio.sleep(HEARTBEAT_S)
 
 
 async def _is_ready(app: ASGIApp) -> bool:

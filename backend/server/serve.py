@@ -26,6 +26,7 @@ from backend.errors import CheckpointError, ConfigError
 from backend.server.server import Server
 
 EXIT_CANNOT_SERVE = 2
+_MAX_ERROR_CHARS = 300
 
 Config = TypeVar("Config")
 
@@ -51,12 +52,17 @@ def run_process(
         report_progress("loading", 0.0)
         open_server = load(config)
     except (CheckpointError, ConfigError) as error:
+        _report_failure(str(error))
         sys.stderr.write(f"{error}\n")
         return EXIT_CANNOT_SERVE
+    except Exception as error:
+        _report_failure(f"{type(error).__name__}: {error}")
+        raise
     try:
         with closing(open_server(socket.socket(fileno=options.listen_fd))) as server:
             _serve(server, options.parent_pid)
     except Exception as error:  # noqa: BLE001 - the process ends; one line says why
+        _report_failure(f"{type(error).__name__} while it served")  # the message might have prompt text
         logger.critical("the %s died: %s: %s", kind, type(error).__name__, error)
         return 1
     return 0
@@ -72,7 +78,16 @@ def read_config(kind: str, config_type: type[Config], line: bytes) -> Config:
 
 def report_progress(phase: str, fraction: float) -> None:
     """Write one JSON line on stdout, for the process that started this one."""
-    sys.stdout.write(json.dumps({"phase": phase, "fraction": round(fraction, 3)}) + "\n")
+    _report({"phase": phase, "fraction": round(fraction, 3)})
+
+
+def _report_failure(error: str) -> None:
+    """Say why the process is about to exit, in one line."""
+    _report({"phase": "failed", "error": " ".join(error.split())[:_MAX_ERROR_CHARS]})
+
+
+def _report(progress: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(progress) + "\n")
     sys.stdout.flush()
 
 

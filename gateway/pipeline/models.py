@@ -21,12 +21,22 @@ Kind = Literal["engine", "upstream", "encoder"]
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFailure:
+    """A model's process has failed several times in a row in the same way."""
+
+    cause: str
+    count: int
+    retry_in_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelState:
     """Whether a model answers now; `phase` and `fraction` (0 to 1) are the progress of one that starts."""
 
     ready: bool
     phase: str = ""
     fraction: float = 0.0
+    failure: ModelFailure | None = None
 
 
 def always_ready() -> ModelState:

@@ -8,22 +8,22 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from backend.parent_death_signal import die_with
+from gateway.processes.restarts import REPEATED, Restarts
 
 logger = logging.getLogger(__name__)
 
 EXIT_CANNOT_SERVE = 2
 """Exit code of a process whose configuration or checkpoint cannot work; its stderr has the reason."""
-FIRST_BACKOFF_S = 0.2
-LAST_BACKOFF_S = 5.0
-STABLE_AFTER_S = 30.0
-"""After running this long a process restarts with the first backoff again."""
 
+SERVING_PHASES = ("serving", "ready")
+"""A gateway worker is "serving" until all models are ready for the first time."""
 _MAX_UNREAD_BYTES = 1 << 20
 
 
@@ -31,11 +31,12 @@ class CannotServe(Exception):
     """A process refused its configuration; its stderr has the reason."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """One JSON line of a process's stdout."""
 
     phase: str
     fraction: float = 0.0
+    error: str = ""  # one sentence without prompt text: why the process is about to exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +58,45 @@ class ManagedProcess:
     command: Command
     on_progress: Callable[[Progress], None]
     phase: str = ""
-    restarts: int = 0
+    num_restarts: int = 0
+    restarts: Restarts = field(default_factory=Restarts)
     subprocess: asyncio.subprocess.Process | None = None  # the current one
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _error: str = ""  # why the current one exits, or was killed
+    _progress_s: float = 0.0  # time of the last progress line
+    _ready_s: float | None = None  # time of the current one's first "ready"
 
     async def run(self) -> None:
         """Start the process, and restart it whenever it exits, until `stop`. Raises CannotServe."""
-        loop = asyncio.get_running_loop()
-        backoff_s = FIRST_BACKOFF_S
         while not self._stop.is_set():
-            started_s = loop.time()
-            code = await self._run_once()
+            self._error, self._ready_s = "", None
+            try:
+                code = await self._run_once()
+            except OSError as error:  # such as too many processes
+                code, self._error = 1, f"cannot start: {error}"
             if self._stop.is_set():
                 return
-            if code == EXIT_CANNOT_SERVE and self.restarts == 0:
+            if code == EXIT_CANNOT_SERVE and self.num_restarts == 0:
                 raise CannotServe(self.command.name)
-            if loop.time() - started_s > STABLE_AFTER_S:
-                backoff_s = FIRST_BACKOFF_S
-            self.restarts += 1
-            logger.warning(
-                "%s exited (%s), restarting in %.1f s", self.command.name, _describe_exit(code), backoff_s
-            )
-            self._report(Progress("restarting"))
+            self.num_restarts += 1
+            wait_s = self._failed(code)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), backoff_s)
-            backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+                await asyncio.wait_for(self._stop.wait(), wait_s)
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once `stop` was called."""
+        return self._stop.is_set()
+
+    @property
+    def ready(self) -> bool:
+        """True when the process sends progress lines as heartbeats."""
+        return self.phase in SERVING_PHASES
+
+    @property
+    def heartbeat_age_s(self) -> float:
+        """Seconds since the last progress line."""
+        return time.monotonic() - self._progress_s
 
     async def stop(self, timeout_s: float) -> None:
         """Send SIGTERM, wait, and send SIGKILL if the process is still running after `timeout_s`."""
@@ -98,8 +113,9 @@ class ManagedProcess:
             self.kill()
             await process.wait()
 
-    def kill(self) -> None:
+    def kill(self, reason: str = "") -> None:
         """Send SIGKILL; `run` restarts the process unless `stop` was called."""
+        self._error = reason
         if self.subprocess is not None and self.subprocess.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self.subprocess.kill()
@@ -111,8 +127,32 @@ class ManagedProcess:
             return
         stdin.write(line)
 
+    def _failed(self, code: int) -> float:
+        """Note and log a failure; returns the seconds until the next start."""
+        ready_s = None if self._ready_s is None else time.monotonic() - self._ready_s
+        cause = f"{_describe_exit(code)}: {self._error}" if self._error else _describe_exit(code)
+        wait_s = self.restarts.failed(cause, ready_s)
+        repeated = self.restarts.repeated
+        name = self.command.name
+        if repeated is None:
+            logger.warning("%s exited (%s), restarting in %.1f s", name, cause, wait_s)
+        elif repeated.count == REPEATED:
+            logger.error(
+                "%s has failed %d times in a row (%s): restarting in %.1f s and with backoff from now on, "
+                "without a line for each; /health/ready shows the latest",
+                *(name, repeated.count, cause, wait_s),
+            )
+        self._report(Progress("restarting"))
+        return wait_s
+
     def _report(self, progress: Progress) -> None:
         self.phase = progress.phase
+        self._progress_s = time.monotonic()
+        self._error = progress.error or self._error
+        if progress.phase == "ready" and self._ready_s is None:
+            self._ready_s = self._progress_s
+            if self.restarts.repeated is not None:
+                logger.info("%s is ready after %d failures", self.command.name, self.restarts.repeated.count)
         self.on_progress(progress)
 
     async def _run_once(self) -> int:

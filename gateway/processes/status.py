@@ -7,12 +7,20 @@ from collections.abc import Mapping
 import msgspec
 
 
+class RepeatedFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A process has ended several times in a row in the same way."""
+
+    cause: str  # without prompt text: it is shown to everyone
+    count: int
+    retry_at_s: float  # Unix time of the next start
+
+
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One engine or encoder process, as of its last progress line or exit."""
 
     phase: str  # "starting", "loading", "warming_up", "ready", "restarting"
     fraction: float = 0.0  # of the phase, 0 to 1
-    restarts: int = 0
+    failure: RepeatedFailure | None = None
 
 
 Statuses = Mapping[str, ProcessStatus]

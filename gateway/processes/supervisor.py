@@ -17,34 +17,23 @@ import msgspec
 
 from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
-from gateway.processes.hang_detector import HangDetector
 from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
 from gateway.processes.sockets import BackendSockets
 from gateway.processes.specs import RestartableConfig, backend_command, backend_config, worker_command
 from gateway.processes.status import ProcessStatus, encode_statuses
+from gateway.processes.watchdog import Heartbeats, kill_when_hung
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry.shared_counters import new_counter_file
 from policies.document import Policies
 
 logger = logging.getLogger(__name__)
 
-WATCH_INTERVAL_S = 0.5
 KILL_AFTER_S = 3.0
 """How long a process may take to exit after its drain timeout."""
 
 
-class BackendClient(Protocol):
+class BackendClient(Heartbeats, Protocol):
     """The part of an engine's or encoder's client that the supervisor needs."""
-
-    @property
-    def ready(self) -> bool:
-        """True while the process answers: connected, and its heartbeat is recent."""
-        ...
-
-    @property
-    def heartbeat_age_s(self) -> float:
-        """Seconds since the last heartbeat."""
-        ...
 
     async def start(self) -> None:
         """Connect in the background."""
@@ -111,8 +100,13 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        tasks = [asyncio.create_task(each.run(), name=each.command.name) for each in self._processes()]
-        tasks += [asyncio.create_task(self._kill_when_hung(backend)) for backend in self._backends]
+        tasks: list[asyncio.Task[None]] = [
+            asyncio.create_task(each.run(), name=each.command.name) for each in self._processes()
+        ]
+        for backend in self._backends:
+            await backend.client.start()
+            tasks.append(asyncio.create_task(kill_when_hung(backend.process, backend.client)))
+        tasks += [asyncio.create_task(kill_when_hung(worker, worker)) for worker in self._workers]
         tasks.append(asyncio.create_task(self._wait_ready()))
         for task in tasks:
             task.add_done_callback(self._on_task_end)
@@ -174,32 +168,11 @@ class Supervisor:
                 backend.model: ProcessStatus(
                     phase=backend.process.phase or "starting",
                     fraction=backend.fraction,
-                    restarts=backend.process.restarts,
+                    failure=backend.process.restarts.repeated,
                 )
                 for backend in self._backends
             }
         )
-
-    async def _kill_when_hung(self, backend: _Backend) -> None:
-        """Kill the process whenever it hangs; `ManagedProcess.run` restarts it."""
-        loop = asyncio.get_running_loop()
-        detector = HangDetector()
-        await backend.client.start()
-        watched = None
-        while True:
-            await asyncio.sleep(WATCH_INTERVAL_S)
-            process = backend.process
-            running = process.subprocess
-            if process.phase != "ready" or running is None or running.returncode is not None:
-                continue
-            if watched is not running:
-                # Watched from its first answer on: connecting takes a moment.
-                detector.reset()
-                watched = running if backend.client.ready else None
-            elif detector.poll(running.pid, backend.client.heartbeat_age_s, loop.time()):
-                logger.error("%s hangs: killing it", process.command.name)
-                process.kill()
-                watched = None
 
     async def _wait_ready(self) -> None:
         while not self._is_ready():

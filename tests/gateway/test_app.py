@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from backend.errors import CheckpointError
 from backend.tokenizer import Tokenizer
 from gateway.app import build_app
+from gateway.processes.status import ProcessStatus, RepeatedFailure
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
@@ -217,6 +219,21 @@ async def test_readiness_follows_the_engine(
             for path in ("/health", "/ready"):
                 assert (await http.get(path)).json() == ready.json()
             assert (await http.get("/v1/models/ours")).json()["max_model_len"] == 256
+
+
+async def test_readiness_tells_why_an_engine_fails_again_and_again(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = save_byte_level(tmp_path_factory.mktemp("checkpoint"))
+    policies = Policies(models={"ours": ModelEntry(engine=EngineModel(checkpoint=str(folder)))})
+    failure = RepeatedFailure(cause="exit code 2: no weights", count=4, retry_at_s=time.time() + 9)
+    statuses = {"ours": ProcessStatus(phase="restarting", failure=failure)}
+    app = build_app(Settings(socket_paths={"ours": "/none"}), policies, statuses=statuses)
+    async with http_client(app) as http:
+        model = (await http.get("/health/ready")).json()["models"]["ours"]
+    assert 0 < model["failure"].pop("retry_in_s") <= 9
+    assert model.pop("failure") == {"cause": "exit code 2: no weights", "count": 4}
+    assert model == {"ready": False, "phase": "restarting", "fraction": 0.0}
 
 
 def test_a_default_effort_that_the_model_cannot_do_is_refused(

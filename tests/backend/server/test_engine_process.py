@@ -70,8 +70,10 @@ async def test_load_serve_drain(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_served_is_one_sentence(tmp_path: Path, config: bytes, words: str) -> None:
     process = start(tmp_path, config)
-    _, errors = process.communicate(timeout=LIMIT_S)
+    progress, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 2
+    last = json.loads(progress.splitlines()[-1])
+    assert last["phase"] == "failed" and last["error"] == errors.rstrip("\n")
     assert words in errors and "Traceback" not in errors and errors.count("\n") == 1
 
 

@@ -9,6 +9,11 @@ import sys
 import time
 
 
+def report(phase: str, **values: object) -> None:
+    sys.stdout.write(json.dumps({"phase": phase, **values}) + "\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     mode = sys.argv[1]
     sys.stdout.write("a library says hello\n")
@@ -17,30 +22,38 @@ def main() -> int:
         return 2
     if mode == "crash":
         return 1
+    if mode == "fail":
+        report("failed", error=f"no memory, process {os.getpid()}")
+        return 1
+    if mode == "slow":  # silent until the test lets it go on, then heartbeats
+        sys.stdin.readline()
     if mode == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if mode == "echo":
-        phase = sys.stdin.readline().strip()
-    else:
-        phase = "ready"
-    for line in ({"phase": "loading", "fraction": 0.5}, {"phase": phase, "fraction": 1.0}):
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
-    if mode == "parent":  # a minimal supervisor: starts one child and is then killed
-        import asyncio
-
-        from gateway.processes.managed_process import ManagedProcess
-        from tests.gateway.processes.test_managed_process import command
-
-        def show(progress: object) -> None:
-            if child.subprocess is not None:
-                sys.stdout.write(json.dumps({"phase": str(child.subprocess.pid)}) + "\n")
-                sys.stdout.flush()
-
-        child = ManagedProcess(command("wait"), show)
-        asyncio.run(child.run())
+    phase = sys.stdin.readline().strip() if mode == "echo" else "ready"
+    report("loading", fraction=0.5)
+    report(phase, fraction=1.0)
+    if mode == "parent":
+        supervise()
+    while mode in ("beat", "slow"):
+        report("ready")
+        time.sleep(0.05)
     while True:
         time.sleep(3600)
+
+
+def supervise() -> None:
+    """A minimal supervisor: starts one child and is then killed."""
+    import asyncio
+
+    from gateway.processes.managed_process import ManagedProcess
+    from tests.gateway.processes.test_managed_process import command
+
+    def show(progress: object) -> None:
+        if child.subprocess is not None:
+            report(str(child.subprocess.pid))
+
+    child = ManagedProcess(command("wait"), show)
+    asyncio.run(child.run())
 
 
 if __name__ == "__main__":

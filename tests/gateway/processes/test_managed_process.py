@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.processes import managed_process
+from gateway.processes import restarts
 from gateway.processes.managed_process import CannotServe, Command, ManagedProcess, Progress
 
 ROOT = Path(__file__).parents[3]
@@ -61,14 +62,14 @@ async def test_a_killed_process_is_restarted() -> None:
             await until(lambda: process.phase == "ready")
             assert process.subprocess is not None
             os.kill(process.subprocess.pid, signal.SIGKILL)
-            await until(lambda restarts=restarts: process.restarts == restarts)
+            await until(lambda restarts=restarts: process.num_restarts == restarts)
         await until(lambda: process.phase == "ready")
     assert [p.phase for p in seen].count("restarting") == 2
 
 
 async def test_backoff_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(managed_process, "FIRST_BACKOFF_S", 0.01)
-    monkeypatch.setattr(managed_process, "LAST_BACKOFF_S", 0.04)
+    monkeypatch.setattr(restarts, "FIRST_BACKOFF_S", 0.01)
+    monkeypatch.setattr(restarts, "LAST_BACKOFF_S", 0.04)
     waits: list[float] = []
     real = asyncio.wait_for
 
@@ -78,8 +79,52 @@ async def test_backoff_grows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(asyncio, "wait_for", recording)
     async with running("crash") as (process, _):
-        await until(lambda: process.restarts >= 4)
+        await until(lambda: process.num_restarts >= 4)
     assert waits[:4] == [0.01, 0.02, 0.04, 0.04]
+
+
+async def test_the_same_failure_again_and_again_is_logged_with_its_cause_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(restarts, "FIRST_BACKOFF_S", 0.01)
+    monkeypatch.setattr(restarts, "LAST_BACKOFF_S", 0.01)
+    async with running("fail") as (process, _):
+        await until(lambda: process.num_restarts >= 5)
+        repeated = process.restarts.repeated
+    assert repeated is not None and repeated.count >= 5
+    assert re.fullmatch(r"exit code 1: no memory, process \d+", repeated.cause)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "ERROR"]
+    assert "fake fail has failed 3 times in a row (exit code 1: no memory" in caplog.text
+
+
+async def test_a_process_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, calls = asyncio.create_subprocess_exec, 0
+
+    async def start(*arguments: object, **options: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls < 2:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return await real(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    async with running("wait") as (process, _):
+        await until(lambda: process.phase == "ready")
+    assert "cannot start: [Errno 11] Resource temporarily unavailable" in caplog.text
+
+
+async def test_lines_are_sent_while_it_runs() -> None:
+    process = ManagedProcess(command("echo"), lambda progress: None)
+    process.send(b"too early\n")
+    task = asyncio.create_task(process.run())
+    await until(lambda: process.subprocess is not None)
+    process.send(b"late\n")
+    await until(lambda: process.phase == "late")
+    await process.stop(5.0)
+    await task
+    process.send(b"too late\n")
 
 
 async def test_refusal_at_the_first_start_is_final(capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
+import psutil
 import pytest
 
 from tests.e2e.server import free_port
@@ -123,6 +124,38 @@ async def test_banner_answers_and_a_killed_worker_is_restarted(
         assert WHOLE in await running.answer()  # by the other worker
         await until(lambda: len(running.children()) == 2 and workers[0] not in running.children())
         assert WHOLE in await running.answer()
+
+
+async def test_a_hung_worker_is_replaced_and_the_other_serves_on(
+    tmp_path: Path, release: asyncio.Event
+) -> None:
+    async with serving(held_stream) as server, gateway(server, tmp_path, "--workers", "2") as running:
+        reader, writer = await running.ask(stream=True)
+        await reader.readuntil(CHUNK)
+        before = running.children()
+        (hung,) = [pid for pid in before if has_connection_of(pid, writer)]
+        os.kill(hung, signal.SIGSTOP)
+        assert WHOLE in await running.answer()
+        assert b"[DONE]" not in await asyncio.wait_for(read_to_end(reader), 60)
+        writer.close()
+        await until(lambda: not is_alive(hung))
+        await until(lambda: len(running.children()) == 2)
+        assert WHOLE in await running.answer()
+        assert set(before) - set(running.children()) == {hung}
+
+
+def has_connection_of(pid: int, writer: asyncio.StreamWriter) -> bool:
+    """True when the process has the server's end of the client's connection."""
+    client = writer.get_extra_info("sockname")[1]
+    connections = psutil.Process(pid).net_connections("tcp")
+    return any(each.raddr and each.raddr.port == client for each in connections)
+
+
+async def read_to_end(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
 
 
 async def test_drain_lets_streams_finish(tmp_path: Path, release: asyncio.Event) -> None:
