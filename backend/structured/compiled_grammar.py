@@ -14,7 +14,7 @@ from backend.structured.dates import with_calendar_dates
 from backend.structured.heap import allocated_bytes
 from backend.structured.library_errors import error_summary, gbnf_explanation
 from backend.structured.llguidance_source import UNPARSED
-from backend.structured.schema_relaxation import relaxed
+from backend.structured.schema_relaxation import countable, relaxed
 from backend.structured.vocabulary import Vocabulary
 
 _LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
@@ -97,7 +97,7 @@ def compilable(source: str, vocabulary: Vocabulary) -> Compilable:
 
     May take long, and measures the whole process: for the sandbox. Raises ValueError as `build` does.
     """
-    source = with_calendar_dates(parsed(source))
+    source = countable(with_calendar_dates(parsed(source)))
     try:
         return Compilable(source, _built_bytes(source, vocabulary))
     except ValueError:
