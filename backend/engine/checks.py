@@ -38,7 +38,7 @@ def check_request(request: Request, vocab_size: int) -> None:
 
 def _check_params(params: SamplingParams, vocab_size: int) -> None:
     ranges: list[tuple[str, float, float, float]] = [
-        ("max_tokens", params.max_tokens, 1, math.inf),
+        ("max_tokens", params.max_tokens, 0, math.inf),
         ("temperature", params.temperature, 0, 100),
         ("top_p", params.top_p, 0, 1),
         ("top_k", params.top_k, 0, _MAX_TOP_K),

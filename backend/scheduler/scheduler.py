@@ -186,7 +186,7 @@ class Scheduler:
         total = num_prompt + max_tokens
         context, memory = self._config.max_model_tokens, self._kv.num_pages * PAGE_TOKENS
         # The last token is sampled but never computed.
-        if total <= context and total - 1 <= memory:
+        if total <= context and max(num_prompt, total - 1) <= memory:
             return
         what, limit = ("the model's context", context) if total > context else ("the KV memory", memory)
         raise PromptTooLong(

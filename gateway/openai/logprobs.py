@@ -46,8 +46,9 @@ def _entry(token: str, token_bytes: bytes, logprob: float | None) -> dict[str, A
 def _top(info: TokenInfo) -> dict[str, float] | None:
     if info.logprob is None:
         return None
-    best = {_shown(token, token_bytes): _finite(logprob) for token, token_bytes, logprob in info.top}
-    best.setdefault(_shown(info.token, info.token_bytes), _finite(info.logprob))
+    best: dict[str, float] = {}
+    for token, token_bytes, logprob in (*info.top, (info.token, info.token_bytes, info.logprob)):
+        best.setdefault(_shown(token, token_bytes), _finite(logprob))  # of equal texts, the most likely
     return best
 
 

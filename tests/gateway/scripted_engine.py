@@ -153,10 +153,10 @@ async def _beat(writer: asyncio.StreamWriter) -> None:
 
 
 def says(token_ids: Sequence[int], *, finish: str = "stop") -> Script:
-    """A script that generates one token per step, at most `max_tokens`."""
+    """A script that generates one token per step, at most `max_tokens`, at least one."""
 
     async def script(request: Request) -> AsyncIterator[StepOutput]:
-        shown = list(token_ids)[: request.params.max_tokens]
+        shown = list(token_ids)[: request.params.max_tokens or 1]
         is_cut = len(shown) < len(token_ids)
         for number, token_id in enumerate(shown):
             last = number == len(shown) - 1

@@ -127,11 +127,10 @@ class EngineProvider:
             if request.echo:
                 echo = prompt if isinstance(prompt, str) else await text.decode(prompt)
             for index in range(request.num_choices):
-                # The engine always makes a token; with max_tokens 0 (to score a prompt) it is not shown.
-                params = choice_params(base, request, index, max(limit, 1))
+                params = choice_params(base, request, index, limit)
                 job = self._job(call, len(jobs), token_ids, params, continues=True, echo=echo)
                 job.counts_prompt = index == 0
-                job.shows_output = limit > 0
+                job.shows_output = limit > 0  # with 0, to score a prompt, the engine still draws one token
                 jobs.append(job)
         await self._add_drafts(request, jobs)
         _add_grammar(jobs, grammar)

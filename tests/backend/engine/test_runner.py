@@ -16,6 +16,7 @@ from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
+from backend.errors import PromptTooLong
 from backend.models.loaded import LoadedModel, load_model
 from backend.sampling import logprobs as logprobs_module
 from backend.types import Request, SamplingParams
@@ -209,6 +210,18 @@ def test_prompt_logprobs_in_chunks(qwen3: Subject, budget: int, monkeypatch: pyt
         assert record is not None and record.token_id == prompt[position] and len(record.top) == 2
         assert record.logprob == pytest.approx(want[position - 1, prompt[position]].item(), abs=1e-4)
     assert all(o.prompt_logprobs is None for o in outputs[1:])
+
+
+def test_a_prompt_that_fills_the_context_is_scored(qwen3: Subject) -> None:
+    """With max_tokens 0 it needs no room for an answer; the one token that is drawn has no KV slot."""
+    prompt = qwen3.prompts[3][:64]
+    engine = qwen3.engine(max_model_tokens=64, num_pages=4)
+    (output,) = run(engine, [ask("a", prompt, 0, prompt_logprobs=0)])["a"]
+    assert output.finish_reason == "length" and len(output.prompt_logprobs or ()) == 64
+    with pytest.raises(PromptTooLong):
+        engine.add(ask("b", prompt, 1))
+    (tokens,) = texts(engine, [ask("c", prompt[:40], 24)])
+    assert tokens == best_next(qwen3.reference, prompt[:40], tokens)
 
 
 def poison(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,16 @@ async def test_a_prompt_can_be_scored_without_an_answer(
     assert answer["usage"]["completion_tokens"] == 0
 
 
+async def test_a_prompt_that_fills_the_context_can_be_scored(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    engine.script = with_logprobs(tokenizer)
+    await ask(engine_http, COMPLETIONS, completion(prompt=[5] * 256, echo=True, logprobs=1, max_tokens=0))
+    assert engine.requests[0].params.max_tokens == 0, "the engine needs no room for an answer"
+    status, error = await refused(engine_http, COMPLETIONS, completion(prompt=[5] * 257, max_tokens=0))
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+
+
 async def test_echo_and_answer_share_their_offsets(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
