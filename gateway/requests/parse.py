@@ -16,6 +16,15 @@ T = TypeVar("T", bound=msgspec.Struct)
 _decode = msgspec.json.Decoder().decode
 _AT_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 _NAMED = re.compile(r"field `(?P<name>[^`]*)`")
+_TYPES = re.compile(r"`([^`]*)`")
+_NAMES = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "a boolean",
+    "array": "an array",
+    "object": "an object",
+}
 
 
 def decode_body(raw: bytes) -> dict[str, Any]:
@@ -25,13 +34,23 @@ def decode_body(raw: bytes) -> dict[str, Any]:
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.", code="invalid_json") from None
     except ValueError as error:  # malformed, not UTF-8, NaN, a number out of range
-        detail = "it is empty" if not raw else str(error)
+        detail = "it is empty" if not raw else json_fault(error)
         raise InvalidRequest(f"The body is not valid JSON: {detail}.", code="invalid_json") from None
     if not isinstance(body, dict):
         raise InvalidRequest(
             f"The body must be a JSON object, not {_json_type(body)}.", code="invalid_json"
         ) from None
     return body
+
+
+def json_fault(error: ValueError) -> str:
+    """What is wrong with a text that msgspec cannot decode, in words for its author."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    text = _AT_PATH.sub("", str(error).removeprefix("JSON is malformed: "))
+    if text == "Input data was truncated":
+        return "it ends too early"
+    return _in_json_terms(text[:1].lower() + text[1:])
 
 
 def typed(body: dict[str, Any], kind: type[T]) -> T:
@@ -80,11 +99,18 @@ def _refusal(message: str, body: dict[str, Any], kind: type[msgspec.Struct]) -> 
     if named and "missing required field" in text:
         return refusals.missing(f"{path}.{named['name']}" if path else named["name"])
     shown = _shown(body.get(path))
+    expected, got, _ = text.partition(", got")
+    expected = _in_json_terms(expected if shown else text)
     return InvalidRequest(
-        f"Invalid value for '{path or 'body'}': {text[:1].lower()}{text[1:]}{shown}.",
+        f"Invalid value for '{path or 'body'}': {expected[:1].lower()}{expected[1:]}{shown}.",
         param=path or None,
-        code="invalid_type" if ", got" in text else "invalid_value",
+        code="invalid_type" if got else "invalid_value",
     )
+
+
+def _in_json_terms(text: str) -> str:
+    """msgspec's message without its type names: `int | null` becomes "an integer or null"."""
+    return _TYPES.sub(lambda found: " or ".join(_NAMES.get(n, n) for n in found[1].split(" | ")), text)
 
 
 def _shown(value: object) -> str:

@@ -10,7 +10,7 @@ from msgspec import Meta
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
-from gateway.requests.parse import json_text, typed
+from gateway.requests.parse import json_fault, json_text, typed
 from gateway.requests.strict_schema import strict_fault
 from gateway.requests.types import ChatRequest, CompletionRequest
 
@@ -159,9 +159,10 @@ def _spec(given: _StructuredOutputs, param: str) -> GrammarSpec:
 def _check_schema_text(text: str, param: str) -> None:
     try:
         msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:  # they name types and places
+    except (msgspec.DecodeError, RecursionError) as error:
+        fault = json_fault(error) if isinstance(error, ValueError) else "it is nested too deeply"
         raise InvalidRequest(
-            f"'{param}' is not a JSON schema ({error}). Send a JSON object.",
+            f"'{param}' is not a JSON schema: {fault}. Send a JSON object.",
             param=param,
             code="invalid_value",
         ) from None

@@ -95,6 +95,37 @@ def test_integral_floats_are_checked_against_the_range() -> None:
     assert refused.value.code == "invalid_value"
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"temperature": 3}, "expected a number <= 2.0 (got 3)."),
+        ({"n": 1.5}, "expected an integer or null (got 1.5)."),
+        ({"n": True}, "expected an integer or null, got a boolean."),
+        ({"stop": {}}, "expected a string or an array or null, got an object."),
+        ({"messages": []}, "expected an array of length >= 1."),
+    ],
+)
+def test_types_have_the_names_of_json(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        typed(GOOD | change, ChatRequest)
+    assert refused.value.message.endswith(words) and "`" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"{", "it ends too early"),
+        (b'{"a":1}x', "trailing characters (byte 8)"),
+        (b'{"a":1e999}', "number out of range"),
+        (b'{"a":"\xed\xa0\x80"}', "it is not UTF-8"),
+    ],
+)
+def test_what_is_no_json_is_said_in_plain_words(raw: bytes, words: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        decode_body(raw)
+    assert refused.value.message == f"The body is not valid JSON: {words}."
+
+
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(InvalidRequest, match="messages") as refused:
         typed({"model": "m"}, ChatRequest)
