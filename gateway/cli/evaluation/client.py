@@ -151,6 +151,7 @@ class ApiClient:
             "headers": {
                 **{name.lower(): omit for name in self._sdk.default_headers},
                 "accept": "application/json",
+                "cache-control": "no-store",  # it measures models, not a cache
                 "content-type": "application/json",
                 "user-agent": "penstock",
                 "authorization": f"Bearer {api_key}" if api_key else omit,

@@ -81,6 +81,7 @@ async def test_answer_with_counts() -> None:
         assert server.seen[0].head == "POST /v1/chat/completions HTTP/1.1"
         assert server.seen[0].headers["authorization"] == "bearer k"
         assert server.seen[0].headers["content-type"] == "application/json"
+        assert server.seen[0].headers["cache-control"] == "no-store"
     assert (answer.text, answer.is_cut, answer.tokens) == ("42", False, Tokens(7, 9, 4))
     assert answer.seconds > 0
 
