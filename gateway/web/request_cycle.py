@@ -195,7 +195,8 @@ class RequestCycle:
         connection.write(b"".join(lines))
         if connection.has_access_log:
             host, port = scope["client"] or ("-", 0)
-            request = scope["method"], scope["path"], scope["http_version"]
+            # As sent: decoded, a path may hold line breaks. Not the query, which clients put keys and text into.
+            request = scope["method"], scope["raw_path"].decode("ascii"), scope["http_version"]
             access_logger.info('%s:%d - "%s %s HTTP/%s" %d', host, port, *request, status)
 
     def _write(self, body: bytes, *, is_last: bool) -> None:

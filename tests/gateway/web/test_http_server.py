@@ -106,3 +106,18 @@ async def test_a_slow_reader_slows_the_sender(serve: Serve) -> None:
     async with asyncio.timeout(10):
         while server.server.tasks:  # once the client is gone, `send` raises
             await asyncio.sleep(0.01)
+
+
+async def test_the_access_log_shows_the_path_as_sent_and_no_query(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = Handler()
+    handler.may_go_on.set()
+    server = serve(app_with(handler))
+    server.server.has_access_log = True
+    client = await server.connect()
+    with caplog.at_level(logging.INFO, "penstock.access"):
+        await client.send(request("GET", "/x%0aforged?key=secret"))
+        await client.read_until(b"\r\n\r\n")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "penstock.access"]
+    assert '"GET /x%0aforged HTTP/1.1" ' in line and "secret" not in line
