@@ -68,6 +68,7 @@ class ModelEndpoint:
                 await close_answer(exchange.answer)
             finally:
                 self._pipeline.settle(exchange)
+                exchange.error = None  # its traceback refers to this frame, and so to the whole answer
 
 
 async def _send(exchange: Exchange, call: HttpCall) -> None:

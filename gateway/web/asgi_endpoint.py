@@ -113,6 +113,7 @@ class AsgiEndpoint:
             await call.fail(error)
         finally:
             telemetry.end(call.status, "" if error is None else type(error).__name__)
+            error = None  # its traceback refers to this frame: memory would wait for the garbage collector
 
 
 def _lifespan(resources: Sequence[Resource]) -> Lifespan[Router]:

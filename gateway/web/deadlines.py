@@ -82,6 +82,7 @@ class Deadlines:
         self._timer.cancel()
         if self._listener is not None:
             self._listener.cancel()
+            self._listener = None  # its exception refers to this object
 
     def error(self) -> ApiError:
         """The error for the client once `cancel_reason` is set; also withdraws the task's cancellation."""

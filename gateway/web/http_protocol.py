@@ -86,7 +86,7 @@ class HttpProtocol(asyncio.Protocol):
         for cycle in self._cycles:
             cycle.disconnect()
         self._cycles.clear()
-        del self._parser  # it refers to us
+        del self._parser, self._transport  # they refer to us, and keep what a slow client has not read
 
     def data_received(self, data: bytes) -> None:
         """Parse what the client has sent."""
@@ -209,7 +209,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes, or keep them while the client is slow."""
-        self._transport.write(data)
+        if not self.is_lost:
+            self._transport.write(data)
 
     async def drain(self) -> None:
         """Wait until the client has read enough, or is gone."""

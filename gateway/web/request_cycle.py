@@ -195,7 +195,7 @@ class RequestCycle:
         connection.write(b"".join(lines))
         if connection.has_access_log:
             host, port = scope["client"] or ("-", 0)
-            # As sent: decoded, a path may hold line breaks. Not the query, which clients put keys and text into.
+            # As sent: decoded, a path may hold line breaks. Without the query: it may hold keys and text.
             request = scope["method"], scope["raw_path"].decode("ascii"), scope["http_version"]
             access_logger.info('%s:%d - "%s %s HTTP/%s" %d', host, port, *request, status)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from gateway.answer import Delta, Generated, Relayed, TokenInfo, Usage
 from gateway.errors import Unavailable
+from gateway.pipeline.exchange import Exchange
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Timeouts
+from gateway.web.deadlines import Deadlines
+from gateway.web.http_call import HttpCall
 from tests.gateway.conftest import MakeApp
 from tests.gateway.connection import Connection, events
 
@@ -169,6 +173,26 @@ async def test_a_disconnect_while_a_write_waits_for_a_slow_reader(make_app: Make
     connection.disconnect()
     await asyncio.wait_for(connection.task, 5)
     assert fake.num_ended == 1
+
+
+async def test_an_answer_that_nobody_reads_is_freed_without_the_garbage_collector(make_app: MakeApp) -> None:
+    fake = FakeProvider()
+    app = make_app(fake)
+    gc.collect()
+    gc.disable()
+    try:
+        connection = Connection.post(app, CHAT, BODY)
+        connection.stop_reading()
+        while not fake.asked:
+            await asyncio.sleep(0)
+        connection.disconnect()
+        await asyncio.wait_for(connection.task, 5)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        left = [each for each in gc.get_objects() if isinstance(each, Exchange | HttpCall | Deadlines)]
+    finally:
+        gc.enable()
+    assert left == []
 
 
 async def test_a_slow_reader_slows_the_generation(make_app: MakeApp) -> None:

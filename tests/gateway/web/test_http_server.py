@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+from weakref import ref
 
 import pytest
 
@@ -121,3 +123,37 @@ async def test_the_access_log_shows_the_path_as_sent_and_no_query(
         await client.read_until(b"\r\n\r\n")
     (line,) = [record.getMessage() for record in caplog.records if record.name == "penstock.access"]
     assert '"GET /x%0aforged HTTP/1.1" ' in line and "secret" not in line
+
+
+class Answer:
+    """Something large that a handler holds while it writes."""
+
+
+async def test_what_a_slow_client_did_not_read_is_freed_without_the_garbage_collector(serve: Serve) -> None:
+    held: list[ref[object]] = []
+    is_over = asyncio.Event()
+
+    async def endless(call: HttpCall) -> None:
+        answer = Answer()
+        held.append(ref(answer))
+        try:
+            await call.start_stream()
+            while True:
+                await call.write(bytes(1 << 20))
+        finally:
+            is_over.set()
+
+    server = serve(app_with(endless))
+    gc.collect()
+    gc.disable()
+    try:
+        client = await server.connect()
+        await client.send(X)
+        await client.read_until(b"\0")
+        client.writer.transport.abort()
+        await is_over.wait()
+        async with asyncio.timeout(10):
+            while any(each() is not None for each in held):
+                await asyncio.sleep(0)
+    finally:
+        gc.enable()
