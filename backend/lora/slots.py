@@ -53,11 +53,6 @@ class AdapterSlots:
         self._num_pins = 0
 
     @property
-    def is_contended(self) -> bool:
-        """Whether an adapter waits for a slot."""
-        return bool(self._starved)
-
-    @property
     def resident(self) -> list[str]:
         """Adapters that have a slot."""
         return list(self._slot_of)
@@ -66,11 +61,6 @@ class AdapterSlots:
     def pending(self) -> Mapping[int, str]:
         """Slots whose adapter is not copied to the device yet; `filled` ends that."""
         return self._pending
-
-    @property
-    def num_pinned(self) -> int:
-        """Slots of running sequences."""
-        return sum(slot.pins > 0 for slot in self._slots)
 
     @property
     def is_used(self) -> bool:

@@ -154,11 +154,6 @@ class HyperExperts:
             self._binomials = binomial_table(moe.num_experts, moe.experts_per_token).to(device)
             self._table = self._generate(all_subsets(moe.num_experts, moe.experts_per_token).to(device))
 
-    @property
-    def is_precomputed(self) -> bool:
-        """Whether every set's adapter is in memory."""
-        return self._table is not None
-
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
         """The term for x [T, D] with chosen experts [T, k] → [T, D]."""
         if self._table is not None:

@@ -85,11 +85,6 @@ class FrameReader:
         self._buffer = bytearray()
         self._max_frame_bytes = max_frame_bytes
 
-    @property
-    def num_pending_bytes(self) -> int:
-        """Bytes of an incomplete frame."""
-        return len(self._buffer)
-
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """The bodies of the frames that `data` completes, in order.
 

@@ -31,11 +31,6 @@ class Tracing:
     provider: TracerProvider | None = None
     exporter: SpanExporter | None = None
 
-    @property
-    def enabled(self) -> bool:
-        """True when spans are recorded and exported."""
-        return self.tracer is not None
-
     def shutdown(self, timeout_s: float = FLUSH_TIMEOUT_S) -> bool:
         """Flush and stop; False when the collector did not accept all spans within `timeout_s`."""
         if self.provider is None or self.exporter is None:
