@@ -92,19 +92,19 @@ class HttpCall:
         if length.isdigit() and int(length) > max_bytes:
             raise _too_large(max_bytes)
         self._check_media_type()
-        pieces: list[bytes] = []
-        size = 0
+        body: bytes | bytearray = b""
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone("The client left before its request was complete.")
             piece: bytes = message.get("body", b"")
-            size += len(piece)
-            if size > max_bytes:
+            if len(body) + len(piece) > max_bytes:
                 raise _too_large(max_bytes)
-            pieces.append(piece)
             if not message.get("more_body", False):
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                return bytes(body + piece) if body else piece
+            if not body:
+                body = bytearray()  # not a list: pieces may be tiny
+            body += piece
 
     def _check_media_type(self) -> None:
         # CSRF: browsers send text/plain, forms and untyped bodies to any origin without a CORS preflight.

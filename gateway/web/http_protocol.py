@@ -26,9 +26,13 @@ KEEP_ALIVE_S = 75.0
 """Longer than a load balancer's usual 60 s, so that we never close a connection it is about to reuse."""
 LINGER_S = 2.0
 """How long a client may go on sending after its last response, which closing at once would reset and lose."""
+SEND_TIMEOUT_S = 60.0
+"""How long the rest of a last response may wait for a client that reads nothing."""
 MAX_WAITING_BYTES = 64 * 1024
 """Of a body, before we stop reading until the application takes them."""
-FIRST_PROBE_S, LAST_PROBE_S = 0.25, 5.0
+MAX_PIPELINED = 32
+"""Requests on their way at once. The last of so many ends the connection; the client sends the rest again."""
+FIRST_PROBE_S, LAST_PROBE_S = 0.1, 5.0
 """Time between two probes of a client that has closed its side, doubling from the first to the last."""
 _NEVER = float("inf")
 _FIELD_OVERHEAD_BYTES = len(b": \r\n")
@@ -51,13 +55,13 @@ class HttpProtocol(asyncio.Protocol):
         self.is_lost = False
         self.is_write_paused = False
         self.deadline_s = server.now_s + server.limits.head_timeout_s
-        self._server = server
+        self.server = server
         self._limits = server.limits
         self._loop = asyncio.get_running_loop()
         self._parser = HttpRequestParser(self)
         self._phase = _Phase.IDLE
         self._cycles: deque[RequestCycle] = deque()  # the first is being answered, later ones wait
-        self._error: ApiError = _malformed("the bytes received are none")
+        self._error: ApiError | None = None
         self._is_half_closed = False
         self._is_reading_paused = False
         self._writable = asyncio.Event()
@@ -67,6 +71,7 @@ class HttpProtocol(asyncio.Protocol):
         self._fields_bytes = 0
         self._body_bytes = 0
         self._stalled_bytes = 0  # of an unfinished line
+        self._unsent_bytes = 0  # of the last response
 
     # asyncio
 
@@ -75,12 +80,12 @@ class HttpProtocol(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses
         self._client = transport.get_extra_info("peername")
         self._address = transport.get_extra_info("sockname")
-        self._server.connections.add(self)
+        self.server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by either side."""
         self.is_lost = True
-        self._server.connections.discard(self)
+        self.server.connections.discard(self)
         self._writable.set()
         self._phase = _Phase.OVER
         for cycle in self._cycles:
@@ -98,8 +103,8 @@ class HttpProtocol(asyncio.Protocol):
                 self._parser.feed_data(data)
             except HttpParserUpgrade as upgrade:
                 self._ignore_upgrade(data[upgrade.args[0] :])
-        except HttpParserError:
-            self._refuse(self._error)
+        except HttpParserError as error:
+            self._refuse(self._error or _malformed(str(error)))
             return
         if parsed_bytes != self._fields_bytes + self._body_bytes:
             self._stalled_bytes = 0
@@ -143,7 +148,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._phase is _Phase.OVER:
             raise HttpParserError("no more requests")
         self._phase = _Phase.HEAD
-        self.deadline_s = self._server.now_s + self._limits.head_timeout_s
+        self.deadline_s = self.server.now_s + self._limits.head_timeout_s
         self._url = b""
         self._headers = []
         self._num_fields = self._fields_bytes = self._body_bytes = self._stalled_bytes = 0
@@ -167,14 +172,15 @@ class HttpProtocol(asyncio.Protocol):
         names = [name for name, _ in self._headers]
         self._check_head(version, names)
         keep_alive = version == "1.1" and parser.should_keep_alive() and not parser.should_upgrade()
+        expects_continue = b"expect" in names and version == "1.1"
         scope = self._new_scope(parser.get_method().decode("ascii"), version, self._headers)
         scope["raw_path"], scope["query_string"] = _split_target(self._url)
         path = scope["raw_path"].decode("ascii")
         scope["path"] = unquote(path) if "%" in path else path
         self._phase = _Phase.BODY
-        self.deadline_s = self._server.now_s + self._limits.body_timeout_s
+        self.deadline_s = self.server.now_s + self._limits.body_timeout_s
         self._num_fields = self._fields_bytes = 0
-        self._add(RequestCycle(self, scope, keep_alive=keep_alive, expects_continue=b"expect" in names))
+        self._add(RequestCycle(self, scope, keep_alive=keep_alive, expects_continue=expects_continue))
 
     def on_body(self, piece: bytes) -> None:
         """A piece of the body."""
@@ -187,25 +193,12 @@ class HttpProtocol(asyncio.Protocol):
         if self._parser.should_upgrade():
             return  # llhttp takes the body for another protocol
         self._cycle.end_body()
+        if len(self._cycles) >= MAX_PIPELINED:
+            self._cycle.keep_alive = False
         self._phase = _Phase.IDLE if self._cycle.keep_alive else _Phase.OVER
         self.deadline_s = _NEVER
 
     # What requests need
-
-    @property
-    def is_draining(self) -> bool:
-        """True when the server shuts down."""
-        return self._server.is_draining
-
-    @property
-    def date_header(self) -> bytes:
-        """The line of the `Date` header."""
-        return self._server.date_header
-
-    @property
-    def has_access_log(self) -> bool:
-        """True when each request is to be logged."""
-        return self._server.has_access_log
 
     def write(self, data: bytes) -> None:
         """Send bytes, or keep them while the client is slow."""
@@ -233,9 +226,9 @@ class HttpProtocol(asyncio.Protocol):
         if self._cycles:
             self._start(self._cycles[0])
         elif self._phase is _Phase.IDLE:
-            if self.is_draining:
+            if self.server.is_draining:
                 self._transport.close()
-            self.deadline_s = self._server.now_s + KEEP_ALIVE_S
+            self.deadline_s = self.server.now_s + KEEP_ALIVE_S
         self.resume_reading()
 
     # What the server needs
@@ -244,7 +237,7 @@ class HttpProtocol(asyncio.Protocol):
         """Act on a head or body that takes too long, an idle connection, or the end of lingering."""
         if self._is_reading_paused:
             self.deadline_s += tick_s  # the client is not to blame
-        if self._server.now_s < self.deadline_s:
+        if self.server.now_s < self.deadline_s:
             return
         self.deadline_s = _NEVER
         limits = self._limits
@@ -252,10 +245,12 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(_timed_out("headers", limits.head_timeout_s))
         elif self._phase is _Phase.BODY:
             self._refuse(_timed_out("body", limits.body_timeout_s))
-        elif self._phase is _Phase.LINGER:
+        elif self._phase is not _Phase.LINGER:
+            self._linger()
+        elif self._unsent_bytes == self._transport.get_write_buffer_size():
             self._transport.abort()
         else:
-            self._transport.close()
+            self._await_client()
 
     def shut_down(self) -> None:
         """Close when the requests that have arrived are answered."""
@@ -314,6 +309,7 @@ class HttpProtocol(asyncio.Protocol):
             scope = self._new_scope("_OTHER", "1.1", [])
             scope[REFUSAL] = error
             self._add(RequestCycle(self, scope, keep_alive=False))
+            self._cycle.end_body()
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Go on as if no upgrade had been offered (RFC 9110, 7.8); this request is the connection's last.
@@ -351,13 +347,11 @@ class HttpProtocol(asyncio.Protocol):
         self._cycles.append(cycle)
         if len(self._cycles) == 1:
             self._start(cycle)
-        else:
-            self._pause_reading()
 
     def _start(self, cycle: RequestCycle) -> None:
-        task = self._loop.create_task(cycle.run(self._server.app))
-        self._server.tasks.add(task)
-        task.add_done_callback(self._server.tasks.discard)
+        task = self._loop.create_task(cycle.run(self.server.app))
+        self.server.tasks.add(task)
+        task.add_done_callback(self.server.tasks.discard)
 
     def _pause_reading(self) -> None:
         if not self._is_reading_paused:
@@ -367,13 +361,18 @@ class HttpProtocol(asyncio.Protocol):
     def _linger(self) -> None:
         """Close, but let the client read its last response first."""
         self._cycles.clear()
+        self._phase = _Phase.LINGER
+        self._await_client()
+        self.resume_reading()
         if self._is_half_closed:
             self._transport.close()
-            return
-        self._phase = _Phase.LINGER
-        self.deadline_s = self._server.now_s + LINGER_S
-        self.resume_reading()
-        self._transport.write_eof()
+        else:
+            self._transport.write_eof()
+
+    def _await_client(self) -> None:
+        """Give it time to read, or to close when it has read everything."""
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self.deadline_s = self.server.now_s + (SEND_TIMEOUT_S if self._unsent_bytes else LINGER_S)
 
     def _probe(self, waited_s: float) -> None:
         """Find out whether a client that closed its side still reads.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Scope
 
 from gateway.errors import ApiError, ClientGone
 from gateway.web.asgi_endpoint import log_failure
+
+if TYPE_CHECKING:
+    from gateway.web.http_protocol import HttpProtocol
 
 access_logger = logging.getLogger("penstock.access")
 
@@ -21,55 +24,17 @@ _LAST_CHUNK = b"0\r\n\r\n"
 _SSE_COMMENT = b":\n\n"
 
 
-class Connection(Protocol):
-    """The part of a client connection that its requests need."""
-
-    is_lost: bool
-    is_write_paused: bool
-
-    @property
-    def is_draining(self) -> bool:
-        """True when connections shall not be kept alive any more."""
-        ...
-
-    @property
-    def date_header(self) -> bytes:
-        """The line of the `Date` header."""
-        ...
-
-    @property
-    def has_access_log(self) -> bool:
-        """True when each request is to be logged."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """Send bytes, or keep them while the client is slow."""
-        ...
-
-    async def drain(self) -> None:
-        """Wait until the client has read enough of what was written."""
-        ...
-
-    def resume_reading(self) -> None:
-        """Read more of the body."""
-        ...
-
-    def end_cycle(self, cycle: RequestCycle) -> None:
-        """The response is complete, or will never be."""
-        ...
-
-
 class RequestCycle:
     """The connection feeds it the body; the application calls `receive` and `send`."""
 
     __slots__ = (
         "_chunk_tail", "_connection", "_error", "_expects_continue", "_has_body", "_is_body_received",
         "_is_chunked", "_is_delivered", "_is_disconnected", "_is_ended", "_is_event_stream", "_is_started",
-        "_num_left_bytes", "_pieces", "_waiter", "keep_alive", "scope",
+        "_num_left_bytes", "_num_waiting_bytes", "_pieces", "_waiter", "keep_alive", "scope",
     )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool = False
+        self, connection: HttpProtocol, scope: Scope, *, keep_alive: bool, expects_continue: bool = False
     ) -> None:
         """`keep_alive`: whether the connection stays open when this request and its response are complete."""
         self.scope = scope
@@ -77,6 +42,7 @@ class RequestCycle:
         self._connection = connection
         self._expects_continue = expects_continue
         self._pieces: list[bytes] = []  # of the body, not yet received by the application
+        self._num_waiting_bytes = 0  # in them
         self._is_body_received = False  # by us
         self._is_delivered = False  # to the application
         self._is_disconnected = False
@@ -109,8 +75,9 @@ class RequestCycle:
         if self._is_ended:
             return 0
         self._pieces.append(piece)
+        self._num_waiting_bytes += len(piece)
         self._wake()
-        return sum(map(len, self._pieces))
+        return self._num_waiting_bytes
 
     def end_body(self) -> None:
         """The body is complete."""
@@ -146,7 +113,7 @@ class RequestCycle:
                 raise self._error
             if self._pieces or (self._is_body_received and not self._is_delivered):
                 body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-                self._pieces = []
+                self._pieces, self._num_waiting_bytes = [], 0
                 self._is_delivered = self._is_body_received
                 return {"type": "http.request", "body": body, "more_body": not self._is_delivered}
             if not self._is_body_received:
@@ -169,7 +136,7 @@ class RequestCycle:
 
     def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         connection, scope = self._connection, self.scope
-        lines = [_STATUS_LINES[status], connection.date_header]
+        lines = [_STATUS_LINES[status], connection.server.date_header]
         has_length = False
         for name, value in headers:
             lines += (name, b": ", value, b"\r\n")
@@ -184,7 +151,7 @@ class RequestCycle:
             # A response to HTTP/1.0 ends where its connection does.
             self._is_chunked = scope["http_version"] != "1.0"
             self._num_left_bytes = -1
-        if not self._is_body_received or connection.is_draining:
+        if not self._is_body_received or connection.server.is_draining:
             # What follows might be the rest of the body: never parse it as a request.
             self.keep_alive = False
         if self._is_chunked:
@@ -193,8 +160,8 @@ class RequestCycle:
             lines.append(b"connection: close\r\n")
         lines.append(b"\r\n")
         connection.write(b"".join(lines))
-        if connection.has_access_log:
-            host, port = scope["client"] or ("-", 0)
+        if connection.server.has_access_log:
+            host, port = (scope["client"] or ("-", 0))[:2]
             # As sent: decoded, a path may hold line breaks. Without the query: it may hold keys and text.
             request = scope["method"], scope["raw_path"].decode("ascii"), scope["http_version"]
             access_logger.info('%s:%d - "%s %s HTTP/%s" %d', host, port, *request, status)

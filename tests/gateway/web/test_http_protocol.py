@@ -11,9 +11,13 @@ import pytest
 
 from gateway.answer import Delta
 from gateway.providers.fake import FakeProvider, TextCall
+from gateway.web import http_protocol
+from gateway.web.http_call import HttpCall
+from gateway.web.http_protocol import MAX_PIPELINED
 from tests.gateway.conftest import MakeApp
 from tests.gateway.web.conftest import Serve
 from tests.gateway.web.raw import RawServer, by_byte, chunked, request
+from tests.gateway.web.test_asgi_endpoint import app_with
 
 JSON = "content-type: application/json"
 PATH = "/v1/chat/completions"
@@ -229,3 +233,65 @@ async def test_half_open_connections_do_not_stay(hurried: RawServer) -> None:
         assert [reply.status for reply in await client.replies()] == [408]
         await client.close()
     await hurried.all_closed()
+
+
+async def test_a_client_may_read_its_last_answer_slowly(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written stays until the client has read it, also once the connection is to be closed."""
+    monkeypatch.setattr(http_protocol, "LINGER_S", 0.1)
+    size = 8_000_000
+
+    async def large(call: HttpCall) -> None:
+        await call.respond(b"x" * size)
+
+    server = serve(app_with(large))
+    client = await server.connect()
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await client.send(request("GET", "/x", "connection: close"))
+    await asyncio.sleep(1)
+    client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    (reply,) = await client.replies()
+    assert reply.is_complete and len(reply.body) == size
+
+
+async def test_a_client_that_never_reads_its_last_answer_is_cut_off(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "SEND_TIMEOUT_S", 0.5)
+
+    async def large(call: HttpCall) -> None:
+        await call.respond(b"x" * 30_000_000)
+
+    server = serve(app_with(large))
+    client = await server.connect()
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await client.send(request("GET", "/x", "connection: close"))
+    await server.all_closed()
+
+
+async def test_pipelined_requests_are_bounded(server: RawServer) -> None:
+    replies = await server.ask(MODELS * 10_000)
+    assert len(replies) == MAX_PIPELINED and {reply.status for reply in replies} == {200}
+    assert replies[-1].headers["connection"] == "close"
+
+
+async def test_a_body_of_tiny_chunks(server: RawServer, paused: Paused) -> None:
+    """Quickly, and up to the limit."""
+    paused.may_go_on.set()
+    body = json.dumps({"model": "ours", "messages": [{"role": "user", "content": "x" * 300_000}]}).encode()
+    head = request("POST", PATH, JSON, "transfer-encoding: chunked", "connection: close")
+    started_s = asyncio.get_running_loop().time()
+    assert [reply.status for reply in await server.ask(head + chunked(body, 1))] == [200]
+    assert asyncio.get_running_loop().time() - started_s < 10  # a bound for what was quadratic
+
+
+async def test_the_access_log_is_one_line_per_request(
+    serve: Serve, make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(make_app(), has_access_log=True)
+    with caplog.at_level(logging.INFO, "penstock.access"):
+        await server.ask(request("GET", "/v1/a%0ab", "connection: close"))
+        await server.ask(b"nonsense\r\n\r\n")
+    lines = [record.getMessage().split(" - ")[1] for record in caplog.records]
+    assert lines == ['"GET /v1/a%0ab HTTP/1.1" 404', '"_OTHER  HTTP/1.1" 400']
