@@ -291,7 +291,7 @@ async def test_the_access_log_is_one_line_per_request(
 ) -> None:
     server = serve(make_app(), has_access_log=True)
     with caplog.at_level(logging.INFO, "penstock.access"):
-        await server.ask(request("GET", "/v1/a%0ab", "connection: close"))
+        await server.ask(request("GET", "/v1/a%0ab?key=secret", "connection: close"))
         await server.ask(b"nonsense\r\n\r\n")
     lines = [record.getMessage().split(" - ")[1] for record in caplog.records]
     assert lines == ['"GET /v1/a%0ab HTTP/1.1" 404', '"_OTHER  HTTP/1.1" 400']
