@@ -31,7 +31,7 @@ SEND_TIMEOUT_S = 60.0
 MAX_WAITING_BYTES = 64 * 1024
 """Of a body, before we stop reading until the application takes them."""
 MAX_PIPELINED = 32
-"""Requests on their way at once. The last of so many ends the connection; the client sends the rest again."""
+"""Unanswered requests on one connection. When it is reached, that request is the connection's last."""
 FIRST_PROBE_S, LAST_PROBE_S = 0.1, 5.0
 """Time between two probes of a client that has closed its side, doubling from the first to the last."""
 _NEVER = float("inf")
