@@ -25,16 +25,9 @@ async def serve() -> AsyncIterator[Serve]:
     """Serves an application on a real socket; keyword arguments are HttpLimits."""
     servers: list[RawServer] = []
 
-    def start(
-        app: Router, drain_timeout_s: float = 5.0, has_access_log: bool = False, **limits: float
-    ) -> RawServer:
+    def start(app: Router, drain_timeout_s: float = 5.0, **limits: float) -> RawServer:
         listener = socket.create_server(("127.0.0.1", 0))
-        server = HttpServer(
-            app,
-            HttpLimits(**limits),  # type: ignore[arg-type]
-            drain_timeout_s=drain_timeout_s,
-            has_access_log=has_access_log,
-        )
+        server = HttpServer(app, HttpLimits(**limits), drain_timeout_s=drain_timeout_s)  # type: ignore[arg-type]
         port = listener.getsockname()[1]
         servers.append(RawServer(server, port, asyncio.create_task(server.serve(listener))))
         return servers[-1]

@@ -284,14 +284,3 @@ async def test_a_body_of_tiny_chunks(server: RawServer, paused: Paused) -> None:
     started_s = asyncio.get_running_loop().time()
     assert [reply.status for reply in await server.ask(head + chunked(body, 1))] == [200]
     assert asyncio.get_running_loop().time() - started_s < 10  # a bound for what was quadratic
-
-
-async def test_the_access_log_is_one_line_per_request(
-    serve: Serve, make_app: MakeApp, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = serve(make_app(), has_access_log=True)
-    with caplog.at_level(logging.INFO, "penstock.access"):
-        await server.ask(request("GET", "/v1/a%0ab?key=secret", "connection: close"))
-        await server.ask(b"nonsense\r\n\r\n")
-    lines = [record.getMessage().split(" - ")[1] for record in caplog.records]
-    assert lines == ['"GET /v1/a%0ab HTTP/1.1" 404', '"_OTHER  HTTP/1.1" 400']
