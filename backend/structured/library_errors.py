@@ -18,7 +18,16 @@ _KEYWORD = r"((?:patternP|p)roperties|required|(?:prefixI|i)tems|enum|(?:any|one
 _CAUSES = (
     # Anchored at the start: the groups are keywords of JSON Schema, never what a caller wrote.
     (rf"{_BOUND} \([^)]*\) is greater than {_BOUND} ", "{} is greater than {}"),
-    (r"Expected (\w+) for '(\w+)'", "expected {} for '{}'"),
+    (
+        r"minProperties \([0-9]+\) is greater than number of",
+        "minProperties is greater than the number of properties",
+    ),
+    (r"minProperties > maxProperties", "minProperties is greater than maxProperties"),
+    (
+        r"min/maxProperties only supported when",
+        "minProperties and maxProperties need every property of 'properties' to be required",
+    ),
+    (r"Expected ([a-z0-9 ]+) for '(\w+)'", "expected {} for '{}'"),
     (rf"{_KEYWORD} must be an? (\w+)", "'{}' must be of type {}"),
     (r'Unimplemented keys: \["([A-Za-z]+)"', "the keyword '{}' is not supported"),
     (r"oneOf constraints are not supported", "the keyword 'oneOf' is not supported"),

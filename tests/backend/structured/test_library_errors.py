@@ -65,6 +65,12 @@ def test_grammars_are_explained_with_their_place(kind: str, text: str, words: st
         ({"type": "string", "pattern": f"({SECRET}"}, "invalid regex: unclosed group"),
         ({"type": "string", "format": SECRET}, "unknown format"),
         ({"type": "integer", "minimum": 5, "maximum": 1}, "minimum is greater than maximum"),
+        ({"type": "object", "minProperties": 2, "maxProperties": 1}, "minProperties is greater than maxProp"),
+        (
+            {"type": "object", "minProperties": 1, "additionalProperties": False},
+            "minProperties is greater than the number of properties",
+        ),
+        ({"type": "object", "minProperties": -1}, "expected positive integer for 'minProperties'"),
         ({"type": "integer", "minimum": SECRET}, "expected f64 for 'minimum'"),
         ({"uniqueItems": True, "type": "array"}, "the keyword 'uniqueItems' is not supported"),
         ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "incompatible types"),
