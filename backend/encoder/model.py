@@ -21,6 +21,8 @@ from backend.encoder.checkpoint import BUILTIN, EncoderShape, packaged_digests, 
 from backend.encoder.graph import BertGraph
 from backend.errors import CheckpointError, RequestError
 
+onnxruntime.disable_telemetry_events()  # its wheel reports to its maker by default
+
 MAX_INPUTS = 2048  # per request, as in OpenAI's API
 MAX_REQUEST_TOKENS = 300_000  # per request, as in OpenAI's API
 MAX_REQUEST_CHARS = 8_000_000  # checked before tokenization

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -12,6 +14,8 @@ from numba import njit
 from numba.extending import intrinsic as numba_intrinsic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+logger = logging.getLogger(__name__)
 
 _OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
 
@@ -48,6 +52,17 @@ class CachedFunction:
                 return self.dispatcher(*arguments)
             except TypeError:
                 pass  # nothing is compiled for these types: nothing ran
+        try:
+            return self._load_or_compile(arguments)
+        except (OSError, NotImplementedError) as error:  # a full disk, or one without file locks
+            _log_no_cache(str(error))
+            self.dispatcher = njit(**_OPTIONS)(self.dispatcher.py_func)
+            self._is_ready = True
+            return self.dispatcher(*arguments)
+
+    def _load_or_compile(self, arguments: tuple[object, ...]) -> object:
+        if self.dispatcher.stats.cache_path is None:
+            return self.dispatcher(*arguments)
         folder = Path(self.dispatcher.stats.cache_path)
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "kernels.lock"):
@@ -57,6 +72,12 @@ class CachedFunction:
             self.dispatcher.disable_compile()
             self._is_ready = True
         return result
+
+
+@functools.cache
+def _log_no_cache(error: str) -> None:
+    """Once for each error: it comes with every function."""
+    logger.warning("compiled CPU loops are not cached on disk, so they are compiled again: %s", error)
 
 
 def compiled(function: _Function) -> _Function:

@@ -17,7 +17,11 @@ from tests.e2e.conftest import MODEL, StartServer
 from tests.e2e.server import START_TIMEOUT_S, Server, command_line, descendants, wait_until
 from tests.e2e.test_openai_sdk import ask
 
-FLAGS = ("--workers", "2")
+POLICY = f"""
+models:
+  {MODEL}: {{engine: {{checkpoint: "builtin:{MODEL}"}}}}
+  sentences: {{encoder: {{checkpoint: "builtin:all-minilm-l6-v2"}}}}
+"""
 OURS = (b"gateway.worker", b"backend.server.engine_process", b"backend.server.encoder_process")
 
 
@@ -34,7 +38,7 @@ def children(server: Server) -> set[int]:
 def kill_all_children(server: Server) -> None:
     """Kill every engine, encoder and worker; AssertionError unless all of them come back and serve."""
     before = children(server)
-    assert len(before) >= 4, "two workers, an engine and an encoder"
+    assert len(before) == 4, "two workers, an engine and an encoder"
     for pid in before:
         os.kill(pid, signal.SIGKILL)
 
@@ -48,6 +52,15 @@ def kill_all_children(server: Server) -> None:
         check_answers(server)
     page = httpx.get(server.root_url + "/metrics", timeout=5)
     assert page.status_code == 200
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> list[str]:
+    """Two workers, an engine and an encoder."""
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "models.yaml").write_text(POLICY)
+    return ["--workers", "2", "--policies", str(folder)]
 
 
 @pytest.fixture
@@ -72,27 +85,31 @@ def fill(folder: Path) -> None:
             return
 
 
-def test_a_file_system_that_becomes_full(start_server: StartServer, small_disk: Path) -> None:
-    server = start_server(*FLAGS, environment={"TMPDIR": str(small_disk)})
+def test_a_file_system_that_becomes_full(
+    start_server: StartServer, flags: list[str], small_disk: Path
+) -> None:
+    server = start_server(*flags, environment={"TMPDIR": str(small_disk)})
     fill(small_disk)
     kill_all_children(server)
     assert server.terminate() == 0
     assert not list(small_disk.glob("*penstock*"))
 
 
-def test_not_one_byte_can_be_written_to_any_file(start_server: StartServer) -> None:
+def test_not_one_byte_can_be_written_to_any_file(start_server: StartServer, flags: list[str]) -> None:
     """A file size limit of 0 is a full disk for every file, log included; nothing can be made in /proc."""
-    server = start_server(*FLAGS, environment={"TMPDIR": "/proc"})
+    server = start_server(*flags, environment={"TMPDIR": "/proc"})
     hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, hard))  # children inherit it
     kill_all_children(server)
     assert server.terminate() == 0
 
 
-def test_a_long_path_and_a_cleaner_of_temporary_folders(start_server: StartServer, tmp_path: Path) -> None:
+def test_a_long_path_and_a_cleaner_of_temporary_folders(
+    start_server: StartServer, flags: list[str], tmp_path: Path
+) -> None:
     folder = tmp_path / ("long" * 40)  # a Unix socket's path may have 107 bytes
     folder.mkdir()
-    server = start_server(*FLAGS, environment={"TMPDIR": str(folder)})
+    server = start_server(*flags, environment={"TMPDIR": str(folder)})
     shutil.rmtree(folder)
     kill_all_children(server)
     assert server.terminate() == 0

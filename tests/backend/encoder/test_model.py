@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -148,3 +150,12 @@ def test_errors_of_broken_folders(
         path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(CheckpointError, match=message):
         SentenceEncoder.from_checkpoint(str(tmp_path))
+
+
+def test_onnxruntime_sends_no_telemetry_of_its_own() -> None:
+    """Only its switch can be tested: what it would send goes to a host outside."""
+    script = (
+        "import onnxruntime; calls = []; onnxruntime.disable_telemetry_events = lambda: calls.append(1);"
+        "import backend.encoder.model; print(len(calls))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "1\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,6 +72,41 @@ def test_each_signature_is_compiled_once_and_loaded_by_the_next_process(
             np.testing.assert_array_equal(found, 2 * own)
     assert sum(first.dispatcher.stats.cache_misses.values()) == 3
     assert sum(next_.dispatcher.stats.cache_hits.values()) == 3 and not next_.dispatcher.stats.cache_misses
+
+
+@pytest.fixture
+def uncached_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    module._log_no_cache.cache_clear()
+    return caplog
+
+
+def test_a_disk_that_is_full_when_the_cache_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uncached_log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    functions = [doubling(), doubling()]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # every write to a file fails
+    try:
+        for function in functions:
+            for dtype in (np.int32, np.float64, np.int32):
+                np.testing.assert_array_equal(function(np.arange(3, dtype=dtype)), [0, 2, 4])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.rglob("*.nbc"))
+    assert [record.message for record in uncached_log.records if "File too large" in record.message]
+    assert len(uncached_log.records) == 1
+
+
+def test_a_cache_folder_that_is_gone_and_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uncached_log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
+    function = doubling()
+    shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "cache").write_text("in the way")
+    np.testing.assert_array_equal(function(np.arange(3)), [0, 2, 4])
+    assert "not cached on disk" in uncached_log.text
 
 
 def test_the_cache_is_read_and_written_under_a_lock_and_only_then(
