@@ -49,14 +49,14 @@ def run(arguments: argparse.Namespace) -> None:
     port = arguments.upstream_port or free_port()
     upstream_url = f"http://127.0.0.1:{port}/v1"
     models: dict[str, object] = {MODEL: {"upstream": {"base_url": upstream_url}}}
-    on_core_0 = _on_core(0)
+    on_core_0 = on_core(0)
     targets = [ours("ours", models, MODEL, prefix=on_core_0)]
     for text in arguments.peer:
         peer = parse_peer(text)
         targets.append(Target(peer.name, peer.url, MODEL, (*on_core_0, *peer.command), "sk-1234"))
     targets.append(Target("upstream itself", upstream_url, MODEL))
     best: dict[tuple[str, int], report.Row] = {}
-    with _upstream(port):
+    with instant_upstream(port):
         for target in targets * arguments.rounds:
             _measure(target, arguments, best)
     rows: list[report.Row] = []
@@ -86,7 +86,7 @@ def _measure(target: Target, arguments: argparse.Namespace, best: dict[tuple[str
                 best[key] = found
 
 
-def _on_core(core: int) -> tuple[str, ...]:
+def on_core(core: int) -> tuple[str, ...]:
     """The command prefix that pins a process to one core; empty on a single core."""
     return (
         ("taskset", "-c", str(core)) if len(os.sched_getaffinity(0)) > 1 and shutil.which("taskset") else ()
@@ -94,7 +94,7 @@ def _on_core(core: int) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _upstream(port: int) -> Iterator[None]:
+def instant_upstream(port: int) -> Iterator[None]:
     """An OpenAI-compatible server that answers at once with a fixed chat completion."""
     if shutil.which("nginx"):
         folder = tempfile.mkdtemp(prefix="penstock-bench-nginx-")
@@ -109,7 +109,7 @@ def _upstream(port: int) -> Iterator[None]:
         command = ["nginx", "-c", str(config)]
     else:
         command = [sys.executable, "-m", "tests.bench.instant_upstream", str(port)]
-    with subprocess.Popen([*_on_core(1), *command], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([*on_core(1), *command], stderr=subprocess.DEVNULL) as process:
         try:
             time.sleep(1.0)  # it has no readiness probe
             yield
@@ -144,7 +144,7 @@ def _load(target: Target, connections: int, seconds: int) -> report.Row:
         return _wrk(url, headers, json.dumps(body), connections, seconds)
     command = [sys.executable, "-m", "tests.bench.http_load", url, str(connections), str(seconds)]
     out = subprocess.run(
-        [*_on_core(1), *command, json.dumps(headers), json.dumps(body)],
+        [*on_core(1), *command, json.dumps(headers), json.dumps(body)],
         capture_output=True,
         text=True,
         check=True,
@@ -163,7 +163,7 @@ def _wrk(url: str, headers: dict[str, str], body: str, connections: int, seconds
         script.write("\n".join(lines))
         script.flush()
         command = ["wrk", "--latency", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", script.name, url]
-        out = subprocess.run([*_on_core(1), *command], capture_output=True, text=True, check=True).stdout
+        out = subprocess.run([*on_core(1), *command], capture_output=True, text=True, check=True).stdout
     errors = re.search(r"Non-2xx or 3xx responses: (\d+)", out)
     return {
         "req/s": float(_find(r"Requests/sec:\s+([\d.]+)", out)),

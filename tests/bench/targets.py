@@ -38,11 +38,16 @@ class Target:
 
 
 def ours(
-    name: str, models: dict[str, object], model: str, *arguments: str, prefix: Sequence[str] = ()
+    name: str,
+    models: dict[str, object],
+    model: str,
+    *arguments: str,
+    prefix: Sequence[str] = (),
+    sections: dict[str, object] | None = None,
 ) -> Target:
-    """`penstock serve` with `models` (as in a policy file) and nothing else."""
+    """`penstock serve` with `models` (as in a policy file), other `sections`, and nothing else."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
-    (folder / "models.yaml").write_text(yaml.safe_dump({"models": models}))
+    (folder / "models.yaml").write_text(yaml.safe_dump({"models": models, **(sections or {})}))
     port = free_port()
     serve = (
         "-m",
