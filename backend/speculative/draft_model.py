@@ -7,7 +7,7 @@ is new here, or was preempted, catches up first: by prefix hits in the drafter's
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -25,10 +25,18 @@ from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.precision import choose_precision
 from backend.models.weights import WeightReader
-from backend.speculative import MIN_PATH_PROBABILITY
 from backend.speculative.drafter import Drafter
-from backend.speculative.rollout import ChainParts, compile_chain, is_compiled, page_table, roll_out
-from backend.types import PAGE_TOKENS, Sequence
+from backend.speculative.rollout import (
+    Beam,
+    compile_chain,
+    compiled_precision,
+    is_compiled,
+    num_elements,
+    page_table,
+    roll_out,
+    roll_out_compiled,
+)
+from backend.types import PAGE_TOKENS, Draft, Sequence
 
 CATCH_UP_TOKENS = 512
 """Tokens computed per step for sequences that are behind: the others do not wait longer for them."""
@@ -53,23 +61,16 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
     with torch.inference_mode(), WeightReader(folder) as reader:
         precision = choose_precision(config, model, reader.dtype(names.embedding))
         has_biases = model.qkv_bias or model.o_bias or model.mlp_bias
-        compiles = is_compiled(precision, _num_elements(model)) and model.qk_norm and not has_biases
+        compiles = is_compiled(precision, num_elements(model)) and model.qk_norm and not has_biases
         if compiles:
-            precision = replace(precision, weights="plain", kv=torch.float32)
+            precision = compiled_precision(precision)
         decoder = DecoderBuilder(model, names, reader, precision).build()
     chain = None
     if compiles:
-        chain = compile_chain(
-            ChainParts(
-                embedding=decoder.embedding.weight,
-                layers=decoder.layers,
-                head=decoder.head.matrix,
-                rope=decoder.rope,
-                num_positions=num_positions,
-                eps=model.rms_norm_eps,
-                final_norm=decoder.final_norm.weight,
-            )
-        )
+        angles = decoder.rope(torch.arange(num_positions), num_positions)
+        table, head = decoder.embedding.weight, decoder.head.matrix
+        chain = compile_chain(table, decoder.layers, head, angles, model.rms_norm_eps)
+        chain = chain._replace(final_norm=draft_chain.as_floats(decoder.final_norm.weight))
     layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, precision.kv, precision.device)
     return DraftNetwork(decoder, layout, num_positions, chain)
 
@@ -82,12 +83,6 @@ def _check(folder: str, model: ModelConfig, max_model_tokens: int) -> None:
             f"{folder} has a sliding window of {min(filter(None, model.windows))} tokens; choose a model "
             "without one to draft with, or lower max_model_tokens"
         )
-
-
-def _num_elements(model: ModelConfig) -> int:
-    heads = 2 * (model.num_heads + model.num_kv_heads) * model.head_dim
-    layer = model.hidden_size * (heads + 3 * model.intermediate_size)
-    return 2 * model.vocab_size * model.hidden_size + model.num_layers * layer
 
 
 @dataclass(slots=True)
@@ -111,10 +106,10 @@ class DraftModelDrafter(Drafter):
         self._mirrors: dict[Sequence, _Mirror] = {}
 
     @torch.inference_mode()
-    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         """Chains; none for sequences that must catch up first, or have no room in pages or context."""
         left = CATCH_UP_TOKENS
-        drafts: list[list[int]] = [[] for _ in sequences]
+        drafts: list[Draft] = [[] for _ in sequences]
         ready: list[int] = []
         limits: list[int] = []
         for index, (sequence, k) in enumerate(zip(sequences, ks, strict=True)):
@@ -135,6 +130,7 @@ class DraftModelDrafter(Drafter):
             owns = [mirror.own for mirror in mirrors]
             counts = [own.num_uncomputed_tokens for own in owns]
             for index, mirror, draft in zip(ready, mirrors, self._compute(owns, counts, limits), strict=True):
+                assert isinstance(draft, list)
                 mirror.written = mirror.own.tokens[mirror.own.num_computed_tokens :] + draft[:-1]
                 drafts[index] = draft
         return drafts
@@ -171,47 +167,29 @@ class DraftModelDrafter(Drafter):
             self.kv.advance(own, count)
         return max(count, 0)
 
-    def _compute(self, owns: list[Sequence], counts: list[int], limits: list[int]) -> list[list[int]]:
+    def _compute(self, owns: list[Sequence], counts: list[int], limits: list[int]) -> list[Draft]:
         """Compute the next `counts` tokens of each sequence, then append at most `limits` tokens: the chains.
 
         Keys and values of all but each chain's last token are stored; pages for them are there.
         """
-        network = self._network
+        network, pages = self._network, [own.pages for own in owns]
         starts = [own.num_computed_tokens for own in owns]
-        ids = [
-            id_
-            for own, start, count in zip(owns, starts, counts, strict=True)
-            for id_ in own.tokens[start : start + count]
-        ]
-        pages = [own.pages for own in owns]
-        if network.chain is not None:
-            longest = max(start + n + k for start, n, k in zip(starts, counts, limits, strict=True))
-            rows = draft_chain.ChainRows(
-                token_ids=np.array(ids),
-                num_new=np.array(counts),
-                num_known=np.array(starts),
-                pages=page_table(pages, longest),
-                limits=np.array(limits),
-                keeps=True,
-            )
-            memory = self._storage.memory.numpy()
-            return draft_chain.roll_out(network.chain, memory, memory[0], rows, MIN_PATH_PROBABILITY)
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
-        hidden = self._forward(torch.tensor(ids), pages, starts, counts)
+        new = [own.tokens[start:end] for own, start, end in zip(owns, starts, ends, strict=True)]
+        if network.chain is not None:
+            return roll_out_compiled(network.chain, self._storage, new, starts, pages, limits, keeps=True)
+        hidden = self._forward(torch.tensor([id_ for ids in new for id_ in ids]), pages, starts, counts)
         if not max(limits):
             return [[] for _ in owns]
-        last = torch.tensor(counts, device=hidden.device).cumsum(0) - 1
+        logits = network.decoder.logits(hidden[torch.tensor(counts, device=hidden.device).cumsum(0) - 1])
 
-        logits = network.decoder.logits(hidden[last])
-
-        def advance(tokens: Tensor, number: int) -> Tensor:
-            going = [i for i, limit in enumerate(limits) if number < limit]  # the others have no pages for it
-            places = [ends[i] + number - 1 for i in going]
+        def advance(beam: Beam) -> Tensor:
+            going = [i for i, limit in enumerate(limits) if beam.level < limit]  # others have no pages for it
+            places = [ends[i] + beam.level - 1 for i in going]
             own_pages = [pages[i] for i in going]
-            hidden = self._forward(tokens[going], own_pages, places, [1] * len(going))
-            return torch.zeros_like(logits).index_copy_(
-                0, torch.tensor(going, device=logits.device), network.decoder.logits(hidden)
-            )
+            hidden = self._forward(beam.tokens[going], own_pages, places, [1] * len(going))
+            rows = torch.tensor(going, device=logits.device)
+            return torch.zeros_like(logits).index_copy_(0, rows, network.decoder.logits(hidden))
 
         return roll_out(logits, advance, limits)
 

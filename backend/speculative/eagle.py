@@ -16,6 +16,7 @@ from torch import Tensor
 
 from backend.config import EngineConfig
 from backend.kernels import draft_chain
+from backend.kernels.tiles import in_tiles
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.attention import AttentionContext
@@ -25,18 +26,10 @@ from backend.layers.rope import Rope
 from backend.models.decoder import Decoder, DecoderLayer
 from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
-from backend.speculative import BRANCHES, MIN_PATH_PROBABILITY
+from backend.speculative import BRANCHES
 from backend.speculative.drafter import Drafter
-from backend.speculative.heads import (
-    HeadReader,
-    HiddenStates,
-    LayerShape,
-    max_model_tokens,
-    output_matrix,
-    read_shape,
-    slots_of,
-)
-from backend.speculative.rollout import ChainParts, RolloutKV, compile_chain, grow_trees, page_table, roll_out
+from backend.speculative.heads import HeadReader, HiddenStates, LayerShape, read_shape, slots_of
+from backend.speculative.rollout import Beam, RolloutKV, page_table, roll_out, roll_out_compiled
 from backend.speculative.tree import TreeBudget
 from backend.types import PAGE_TOKENS, Draft, Sequence
 
@@ -80,25 +73,17 @@ def load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> EagleNe
     with torch.inference_mode(), WeightReader(folder) as reader:
         head = HeadReader(reader, shape, model, num_others=width * width)
         builder, fc = head.builder, head.tensor("fc.weight", width, 2 * width)
-        table = decoder.embedding.weight.to(fc)
         # All embeddings go through their norm and their half of `fc` once and for all.
-        fused = F.linear(builder.norm("embed_norm.weight")(table), fc[:, :width])
+        fused = F.linear(builder.norm("embed_norm.weight")(decoder.embedding.weight.to(fc)), fc[:, :width])
         by_state = fc[:, width:].contiguous()
         fuse_norm, norm = builder.norm("feature_norm.weight"), builder.norm("norm.weight")
-        layer, rope, chain = builder.layer(0), head.rope(), None
-        if head.is_compiled:
-            num_positions = max_model_tokens(config, model) + config.speculative.max_tokens
-            chain = compile_chain(
-                ChainParts(
-                    embedding=fused,
-                    layers=[layer],
-                    head=output_matrix(model),
-                    rope=rope,
-                    num_positions=num_positions,
-                    eps=shape.rms_norm_eps,
-                    closing_norm=norm.weight,
-                    fuse=(fuse_norm.weight, by_state),
-                )
+        layer, rope = builder.layer(0), head.rope()
+        chain = head.chain(fused, layer, rope, config)
+        if chain is not None:
+            chain = chain._replace(
+                fuse_norm=draft_chain.as_floats(fuse_norm.weight),
+                fuse=in_tiles([by_state]),
+                closing_norm=draft_chain.as_floats(norm.weight),
             )
         fuse, layout = head.linear(by_state), head.kv_layout(1)
     return EagleNetwork(fused, fuse_norm, fuse, layer, norm, rope, decoder, layout, chain)
@@ -136,8 +121,7 @@ class EagleDrafter(Drafter):
                 self._store(sequence, begin, begin + left)
             left -= min(left, last - begin)
         if ready:
-            owners, limits = [sequences[i] for i in ready], [ks[i] for i in ready]
-            found = self._draft(owners, limits)
+            found = self._draft([sequences[i] for i in ready], [ks[i] for i in ready])
             for index, draft in zip(ready, found, strict=True):
                 drafts[index] = draft
         return drafts
@@ -150,68 +134,48 @@ class EagleDrafter(Drafter):
         """Store the missing slots; the last one, whose page may not be there yet, begins the roll-out."""
         network = self._network
         if network.chain is not None and self._trees is None:
-            return [*self._compiled(network.chain, sequences, limits)]
+            return self._compiled(network.chain, sequences, limits)
         for sequence in sequences:
             self._store(sequence, self._num_stored.get(sequence, 0), sequence.num_computed_tokens - 1)
         starts = [sequence.num_computed_tokens - 1 for sequence in sequences]
-        tokens = torch.tensor([sequence.tokens[-1] for sequence in sequences], device=network.fused.device)
         table = page_table([s.pages for s in sequences], pages_for(max(starts) + 1) * PAGE_TOKENS)
         columns = np.arange(table.shape[1] * PAGE_TOKENS)
         visible = (columns > 0) & (columns <= np.array(starts)[:, None])
-        num_free = 1 + (max(limits) - 1) * (BRANCHES if self._trees else 1)
-        kv = RolloutKV(self._storage, table, visible, num_free)
-        states = network.target.final_norm(self._last_states(sequences, starts))
-        states = network.next_states(tokens, states, kv.next_token(0, network.angles(starts)))
-        if self._trees is not None:
-            return self._grow(kv, states, starts, limits, self._trees)
-        head = network.target.head
+        width = BRANCHES if self._trees else 1
+        kv = RolloutKV(self._storage, table, visible, 1 + (max(limits) - 1) * width)
+        last = [slot for s, start in zip(sequences, starts, strict=True) for slot in slots_of(s, [start])]
+        tokens = torch.tensor([sequence.tokens[-1] for sequence in sequences], device=network.fused.device)
+        states = network.target.final_norm(self._states.at(last))
+        states = network.next_states(tokens, states, kv.next(None, network.angles(starts)))
 
-        def advance(tokens: Tensor, number: int) -> Tensor:
+        def advance(beam: Beam) -> Tensor:
             nonlocal states
-            context = kv.next_token(number, network.angles([start + number for start in starts]))
-            states = network.next_states(tokens, states, context)
-            return head(states)
+            angles = network.angles([start + beam.level for start in starts for _ in range(width)])
+            context = kv.next(beam.is_seen, angles)
+            states = network.next_states(beam.tokens, states[beam.parents], context)
+            return network.target.head(states)
 
-        return [*roll_out(head(states), advance, limits)]
-
-    def _grow(
-        self, kv: RolloutKV, states: Tensor, starts: list[int], limits: list[int], budget: TreeBudget
-    ) -> list[Draft]:
-        network = self._network
-
-        def advance(tokens: Tensor, states: Tensor, level: int, is_seen: Tensor) -> Tensor:
-            angles = network.angles([start + level for start in starts for _ in range(BRANCHES)])
-            first = torch.ones_like(is_seen[:, :, :1])  # the last slot, before the tree
-            begin = 1 + (level - 1) * BRANCHES
-            context = kv.next_level(begin, torch.cat((first, is_seen), dim=2), angles)
-            return network.next_states(tokens.flatten(), states, context)
-
-        return grow_trees(states, network.target.head, advance, limits, budget)
+        return roll_out(network.target.head(states), advance, limits, self._trees)
 
     def _compiled(
         self, chain: draft_chain.ChainWeights, sequences: list[Sequence], limits: list[int]
-    ) -> list[list[int]]:
+    ) -> list[Draft]:
         """The same in one call."""
-        token_ids: list[int] = []
-        slots: list[int] = []
         begins = [self._num_stored.get(sequence, 0) for sequence in sequences]
-        for sequence, begin in zip(sequences, begins, strict=True):
-            end = sequence.num_computed_tokens
-            token_ids += sequence.tokens[begin + 1 : end + 1]
-            slots += slots_of(sequence, range(begin, end))
-            self._num_stored[sequence] = end - 1
-        ends = np.array([sequence.num_computed_tokens for sequence in sequences])
-        rows = draft_chain.ChainRows(
-            token_ids=np.array(token_ids),
+        ends = [sequence.num_computed_tokens for sequence in sequences]
+        new = list(zip(sequences, begins, ends, strict=True))
+        slots = [slot for sequence, begin, end in new for slot in slots_of(sequence, range(begin, end))]
+        self._num_stored.update((sequence, end - 1) for sequence, _, end in new)
+        return roll_out_compiled(
+            chain,
+            self._storage,
+            [sequence.tokens[begin + 1 : end + 1] for sequence, begin, end in new],
+            [begin + 1 for begin in begins],
+            [sequence.pages for sequence in sequences],
+            limits,
             states=self._network.target.final_norm(self._states.at(slots)).numpy(),
-            num_new=ends - np.array(begins),
-            num_known=np.array(begins) + 1,
-            pages=page_table([sequence.pages for sequence in sequences], int(ends.max())),
             first_column=1,
-            limits=np.array(limits),
         )
-        memory = self._storage.memory.numpy()
-        return draft_chain.roll_out(chain, memory, memory[0], rows, MIN_PATH_PROBABILITY)
 
     def _store(self, sequence: Sequence, begin: int, end: int) -> None:
         """Compute keys and values of the slots from `begin` to before `end`."""
@@ -227,7 +191,3 @@ class EagleDrafter(Drafter):
         slots = torch.tensor(slots_of(sequence, range(begin + 1, end + 1)), device=device)
         self._storage.write(0, slots, heads[:, attention.shape.num_heads :])
         self._num_stored[sequence] = end
-
-    def _last_states(self, sequences: list[Sequence], starts: list[int]) -> Tensor:
-        pairs = zip(sequences, starts, strict=True)
-        return self._states.at([slots_of(sequence, [start])[0] for sequence, start in pairs])

@@ -19,18 +19,20 @@ from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig, RopeConfig
 from backend.errors import CheckpointError
+from backend.kernels.draft_chain import ChainWeights
 from backend.kernels.linear import WeightLayout
 from backend.kv.storage import KVLayout
 from backend.layers.linear import Linear
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
 from backend.models.build import DecoderBuilder
+from backend.models.decoder import DecoderLayer
 from backend.models.families import FAMILIES
 from backend.models.loaded import LoadedModel
 from backend.models.names import WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
-from backend.speculative.rollout import is_compiled
+from backend.speculative.rollout import compile_chain, compiled_precision, is_compiled, num_elements
 from backend.types import PAGE_TOKENS, Plan, Sequence
 
 Shape = TypeVar("Shape", bound="HeadShape")
@@ -59,12 +61,6 @@ class LayerShape(HeadShape, frozen=True):
                 f"'num_attention_heads' {self.num_attention_heads} is no multiple of "
                 f"'num_key_value_heads' {self.num_key_value_heads}"
             )
-
-    @property
-    def num_elements(self) -> int:
-        """Weights of the layer's matrices."""
-        heads = 2 * (self.num_attention_heads + self.num_key_value_heads) * self.head_dim
-        return self.hidden_size * (heads + 3 * self.intermediate_size)
 
 
 def read_shape(folder: str, kind: type[Shape], model: LoadedModel) -> Shape:
@@ -95,11 +91,6 @@ class HeadReader:
     def __init__(self, reader: WeightReader, shape: LayerShape, model: LoadedModel, num_others: int) -> None:
         """`num_others`: weights of other matrices that a draft token needs, the target's head aside."""
         config = model.config
-        num_elements = shape.num_elements + num_others + config.vocab_size * shape.hidden_size
-        self.precision = head_precision(model)
-        self.is_compiled = is_compiled(self.precision, num_elements)
-        if self.is_compiled:
-            self.precision = replace(self.precision, weights="plain", kv=torch.float32)
         layer = ModelConfig(
             architecture="",
             checkpoint=config.checkpoint,
@@ -117,9 +108,14 @@ class HeadReader:
             qk_norm=True,
             windows=(None,),
         )
+        self.precision = head_precision(model)
+        self._is_compiled = is_compiled(self.precision, num_elements(layer) + num_others)
+        if self._is_compiled:
+            self.precision = compiled_precision(self.precision)
         self.builder = DecoderBuilder(layer, WeightNames(layer=""), reader, self.precision)
         self._reader = reader
         self._shape = shape
+        self._model = model
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A copy on the device, in the dtype of computation."""
@@ -141,15 +137,24 @@ class HeadReader:
         shape, precision = self._shape, self.precision
         return KVLayout(num_layers, shape.num_key_value_heads, shape.head_dim, precision.kv, precision.device)
 
+    def chain(
+        self, embedding: Tensor, layer: DecoderLayer, rope: Rope, config: EngineConfig
+    ) -> ChainWeights | None:
+        """What every head has of the compiled roll-out; None where it is not used."""
+        if not self._is_compiled:
+            return None
+        num_positions = max_model_tokens(config, self._model) + config.speculative.max_tokens
+        angles = rope(torch.arange(num_positions), num_positions)
+        return compile_chain(embedding, [layer], self._output_matrix(), angles, self._shape.rms_norm_eps)
 
-def output_matrix(model: LoadedModel) -> Tensor:
-    """The target's output matrix [vocabulary, D] as it is stored."""
-    config, decoder = model.config, model.decoder
-    if config.tie_word_embeddings:
-        return decoder.embedding.weight
-    with WeightReader(config.checkpoint) as reader:
-        names = FAMILIES[config.architecture].names
-        return reader.get(names.head, (config.vocab_size, config.hidden_size)).clone()
+    def _output_matrix(self) -> Tensor:
+        """The target's output matrix [vocabulary, D] as it is stored."""
+        config, decoder = self._model.config, self._model.decoder
+        if config.tie_word_embeddings:
+            return decoder.embedding.weight
+        with WeightReader(config.checkpoint) as reader:
+            names = FAMILIES[config.architecture].names
+            return reader.get(names.head, (config.vocab_size, config.hidden_size)).clone()
 
 
 def max_model_tokens(config: EngineConfig, model: LoadedModel) -> int:

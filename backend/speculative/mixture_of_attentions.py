@@ -20,6 +20,7 @@ from backend.errors import CheckpointError
 from backend.kernels import draft_chain
 from backend.kernels.paged_attention import WindowPlan, paged_attention
 from backend.kernels.rotary import rotate
+from backend.kernels.tiles import in_tiles
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.attention import Attention
@@ -30,12 +31,11 @@ from backend.layers.step_input import StepInput
 from backend.models.decoder import Decoder, DecoderLayer
 from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
-from backend.speculative import MIN_PATH_PROBABILITY
 from backend.speculative.draft_length import step_clock
 from backend.speculative.drafter import Capture, Drafter
-from backend.speculative.heads import HeadReader, LayerShape, max_model_tokens, output_matrix, read_shape
-from backend.speculative.rollout import Bools, ChainParts, RolloutKV, compile_chain, page_table, roll_out
-from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence
+from backend.speculative.heads import HeadReader, LayerShape, max_model_tokens, read_shape
+from backend.speculative.rollout import Beam, Bools, RolloutKV, page_table, roll_out, roll_out_compiled
+from backend.types import PAGE_TOKENS, Draft, Plan, ScheduledChunk, Sequence
 
 SELF, CROSS = 0, 1
 """Layers of the head's KV memory: its self-attention, and its memory of the target's streams."""
@@ -126,18 +126,23 @@ class MixtureNetwork:
         return own, self.cross.memorise(self.layer_attention(streams), *angles)
 
     def logits(
-        self, token_ids: Tensor, positions: list[int], number: int, kv: RolloutKV, target_kv: RolloutKV
+        self,
+        token_ids: Tensor,
+        positions: list[int],
+        is_seen: Tensor | None,
+        kv: RolloutKV,
+        target_kv: RolloutKV,
     ) -> Tensor:
-        """Logits [B, vocabulary] after the `number`-th drafted token of each sequence."""
+        """Logits [B, vocabulary] after a drafted token of each sequence."""
         index, longest = torch.tensor(positions, device=token_ids.device), max(positions) + 1
         angles = self.rope(index, longest)
         x = F.embedding(token_ids, self.embedded)
-        x += self.layer.attention(self.layer.attention_norm(x), kv.next_token(number, angles))
+        x += self.layer.attention(self.layer.attention_norm(x), kv.next(is_seen, angles))
         x += self.cross(x, kv.kv.layers[CROSS], kv.stored(x.dtype), *angles)
         x += self.layer.feed_forward(self.layer.mlp_norm(x))
         x = self.output_norm(x)
         if self.target_layers:
-            context = target_kv.next_token(number, self.target.rope(index, longest))
+            context = target_kv.next(is_seen, self.target.rope(index, longest))
             for layer in self.target_layers:
                 layer(x, context)
         return self.target.logits(x)
@@ -164,26 +169,20 @@ def load_mixture(config: EngineConfig, model: LoadedModel, folder: str) -> Mixtu
             kv_layout=head.kv_layout(2),
             chain=None,
         )
-    if not head.is_compiled or shape.target_layers:
+    chain = head.chain(network.embedded, network.layer, network.rope, config)
+    if chain is None or shape.target_layers:
         return network
-    cross = network.cross
-    chain = compile_chain(
-        ChainParts(
-            embedding=network.embedded,
-            layers=[network.layer],
-            head=output_matrix(model),
-            rope=network.rope,
-            num_positions=most_tokens + config.speculative.max_tokens,
-            eps=shape.rms_norm_eps,
-            closing_norm=network.output_norm.weight,
-            final_norm=decoder.final_norm.weight,
-            cross=(
-                cross.norm.weight,
-                cross.queries.matrix,
-                cross.query_norm.weight,
-                cross.out.matrix,
-            ),
-        )
+    cross, floats = network.cross, draft_chain.as_floats
+    weights = draft_chain.CrossWeights(
+        norm=floats(cross.norm.weight),
+        query=in_tiles([cross.queries.matrix]),
+        gains=floats(cross.query_norm.weight * shape.head_dim**-0.5),
+        out=in_tiles([cross.out.matrix]),
+    )
+    chain = chain._replace(
+        cross=weights,
+        closing_norm=floats(network.output_norm.weight),
+        final_norm=floats(decoder.final_norm.weight),
     )
     return replace(network, chain=chain)
 
@@ -299,9 +298,9 @@ class MixtureDrafter(Drafter):
         self._storage.write(CROSS, step.slots[rows], torch.nan_to_num_(memory))
 
     @torch.inference_mode()
-    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         """Chains of greedy tokens; none for sequences whose last two pages were not captured."""
-        drafts: list[list[int]] = [[] for _ in sequences]
+        drafts: list[Draft] = [[] for _ in sequences]
         ready = [i for i, sequence in enumerate(sequences) if self._knows_latest(sequence)]
         if ready:
             found = self._draft([sequences[i] for i in ready], [ks[i] for i in ready])
@@ -314,32 +313,25 @@ class MixtureDrafter(Drafter):
         last = (sequence.num_computed_tokens - 1) // PAGE_TOKENS
         return bool(self._is_captured[sequence.pages[max(0, last - 1) : last + 1]].all())
 
-    def _draft(self, sequences: list[Sequence], limits: list[int]) -> list[list[int]]:
+    def _draft(self, sequences: list[Sequence], limits: list[int]) -> list[Draft]:
         network = self._network
         known = [sequence.num_computed_tokens for sequence in sequences]
-        last = [sequence.tokens[-1] for sequence in sequences]
-        table = page_table([sequence.pages for sequence in sequences], pages_for(max(known)) * PAGE_TOKENS)
+        pages = [sequence.pages for sequence in sequences]
         if network.chain is not None:
-            rows = draft_chain.ChainRows(
-                token_ids=np.array(last),
-                num_new=np.ones(len(known), np.int64),
-                num_known=np.array(known),
-                pages=table,
-                is_visible=self._is_captured,
-                limits=np.array(limits),
+            last = [sequence.tokens[-1:] for sequence in sequences]
+            return roll_out_compiled(
+                network.chain, self._storage, last, known, pages, limits, is_visible=self._is_captured
             )
-            memory = self._storage.memory.numpy()
-            return draft_chain.roll_out(
-                network.chain, memory[: SELF + 1], memory[CROSS], rows, MIN_PATH_PROBABILITY
-            )
+        table = page_table(pages, pages_for(max(known)) * PAGE_TOKENS)
         is_stored = np.arange(table.shape[1] * PAGE_TOKENS) < np.array(known)[:, None]
         visible: Bools = is_stored & np.repeat(self._is_captured[table], PAGE_TOKENS, axis=1)
         kv = RolloutKV(self._storage, table, visible, max(limits))
         first_layer = len(self._target.layers) - len(network.target_layers)
         target_kv = RolloutKV(self._target, table, is_stored, max(limits), first_layer)
-        tokens = torch.tensor(last, device=network.embedded.device)
 
-        def advance(tokens: Tensor, number: int) -> Tensor:
-            return network.logits(tokens, [start + number for start in known], number, kv, target_kv)
+        def advance(beam: Beam) -> Tensor:
+            positions = [start + beam.level for start in known]
+            return network.logits(beam.tokens, positions, beam.is_seen, kv, target_kv)
 
-        return roll_out(advance(tokens, 0), advance, limits)
+        tokens = torch.tensor([s.tokens[-1] for s in sequences], device=network.embedded.device)
+        return roll_out(network.logits(tokens, known, None, kv, target_kv), advance, limits)

@@ -7,7 +7,8 @@ tokens; and what a small network on a CPU needs for the compiled one (backend/ke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,53 +16,90 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backend.config import ModelConfig
 from backend.kernels import draft_chain
 from backend.kernels.paged_attention import AttentionPlan, Group, WindowPlan
-from backend.kernels.tiles import TiledWeights, in_tiles
+from backend.kernels.tiles import in_tiles
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
 from backend.layers.attention import AttentionContext
 from backend.layers.mlp import MLP
-from backend.layers.rope import Rope
 from backend.models.decoder import DecoderLayer
 from backend.models.precision import Precision
-from backend.speculative import BRANCHES, MIN_PATH_PROBABILITY
+from backend.speculative import BRANCHES, MIN_NODE_PROBABILITY, MIN_PATH_PROBABILITY
 from backend.speculative.tree import TreeBudget, best_nodes
 from backend.types import PAGE_TOKENS, Draft
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+Levels = list[tuple[Tensor, Tensor, Tensor]]
+"""Candidates by level, [B, n] each: tokens, numbers of the candidates before them, path log-probabilities."""
+
 MAX_COMPILED_ELEMENTS = 1 << 22
 """Weights of a network that a CPU's cache holds: the compiled roll-out reads them again for every token."""
 
 
-def most_likely(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The most likely token of each row [B, vocabulary], and its probability: [B] each."""
-    probabilities, tokens = logits.softmax(dim=-1, dtype=torch.float32).max(dim=-1)
-    return tokens, probabilities
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """The drafted tokens of one level: n paths of each of B sequences."""
+
+    tokens: Tensor  # [B * n]
+    parents: Tensor  # [B * n], rows of the level before
+    is_seen: Tensor  # [B, n, level * n], which of all drafted tokens are on each path
+    level: int  # from 1 on
 
 
-def roll_out(logits: Tensor, advance: Callable[[Tensor, int], Tensor], limits: list[int]) -> list[list[int]]:
-    """Chains that begin with the most likely token by `logits` [B, vocabulary], each up to its limit.
+def roll_out(
+    logits: Tensor, advance: Callable[[Beam], Tensor], depths: list[int], budget: TreeBudget | None = None
+) -> list[Draft]:
+    """Chains, or trees in a budget, that begin with the most likely tokens by `logits` [B, vocabulary].
 
-    `advance(tokens [B], number)` gives the logits after the `number`-th token of every chain, from 1 on. A
-    chain ends with the token that makes its path less likely than MIN_PATH_PROBABILITY.
+    `advance` gives the logits [B * n, vocabulary] after a level. A beam follows the likeliest path, or for
+    trees the BRANCHES likeliest (arXiv 2406.16858). A chain ends with the token that makes its path less
+    likely than MIN_PATH_PROBABILITY.
     """
-    tokens, reached = most_likely(logits)
-    drafts, probabilities = [tokens], [reached]
-    for number in range(1, max(limits)):
-        if probabilities[-1].max().item() < MIN_PATH_PROBABILITY:
+    width, least = (1, MIN_PATH_PROBABILITY) if budget is None else (BRANCHES, MIN_NODE_PROBABILITY)
+    count, device, depth, num_candidates = len(logits), logits.device, max(depths), 0
+    sequences = torch.arange(count, device=device)[:, None]
+    own = torch.eye(width, dtype=torch.bool, device=device).expand(count, -1, -1)
+    is_seen = own[:, :1, :0]
+    reached = torch.zeros(count, 1, device=device)  # log-probabilities of the paths of the beam
+    parents = torch.full((count, 1), -1, device=device)  # their last tokens, as numbers of candidates
+    levels: Levels = []
+    for level in range(1, depth + 1):
+        best = F.log_softmax(logits.float(), dim=-1).topk(width, dim=-1)
+        found = best.values.clamp_(max=0.0)  # rounding must not let a path gain by growing
+        logprobs, tokens = (reached.view(-1, 1) + found).view(count, -1), best.indices.view(count, -1)
+        levels.append((tokens, parents.repeat_interleave(width, dim=1), logprobs))
+        if level == depth or logprobs.max().exp().item() < least:
             break
-        tokens, likely = most_likely(advance(tokens, number))
-        drafts.append(tokens)
-        probabilities.append(probabilities[-1] * likely)
-    chains = torch.stack(drafts, dim=1).tolist()
-    lengths = 1 + (torch.stack(probabilities)[:-1] >= MIN_PATH_PROBABILITY).sum(dim=0)
-    return [
-        chain[: min(length, limit)]
-        for chain, length, limit in zip(chains, lengths.tolist(), limits, strict=True)
-    ]
+        reached, chosen = logprobs.topk(width, dim=1)
+        paths, parents = chosen // width, num_candidates + chosen
+        num_candidates += logprobs.shape[1]
+        rows = (sequences * is_seen.shape[1] + paths).flatten()
+        is_seen = torch.cat((is_seen[sequences, paths], own), dim=2)
+        logits = advance(Beam(tokens.gather(1, chosen).flatten(), rows, is_seen, level))
+    return _chains(levels, depths) if budget is None else _trees(levels, depths, budget)
+
+
+def _chains(levels: Levels, limits: list[int]) -> list[Draft]:
+    tokens, _, logprobs = (torch.cat(each, dim=1) for each in zip(*levels, strict=True))
+    lengths = 1 + (logprobs[:, :-1].exp() >= MIN_PATH_PROBABILITY).sum(dim=1)
+    ends = [min(length, limit) for length, limit in zip(lengths.tolist(), limits, strict=True)]
+    return [chain[:end] for chain, end in zip(tokens.tolist(), ends, strict=True)]
+
+
+def _trees(levels: Levels, depths: list[int], budget: TreeBudget) -> list[Draft]:
+    """The best tree of each sequence, at most that deep."""
+    tokens, parents, logprobs = (torch.cat(each, dim=1).tolist() for each in zip(*levels, strict=True))
+    ends = np.cumsum([level.shape[1] for level, _, _ in levels]).tolist()
+    trees: list[Draft] = []
+    for row, depth in enumerate(depths):
+        end = ends[min(depth, len(ends)) - 1]
+        candidates = tokens[row][:end], parents[row][:end], logprobs[row][:end]
+        trees.append(best_nodes(*candidates, budget.of(depth)))
+    return trees
 
 
 class RolloutKV:
@@ -82,33 +120,26 @@ class RolloutKV:
         self._length = self._num_stored + num_more * PAGE_TOKENS
         self._mask = torch.full((self._count, 1, 1, self._length), float("-inf"), device=device)
         self._mask[:, 0, 0, : self._num_stored].masked_fill_(torch.from_numpy(visible).to(device), 0.0)
+        self._mask[..., self._num_stored] = 0.0  # the token that the roll-out begins with
 
     def stored(self, dtype: torch.dtype) -> WindowPlan:
         """One query per sequence over its stored tokens alone."""
         return self._plan(1, self._mask[..., : self._num_stored].to(dtype))
 
-    def next_token(self, number: int, angles: tuple[Tensor, Tensor]) -> AttentionContext:
-        """One drafted token of each sequence, which sees those before it and itself."""
-        self._mask[..., self._num_stored + number] = 0.0
-        return self._context(number, 1, self._mask, angles)
+    def next(self, is_seen: Tensor | None, angles: tuple[Tensor, Tensor]) -> AttentionContext:
+        """A level of drafted tokens in the next free columns, n of each sequence; None: the first token.
 
-    def next_level(self, begin: int, is_seen: Tensor, angles: tuple[Tensor, Tensor]) -> AttentionContext:
-        """Drafted tokens [B, n] at the free columns from `begin` on.
-
-        Beside what is visible to all they see `is_seen` [B, n, begin + n] of the free columns.
+        `is_seen` [B, n, m] as in Beam, of the columns after the first up to this level's.
         """
-        num_queries = is_seen.shape[1]
+        if is_seen is None:
+            is_seen = self._mask.new_empty((self._count, 1, 0), dtype=torch.bool)
+        num_queries, num_seen = is_seen.shape[1:]
         mask = self._mask.repeat(1, 1, num_queries, 1)
-        own = mask[:, 0, :, self._num_stored : self._num_stored + begin + num_queries]
-        own.masked_fill_(is_seen, 0.0)
-        return self._context(begin, num_queries, mask, angles)
-
-    def _context(
-        self, begin: int, num_queries: int, mask: Tensor, angles: tuple[Tensor, Tensor]
-    ) -> AttentionContext:
-        cos, signed_sin = angles
-        columns = torch.arange(num_queries, device=mask.device) + self._num_stored + begin
+        begin = self._num_stored + 1
+        mask[:, 0, :, begin : begin + num_seen].masked_fill_(is_seen, 0.0)
+        columns = torch.arange(begin + num_seen - num_queries, begin + num_seen, device=mask.device)
         rows = torch.arange(self._count, device=mask.device)[:, None] * self._length
+        cos, signed_sin = angles
         plan = AttentionPlan({None: self._plan(num_queries, mask.to(cos.dtype))})
         return AttentionContext(plan, cos, signed_sin, (rows + columns).view(-1), self.kv)
 
@@ -126,78 +157,6 @@ class RolloutKV:
         return WindowPlan([group], None)
 
 
-@dataclass(slots=True)
-class _Candidates:
-    """Tree candidates of B sequences, level by level: [B, n] tensors."""
-
-    tokens: list[Tensor]
-    parents: list[Tensor]  # numbers of candidates; -1: the sequence itself
-    logprobs: list[Tensor]  # of the whole path
-    size: int = 0
-
-    def add(self, tokens: Tensor, parents: Tensor, logprobs: Tensor) -> int:
-        """Add a level; returns the number of its first candidate."""
-        self.tokens.append(tokens)
-        self.parents.append(parents)
-        self.logprobs.append(logprobs)
-        self.size += tokens.shape[1]
-        return self.size - tokens.shape[1]
-
-    def trees(self, depths: list[int], budget: TreeBudget) -> list[Draft]:
-        """The best tree of each sequence, at most that deep."""
-        levels = (self.tokens, self.parents, self.logprobs)
-        tokens, parents, logprobs = (torch.cat(each, dim=1).tolist() for each in levels)
-        ends = np.cumsum([level.shape[1] for level in self.tokens])
-        return [
-            best_nodes(own_tokens[:end], own_parents[:end], own_logprobs[:end], budget.of(depth))
-            for own_tokens, own_parents, own_logprobs, depth, end in zip(
-                tokens, parents, logprobs, depths, ends[np.array(depths) - 1].tolist(), strict=True
-            )
-        ]
-
-
-def grow_trees(
-    states: Tensor,
-    head: Callable[[Tensor], Tensor],
-    advance: Callable[[Tensor, Tensor, int, Tensor], Tensor],
-    depths: list[int],
-    budget: TreeBudget,
-) -> list[Draft]:
-    """Trees by a beam of BRANCHES paths, from the states [B, D] after each sequence (arXiv 2406.16858).
-
-    `head` gives logits of states. `advance(tokens [B, n], states [B * n, D], level, is_seen)` gives the
-    states after tokens that the states proposed; `is_seen` [B, n, level * n] says which drafted tokens are
-    on each path.
-    """
-    count, device, depth = len(states), states.device, max(depths)
-    candidates = _Candidates([], [], [])
-    logprobs, tokens = _best_guesses(head(states))
-    candidates.add(tokens, torch.full_like(tokens, -1), logprobs)
-    numbers = torch.arange(BRANCHES, device=device).expand(count, -1)
-    states = states.repeat_interleave(BRANCHES, dim=0)
-    rows = torch.arange(count, device=device)[:, None]
-    own = torch.eye(BRANCHES, dtype=torch.bool, device=device).expand(count, -1, -1)
-    is_seen = own[:, :, :0]
-    for level in range(1, depth):
-        is_seen = torch.cat((is_seen, own), dim=2)
-        states = advance(tokens, states, level, is_seen)
-        found, next_tokens = _best_guesses(head(states))
-        totals = (logprobs.reshape(-1, 1) + found).view(count, -1)
-        next_tokens = next_tokens.view(count, -1)
-        first = candidates.add(next_tokens, numbers.repeat_interleave(BRANCHES, dim=1), totals)
-        logprobs, chosen = totals.topk(BRANCHES, dim=1)
-        tokens, numbers, parents = next_tokens.gather(1, chosen), first + chosen, chosen // BRANCHES
-        states = states.view(count, BRANCHES, -1)[rows, parents].flatten(0, 1)
-        is_seen = is_seen[rows, parents]
-    return candidates.trees(depths, budget)
-
-
-def _best_guesses(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and ids [n, BRANCHES] of the most likely tokens of each row."""
-    best = F.log_softmax(logits.float(), dim=-1).topk(BRANCHES, dim=-1)
-    return best.values.clamp_(max=0.0), best.indices  # rounding must not let a path gain by growing
-
-
 def page_table(pages: Sequence[Sequence[int]], num_tokens: int) -> Ints:
     """[B, pages of `num_tokens`], padded with 0."""
     width = pages_for(num_tokens)
@@ -213,61 +172,51 @@ def is_compiled(precision: Precision, num_elements: int) -> bool:
     return is_float and num_elements <= MAX_COMPILED_ELEMENTS
 
 
-@dataclass(frozen=True, slots=True)
-class ChainParts:
-    """A network for the compiled roll-out, its layers in the layout "plain", with QK-norm, without biases."""
-
-    embedding: Tensor  # [vocabulary, D]
-    layers: list[DecoderLayer]
-    head: Tensor  # [vocabulary, D]
-    rope: Rope
-    num_positions: int
-    eps: float
-    closing_norm: Tensor | None = None  # [D]
-    final_norm: Tensor | None = None  # [D]
-    fuse: tuple[Tensor, Tensor] | None = None  # norm [D], matrix [D, D]
-    cross: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # norm, queries' matrix and gains, out matrix
+def num_elements(config: ModelConfig) -> int:
+    """Weights of a dense model that each draft token needs: layers' matrices and the output matrix."""
+    heads = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
+    layers = config.num_layers * (heads + 3 * config.intermediate_size)
+    return config.hidden_size * (layers + config.vocab_size)
 
 
-def compile_chain(parts: ChainParts) -> draft_chain.ChainWeights:
-    """Lay a network out for the compiled roll-out."""
-    floats, head = draft_chain.as_floats, in_tiles([parts.head])
-    fuse_norm, fuse = parts.fuse or (None, None)
-    cross_norm, query, cross_gains, cross_out = parts.cross or (None, None, None, None)
+def compiled_precision(precision: Precision) -> Precision:
+    """What the compiled roll-out reads."""
+    return replace(precision, weights="plain", kv=torch.float32)
 
-    def tiles(matrix: Tensor | None) -> TiledWeights:
-        return np.empty((0, 0, 0, 0), head.dtype) if matrix is None else in_tiles([matrix])
 
-    scale = parts.layers[0].attention.shape.head_dim ** -0.5
-    cos, signed_sin = parts.rope(torch.arange(parts.num_positions), parts.num_positions)
+def compile_chain(
+    embedding: Tensor, layers: list[DecoderLayer], head: Tensor, angles: tuple[Tensor, Tensor], eps: float
+) -> draft_chain.ChainWeights:
+    """Lay a decoder out for the compiled roll-out, yet without norms after its layers.
+
+    Embedding and head are [vocabulary, D]; layers are in the layout "plain", with QK-norm, without biases;
+    `angles` of all positions.
+    """
+    tiles, absent = in_tiles([head]), np.empty(0, np.float32)
+    cos, signed_sin = (draft_chain.as_floats(values[:, 0]) for values in angles)
     return draft_chain.ChainWeights(
-        embedding=floats(parts.embedding),
-        fuse_norm=floats(fuse_norm),
-        fuse=tiles(fuse),
-        layers=_compile_layers(parts.layers, scale),
-        cross=draft_chain.CrossWeights(
-            floats(cross_norm),
-            tiles(query),
-            floats(None if cross_gains is None else cross_gains * scale, 2),
-            tiles(cross_out),
-        ),
-        closing_norm=floats(parts.closing_norm),
-        final_norm=floats(parts.final_norm),
-        head=head,
-        cos=floats(cos[:, 0]),
-        signed_sin=floats(signed_sin[:, 0]),
-        eps=np.float32(parts.eps),
+        embedding=draft_chain.as_floats(embedding),
+        fuse_norm=absent,
+        fuse=tiles[:0],
+        layers=_compile_layers(layers),
+        cross=draft_chain.CrossWeights(absent, tiles[:0], absent[:, None], tiles[:0]),
+        closing_norm=absent,
+        final_norm=absent,
+        head=tiles,
+        cos=cos,
+        signed_sin=signed_sin,
+        eps=np.float32(eps),
     )
 
 
-def _compile_layers(layers: list[DecoderLayer], scale: float) -> draft_chain.LayerWeights:
+def _compile_layers(layers: list[DecoderLayer]) -> draft_chain.LayerWeights:
     gains: list[Tensor] = []
     linears: list[tuple[Tensor, ...]] = []
     for layer in layers:
         attention, block = layer.attention, layer.feed_forward
         assert attention.qk_norm is not None and isinstance(block, MLP)
         own = attention.qk_norm.weight.clone()
-        own[: attention.shape.num_heads] *= scale
+        own[: attention.shape.num_heads] *= attention.shape.head_dim**-0.5
         gains.append(own)
         linears.append(
             tuple(each.matrix for each in (attention.qkv, attention.out, block.gate_up, block.down))
@@ -282,3 +231,28 @@ def _compile_layers(layers: list[DecoderLayer], scale: float) -> draft_chain.Lay
         gate_up=gate_up,
         down=down,
     )
+
+
+def roll_out_compiled(
+    chain: draft_chain.ChainWeights,
+    storage: KVStorage,
+    new_tokens: Sequence[list[int]],
+    num_known: Sequence[int],
+    pages: Sequence[list[int]],
+    limits: list[int],
+    **options: Any,  # noqa: ANN401
+) -> list[Draft]:
+    """See draft_chain: compute each sequence's new tokens after `num_known` columns of its pages, then draft.
+
+    `options`: other fields of ChainRows.
+    """
+    ends = [known + len(tokens) for known, tokens in zip(num_known, new_tokens, strict=True)]
+    rows = draft_chain.ChainRows(
+        token_ids=np.concatenate(new_tokens),
+        num_new=np.array([len(tokens) for tokens in new_tokens]),
+        num_known=np.array(num_known),
+        pages=page_table(pages, max(ends) + max(limits)),
+        limits=np.array(limits),
+        **options,
+    )
+    return [*draft_chain.roll_out(chain, storage.memory.numpy(), rows, MIN_PATH_PROBABILITY)]

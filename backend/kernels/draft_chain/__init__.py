@@ -83,15 +83,14 @@ class ChainRows(NamedTuple):
 
 
 def roll_out(
-    weights: ChainWeights, memory: Floats, cross_memory: Floats, rows: ChainRows, min_probability: float
+    weights: ChainWeights, memory: Floats, rows: ChainRows, min_probability: float
 ) -> list[list[int]]:
     """Compute the new tokens, then append the most likely tokens to each sequence: the chains.
 
     A chain ends at its limit, or with the token that makes its path less likely than `min_probability`.
     `memory` [L, pages, 16, 2, kv_heads, head_dim] gets the keys and values of all new tokens of a sequence
-    but the last, and with `keeps` of all but the chain's last token; with limits of 0, of all.
-    `cross_memory` is [pages, 16, 2, kv_heads, head_dim]. Raises ValueError beyond the rotary table or the
-    pages.
+    but the last, and with `keeps` of all but the chain's last token; with limits of 0, of all. What
+    cross-attention reads is one layer more. Raises ValueError beyond the rotary table or the pages.
     """
     num_tokens = int(rows.limits.max())
     end = int((rows.num_known + rows.num_new + np.maximum(rows.limits - 1, 0)).max())
@@ -100,22 +99,16 @@ def roll_out(
         room = min(room, rows.pages.shape[1] * memory.shape[2])
     if end > room:
         raise ValueError(f"{end} tokens of a sequence are to be computed; there is room for {room}")
-    last = np.cumsum(rows.num_new) - 1
-    owners = np.repeat(np.arange(len(last)), rows.num_new)
-    columns = (rows.num_known - last + rows.num_new - 1)[owners] + np.arange(len(owners))
-    numbers = np.full(len(owners), -1)
-    if num_tokens:
-        numbers[last] = 0
-    tokens, lengths = np.empty((len(last), num_tokens), dtype=np.int64), np.empty(len(last), dtype=np.int64)
-    placed = owners, columns, numbers
-    threshold = np.float32(min_probability)
-    _draft_chain(weights, memory, cross_memory, rows, placed, threshold, tokens, lengths)
+    count, num_layers, num_pages, page_tokens, _, _, head_dim = len(rows.limits), *memory.shape
+    owners = np.repeat(np.arange(count), rows.num_new)
+    numbers = np.arange(len(owners)) - np.repeat(np.cumsum(rows.num_new) - rows.num_new, rows.num_new)
+    tokens, lengths = np.empty((count, num_tokens), dtype=np.int64), np.empty(count, dtype=np.int64)
+    flat = memory.reshape(num_layers, num_pages, page_tokens, -1, head_dim)
+    _draft_chain(weights, flat, rows, (owners, numbers), np.float32(min_probability), tokens, lengths)
     return [chain[:length] for chain, length in zip(tokens.tolist(), lengths.tolist(), strict=True)]
 
 
-def as_floats(values: Tensor | None, num_dimensions: int = 1) -> Floats:
-    """Contiguous float32 in memory of its own; of length 0 where there are no values."""
-    if values is None:
-        return np.empty((0,) * num_dimensions, np.float32)
+def as_floats(values: Tensor) -> Floats:
+    """Contiguous float32 in memory of its own."""
     found: Floats = values.to(torch.float32, copy=True).contiguous().numpy()
     return found

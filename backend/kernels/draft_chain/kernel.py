@@ -80,27 +80,6 @@ def _heads(matrices, layer, gains, num_others, weights, positions, x):
 
 
 @inner
-def _score(query, keys, offsets, count, first, scores):
-    """Products of the query with `count` keys."""
-    size = _U(query.shape[0])
-    for i in range(count):
-        key, score = offsets[i] + first, _ZERO
-        for k in range(size):
-            score += query[k] * keys[key + k]
-        scores[i] = score
-
-
-@inner
-def _add_values(shares, values, offsets, count, first, mixed):
-    size = _U(mixed.shape[0])
-    for i in range(count):
-        if shares[i] > _ZERO:
-            value = offsets[i] + first
-            for k in range(size):
-                mixed[k] += shares[i] * values[value + k]
-
-
-@inner
 def _softmax(scores):
     top, total = _LOWEST, _ZERO
     for i in range(scores.shape[0]):
@@ -113,102 +92,107 @@ def _softmax(scores):
 
 
 @inner
-def _attend(queries, stored, drafted, kv_heads, mixed):
-    """One token's queries [heads, head_dim] over stored and drafted tokens.
-
-    Both are (keys and values in a row, offset of each token in it, number of tokens, offset of the first).
-    """
-    memory, offsets, num_stored, memory_begin = stored
-    scratch, draft_offsets, num_drafted, scratch_begin = drafted
-    size, shared = _U(queries.shape[1]), queries.shape[0] // kv_heads
-    to_values = _U(kv_heads) * size
-    scores = np.empty(num_stored + num_drafted, np.float32)
+def _attend(queries, stored, begin, count, mixed):
+    """One token's queries [heads, head_dim] over `count` tokens of `stored` from the offset `begin` on."""
+    size, num_shared = _U(queries.shape[1]), queries.shape[0] // (stored.shape[3] // 2)
+    to_values, token_size = _U(stored.shape[3] // 2) * size, _U(stored.shape[3]) * size
+    flat, scores = stored.reshape(-1), np.empty(count, np.float32)
     for head in range(queries.shape[0]):
-        own, query = mixed[head], queries[head]
-        key, draft_key = (
-            memory_begin + _U(head // shared) * size,
-            scratch_begin + _U(head // shared) * size,
-        )
-        _score(query, memory, offsets, num_stored, key, scores)
-        _score(query, scratch, draft_offsets, num_drafted, draft_key, scores[num_stored:])
+        own, query, first = mixed[head], queries[head], begin + _U(head // num_shared) * size
+        for i in range(count):
+            key, score = first + _U(i) * token_size, _ZERO
+            for k in range(size):
+                score += query[k] * flat[key + k]
+            scores[i] = score
         _softmax(scores)
         own[:] = _ZERO
-        _add_values(scores, memory, offsets, num_stored, key + to_values, own)
-        _add_values(scores[num_stored:], scratch, draft_offsets, num_drafted, draft_key + to_values, own)
+        for i in range(count):
+            value, share = first + _U(i) * token_size + to_values, scores[i]
+            for k in range(size):
+                own[k] += share * flat[value + k]
 
 
 @inner
-def _visible(rows, ends, token_size):
-    """Offsets of the visible tokens of each sequence before column `ends`, in order, and their number."""
-    offsets = np.empty((ends.shape[0], rows.pages.shape[1] * PAGE_TOKENS), _U)
-    counts = np.zeros(ends.shape[0], np.int64)
-    for sequence in range(ends.shape[0]):
-        for column in range(rows.first_column, ends[sequence]):
+def _attend_rows(heads, num_queries, layer, stored, counts, owners):
+    """Rows of queries [n, heads, head_dim], each over the first `counts` stored tokens of its owner."""
+    mixed = np.empty((heads.shape[0], num_queries, heads.shape[2]), np.float32)
+    sequence_size = stored.shape[2] * stored.shape[3] * stored.shape[4]
+    for row in range(heads.shape[0]):
+        begin = _U((layer * stored.shape[1] + owners[row]) * sequence_size)
+        # A slice of one row is contiguous, one of all rows is not.
+        _attend(heads[row, :num_queries], stored, begin, counts[row], mixed[row])
+    return mixed.reshape(heads.shape[0], num_queries * heads.shape[2])
+
+
+@inner
+def _gather(memory, rows, num_more):
+    """A copy of the visible columns of each sequence, in a row, with room for more; and their numbers [B].
+
+    [L, pages, 16, 2 * kv_heads, head_dim] → [L, B, n, 2 * kv_heads, head_dim].
+    """
+    counts, width = np.zeros(rows.num_known.shape[0], np.int64), rows.num_known.max() + num_more
+    copy = np.empty((memory.shape[0], counts.shape[0], width, memory.shape[3], memory.shape[4]), np.float32)
+    sources, targets, token_size = memory.reshape(-1), copy.reshape(-1), memory.shape[3] * memory.shape[4]
+    for sequence in range(counts.shape[0]):
+        for first in range(0, rows.num_known[sequence], PAGE_TOKENS):
+            page = rows.pages[sequence, first // PAGE_TOKENS]
+            if rows.is_visible.shape[0] > 0 and not rows.is_visible[page]:
+                continue
+            begin, end = max(rows.first_column - first, 0), min(rows.num_known[sequence] - first, PAGE_TOKENS)
+            for layer in range(memory.shape[0]):
+                source = _U(((layer * memory.shape[1] + page) * PAGE_TOKENS + begin) * token_size)
+                target = _U(((layer * counts.shape[0] + sequence) * width + counts[sequence]) * token_size)
+                for k in range(_U((end - begin) * token_size)):
+                    targets[target + k] = sources[source + k]
+            counts[sequence] += end - begin
+    return copy, counts
+
+
+@inner
+def _scatter(stored, num_stored, num_written, rows, num_layers, memory):
+    """Copy the first `num_written` [B] computed tokens of each sequence to its pages."""
+    for sequence in range(num_written.shape[0]):
+        for number in range(num_written[sequence]):
+            column = rows.num_known[sequence] + number
             page = rows.pages[sequence, column // PAGE_TOKENS]
-            if rows.is_visible.shape[0] == 0 or rows.is_visible[page]:
-                place = page * PAGE_TOKENS + column % PAGE_TOKENS
-                offsets[sequence, counts[sequence]] = _U(place * token_size)
-                counts[sequence] += 1
-    return offsets, counts
+            for layer in range(num_layers):
+                found = stored[layer, sequence, num_stored[sequence] + number]
+                memory[layer, page, column % PAGE_TOKENS] = found
 
 
 @inner
-def _store(keys_values, layer, memories, placed):
-    """Keys and values of all rows: those with a number to scratch, the others to their pages."""
-    memory, scratch, rows = memories
-    for row in range(keys_values.shape[0]):
-        owner, column, number = placed[0][row], placed[1][row], placed[2][row]
-        page, slot = rows.pages[owner, column // PAGE_TOKENS] if number < 0 else 0, column % PAGE_TOKENS
-        target = memory[layer, page, slot] if number < 0 else scratch[layer, owner, number]
-        for i in range(keys_values.shape[1]):
-            target[i // memory.shape[4], i % memory.shape[4]] = keys_values[row, i]
-
-
-@inner
-def _attention(weights, layer, memories, visible, placed, x):
+def _attention(weights, layer, stored, num_stored, placed, rows, x):
     """Self-attention of the rows x [n, D], whose keys and values it stores: x + attention, and `placed`.
 
-    `placed`: owner, column and number of each row. Of the last layer only rows with a number are left:
-    nothing reads what follows the keys and values of the others.
+    `placed`: the owner of each row and its number among those computed. Of the last layer only the last of
+    each sequence is left: what follows the keys and values of the others is not read.
     """
-    memory, scratch, rows = memories
-    own, offsets, counts = weights.layers, visible[0], visible[1]
-    kv_heads, size = memory.shape[4], memory.shape[5]
-    num_queries, token_size = own.gains.shape[1] - kv_heads, 2 * kv_heads * size
+    own, (owners, numbers) = weights.layers, placed
+    num_queries = own.gains.shape[1] - stored.shape[3] // 2
     normed = _norm(x, own.attention_norm[layer], weights.eps)
-    positions = placed[1] - rows.first_column
-    heads = _heads(own.qkv, layer, own.gains[layer], kv_heads, weights, positions, normed)
-    _store(heads[:, num_queries:], layer, memories, placed)
-    if layer + 1 == own.qkv.shape[0] and placed[2].min() < 0:
-        ends = np.flatnonzero(placed[2] >= 0)
-        x, heads, placed = x[ends], heads[ends], (placed[0][ends], placed[1][ends], placed[2][ends])
-    owners, columns, numbers = placed
-    mixed = np.empty((x.shape[0], num_queries, size), np.float32)
-    flat, flat_scratch = memory[layer].reshape(-1), scratch[layer].reshape(-1)
-    draft_offsets = np.arange(scratch.shape[2]).astype(_U) * _U(token_size)
+    positions = rows.num_known[owners] + numbers - rows.first_column
+    heads = _heads(own.qkv, layer, own.gains[layer], stored.shape[3] // 2, weights, positions, normed)
     for row in range(x.shape[0]):
-        owner, num_stored = owners[row], counts[owners[row]]
-        if numbers[row] < 0:  # all before are visible, in order
-            num_stored = columns[row] - rows.first_column + 1
-        stored = (flat, offsets[owner], num_stored, _U(0))
-        drafted = (flat_scratch, draft_offsets, numbers[row] + 1, _U(owner * scratch.shape[2] * token_size))
-        _attend(heads[row, :num_queries], stored, drafted, kv_heads, mixed[row])
-    _add_product(own.out, layer, mixed.reshape(x.shape[0], num_queries * size), x)
-    return x, placed
+        place = num_stored[owners[row]] + numbers[row]
+        stored[layer, owners[row], place] = heads[row, num_queries:]
+    if layer + 1 == own.qkv.shape[0] and x.shape[0] > num_stored.shape[0]:
+        last = np.flatnonzero(numbers + 1 == rows.num_new[owners])
+        x, heads, owners, numbers = x[last], heads[last], owners[last], numbers[last]
+    counts = num_stored[owners] + numbers + 1
+    mixed = _attend_rows(heads, num_queries, layer, stored, counts, owners)
+    _add_product(own.out, layer, mixed, x)
+    return x, (owners, numbers)
 
 
 @inner
-def _cross_attention(weights, memory, visible, placed, rows, x):
-    """x += attention to the visible tokens of another memory [pages, 16, 2, kv_heads, head_dim]."""
-    own, (offsets, counts), owners = weights.cross, visible, placed[0]
+def _cross_attention(weights, layer, stored, num_stored, placed, rows, x):
+    """x += attention to the known tokens of another memory, a layer of `stored`."""
+    own, (owners, numbers) = weights.cross, placed
+    positions = rows.num_known[owners] + numbers - rows.first_column
     normed = _norm(x, own.norm, weights.eps)
-    queries = _heads(own.query, 0, own.gains, 0, weights, placed[1] - rows.first_column, normed)
-    mixed, flat = np.empty(queries.shape, np.float32), memory.reshape(-1)
-    for row in range(x.shape[0]):
-        stored = (flat, offsets[owners[row]], counts[owners[row]], _U(0))
-        nothing = (flat, offsets[owners[row]], 0, _U(0))
-        _attend(queries[row], stored, nothing, memory.shape[3], mixed[row])
-    _add_product(own.out, 0, mixed.reshape(x.shape[0], own.gains.size), x)
+    queries = _heads(own.query, 0, own.gains, 0, weights, positions, normed)
+    mixed = _attend_rows(queries, queries.shape[1], layer, stored, num_stored[owners], owners)
+    _add_product(own.out, 0, mixed, x)
 
 
 @inner
@@ -253,17 +237,6 @@ def _choose(weights, states):
 
 
 @inner
-def _keep(memory, scratch, ends, rows, lengths):
-    """Copy keys and values of each chain, but its last token's, to the pages of its sequence."""
-    for sequence in range(lengths.shape[0]):
-        for number in range(lengths[sequence]):
-            column = ends[sequence] + number
-            page = rows.pages[sequence, column // PAGE_TOKENS]
-            for layer in range(memory.shape[0]):
-                memory[layer, page, column % PAGE_TOKENS] = scratch[layer, sequence, number]
-
-
-@inner
 def _append(rows, number, found, owners, min_probability, chains):
     """Append a token to the chain of each owner; returns which of these rows go on."""
     (next_tokens, likely), (tokens, lengths, reached) = found, chains
@@ -279,22 +252,19 @@ def _append(rows, number, found, owners, min_probability, chains):
 
 
 @compiled
-def draft_chain(weights, memory, cross_memory, rows, placed, min_probability, tokens, lengths):
+def draft_chain(weights, memory, rows, placed, min_probability, tokens, lengths):
     """See roll_out of the package; fills tokens [B, n] and lengths [B]."""
     count, num_tokens = tokens.shape
-    num_layers, kv_heads, size = memory.shape[0], memory.shape[4], memory.shape[5]
-    scratch = np.empty((num_layers, count, max(1, num_tokens), 2, kv_heads, size), np.float32)
-    memories = (memory, scratch, rows)
-    ends = rows.num_known + rows.num_new - (num_tokens > 0)  # the last new token is in scratch
-    visible = _visible(rows, ends, 2 * kv_heads * size)
+    num_layers = weights.layers.qkv.shape[0]
+    stored, num_stored = _gather(memory, rows, rows.num_new.max() + num_tokens)
     chains = (tokens, lengths, np.full(count, _ONE))
     x = _embed(weights, rows.token_ids, rows.states)
     lengths[:] = 0
     for number in range(max(1, num_tokens)):
         for layer in range(num_layers):
-            x, placed = _attention(weights, layer, memories, visible, placed, x)
+            x, placed = _attention(weights, layer, stored, num_stored, placed, rows, x)
             if weights.cross.query.shape[0] > 0:
-                _cross_attention(weights, cross_memory, visible, placed, rows, x)
+                _cross_attention(weights, num_layers, stored, num_stored, placed, rows, x)
             _feed_forward(weights, layer, x)
         if num_tokens == 0:
             break
@@ -304,7 +274,9 @@ def draft_chain(weights, memory, cross_memory, rows, placed, min_probability, to
         if going.shape[0] == 0:
             break
         owners = placed[0][going]
-        placed = (owners, ends[owners] + number + 1, np.full(going.shape[0], number + 1))
+        placed = (owners, rows.num_new[owners] + number)
         x = _embed(weights, found[0][going], states[going])
+    num_written = rows.num_new - (num_tokens > 0)  # not the last, whose page may not be there
     if rows.keeps:
-        _keep(memory, scratch, ends, rows, lengths)
+        num_written = num_written + lengths
+    _scatter(stored, num_stored, num_written, rows, num_layers, memory)

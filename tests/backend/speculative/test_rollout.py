@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from backend.kernels.paged_attention import paged_attention
 from backend.kv.storage import KVLayout, KVStorage
 from backend.speculative import MIN_PATH_PROBABILITY
-from backend.speculative.rollout import RolloutKV, grow_trees, page_table, roll_out
+from backend.speculative.rollout import Beam, RolloutKV, page_table, roll_out
 from backend.speculative.tree import TreeBudget, paths
 from backend.types import DraftTree
 
@@ -46,9 +46,9 @@ def test_chains_end_at_their_limit_or_where_the_path_is_unlikely(
             [(row + number) % VOCAB for row in range(len(probabilities))], [p[number] for p in probabilities]
         )
 
-    def advance(tokens: torch.Tensor, number: int) -> torch.Tensor:
-        seen.append(tokens.tolist())
-        return step(number)
+    def advance(beam: Beam) -> torch.Tensor:
+        seen.append(beam.tokens.tolist())
+        return step(beam.level)
 
     chains = roll_out(step(0), advance, limits)
     for row, (chain, own, limit) in enumerate(zip(chains, probabilities, limits, strict=True)):
@@ -63,7 +63,7 @@ def test_chains_end_at_their_limit_or_where_the_path_is_unlikely(
 def test_what_is_not_finite_ends_a_chain() -> None:
     nothing = torch.full((2, VOCAB), torch.nan)
     sure = logits_of([1, 1], [0.9, 0.9])
-    assert [len(chain) for chain in roll_out(sure, lambda tokens, number: nothing, [4, 4])] == [2, 2]
+    assert [len(chain) for chain in roll_out(sure, lambda _: nothing, [4, 4])] == [2, 2]
 
 
 LAYOUT = KVLayout(num_layers=2, num_kv_heads=2, head_dim=8, dtype=torch.float32, device=torch.device("cpu"))
@@ -81,14 +81,14 @@ def test_a_drafted_token_sees_what_is_visible_and_its_own_path(*, is_tree: bool)
     kv = RolloutKV(storage, table, visible, 5, first_layer=1)
     angles = torch.ones(3, 1, 8), torch.zeros(3, 1, 8)
     drafted = torch.randn(5, 3, 4, 8)  # keys and values of 3 sequences: a token, then two or four
-    kv.kv.write(0, kv.next_token(0, angles).slots, drafted[0])
+    kv.kv.write(0, kv.next(None, angles).slots, drafted[0])
     if is_tree:
-        is_seen = torch.tensor([[True, True, False], [True, False, True]]).expand(3, -1, -1)
-        context = kv.next_level(1, is_seen, angles)
+        is_seen = torch.tensor([[True, False], [False, True]]).expand(3, -1, -1)
+        context = kv.next(is_seen, angles)
         kv.kv.write(0, context.slots, torch.stack((drafted[1], drafted[2]), dim=1).flatten(0, 1))
         paths_seen = [[0, 1], [0, 2]]
     else:
-        context = kv.next_token(1, angles)
+        context = kv.next(torch.ones(3, 1, 1, dtype=torch.bool), angles)
         kv.kv.write(0, context.slots, drafted[1])
         paths_seen = [[0, 1]]
     queries = torch.randn(3 * len(paths_seen), 4, 8)
@@ -104,21 +104,18 @@ def test_a_drafted_token_sees_what_is_visible_and_its_own_path(*, is_tree: bool)
 
 
 def test_a_beam_follows_the_likeliest_paths() -> None:
-    """A state is the token before; each token is followed by itself, then by the others in order."""
+    """Each token is followed by itself, then by the others in order."""
 
-    def head(states: torch.Tensor) -> torch.Tensor:
-        tokens = states[:, 0].long().tolist()
-        return logits_of(tokens, [0.6] * len(tokens)) + 0.01 * torch.arange(VOCAB)
+    def after(tokens: torch.Tensor) -> torch.Tensor:
+        return logits_of(tokens.tolist(), [0.6] * len(tokens)) + 0.01 * torch.arange(VOCAB)
 
-    def advance(
-        tokens: torch.Tensor, states: torch.Tensor, level: int, is_seen: torch.Tensor
-    ) -> torch.Tensor:
-        assert (
-            is_seen.shape == (*tokens.shape, level * tokens.shape[1]) and is_seen.sum(dim=2).eq(level).all()
-        )
-        return tokens.reshape(-1, 1).float()
+    def advance(beam: Beam) -> torch.Tensor:
+        num_sequences, num_paths, num_drafted = beam.is_seen.shape
+        assert beam.tokens.shape == beam.parents.shape == (num_sequences * num_paths,)
+        assert num_drafted == beam.level * num_paths and beam.is_seen.sum(dim=2).eq(beam.level).all()
+        return after(beam.tokens)
 
-    trees = grow_trees(torch.tensor([[2.0], [4.0]]), head, advance, [3, 1], TreeBudget(6, 3))
+    trees = roll_out(after(torch.tensor([2, 4])), advance, [3, 1], TreeBudget(6, 3))
     assert all(isinstance(tree, DraftTree) for tree in trees)
     first, second = trees
     assert isinstance(first, DraftTree) and isinstance(second, DraftTree)
