@@ -23,7 +23,7 @@ ACTIVATIONS = ("silu", "swish")
 def read_model_config(directory: str | Path) -> ModelConfig:
     """The shape of the model in `directory`. Raises CheckpointError, one sentence, if it is unsupported."""
     path = Path(directory) / "config.json"
-    raw = _read_json(path)
+    raw = read_json_object(path)
     family = _find_family(path, raw)
     reader = ConfigReader(path, {**family.defaults, **raw})
     _refuse_unsupported(reader)
@@ -73,7 +73,8 @@ def context_tokens(config: ModelConfig, max_model_tokens: int | None) -> int:
     return wanted
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The object in a checkpoint's JSON file. Raises CheckpointError."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -9,7 +9,7 @@ PAUSE_STEPS = 64
 again."""
 
 MAX_DOUBLINGS = 4
-"""Pauses double with each failure in a row, so many times at most (1,024 steps)."""
+"""Exponential backoff: pauses double with each failure in a row, at most to 1,024 steps."""
 
 FAST, SLOW = 0.9, 0.98
 """Weight that older observations keep in a moving average. Fast: step times and one sequence's acceptance.
@@ -27,10 +27,10 @@ MIN_SPEEDUP = 1.05
 
 MAX_GROWTH = 2.0
 """Draft tokens of a step relative to the most that were measured, and a measured time relative to the
-predicted one, at most: neither a guess nor a hiccup costs much."""
+predicted one, at most: neither a wrong estimate nor one slow step costs much."""
 
 EXPLORED = 4
-"""Sequences, and draft tokens of each, that are tried now and then although none are expected to pay."""
+"""Sequences, and draft tokens of each, that exploration tries although none are expected to pay."""
 
 MIN_PATH_PROBABILITY = 0.3
 """A chain ends with the token that, by the drafter's own estimate, is reached less often (all before it

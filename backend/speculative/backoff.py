@@ -50,26 +50,22 @@ class Backoff:
         self._resume_step = 0
 
 
-class FailureGuard:
+class FailureGuard(Backoff):
     """Calls what may raise: drafts are optional, so a failing drafter must not fail a request.
 
     An exception is logged and the callee is paused with exponential backoff: memory may come back.
     """
 
     def __init__(self, name: str) -> None:
+        super().__init__(PAUSE_STEPS)
         self._name = name
-        self._backoff = Backoff(PAUSE_STEPS)
-
-    def is_paused(self, step: int) -> bool:
-        """Whether it failed recently and should not be called."""
-        return self._backoff.is_paused(step)
 
     def call(self, step: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """The result of the function; None when it raised."""
         try:
             return function(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - any failure of an optional part only costs speed
-            pause = self._backoff.fail(step)
+            pause = self.fail(step)
             kind = type(error).__name__
             logger.error("%s failed (%s): paused for %d steps", self._name, kind, pause, exc_info=error)
             return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -102,17 +103,13 @@ class SequenceAcceptance:
         self._accepted += (1.0 - FAST) * (self._expected - self._accepted)
 
 
-class GainAccount:
+class GainAccount(Backoff):
     """Whether something saves more time than it takes; exponential backoff while it does not."""
 
     def __init__(self, first_pause_steps: int = PAUSE_STEPS) -> None:
-        self._backoff = Backoff(first_pause_steps)
+        super().__init__(first_pause_steps)
         self._saved_s = self._spent_s = 0.0
         self._first_step = -1  # booked since the last pause
-
-    def is_paused(self, step: int) -> bool:
-        """Whether it lost time and is left out for now."""
-        return self._backoff.is_paused(step)
 
     def add(self, saved_s: float, spent_s: float, step: int) -> None:
         """Book one step."""
@@ -126,11 +123,11 @@ class GainAccount:
         if self._first_step < 0 or step - self._first_step < PAUSE_STEPS:
             return
         if self._saved_s < self._spent_s:
-            self._backoff.fail(step)
+            self.fail(step)
             self._saved_s = self._spent_s = 0.0
             self._first_step = -1
         elif self._saved_s > MIN_SPEEDUP * self._spent_s:
-            self._backoff.succeed()
+            self.succeed()
 
 
 class StepTimes:
@@ -166,7 +163,7 @@ class StepTimes:
         self._weight *= SLOW  # what drafts once took counts less with every step without
 
     def observe_drafted(self, num_drafts: int, time_s: float) -> None:
-        """Learn from a step with so many draft tokens."""
+        """Learn from a step with `num_drafts` draft tokens."""
         predicted = float(self.ratio(np.array([num_drafts], dtype=np.float64))[0])
         added = min(time_s / self.plain_s, MAX_GROWTH * predicted) - 1.0
         self.most_drafts = max(self.most_drafts, MAX_GROWTH * num_drafts)
@@ -179,7 +176,7 @@ class StepTimes:
         self._covariance = (1.0 - share) * (self._covariance + share * more_drafts * more_added)
 
     def ratio(self, num_drafts: Floats) -> Floats:
-        """Time of steps with so many draft tokens, relative to a plain one; 1 where nothing is known.
+        """Time of steps with that many draft tokens, relative to a plain one; 1 where nothing is known.
 
         Where one number of draft tokens was measured, half of its cost is taken to be fixed for fewer, and
         more for more: longer drafts are tried rather than ruled out.
@@ -200,10 +197,10 @@ class StepTimes:
 
 
 class LengthModel:
-    """Chooses the draft lengths of a batch and learns from what came of them."""
+    """Chooses the draft lengths of a batch and learns from acceptance and step times."""
 
     def __init__(self) -> None:
-        self._times: dict[int, StepTimes] = {}  # by class of batch sizes
+        self._times = defaultdict[int, StepTimes](StepTimes)  # by class of batch sizes
         self._exploration = Backoff(PAUSE_STEPS)
         self._num_explorations = 0
         self._is_surprised = False  # the last exploration showed that acceptance is far too low: go on
@@ -237,7 +234,7 @@ class LengthModel:
         return lengths
 
     def observe_plain(self, num_sequences: int, time_s: float) -> None:
-        """A step without drafts took so long, in which nobody was asked for any."""
+        """Learn from a step for which no drafter was asked."""
         self._of(num_sequences).observe_plain(time_s)
 
     def observe_drafted(
@@ -259,10 +256,7 @@ class LengthModel:
         return plain_s - time_s
 
     def _of(self, num_sequences: int) -> StepTimes:
-        size = batch_class(num_sequences)
-        if size not in self._times:
-            self._times[size] = StepTimes()
-        return self._times[size]
+        return self._times[batch_class(num_sequences)]
 
     def _best_lengths(self, survival: Floats, sizes: Floats, num_sequences: int) -> list[int]:
         """Lengths that maximise the expected tokens per second; all 0 where that is less than MIN_SPEEDUP.

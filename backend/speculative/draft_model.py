@@ -30,7 +30,6 @@ from backend.speculative.rollout import (
     Beam,
     compile_chain,
     compiled_precision,
-    is_compiled,
     num_elements,
     page_table,
     roll_out,
@@ -39,7 +38,7 @@ from backend.speculative.rollout import (
 from backend.types import PAGE_TOKENS, Draft, Sequence
 
 CATCH_UP_TOKENS = 512
-"""Tokens computed per step for sequences that are behind: the others do not wait longer for them."""
+"""Tokens computed per step for sequences that must catch up: the others do not wait longer for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,12 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
     with torch.inference_mode(), WeightReader(folder) as reader:
         precision = choose_precision(config, model, reader.dtype(names.embedding))
         has_biases = model.qkv_bias or model.o_bias or model.mlp_bias
-        compiles = is_compiled(precision, num_elements(model)) and model.qk_norm and not has_biases
-        if compiles:
-            precision = compiled_precision(precision)
+        can_compile = model.qk_norm and not has_biases
+        compiled = compiled_precision(precision, num_elements(model)) if can_compile else None
+        precision = compiled or precision
         decoder = DecoderBuilder(model, names, reader, precision).build()
     chain = None
-    if compiles:
+    if compiled is not None:
         angles = decoder.rope(torch.arange(num_positions), num_positions)
         table, head = decoder.embedding.weight, decoder.head.matrix
         chain = compile_chain(table, decoder.layers, head, angles, model.rms_norm_eps)
@@ -110,26 +109,25 @@ class DraftModelDrafter(Drafter):
         """Chains; none for sequences that must catch up first, or have no room in pages or context."""
         left = CATCH_UP_TOKENS
         drafts: list[Draft] = [[] for _ in sequences]
-        ready: list[int] = []
-        limits: list[int] = []
+        ready: dict[int, int] = {}  # limits by index
         for index, (sequence, k) in enumerate(zip(sequences, ks, strict=True)):
             own = self._mirror(sequence).own
-            num_behind = own.num_uncomputed_tokens - 1
+            num_missing = own.num_uncomputed_tokens - 1
             limit = min(k, self._network.max_position_tokens - len(own.tokens) + 1)
             end = len(own.tokens) + limit - 1
             if limit <= 0:
                 continue
-            if num_behind > left:
+            if num_missing > left:
                 left -= self._catch_up(own, left)
             elif self.kv.grow(own, end) == end:
-                left -= num_behind
-                ready.append(index)
-                limits.append(limit)
+                left -= num_missing
+                ready[index] = limit
         if ready:
             mirrors = [self._mirrors[sequences[index]] for index in ready]
             owns = [mirror.own for mirror in mirrors]
             counts = [own.num_uncomputed_tokens for own in owns]
-            for index, mirror, draft in zip(ready, mirrors, self._compute(owns, counts, limits), strict=True):
+            found = self._compute(owns, counts, list(ready.values()))
+            for index, mirror, draft in zip(ready, mirrors, found, strict=True):
                 assert isinstance(draft, list)
                 mirror.written = mirror.own.tokens[mirror.own.num_computed_tokens :] + draft[:-1]
                 drafts[index] = draft

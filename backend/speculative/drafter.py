@@ -1,7 +1,7 @@
 """The seam between the engine and what guesses: a Drafter proposes tokens, verification judges them.
 
 A drafter can be wrong in any way without harm to the output. It may be called for a sequence in any step in
-which that decodes, and need not be: `sequence.tokens` always says what has become of it since.
+which that decodes, and need not be: `sequence.tokens` always holds its text so far.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from backend.speculative import MAX_DOUBLINGS, PAUSE_STEPS
+from backend.speculative.draft_length import GainAccount, batch_class
 from backend.types import Draft, DraftTree, Plan, Sequence
 
 if TYPE_CHECKING:
@@ -73,7 +75,11 @@ class StepObserver(Protocol):
 
 
 class Capture:
-    """Control of a drafter's hidden-state capture: of which sequences, whether now, and the time it took."""
+    """A drafter's hidden-state capture: of which sequences, and whether now, for drafts must repay its time.
+
+    Captured are sequences that begin while it is on: without its prompt a sequence gets few drafts. A trial
+    takes time in every step, prompts included, so that even the first pause is long.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` gives seconds."""
@@ -81,6 +87,9 @@ class Capture:
         self.is_on = True  # in the present step
         self.step_s = 0.0  # spent in the present step
         self._clock = clock
+        self._added: list[Sequence] = []  # since the last step
+        self._accounts: dict[int, GainAccount] = {}  # by batch size, a class per power of two
+        self._account = GainAccount()
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -89,10 +98,41 @@ class Capture:
         yield
         self.step_s += self._clock() - began_s
 
+    def has(self, sequence: Sequence) -> bool:
+        """Whether the sequence is captured now."""
+        return self.is_on and sequence in self.sequences
+
+    def add(self, sequence: Sequence) -> None:
+        """A sequence that may ask for drafts."""
+        self._added.append(sequence)
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence has ended."""
+        self.sequences.discard(sequence)
+        if sequence in self._added:
+            self._added.remove(sequence)
+
+    def begin_step(self, num_present: int, step: int, *, is_adaptive: bool) -> None:
+        """`num_present`: sequences that run, or begin to. Without adaptation capture is always on."""
+        first_pause_steps = PAUSE_STEPS << MAX_DOUBLINGS
+        size = batch_class(num_present) // 2
+        self._account = self._accounts.setdefault(size, GainAccount(first_pause_steps))
+        self._account.judge(step)
+        self.is_on = not is_adaptive or not self._account.is_paused(step)
+        if self.is_on:
+            self.sequences.update(self._added)
+        self._added.clear()
+
+    def end_step(self, saved_s: float, step: int) -> None:
+        """The drafts of the step saved so much time."""
+        if self.step_s:
+            self._account.add(saved_s, self.step_s, step)
+        self.step_s = 0.0
+
 
 @runtime_checkable
 class CapturingDrafter(Drafter, Protocol):
-    """A drafter that works in every step to be able to draft later. The Speculator controls when it pays."""
+    """A drafter that works in every step to be able to draft later."""
 
     @property
     def capture(self) -> Capture:

@@ -34,7 +34,7 @@ from backend.speculative.tree import TreeBudget
 from backend.types import PAGE_TOKENS, Draft, Sequence
 
 CATCH_UP_TOKENS = 2048
-"""Slots computed per step for sequences that are behind."""
+"""Slots computed per step for sequences that must catch up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,16 @@ def load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> EagleNe
         fused = F.linear(builder.norm("embed_norm.weight")(decoder.embedding.weight.to(fc)), fc[:, :width])
         by_state = fc[:, width:].contiguous()
         fuse_norm, norm = builder.norm("feature_norm.weight"), builder.norm("norm.weight")
-        layer, rope = builder.layer(0), head.rope()
-        chain = head.chain(fused, layer, rope, config)
+        layer = builder.layer(0)
+        chain = head.chain(fused, layer, config)
         if chain is not None:
             chain = chain._replace(
                 fuse_norm=draft_chain.as_floats(fuse_norm.weight),
                 fuse=in_tiles([by_state]),
                 closing_norm=draft_chain.as_floats(norm.weight),
             )
-        fuse, layout = head.linear(by_state), head.kv_layout(1)
-    return EagleNetwork(fused, fuse_norm, fuse, layer, norm, rope, decoder, layout, chain)
+        fuse = Linear([by_state], None, head.precision.weights)
+    return EagleNetwork(fused, fuse_norm, fuse, layer, norm, head.rope, decoder, head.kv_layout(1), chain)
 
 
 class EagleDrafter(Drafter):
@@ -111,7 +111,6 @@ class EagleDrafter(Drafter):
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         """Chains of greedy tokens, or trees; nothing for sequences that must catch up first."""
-        drafts: list[Draft] = [[] for _ in sequences]
         left, ready = CATCH_UP_TOKENS, []
         for index, sequence in enumerate(sequences):
             begin, last = self._num_stored.get(sequence, 0), sequence.num_computed_tokens - 1
@@ -120,11 +119,11 @@ class EagleDrafter(Drafter):
             elif left:
                 self._store(sequence, begin, begin + left)
             left -= min(left, last - begin)
-        if ready:
-            found = self._draft([sequences[i] for i in ready], [ks[i] for i in ready])
-            for index, draft in zip(ready, found, strict=True):
-                drafts[index] = draft
-        return drafts
+        if not ready:
+            return [[] for _ in sequences]
+        found = self._draft([sequences[i] for i in ready], [ks[i] for i in ready])
+        drafts = dict(zip(ready, found, strict=True))
+        return [drafts.get(i, []) for i in range(len(sequences))]
 
     def forget(self, sequence: Sequence) -> None:
         """Forget how much of the sequence is stored."""

@@ -22,7 +22,7 @@ from backend.errors import CheckpointError
 from backend.kernels.draft_chain import ChainWeights
 from backend.kernels.linear import WeightLayout
 from backend.kv.storage import KVLayout
-from backend.layers.linear import Linear
+from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
 from backend.models.build import DecoderBuilder
@@ -32,7 +32,7 @@ from backend.models.loaded import LoadedModel
 from backend.models.names import WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
-from backend.speculative.rollout import compile_chain, compiled_precision, is_compiled, num_elements
+from backend.speculative.rollout import compile_chain, compiled_precision, num_elements
 from backend.types import PAGE_TOKENS, Plan, Sequence
 
 Shape = TypeVar("Shape", bound="HeadShape")
@@ -108,11 +108,12 @@ class HeadReader:
             qk_norm=True,
             windows=(None,),
         )
-        self.precision = head_precision(model)
-        self._is_compiled = is_compiled(self.precision, num_elements(layer) + num_others)
-        if self._is_compiled:
-            self.precision = compiled_precision(self.precision)
-        self.builder = DecoderBuilder(layer, WeightNames(layer=""), reader, self.precision)
+        plain = head_precision(model)
+        compiled = compiled_precision(plain, num_elements(layer) + num_others)
+        self._is_compiled = compiled is not None
+        self.precision = precision = compiled or plain
+        self.builder = DecoderBuilder(layer, WeightNames(layer=""), reader, precision)
+        self.rope = Rope(layer.rope, shape.head_dim, precision.compute, precision.device)
         self._reader = reader
         self._shape = shape
         self._model = model
@@ -122,29 +123,23 @@ class HeadReader:
         precision = self.precision
         return self._reader.get(name, shape).to(precision.device, precision.compute, copy=True)
 
-    def linear(self, *weights: Tensor) -> Linear:
-        """Stack these matrices [N_i, K]."""
-        return Linear(list(weights), None, self.precision.weights)
-
-    def rope(self) -> Rope:
-        """The rotary embedding of the head's attention."""
-        shape, precision = self._shape, self.precision
-        config = RopeConfig(theta=shape.rope_theta)
-        return Rope(config, shape.head_dim, precision.compute, precision.device)
+    def head_norm(self, heads: dict[str, int]) -> RMSNorm:
+        """One row per head; `heads` has the number of heads that share each weight."""
+        dim = self._shape.head_dim
+        rows = [self.tensor(name, dim).expand(count, -1) for name, count in heads.items()]
+        return RMSNorm(torch.cat(rows), self._shape.rms_norm_eps)
 
     def kv_layout(self, num_layers: int) -> KVLayout:
         """The shape of its KV memory."""
         shape, precision = self._shape, self.precision
         return KVLayout(num_layers, shape.num_key_value_heads, shape.head_dim, precision.kv, precision.device)
 
-    def chain(
-        self, embedding: Tensor, layer: DecoderLayer, rope: Rope, config: EngineConfig
-    ) -> ChainWeights | None:
+    def chain(self, embedding: Tensor, layer: DecoderLayer, config: EngineConfig) -> ChainWeights | None:
         """What every head has of the compiled roll-out; None where it is not used."""
         if not self._is_compiled:
             return None
         num_positions = max_model_tokens(config, self._model) + config.speculative.max_tokens
-        angles = rope(torch.arange(num_positions), num_positions)
+        angles = self.rope(torch.arange(num_positions), num_positions)
         return compile_chain(embedding, [layer], self._output_matrix(), angles, self._shape.rms_norm_eps)
 
     def _output_matrix(self) -> Tensor:

@@ -60,7 +60,7 @@ class LoadedDrafters:
 
     @property
     def _state_size(self) -> int:
-        """Of the states that are kept; 0: nobody reads them."""
+        """Width of the captured hidden states; 0 without a drafter that reads them."""
         return self.model.config.hidden_size if any(loaded.reads_states for loaded in self.each) else 0
 
 

@@ -1,6 +1,6 @@
 """Medusa heads (arXiv 2401.10774): head i reads the target's hidden state at t and proposes token t + 1 + i.
 
-No keys, no values, no roll-out: one pass for all heads and sequences. Format: pico/drafters/README.md.
+No keys, no values: one pass for all heads and sequences. Format: pico/drafters/README.md.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 from backend.models.decoder import Decoder
 from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
-from backend.speculative import BRANCHES
 from backend.speculative.drafter import Drafter
 from backend.speculative.heads import HeadShape, HiddenStates, head_precision, read_shape, slots_of
-from backend.speculative.tree import TreeBudget, product_tree
+from backend.speculative.rollout import Beam, roll_out
+from backend.speculative.tree import TreeBudget
 from backend.types import Draft, Sequence
 
 
@@ -53,29 +53,24 @@ class MedusaNetwork:
 
 def load_medusa(model: LoadedModel, folder: str) -> MedusaNetwork:
     """The heads in `folder` on this target. Raises CheckpointError."""
-    shape = read_shape(folder, MedusaShape, model)
-    width, numbers, precision = shape.hidden_size, range(shape.heads), head_precision(model)
+    config = read_shape(folder, MedusaShape, model)
+    width, precision = config.hidden_size, head_precision(model)
     with torch.inference_mode(), WeightReader(folder) as reader:
 
-        def matrices(name: str) -> Tensor:
-            found = [reader.get(f"heads.{number}.{name}.weight", (width, width)).mT for number in numbers]
+        def stacked(name: str, *shape: int) -> Tensor:
+            found = [reader.get(f"heads.{number}.{name}", shape) for number in range(config.heads)]
             return torch.stack(found).to(precision.device, precision.compute)
 
-        def vectors(name: str) -> Tensor:
-            found = [reader.get(f"heads.{number}.{name}.bias", (width,)) for number in numbers]
-            return torch.stack(found)[:, None].to(precision.device, precision.compute)
+        def matrices(name: str) -> Tensor:
+            return stacked(f"{name}.weight", width, width).mT.contiguous()
 
-        names = [f"blocks.{block}" for block in range(shape.blocks)]
-        blocks = [(matrices(name), vectors(name)) for name in names]
+        names = [f"blocks.{block}" for block in range(config.blocks)]
+        blocks = [(matrices(name), stacked(f"{name}.bias", width)[:, None]) for name in names]
         return MedusaNetwork(blocks, matrices("output"), model.decoder)
 
 
 class MedusaDrafter(Drafter):
-    """Chains of each head's most likely token, or trees of its most likely ones; keeps nothing of any
-    sequence.
-
-    A head does not know what those before it proposed: in a tree it says the same after every path.
-    """
+    """Chains or trees of the tokens that the heads propose; keeps nothing of any sequence."""
 
     name = "medusa"
     is_cheap = False
@@ -90,20 +85,11 @@ class MedusaDrafter(Drafter):
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         """A chain or tree from each sequence's last state, at most as deep as there are heads."""
         slots = [slots_of(sequence, [sequence.num_computed_tokens - 1])[0] for sequence in sequences]
-        num_heads = min(max(ks), self._network.num_heads)
-        logits = self._network.logits(self._states.at(slots), num_heads)
-        if self._trees is not None:
-            return _trees(logits, ks, self._trees)
-        drafts: list[list[int]] = logits.argmax(dim=-1).mT.tolist()
-        return [draft[:k] for draft, k in zip(drafts, ks, strict=True)]
+        depths = [min(k, self._network.num_heads) for k in ks]
+        logits = self._network.logits(self._states.at(slots), max(depths))
 
+        def advance(beam: Beam) -> Tensor:
+            # A head does not know what those before it proposed: it says the same after every path.
+            return logits[beam.level].repeat_interleave(beam.is_seen.shape[1], dim=0)
 
-def _trees(logits: Tensor, ks: list[int], budget: TreeBudget) -> list[Draft]:
-    """The likeliest paths by what the heads propose, logits [heads, B, vocabulary]; each at most k deep."""
-    best = F.log_softmax(logits.float(), dim=-1).topk(BRANCHES, dim=-1)
-    tokens, logprobs = (values.transpose(0, 1).tolist() for values in (best.indices, best.values))
-    depths = [min(k, len(logits)) for k in ks]
-    return [
-        product_tree(ids[:depth], scores[:depth], budget.of(depth))
-        for ids, scores, depth in zip(tokens, logprobs, depths, strict=True)
-    ]
+        return roll_out(logits[0], advance, depths, self._trees)

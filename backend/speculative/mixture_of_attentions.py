@@ -126,23 +126,19 @@ class MixtureNetwork:
         return own, self.cross.memorise(self.layer_attention(streams), *angles)
 
     def logits(
-        self,
-        token_ids: Tensor,
-        positions: list[int],
-        is_seen: Tensor | None,
-        kv: RolloutKV,
-        target_kv: RolloutKV,
+        self, token_ids: Tensor, positions: list[int], seen: Tensor | None, kvs: tuple[RolloutKV, RolloutKV]
     ) -> Tensor:
-        """Logits [B, vocabulary] after a drafted token of each sequence."""
+        """Logits [B, vocabulary] after a drafted token of each sequence; `kvs`: its own and the target's."""
+        kv, target_kv = kvs
         index, longest = torch.tensor(positions, device=token_ids.device), max(positions) + 1
         angles = self.rope(index, longest)
         x = F.embedding(token_ids, self.embedded)
-        x += self.layer.attention(self.layer.attention_norm(x), kv.next(is_seen, angles))
+        x += self.layer.attention(self.layer.attention_norm(x), kv.next(seen, angles))
         x += self.cross(x, kv.kv.layers[CROSS], kv.stored(x.dtype), *angles)
         x += self.layer.feed_forward(self.layer.mlp_norm(x))
         x = self.output_norm(x)
         if self.target_layers:
-            context = target_kv.next(is_seen, self.target.rope(index, longest))
+            context = target_kv.next(seen, self.target.rope(index, longest))
             for layer in self.target_layers:
                 layer(x, context)
         return self.target.logits(x)
@@ -163,13 +159,13 @@ def load_mixture(config: EngineConfig, model: LoadedModel, folder: str) -> Mixtu
             layer_attention=_layer_attention(head, shape),
             cross=_cross_attention(head, shape),
             output_norm=builder.norm("output_norm.weight"),
-            rope=head.rope(),
+            rope=head.rope,
             target=decoder,
             target_layers=_last_layers(decoder, shape.target_layers),
             kv_layout=head.kv_layout(2),
             chain=None,
         )
-    chain = head.chain(network.embedded, network.layer, network.rope, config)
+    chain = head.chain(network.embedded, network.layer, config)
     if chain is None or shape.target_layers:
         return network
     cross, floats = network.cross, draft_chain.as_floats
@@ -213,36 +209,29 @@ def _last_layers(decoder: Decoder, count: int) -> list[DecoderLayer]:
 
 
 def _layer_attention(head: HeadReader, shape: MixtureShape) -> LayerAttention:
-    width, dim, count = shape.hidden_size, shape.head_dim, shape.layer_attention_heads
-    prefix = "layer_attention"
-    qk = [head.tensor(f"{prefix}.attention.{part}_norm.weight", dim).expand(count, -1) for part in "qk"]
-    qkv = [head.tensor(f"{prefix}.attention.{part}_proj.weight", count * dim, width) for part in "qkv"]
+    width, count = shape.hidden_size, shape.layer_attention_heads
+    builder, prefix, own = head.builder, "layer_attention", "layer_attention.attention"
+    size = count * shape.head_dim
     return LayerAttention(
-        stream_norm=head.builder.norm(f"{prefix}.stream_norm.weight"),
+        stream_norm=builder.norm(f"{prefix}.stream_norm.weight"),
         layer_embed=head.tensor(f"{prefix}.layer_embed", shape.num_target_layers, width),
-        qkv=head.linear(*qkv),
-        qk_norm=RMSNorm(torch.cat(qk), shape.rms_norm_eps),
-        out=head.linear(head.tensor(f"{prefix}.attention.o_proj.weight", width, count * dim)),
-        output_norm=head.builder.norm(f"{prefix}.output_norm.weight"),
+        qkv=builder.linear({f"{own}.{part}_proj.weight": size for part in "qkv"}, width),
+        qk_norm=head.head_norm({f"{own}.{part}_norm.weight": count for part in "qk"}),
+        out=builder.linear({f"{own}.o_proj.weight": width}, size),
+        output_norm=builder.norm(f"{prefix}.output_norm.weight"),
     )
 
 
 def _cross_attention(head: HeadReader, shape: MixtureShape) -> CrossAttention:
-    width, dim, eps = shape.hidden_size, shape.head_dim, shape.rms_norm_eps
+    width, dim, builder, prefix = shape.hidden_size, shape.head_dim, head.builder, "cross_attn"
     heads, kv_heads = shape.num_attention_heads, shape.num_key_value_heads
-
-    def norm(part: str, count: int) -> RMSNorm:
-        weight = head.tensor(f"cross_attn.{part}_norm.weight", dim)
-        return RMSNorm(weight.expand(count, -1).contiguous(), eps)
-
-    kv = [head.tensor(f"cross_attn.{part}_proj.weight", kv_heads * dim, width) for part in "kv"]
     return CrossAttention(
-        keys_values=head.linear(*kv),
-        key_norm=norm("k", kv_heads),
-        norm=head.builder.norm("cross_attn_layernorm.weight"),
-        queries=head.linear(head.tensor("cross_attn.q_proj.weight", heads * dim, width)),
-        query_norm=norm("q", heads),
-        out=head.linear(head.tensor("cross_attn.o_proj.weight", width, heads * dim)),
+        keys_values=builder.linear({f"{prefix}.{part}_proj.weight": kv_heads * dim for part in "kv"}, width),
+        key_norm=head.head_norm({f"{prefix}.k_norm.weight": kv_heads}),
+        norm=builder.norm("cross_attn_layernorm.weight"),
+        queries=builder.linear({f"{prefix}.q_proj.weight": heads * dim}, width),
+        query_norm=head.head_norm({f"{prefix}.q_norm.weight": heads}),
+        out=builder.linear({f"{prefix}.o_proj.weight": width}, heads * dim),
     )
 
 
@@ -279,7 +268,7 @@ class MixtureDrafter(Drafter):
                 raise
 
     def _mark(self, chunks: list[ScheduledChunk], is_wanted: list[bool]) -> None:
-        """Note what becomes of pages: those that begin here are captured, unless a later step misses some."""
+        """Mark pages: those that begin here are captured, unless a later step misses some of their tokens."""
         for chunk, is_captured in zip(chunks, is_wanted, strict=True):
             begin = chunk.start + (-chunk.start % PAGE_TOKENS if is_captured else 0)
             if begin < chunk.end:
@@ -300,13 +289,12 @@ class MixtureDrafter(Drafter):
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         """Chains of greedy tokens; none for sequences whose last two pages were not captured."""
-        drafts: list[Draft] = [[] for _ in sequences]
         ready = [i for i, sequence in enumerate(sequences) if self._knows_latest(sequence)]
-        if ready:
-            found = self._draft([sequences[i] for i in ready], [ks[i] for i in ready])
-            for i, draft in zip(ready, found, strict=True):
-                drafts[i] = draft
-        return drafts
+        if not ready:
+            return [[] for _ in sequences]
+        found = self._draft([sequences[i] for i in ready], [ks[i] for i in ready])
+        drafts = dict(zip(ready, found, strict=True))
+        return [drafts.get(i, []) for i in range(len(sequences))]
 
     def _knows_latest(self, sequence: Sequence) -> bool:
         """Whether the last two pages were captured: after one alone, which may just begin, few are right."""
@@ -327,11 +315,10 @@ class MixtureDrafter(Drafter):
         visible: Bools = is_stored & np.repeat(self._is_captured[table], PAGE_TOKENS, axis=1)
         kv = RolloutKV(self._storage, table, visible, max(limits))
         first_layer = len(self._target.layers) - len(network.target_layers)
-        target_kv = RolloutKV(self._target, table, is_stored, max(limits), first_layer)
+        kvs = kv, RolloutKV(self._target, table, is_stored, max(limits), first_layer)
 
         def advance(beam: Beam) -> Tensor:
-            positions = [start + beam.level for start in known]
-            return network.logits(beam.tokens, positions, beam.is_seen, kv, target_kv)
+            return network.logits(beam.tokens, [start + beam.level for start in known], beam.is_seen, kvs)
 
         tokens = torch.tensor([s.tokens[-1] for s in sequences], device=network.embedded.device)
-        return roll_out(network.logits(tokens, known, None, kv, target_kv), advance, limits)
+        return roll_out(network.logits(tokens, known, None, kvs), advance, limits)

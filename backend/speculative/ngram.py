@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 from backend.speculative.drafter import Drafter
 from backend.types import Sequence
 
@@ -16,50 +19,49 @@ class NgramDrafter(Drafter):
     is_cheap = True
 
     def __init__(self) -> None:
-        self._indexes: dict[Sequence, NgramIndex] = {}
+        self._indexes = defaultdict[Sequence, NgramIndex](NgramIndex)
 
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
         """See Drafter."""
-        return [self._propose(sequence, k) for sequence, k in zip(sequences, ks, strict=True)]
+        asked = zip(sequences, ks, strict=True)
+        return [self._indexes[sequence].continuation(sequence.tokens, k) for sequence, k in asked]
 
     def forget(self, sequence: Sequence) -> None:
         """See Drafter."""
         self._indexes.pop(sequence, None)
 
-    def _propose(self, sequence: Sequence, k: int) -> list[int]:
-        index = self._indexes.get(sequence)
-        if index is None:
-            index = self._indexes[sequence] = NgramIndex()
-        return index.continuation(sequence.tokens, k)
-
 
 class NgramIndex:
-    """Where each n-gram of a growing list last ended; a few dictionary entries per token."""
+    """Where each n-gram of a growing list last ended; one dictionary entry per token and length."""
 
-    __slots__ = ("_ends", "_num_indexed")
+    __slots__ = ("_ends", "_num_read")
 
-    def __init__(self) -> None:
-        # By length: n-gram → the position behind its last occurrence.
-        self._ends: dict[int, dict[tuple[int, ...], int]] = {
-            n: {} for n in range(LONGEST_MATCH, SHORTEST_MATCH - 1, -1)
-        }
-        self._num_indexed = 0  # n-grams that end at or before this position are known
+    def __init__(self, lengths: Iterable[int] = range(LONGEST_MATCH, SHORTEST_MATCH - 1, -1)) -> None:
+        """`lengths` of n-grams, longest first."""
+        # By length: n-gram → the position after its last occurrence.
+        self._ends: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in lengths}
+        self._num_read = 0
 
-    def continuation(self, tokens: list[int], k: int) -> list[int]:
-        """At most k tokens that followed the end of `tokens` before; [] when it is new."""
-        self._index(tokens)
+    def read(self, tokens: list[int], num_tokens: int) -> None:
+        """Index the first `num_tokens` of a list; it may have grown since the last time."""
+        for n, ends in self._ends.items():
+            for end in range(max(n, self._num_read + 1), num_tokens + 1):
+                ends[tuple(tokens[end - n : end])] = end
+        self._num_read = num_tokens
+
+    def find(self, tokens: list[int]) -> tuple[int, int]:
+        """The length of the longest known end of `tokens`, and the position after it; 0 when it is new."""
         for n, ends in self._ends.items():
             end = ends.get(tuple(tokens[-n:]))
             if end is not None:
-                return _copied(tokens, end, k)
-        return []
+                return n, end
+        return 0, 0
 
-    def _index(self, tokens: list[int]) -> None:
-        # The end itself is left out: it is what will be looked for.
-        for n, ends in self._ends.items():
-            for end in range(max(n, self._num_indexed + 1), len(tokens)):
-                ends[tuple(tokens[end - n : end])] = end
-        self._num_indexed = len(tokens) - 1
+    def continuation(self, tokens: list[int], k: int) -> list[int]:
+        """At most k tokens that followed the end of `tokens`, the list itself, before; [] when it is new."""
+        self.read(tokens, len(tokens) - 1)  # the end itself is left out: it is what will be looked for
+        length, end = self.find(tokens)
+        return _copied(tokens, end, k) if length else []
 
 
 def _copied(tokens: list[int], start: int, k: int) -> list[int]:

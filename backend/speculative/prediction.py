@@ -6,7 +6,7 @@ text may have been inserted, left out or replaced, and tokens at the seams may b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from backend.speculative.drafter import Drafter
 from backend.types import Sequence
@@ -18,7 +18,7 @@ _LONGEST_ANCHOR = 8
 """Tokens that are compared, back from the end of the output, to rank the places where it may stand."""
 
 _TRUSTED_TOKENS = 4
-"""A prediction that was right so many times in a row is believed more easily afterwards."""
+"""A prediction that was right for this many tokens in a row is believed more easily afterwards."""
 
 _NEAR_TOKENS = 6
 """One equal token is believed this near to where the output left a trusted prediction; elsewhere two are,
@@ -41,10 +41,7 @@ class PredictionDrafter(Drafter):
         """See Drafter."""
         drafts: list[list[int]] = []
         for sequence, k in zip(sequences, ks, strict=True):
-            cursor = self._cursors.get(sequence)
-            if cursor is None:
-                predicted = sequence.request.prediction_token_ids
-                cursor = self._cursors[sequence] = Cursor(predicted)
+            cursor = self._cursors.setdefault(sequence, Cursor(sequence.request.prediction_token_ids))
             cursor.follow(sequence.tokens, sequence.num_prompt_tokens)
             drafts.append(cursor.ahead(k))
         return drafts
@@ -64,7 +61,7 @@ class Cursor:
     num_right: int = 0  # predicted tokens in a row that came
     is_trusted: bool = False
     num_followed: int = 0  # output tokens seen
-    _places: dict[int, list[int]] | None = field(default=None)  # token → positions behind it
+    _places: dict[int, list[int]] | None = None  # token → positions after it
 
     def follow(self, tokens: list[int], begin: int) -> None:
         """Move along with the output, `tokens` from `begin` on."""
@@ -93,17 +90,13 @@ class Cursor:
         places = self._places.get(ending[-1], [])
         if len(places) > _MAX_PLACES:
             places = sorted(places, key=lambda place: abs(place - self.place))[:_MAX_PLACES]
-        best: tuple[int, int] | None = None
+        found: list[tuple[int, int, int]] = []  # length, minus the distance, place
         for place in places:
-            length = _common_end(self.predicted, place, ending)
-            distance = abs(place - self.place)
-            if length < (3 - self.is_trusted) and not (self.is_trusted and distance <= _NEAR_TOKENS):
-                continue
-            if best is None or (length, -distance) > best:
-                best = (length, -distance)
-                found = place
-        if best is not None:
-            self.place, self.is_anchored = found, True
+            length, distance = _common_end(self.predicted, place, ending), abs(place - self.place)
+            if length >= 3 - self.is_trusted or (self.is_trusted and distance <= _NEAR_TOKENS):
+                found.append((length, -distance, place))
+        if found:
+            self.place, self.is_anchored = max(found, key=lambda each: each[:2])[2], True
 
 
 def _common_end(predicted: list[int], place: int, ending: list[int]) -> int:

@@ -26,7 +26,7 @@ from backend.layers.attention import AttentionContext
 from backend.layers.mlp import MLP
 from backend.models.decoder import DecoderLayer
 from backend.models.precision import Precision
-from backend.speculative import BRANCHES, MIN_NODE_PROBABILITY, MIN_PATH_PROBABILITY
+from backend.speculative import BRANCHES, MIN_PATH_PROBABILITY
 from backend.speculative.tree import TreeBudget, best_nodes
 from backend.types import PAGE_TOKENS, Draft
 
@@ -55,11 +55,11 @@ def roll_out(
 ) -> list[Draft]:
     """Chains, or trees in a budget, that begin with the most likely tokens by `logits` [B, vocabulary].
 
-    `advance` gives the logits [B * n, vocabulary] after a level. A beam follows the likeliest path, or for
-    trees the BRANCHES likeliest (arXiv 2406.16858). A chain ends with the token that makes its path less
-    likely than MIN_PATH_PROBABILITY.
+    `advance` gives the logits [B * n, vocabulary] after a level. A beam follows the most likely path,
+    for trees the BRANCHES most likely (arXiv 2406.16858). A chain ends with the token that makes
+    its path less likely than MIN_PATH_PROBABILITY.
     """
-    width, least = (1, MIN_PATH_PROBABILITY) if budget is None else (BRANCHES, MIN_NODE_PROBABILITY)
+    width, least = (1, MIN_PATH_PROBABILITY) if budget is None else (BRANCHES, 0.0)
     count, device, depth, num_candidates = len(logits), logits.device, max(depths), 0
     sequences = torch.arange(count, device=device)[:, None]
     own = torch.eye(width, dtype=torch.bool, device=device).expand(count, -1, -1)
@@ -166,10 +166,12 @@ def page_table(pages: Sequence[Sequence[int]], num_tokens: int) -> Ints:
     return table
 
 
-def is_compiled(precision: Precision, num_elements: int) -> bool:
-    """Whether a network of that many weights runs in the compiled roll-out."""
+def compiled_precision(precision: Precision, num_elements: int) -> Precision | None:
+    """Of a network of that many weights in the compiled roll-out; None where it is left to torch."""
     is_float = precision.device.type == "cpu" and precision.compute is torch.float32
-    return is_float and num_elements <= MAX_COMPILED_ELEMENTS
+    if not is_float or num_elements > MAX_COMPILED_ELEMENTS:
+        return None
+    return replace(precision, weights="plain", kv=torch.float32)
 
 
 def num_elements(config: ModelConfig) -> int:
@@ -177,11 +179,6 @@ def num_elements(config: ModelConfig) -> int:
     heads = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
     layers = config.num_layers * (heads + 3 * config.intermediate_size)
     return config.hidden_size * (layers + config.vocab_size)
-
-
-def compiled_precision(precision: Precision) -> Precision:
-    """What the compiled roll-out reads."""
-    return replace(precision, weights="plain", kv=torch.float32)
 
 
 def compile_chain(

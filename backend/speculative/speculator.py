@@ -3,22 +3,14 @@ it."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
-from backend.speculative import MAX_DOUBLINGS, PAUSE_STEPS
 from backend.speculative.backoff import Backoff, FailureGuard
-from backend.speculative.draft_length import (
-    DrafterAcceptance,
-    GainAccount,
-    LengthModel,
-    SequenceAcceptance,
-    batch_class,
-)
-from backend.speculative.drafter import Capture, CapturingDrafter, DraftConstraint, Drafter
+from backend.speculative.draft_length import DrafterAcceptance, LengthModel, SequenceAcceptance
+from backend.speculative.drafter import CapturingDrafter, DraftConstraint, Drafter
 from backend.speculative.prediction import DEFAULT_TOKENS
 from backend.speculative.tree import depth_of, first_tokens, level_sizes, shorten
 from backend.types import Draft, DraftTree, Request, Sequence, SequenceStatus
@@ -65,56 +57,6 @@ class _Speculation:
     used: _Source | None = None  # whose draft is being verified
 
 
-class _CaptureControl:
-    """Lets a drafter capture hidden states while its drafts save more time than that takes.
-
-    Captured are sequences that begin while it is on: without its prompt a sequence gets few drafts. A trial
-    takes time in every step, prompts included, so that even the first pause is long.
-    """
-
-    def __init__(self, drafter: CapturingDrafter) -> None:
-        self._drafter = drafter
-        self._added: list[Sequence] = []  # since the last step
-        self._accounts: dict[int, GainAccount] = {}  # by batch size, a class per power of two
-        self._account = self._account_of(1)
-
-    @property
-    def capture(self) -> Capture:
-        """The drafter's own."""
-        return self._drafter.capture
-
-    def add(self, sequence: Sequence) -> None:
-        """A sequence that may ask for drafts."""
-        self._added.append(sequence)
-
-    def forget(self, sequence: Sequence) -> None:
-        """The sequence has ended."""
-        self.capture.sequences.discard(sequence)
-        if sequence in self._added:
-            self._added.remove(sequence)
-
-    def begin_step(self, num_present: int, step: int, *, is_adaptive: bool) -> None:
-        """`num_present`: sequences that run, or begin to. Without adaptation capture is always on."""
-        self._account = self._account_of(num_present)
-        self._account.judge(step)
-        self.capture.is_on = not is_adaptive or not self._account.is_paused(step)
-        if self.capture.is_on:
-            self.capture.sequences.update(self._added)
-        self._added.clear()
-
-    def end_step(self, saved_s: float, step: int) -> None:
-        """The drafts of the step saved so much time."""
-        if self.capture.step_s:
-            self._account.add(saved_s, self.capture.step_s, step)
-        self.capture.step_s = 0.0
-
-    def _account_of(self, num_present: int) -> GainAccount:
-        size = batch_class(num_present) // 2
-        if size not in self._accounts:
-            self._accounts[size] = GainAccount(PAUSE_STEPS << MAX_DOUBLINGS)
-        return self._accounts[size]
-
-
 class Speculator:
     """Owns the drafters. Costs nothing while no request wants drafts."""
 
@@ -125,10 +67,8 @@ class Speculator:
         self._drafters = {drafter.name: drafter for drafter in drafters}
         self._guards = {name: FailureGuard(f"drafter {name!r}") for name in self._drafters}
         self._averages = {name: DrafterAcceptance() for name in self._drafters}
-        self._captures = {
-            name: _CaptureControl(drafter)
-            for name, drafter in self._drafters.items()
-            if isinstance(drafter, CapturingDrafter)
+        self._capturing = {
+            name: drafter for name, drafter in self._drafters.items() if isinstance(drafter, CapturingDrafter)
         }
         self._lengths = LengthModel()
         self._active: dict[Sequence, _Speculation] = {}
@@ -172,8 +112,8 @@ class Speculator:
         if sources or (self.constraint is not None and sequence.request.grammar is not None):
             self._active[sequence] = _Speculation(sources)
         for source in sources:
-            if control := self._captures.get(source.drafter.name):
-                control.add(sequence)
+            if drafter := self._capturing.get(source.drafter.name):
+                drafter.capture.add(sequence)
 
     def _limits(self, request: Request) -> dict[str, int]:
         """Most draft tokens in a row, by drafter, in the order in which these are asked."""
@@ -202,7 +142,8 @@ class Speculator:
             speculation.used = None
             if not _decodes_next(sequence):
                 continue
-            if forced := self._forced(sequence):
+            constraint = self.constraint if sequence.request.grammar is not None else None
+            if constraint is not None and (forced := constraint.forced(sequence)):
                 drafts[sequence] = forced
             elif speculation.sources and not speculation.backoff.is_paused(self._step):
                 asked.append(speculation)
@@ -213,10 +154,9 @@ class Speculator:
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
         """The sequence's draft was verified; `num_drafted` is the depth of a tree."""
-        speculation = self._active.get(sequence)
-        if speculation is None or speculation.used is None:
+        source = self._used(sequence)
+        if source is None:
             return
-        source = speculation.used
         name = source.drafter.name
         self._guards[name].call(self._step, source.drafter.observe, sequence, num_drafted, num_accepted)
         num_declined = max(0, source.num_asked - depth_of(source.draft))
@@ -226,9 +166,12 @@ class Speculator:
 
     def is_from_prediction(self, sequence: Sequence) -> bool:
         """Whether the draft being verified is a piece of the request's prediction."""
+        source = self._used(sequence)
+        return source is not None and source.drafter.name == PREDICTION
+
+    def _used(self, sequence: Sequence) -> _Source | None:
         speculation = self._active.get(sequence)
-        used = speculation.used if speculation is not None else None
-        return used is not None and used.drafter.name == PREDICTION
+        return speculation.used if speculation is not None else None
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence was preempted, or has ended."""
@@ -240,41 +183,35 @@ class Speculator:
             self._guards[source.drafter.name].call(self._step, source.drafter.forget, sequence)
         if sequence.status is SequenceStatus.FINISHED:
             del self._active[sequence]
-            for control in self._captures.values():
-                control.forget(sequence)
+            for drafter in self._capturing.values():
+                drafter.capture.forget(sequence)
 
     def measure(
         self, num_sequences: int, num_drafts: int, time_s: float, *, num_prompt_tokens: int = 0
     ) -> None:
-        """The step took so long. In a step with prompts the cost of drafts cannot be seen."""
+        """Learn from the time of the step. In a step with prompts the cost of drafts cannot be seen."""
         saved_s = 0.0
         if not num_prompt_tokens:
-            time_s -= sum(control.capture.step_s for control in self._captures.values())
+            time_s -= sum(drafter.capture.step_s for drafter in self._capturing.values())
             if self._verified or (self._has_worked and not num_drafts):
                 saved_s = self._lengths.observe_drafted(
                     num_sequences, num_drafts, self._num_accepted, time_s, self._step
                 )
             elif not num_drafts and not self._has_asked:
                 self._lengths.observe_plain(num_sequences, time_s)
-        for name, control in self._captures.items():
-            control.end_step(saved_s if name in self._verified else 0.0, self._step)
+        for name, drafter in self._capturing.items():
+            drafter.capture.end_step(saved_s if name in self._verified else 0.0, self._step)
 
     def _begin_step(self, num_present: int) -> None:
         self._step += 1
         self._num_accepted = 0
         self._verified.clear()
         self._has_asked = self._has_worked = False
-        for control in self._captures.values():
-            control.begin_step(num_present, self._step, is_adaptive=self._config.adaptive)
-
-    def _forced(self, sequence: Sequence) -> list[int]:
-        """What a grammar leaves no choice about."""
-        if self.constraint is None or sequence.request.grammar is None:
-            return []
-        return self.constraint.forced(sequence)
+        for drafter in self._capturing.values():
+            drafter.capture.begin_step(num_present, self._step, is_adaptive=self._config.adaptive)
 
     def _ask(self, asked: list[_Speculation], num_running: int, *, only_cheap: bool) -> None:
-        """Choose whose draft each sequence gets; those without are polled ever less often."""
+        """Choose whose draft each sequence gets; those without back off exponentially."""
         for rank in range(max(len(speculation.sources) for speculation in asked)):
             ranked = [s for s in asked if s.used is None and rank < len(s.sources)]
             self._draft([s.sources[rank] for s in ranked], num_running, only_cheap=only_cheap)
@@ -301,7 +238,10 @@ class Speculator:
         self._propose([(s, s.limit) for s in cheap])
         candidates = [s for s in able if s.draft or not s.drafter.is_cheap]
         limits = [depth_of(s.draft) if s.drafter.is_cheap else s.limit for s in candidates]
-        lengths = self._choose(candidates, limits, num_running)
+        lengths = limits
+        if self._config.adaptive:
+            acceptances, num_sequences = [s.acceptance for s in candidates], max(num_running, len(candidates))
+            lengths = self._lengths.choose(acceptances, limits, num_sequences, self._step)
         for source, length in zip(candidates, lengths, strict=True):
             source.set_length(length)
         costly = [(s, k) for s, k in zip(candidates, lengths, strict=True) if k and not s.drafter.is_cheap]
@@ -316,16 +256,9 @@ class Speculator:
     def _may_ask(self, source: _Source) -> bool:
         """False if the drafter failed recently, or the sequence's hidden states are not captured."""
         name = source.drafter.name
-        control = self._captures.get(name)
-        return not self._guards[name].is_paused(self._step) and (
-            control is None or (control.capture.is_on and source.sequence in control.capture.sequences)
-        )
-
-    def _choose(self, sources: list[_Source], limits: list[int], num_running: int) -> list[int]:
-        if not self._config.adaptive:
-            return limits
-        candidates = [source.acceptance for source in sources]
-        return self._lengths.choose(candidates, limits, max(num_running, len(sources)), self._step)
+        capturing = self._capturing.get(name)
+        has_states = capturing is None or capturing.capture.has(source.sequence)
+        return has_states and not self._guards[name].is_paused(self._step)
 
     def _propose(self, asked: list[tuple[_Source, int]]) -> None:
         """Ask for drafts of these lengths, cut to what grammars allow."""
@@ -333,13 +266,8 @@ class Speculator:
         for source, length in asked:
             by_drafter.setdefault(source.drafter.name, []).append((source, length))
         for name, own in by_drafter.items():
-            drafter, sequences, lengths = (
-                self._drafters[name],
-                [s.sequence for s, _ in own],
-                [k for _, k in own],
-            )
-            propose = functools.partial(_propose, drafter, sequences, lengths)
-            found = self._guards[name].call(self._step, propose)
+            drafter, asked_of = self._drafters[name], [source.sequence for source, _ in own]
+            found = self._guards[name].call(self._step, _propose, drafter, asked_of, [k for _, k in own])
             if found is None:
                 self._forget_all(drafter)
                 continue

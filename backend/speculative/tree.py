@@ -10,8 +10,6 @@ arXiv 2406.16858).
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -84,34 +82,6 @@ class TreeBudget:
     def of(self, depth: int) -> int:
         """Nodes of a tree of this depth: a chain at least."""
         return max(depth, -(-self.num_nodes * depth // self.depth))
-
-
-def product_tree(
-    tokens: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float]], num_nodes: int
-) -> DraftTree:
-    """The best tree of guesses that do not depend on each other: tokens and log-probabilities by level, best
-    first.
-
-    At least the best token of the first level is in it.
-    """
-    chosen: list[int] = []
-    parents: list[int] = []
-    number = itertools.count()
-    # Entries: minus the path's log-probability, a tie-break, level, rank in the level, parent, minus its own.
-    heap = [(-logprobs[0][0], next(number), 0, 0, -1, 0.0)]
-    while heap and len(chosen) < num_nodes:
-        cost, _, level, rank, parent, before = heapq.heappop(heap)
-        if cost > -MIN_NODE_LOGPROB and chosen:
-            break
-        if rank + 1 < len(tokens[level]):
-            sibling = before - logprobs[level][rank + 1]
-            heapq.heappush(heap, (sibling, next(number), level, rank + 1, parent, before))
-        if level + 1 < len(tokens):
-            child = cost - logprobs[level + 1][0]
-            heapq.heappush(heap, (child, next(number), level + 1, 0, len(chosen), cost))
-        chosen.append(tokens[level][rank])
-        parents.append(parent)
-    return DraftTree(tuple(chosen), tuple(parents))
 
 
 def best_nodes(

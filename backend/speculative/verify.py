@@ -5,7 +5,7 @@ of (seed, position) that it would use anyway. Drafts are accepted while they equ
 draw is the correction, and after all drafts comes one more. So the output is the one without speculation,
 whatever was drafted. A draft d is accepted with probability p(d), which for a certain guess is also what
 rejection sampling reaches (after Daliri, Musco and Suresh, 2024: communication-free coupling). In a tree the
-draw chooses the way on: the child that equals it.
+draw chooses the next node: the child that equals it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Verdict:
     token_ids: list[int] = field(default_factory=list)  # [R] each chunk's last valid draw: not a draft
     accepted: dict[int, list[int]] = field(default_factory=dict)  # the drafts before it, by chunk
     first: list[int] = field(default_factory=list)  # [R] each chunk's first draw, index into N
-    last: list[int] = field(default_factory=list)  # [R] its last valid one; those behind mean nothing
-    # Of chunks whose draft is a tree, the valid draws in order: the first, and those behind accepted nodes.
+    last: list[int] = field(default_factory=list)  # [R] its last valid one; those after it mean nothing
+    # Of chunks whose draft is a tree, the valid draws in order: the first, and those after accepted nodes.
     paths: dict[int, list[int]] = field(default_factory=dict)
 
     def draws(self, chunk: int) -> Sequence[int]:
@@ -34,10 +34,8 @@ class Verdict:
 
 def num_accepted(draft: Sequence[int], drawn: Sequence[int]) -> int:
     """The length of the longest start of `draft` that equals what was drawn."""
-    for index, (guess, token_id) in enumerate(zip(draft, drawn, strict=False)):
-        if guess != token_id:
-            return index
-    return len(draft)
+    pairs = enumerate(zip(draft, drawn, strict=False))
+    return next((index for index, (guess, token_id) in pairs if guess != token_id), len(draft))
 
 
 def verify(

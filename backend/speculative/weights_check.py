@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from backend.errors import CheckpointError
+from backend.models.checkpoint_config import read_json_object
 
 DRAFT_MODEL = "draft_model"
 HEADS: tuple[str, ...] = ("eagle", "medusa", "mixture_of_attentions")
@@ -39,47 +39,33 @@ def check_folder(name: str, checkpoint: Path, folder: Path) -> None:
 
 
 def _config(name: str, folder: Path) -> dict[str, Any]:
-    path = folder / _CONFIG
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"drafter {name!r}: {path} does not exist; give the folder of its weights as "
-            f"speculative.drafters.{name}.path, or choose another drafter"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"drafter {name!r}: {path} cannot be read as JSON ({error}); repair it"
-        ) from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"drafter {name!r}: {path} holds no JSON object; repair it")
-    return found
+        return read_json_object(folder / _CONFIG)
+    except CheckpointError as error:
+        raise CheckpointError(f"drafter {name!r} (speculative.drafters.{name}.path): {error}") from None
 
 
 def _check_vocabulary(checkpoint: Path, folder: Path, vocab_size: object) -> None:
     """Both models must mean the same by a token id."""
     remedy = "choose a draft model of the same family"
-    wanted = _config("target", checkpoint).get("vocab_size")
+    wanted = read_json_object(checkpoint / _CONFIG).get("vocab_size")
     if vocab_size != wanted:
         raise CheckpointError(
             f"drafter {DRAFT_MODEL!r}: {folder} has a vocabulary of {vocab_size!r} tokens, {checkpoint} one "
             f"of {wanted!r}; {remedy}"
         )
     files = [path / _TOKENIZER for path in (checkpoint, folder)]
-    if not all(path.is_file() for path in files):
-        return
-    theirs, ours = (path.read_bytes() for path in files)
-    if theirs != ours and _vocabulary(files[0]) != _vocabulary(files[1]):
+    if all(path.is_file() for path in files) and _vocabulary(files[0]) != _vocabulary(files[1]):
         raise CheckpointError(
             f"drafter {DRAFT_MODEL!r}: {files[1]} and {files[0]} hold different vocabularies; {remedy}"
         )
 
 
 def _vocabulary(path: Path) -> object:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} holds no vocabulary ({error!r}); repair it") from None
+    model = read_json_object(path).get("model")
+    if not isinstance(model, dict) or "vocab" not in model:
+        raise CheckpointError(f"{path} holds no vocabulary; download it again")
+    return model["vocab"]
 
 
 def _check_head(name: str, checkpoint: Path, folder: Path, own: dict[str, Any]) -> None:
@@ -97,5 +83,5 @@ def _check_head(name: str, checkpoint: Path, folder: Path, own: dict[str, Any]) 
     if own.get("target_sha256") != digest:
         raise CheckpointError(
             f"drafter {name!r}: {folder} was trained for weights with SHA-256 {own.get('target_sha256')!r}, "
-            f"but {weights} has {digest!r}; train it anew for these, or restore the weights that it is for"
+            f"but {weights} has {digest!r}; train it again for these, or restore the weights that it is for"
         )

@@ -110,5 +110,5 @@ def test_a_head_is_in_the_checkpoints_folder_and_matches_its_weights(tmp_path: P
     write(own, {}, drafter="eagle", target_sha256=digest)
     check_drafters(chosen)
     (target / "model.safetensors").write_bytes(b"others")
-    with pytest.raises(CheckpointError, match=rf"with SHA-256 '{digest}', but .* train it anew for these"):
+    with pytest.raises(CheckpointError, match=rf"with SHA-256 '{digest}', but .* train it again for these"):
         check_drafters(chosen)

@@ -10,7 +10,7 @@ import numpy as np
 
 from backend.kernels.compiled import compiled, inner
 from backend.kernels.exponential import exponential
-from backend.kernels.tiles import multiply
+from backend.kernels.tiles import add_product, product
 from backend.types import PAGE_TOKENS
 
 _U = np.uint64
@@ -35,25 +35,6 @@ def _norm(x, gains, eps):
 
 
 @inner
-def _product(matrices, layer, x):
-    """x [n, K] · one of the tiled matrices: [n, columns of the tiles]."""
-    columns = matrices.shape[1] * matrices.shape[3]
-    y = np.zeros((x.shape[0], columns), np.float32)
-    begin = layer * x.shape[1] * columns
-    multiply(matrices.reshape(-1), begin, (x.shape[1], columns), x.reshape(-1), y.reshape(-1), x.shape[0])
-    return y
-
-
-@inner
-def _add_product(matrices, layer, x, y):
-    """y [n, N] += x · matrix, without the columns that fill the last tile."""
-    found = _product(matrices, layer, x)
-    for row in range(y.shape[0]):
-        for k in range(y.shape[1]):
-            y[row, k] += found[row, k]
-
-
-@inner
 def _rotate(head, gains, cos, signed_sin, eps):
     """RMSNorm and rotary embedding of one query or key, in place."""
     total, half = _ZERO, head.shape[0] // 2
@@ -70,7 +51,7 @@ def _rotate(head, gains, cos, signed_sin, eps):
 def _heads(matrices, layer, gains, num_others, weights, positions, x):
     """Projections of x [n, heads, head_dim]: those with gains, normed and rotated, then `num_others` more."""
     num_heads, size = gains.shape[0] + num_others, gains.shape[1]
-    found = _product(matrices, layer, x)
+    found = product(matrices, layer, x)
     heads = np.ascontiguousarray(found[:, : num_heads * size]).reshape(x.shape[0], num_heads, size)
     for row in range(x.shape[0]):
         cos, signed_sin = weights.cos[positions[row]], weights.signed_sin[positions[row]]
@@ -180,7 +161,7 @@ def _attention(weights, layer, stored, num_stored, placed, rows, x):
         x, heads, owners, numbers = x[last], heads[last], owners[last], numbers[last]
     counts = num_stored[owners] + numbers + 1
     mixed = _attend_rows(heads, num_queries, layer, stored, counts, owners)
-    _add_product(own.out, layer, mixed, x)
+    add_product(own.out, layer, mixed, x)
     return x, (owners, numbers)
 
 
@@ -192,20 +173,20 @@ def _cross_attention(weights, layer, stored, num_stored, placed, rows, x):
     normed = _norm(x, own.norm, weights.eps)
     queries = _heads(own.query, 0, own.gains, 0, weights, positions, normed)
     mixed = _attend_rows(queries, queries.shape[1], layer, stored, num_stored[owners], owners)
-    _add_product(own.out, 0, mixed, x)
+    add_product(own.out, 0, mixed, x)
 
 
 @inner
 def _feed_forward(weights, layer, x):
     """x += down(silu(gate) · up) of normed x."""
     own = weights.layers
-    wide = _product(own.gate_up, layer, _norm(x, own.mlp_norm[layer], weights.eps))
+    wide = product(own.gate_up, layer, _norm(x, own.mlp_norm[layer], weights.eps))
     gated = np.empty((x.shape[0], own.down.shape[2]), np.float32)
     for row in range(x.shape[0]):
         for k in range(gated.shape[1]):
             gate = wide[row, k]
             gated[row, k] = gate / (_ONE + exponential(-gate)) * wide[row, gated.shape[1] + k]
-    _add_product(own.down, layer, gated, x)
+    add_product(own.down, layer, gated, x)
 
 
 @inner
@@ -216,7 +197,7 @@ def _embed(weights, token_ids, states):
         for k in range(x.shape[1]):
             x[row, k] = weights.embedding[token_ids[row], k]
     if weights.fuse.shape[0] > 0:
-        _add_product(weights.fuse, 0, _norm(states, weights.fuse_norm, weights.eps), x)
+        add_product(weights.fuse, 0, _norm(states, weights.fuse_norm, weights.eps), x)
     return x
 
 
@@ -224,7 +205,7 @@ def _embed(weights, token_ids, states):
 def _choose(weights, states):
     """The most likely next token of each row [n, D], and its probability."""
     tokens, probabilities = np.empty(states.shape[0], np.int64), np.empty(states.shape[0], np.float32)
-    logits = _product(weights.head, 0, _norm(states, weights.final_norm, weights.eps))
+    logits = product(weights.head, 0, _norm(states, weights.final_norm, weights.eps))
     for row in range(states.shape[0]):
         best, total = 0, _ZERO
         for token in range(1, weights.embedding.shape[0]):

@@ -14,9 +14,19 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.kernels.tiles.kernel import TILE_COLUMNS, add_tile, adder, multiply
+from backend.kernels.tiles.kernel import TILE_COLUMNS, add_product, add_tile, adder, multiply, product
 
-__all__ = ["TILE_COLUMNS", "TiledWeights", "add_tile", "adder", "in_tiles", "multiply", "padded"]
+__all__ = [
+    "TILE_COLUMNS",
+    "TiledWeights",
+    "add_product",
+    "add_tile",
+    "adder",
+    "in_tiles",
+    "multiply",
+    "padded",
+    "product",
+]
 
 TiledWeights = NDArray[np.uint16] | NDArray[np.float32]
 """[matrices, N / TILE_COLUMNS, K, TILE_COLUMNS]: bfloat16 as its bits, or float32."""

@@ -72,6 +72,25 @@ def multiply(matrix, begin, shape, x, y, count):
         add_tile(matrix, place, rows, x, (_U(0), rows), y, (column, columns), count)
 
 
+@inner
+def product(matrices, number, x):
+    """x [n, K] · matrix `number` of tiled float matrices: [n, columns of the tiles]."""
+    columns = matrices.shape[1] * matrices.shape[3]
+    y = np.zeros((x.shape[0], columns), np.float32)
+    begin = number * x.shape[1] * columns
+    multiply(matrices.reshape(-1), begin, (x.shape[1], columns), x.reshape(-1), y.reshape(-1), x.shape[0])
+    return y
+
+
+@inner
+def add_product(matrices, number, x, y):
+    """y [n, N] += x · matrix, without the columns that fill the last tile."""
+    found = product(matrices, number, x)
+    for row in range(y.shape[0]):
+        for k in range(y.shape[1]):
+            y[row, k] += found[row, k]
+
+
 def _opened(context, builder, signature, arguments):
     """The arguments, with arrays replaced by pointers."""
     return [

@@ -71,7 +71,7 @@ class StubbornDrafter:
 
 
 class TreeDrafter(GuessingDrafter):
-    """Trees of random shape, each node right with probability `skill`; a chain or nothing now and then."""
+    """Trees of random shape, each node right with probability `skill`; sometimes a chain or nothing."""
 
     name = "trees"
 

@@ -21,7 +21,7 @@ class Said:
 
 @dataclass
 class RecordingDrafter:
-    """Another drafter, overheard."""
+    """Another drafter, of which every draft is recorded."""
 
     inner: Drafter
     said: list[Said] = field(default_factory=list)

@@ -176,7 +176,7 @@ def test_lengths_follow_the_cost_of_drafts_too() -> None:
 
 
 def measured(*steps: tuple[int, float], num_sequences: int = 1) -> LengthModel:
-    """What is known after plain steps and three steps each with so many drafts and plain steps of time."""
+    """What is known after plain steps and three steps of each (draft tokens, relative time)."""
     model = LengthModel()
     for _ in range(int(PRIOR_SAMPLES)):
         model.observe_plain(num_sequences, PLAIN_S)
@@ -327,7 +327,7 @@ def test_what_drafts_give_in_fact_decides_whatever_the_model_expects() -> None:
     assert num_drafted < 400
 
 
-def test_one_hiccup_changes_little() -> None:
+def test_one_slow_step_changes_little() -> None:
     model = measured((8, 1.4))
     sure = verified(*[(8, 8)] * 40)
     before = model.choose([sure], [LIMIT], 1, 2)

@@ -78,7 +78,7 @@ def check(model: PreTrainedModel, said: list[Said], least: int, *, whole: bool =
         assert len(each.draft) == each.k or not whole
 
 
-def overheard(recording: RecordingDrafter | None) -> tuple[RecordingDrafter, DraftModelDrafter]:
+def recorded(recording: RecordingDrafter | None) -> tuple[RecordingDrafter, DraftModelDrafter]:
     assert recording is not None and isinstance(recording.inner, DraftModelDrafter)
     return recording, recording.inner
 
@@ -88,7 +88,7 @@ def test_says_what_the_model_says(target: LoadedModel, draft: tuple[Path, PreTra
     asked = requests()
     plain = texts(new_engine(target)[0], asked)
     engine, found = new_engine(target, NAME, folder)
-    recording, drafter = overheard(found)
+    recording, drafter = recorded(found)
     is_plain_qwen3 = type(model).__name__.startswith("Qwen3")
     assert (drafter._network.chain is not None) == (way == "compiled" and is_plain_qwen3)
     assert texts(engine, asked) == plain
@@ -106,7 +106,7 @@ def test_says_it_when_preempted_in_small_chunks(target: LoadedModel, tmp_path: P
     asked = requests(max_tokens=40)
     plain = texts(new_engine(target)[0], asked)
     engine, found = new_engine(target, NAME, tmp_path, num_pages=pages, max_batch_tokens=24, max_running=4)
-    recording, drafter = overheard(found)
+    recording, drafter = recorded(found)
     assert texts(engine, asked) == plain
     assert (engine.scheduler.preemptions_total > 0) == (pages == 12)
     check(model, recording.said, 20)
@@ -121,7 +121,7 @@ def test_a_chain_ends_where_the_model_is_not_sure(
     model = write_model(tmp_path, "qwen3", seed=2, num_hidden_layers=2)
     asked = requests(max_tokens=40)
     engine, found = new_engine(target, NAME, tmp_path)
-    recording, drafter = overheard(found)
+    recording, drafter = recorded(found)
     assert texts(engine, asked) == texts(new_engine(target)[0], asked)
     check(model, recording.said, 20, whole=False)
     lengths = {len(each.draft) for each in recording.said if each.draft}
@@ -135,7 +135,7 @@ def test_beyond_the_model_s_context_nothing_is_drafted(target: LoadedModel, tmp_
     most = lengths[0] + 20  # some outgrow it, longer prompts never fit
     model = write_model(tmp_path, "qwen3", seed=2, num_hidden_layers=2, max_position_embeddings=most)
     engine, found = new_engine(target, NAME, tmp_path)
-    recording, _ = overheard(found)
+    recording, _ = recorded(found)
     assert texts(engine, asked) == texts(new_engine(target)[0], asked)
     assert lengths[-1] > most
     assert max(len(each.tokens) + len(each.draft) - 1 for each in recording.said if each.draft) == most

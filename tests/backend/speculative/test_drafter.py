@@ -78,7 +78,7 @@ def test_drafts_of_others_are_not_those_of_the_prediction() -> None:
     assert predicted == [drafted, accepted] and accepted > 5, "also those of the last step"
 
 
-def test_wrong_drafts_leave_nothing_behind() -> None:
+def test_wrong_drafts_leave_no_trace() -> None:
     drafter = guessing(0.0)
     engine = new_engine(FakeRunner(), drafter)
     prompt = [5] * 14
@@ -121,7 +121,7 @@ def test_a_full_step_has_no_room_for_drafts() -> None:
     assert max(plan.num_tokens for plan in runner.plans) <= 16
 
 
-def test_nobody_is_preempted_for_drafts() -> None:
+def test_no_sequence_is_preempted_for_drafts() -> None:
     def preemptions(skill: float | None) -> int:
         engine = new_engine(FakeRunner(num_pages=6), guessing(skill or 0.0), 0 if skill is None else 12)
         for name in "abc":

@@ -57,7 +57,7 @@ def test_says_it_when_preempted_in_small_chunks(pair: Pair) -> None:
     say_it_when_preempted_in_small_chunks(pair)
 
 
-def test_who_is_far_behind_catches_up_in_parts(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_sequences_catch_up_in_parts(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.speculative.eagle.CATCH_UP_TOKENS", 20)
     assert CATCH_UP_TOKENS > 1000
     engine, recording = new_engine(pair.model, "eagle", pair.folder)
@@ -87,7 +87,7 @@ BUDGET = TreeBudget(num_nodes=12, depth=4)
 Said = tuple[list[int], int, Draft]  # the sequence's tokens then, the depth asked for, the tree
 
 
-def overhear(drafter: EagleDrafter) -> list[Said]:
+def record(drafter: EagleDrafter) -> list[Said]:
     """What it says from now on."""
     said: list[Said] = []
     honest = drafter.propose
@@ -105,7 +105,7 @@ def overhear(drafter: EagleDrafter) -> list[Said]:
 
 @torch.no_grad()
 def likeliest(pair: Pair, tokens: list[int], path: list[int]) -> list[tuple[float, int]]:
-    """What the reference thinks of the token behind `path`, best first."""
+    """What the reference predicts after `path`, best first."""
     ids = tokens + path
     view = pair.target.observe(make_batch([(ids, [True] * len(ids))], [0]))
     assert isinstance(pair.drafter, Eagle)
@@ -116,7 +116,7 @@ def likeliest(pair: Pair, tokens: list[int], path: list[int]) -> list[tuple[floa
 
 
 def reference_tree(pair: Pair, tokens: list[int], depth: int) -> DraftTree:
-    """Paths go on level by level; each level's likeliest are looked behind."""
+    """Paths go on level by level; each level's most likely are continued."""
     paths: list[list[int]] = []
     parents: list[int] = []
     totals: list[float] = []
@@ -138,7 +138,7 @@ def test_trees_are_the_references_and_change_nothing(pair: Pair) -> None:
     plain = texts(new_engine(pair.model)[0], asked)
     engine, recording = new_engine(pair.model, "eagle", pair.folder, tree_nodes=BUDGET.num_nodes)
     assert recording is not None and isinstance(recording.inner, EagleDrafter)
-    said = overhear(recording.inner)
+    said = record(recording.inner)
     assert texts(engine, asked) == plain
     branching = [each for each in said if isinstance(each[2], DraftTree) and not each[2].is_chain]
     assert len(branching) > 15

@@ -14,7 +14,7 @@ from backend.speculative.draft_model import load_draft_model
 from backend.speculative.eagle import load_eagle
 from backend.speculative.loading import load_drafters
 from backend.speculative.mixture_of_attentions import load_mixture
-from backend.speculative.rollout import is_compiled
+from backend.speculative.rollout import compiled_precision
 from backend.speculative.weights_check import HEADS
 from tests.backend.speculative.head_cases import make_pair
 from tests.backend.speculative.model_targets import VOCAB, load, write_model
@@ -55,7 +55,7 @@ def test_a_head_is_for_one_target(target: LoadedModel, tmp_path: Path, name: str
     loaded = load_drafters(config(pair.model, {name: pair.folder}), pair.model)
     assert loaded.page_bytes > 0 and loaded.open(pair.model.new_kv_storage(2)).observers
     with pytest.raises(
-        CheckpointError, match=r"was trained for weights.*train it anew for these, or restore"
+        CheckpointError, match=r"was trained for weights.*train it again for these, or restore"
     ):
         load_drafters(config(target, {name: pair.folder}), target)
     other = next(each for each in HEADS if each != name)
@@ -110,6 +110,6 @@ def test_large_networks_and_other_devices_are_left_to_torch(
         network = load_eagle(config(pair.model, {}), pair.model, str(pair.folder))
         assert (network.chain is not None) == compiles
     precision = pair.model.precision
-    assert is_compiled(precision, 1)
-    assert not is_compiled(replace(precision, compute=torch.bfloat16), 1)
-    assert not is_compiled(replace(precision, device=torch.device("cuda")), 1)
+    assert compiled_precision(precision, 1)
+    assert not compiled_precision(replace(precision, compute=torch.bfloat16), 1)
+    assert not compiled_precision(replace(precision, device=torch.device("cuda")), 1)

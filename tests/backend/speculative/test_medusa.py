@@ -12,12 +12,18 @@ from tests.backend.speculative.head_cases import (
     say_it_when_preempted_in_small_chunks,
     say_what_the_reference_says,
 )
-from tests.backend.speculative.model_targets import new_engine, requests
+from tests.backend.speculative.model_targets import new_engine, requests, set_min_path_probability
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return make_pair(tmp_path_factory.mktemp("target"), "medusa")
+
+
+@pytest.fixture(autouse=True)
+def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads that were not trained are never sure."""
+    set_min_path_probability(monkeypatch, 0.0)
 
 
 def test_says_what_the_reference_says(pair: Pair) -> None:
@@ -56,7 +62,7 @@ def test_a_tree_holds_the_likeliest_products_of_the_reference(pair: Pair) -> Non
 
 
 def proposed(pair: Pair, tree_nodes: int) -> tuple[DraftTree, list[int]]:
-    """What the drafter says to the first request behind its first token, and the tokens until then."""
+    """What the drafter says to the first request after its first token, and the tokens until then."""
     engine, recording = new_engine(pair.model, "medusa", pair.folder, tree_nodes=tree_nodes)
     assert recording is not None
     trees: list[tuple[DraftTree, list[int]]] = []

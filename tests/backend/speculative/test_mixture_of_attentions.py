@@ -67,7 +67,7 @@ class Switch(Capture):
 
 
 def drafts_after_a_rest(pair: Pair, garbage: float) -> list[Said]:
-    """Of requests whose prompts the target knows and the head has not read; what lies there is garbage."""
+    """Of requests whose prompts the target knows; the head has not captured them, its memory is garbage."""
     asked = requests()
     plain = texts(new_engine(pair.model)[0], asked)
     engine, recording = new_engine(pair.model, pair.name, pair.folder)
@@ -87,7 +87,7 @@ def drafts_after_a_rest(pair: Pair, garbage: float) -> list[Said]:
 def test_drafts_do_without_what_was_not_read(pair: Pair) -> None:
     said = drafts_after_a_rest(pair, 0.0)
     assert {each.request_id for each in said if each.draft} == {"0", "1", "2", "3"}
-    pair.check([each for each in said if each.request_id == "2"], 4)  # its one token was computed anew
+    pair.check([each for each in said if each.request_id == "2"], 4)  # its one token was computed again
     assert drafts_after_a_rest(pair, 100.0) == said
 
 
@@ -133,7 +133,7 @@ def test_when_reading_fails_nothing_counts_as_read(pair: Pair, monkeypatch: pyte
     assert not drafter._is_captured.any()
 
 
-def test_reads_nobody_but_those_who_may_ask_it(pair: Pair) -> None:
+def test_captures_only_sequences_that_may_ask_for_its_drafts(pair: Pair) -> None:
     asked = requests()
     others = [
         msgspec.structs.replace(request, draft=DraftOptions(drafter="none"), request_id=f"{i} alone")

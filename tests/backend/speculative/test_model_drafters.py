@@ -41,7 +41,7 @@ LETTERS = GrammarSpec(kind="regex", text="[a-z ]{12,60}")
 
 @dataclass
 class Stage:
-    """pico-small, adapters, its own copy as draft model, and heads that nobody trained."""
+    """pico-small, adapters, its own copy as draft model, and untrained heads."""
 
     model: LoadedModel
     tokenizer: Tokenizer
@@ -142,7 +142,7 @@ def test_no_answer_changes(stage: Stage, case: str) -> None:
     assert sum(own) > 0
 
 
-def test_dead_requests_leave_nothing_behind(tmp_path: Path) -> None:
+def test_ended_requests_leave_nothing(tmp_path: Path) -> None:
     folders = {name: str(make_pair(tmp_path, name).folder) for name in HEADS}
     folders[DRAFT_MODEL] = str(tmp_path / "draft")
     write_model(tmp_path / "draft", "qwen3", seed=2, num_hidden_layers=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from backend.kernels.paged_attention import paged_attention
 from backend.kv.storage import KVLayout, KVStorage
-from backend.speculative import MIN_PATH_PROBABILITY
+from backend.speculative import BRANCHES, MIN_NODE_PROBABILITY, MIN_PATH_PROBABILITY
 from backend.speculative.rollout import Beam, RolloutKV, page_table, roll_out
 from backend.speculative.tree import TreeBudget, paths
 from backend.types import DraftTree
@@ -121,3 +122,37 @@ def test_a_beam_follows_the_likeliest_paths() -> None:
     assert isinstance(first, DraftTree) and isinstance(second, DraftTree)
     assert paths(first.tokens, first.parents)[:3] == [(2,), (2, 2), (2, 2, 2)] and len(first) <= 6
     assert second.depth == 1 and second.tokens[0] == 4
+
+
+Levels = list[list[float]]
+
+
+@st.composite
+def levels(draw: st.DrawFn) -> Levels:
+    """Probabilities of VOCAB guesses at each of two tokens."""
+    guess = st.floats(0.01, 1.0)
+    return [[draw(guess) for _ in range(VOCAB)] for _ in range(2)]
+
+
+@given(found=levels(), num_nodes=st.integers(1, 30))
+def test_a_tree_of_independent_guesses_has_the_likeliest_paths(found: Levels, num_nodes: int) -> None:
+    logits = torch.tensor(found, dtype=torch.float32).log()
+    probabilities = logits.softmax(dim=-1).tolist()
+    (tree,) = roll_out(
+        logits[:1],
+        lambda beam: logits[beam.level].expand(len(beam.tokens), -1),
+        [2],
+        TreeBudget(num_nodes, 2),
+    )
+    assert isinstance(tree, DraftTree)
+
+    def reached(path: tuple[int, ...]) -> float:
+        return math.prod(probabilities[level][token] for level, token in enumerate(path))
+
+    likeliest = [sorted(range(VOCAB), key=lambda token: -each[token])[:BRANCHES] for each in probabilities]
+    every = [(token,) for token in likeliest[0]] + list(itertools.product(*likeliest))
+    best = sorted((reached(path) for path in every), reverse=True)[: max(num_nodes, 2)]
+    wanted = [p for i, p in enumerate(best) if i == 0 or p >= MIN_NODE_PROBABILITY]
+    got = paths(tree.tokens, tree.parents)
+    assert [reached(path) for path in got] == pytest.approx(wanted, rel=1e-4)
+    assert len(set(got)) == len(tree)

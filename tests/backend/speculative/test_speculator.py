@@ -140,7 +140,7 @@ class Engine:
             speculator.add(sequence)
 
     def step(self, num_forced: int = 0, num_prompt_tokens: int = 0) -> dict[Sequence, Draft]:
-        """One step, in which a grammar forces so many drafts of others."""
+        """One step, in which a grammar forces `num_forced` draft tokens of others."""
         speculator, count = self.speculator, len(self.sequences)
         drafts = speculator.propose(count, has_prompts=num_prompt_tokens > 0)
         for sequence in self.sequences:
@@ -157,7 +157,7 @@ class Engine:
         return drafts
 
     def num_drafted(self, steps: int, num_forced: int = 0) -> int:
-        """Of so many steps, those with drafts."""
+        """The number of the next steps that have drafts."""
         return sum(bool(self.step(num_forced)) for _ in range(steps))
 
 
@@ -320,7 +320,7 @@ def test_what_a_grammar_forces_comes_while_drafters_are_paused_and_is_not_judged
     engine = Engine(new_speculator(adaptive=True), running(LOOP, [1, 2]))
     engine.num_drafted(100)
     times = engine.speculator._lengths._of(1)
-    times.account._backoff.fail(engine.speculator._step)
+    times.account.fail(engine.speculator._step)
     times.account._first_step = -1
     before = times.account._saved_s, times._weight, times.plain_s
     strict = strict_sequence()
@@ -435,7 +435,7 @@ class Reading:
         self._drafted_s = drafted_s
 
     def captured(self, steps: int, num_joining: int = 0) -> int:
-        """Of so many steps, those in which hidden states were captured."""
+        """The number of the next steps in which hidden states are captured."""
         count, num_captured = len(self.sequences), 0
         for _ in range(steps):
             drafts = self.speculator.propose(count, num_joining=num_joining)

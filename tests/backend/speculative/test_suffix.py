@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from backend.speculative.suffix import ROOT, SuffixAutomaton, SuffixDrafter
+from backend.speculative.suffix import MATCH_TOKENS, OutputIndex, SuffixDrafter
 from tests.backend.speculative.sequences import ended, running
 
 QUESTION, ANSWER = [1, 2, 3, 4], list(range(10, 40))
@@ -71,27 +71,20 @@ def test_a_match_survives_a_new_generation() -> None:
 
 @pytest.mark.parametrize("alphabet", [1, 2, 4, 30])
 def test_matches_are_the_longest_and_really_there(alphabet: int) -> None:
+    """Of the lengths that are looked up; of equal ones the newest."""
     rng = random.Random(alphabet)
-    automaton = SuffixAutomaton()
-    text = [rng.randrange(alphabet) for _ in range(120)]
-    for token in text:
-        automaton.append(token)
-    assert len(automaton.moves) <= 2 * len(text) + 1
-    state, length, read = ROOT, 0, []
+    outputs, text, read = OutputIndex(), list[int](), list[int]()
+    for _ in range(4):
+        output = [rng.randrange(alphabet) for _ in range(60)]
+        outputs.add(output)
+        text += [*output, -1]
     for _ in range(300):
-        token = rng.randrange(alphabet + 1)
-        read.append(token)
-        state, length = automaton.follow(state, length, token)
-        assert length == longest_known_end(text, read)
-        end = automaton.ends[state]
+        read.append(rng.randrange(alphabet + 1))
+        length, end = outputs.find(read)
+        assert length == max((n for n in MATCH_TOKENS if occurs(text, read, n)), default=0)
         assert length == 0 or text[end - length : end] == read[-length:]
+        assert not occurs(text[end - length + 1 :], read, length)
 
 
-def longest_known_end(text: list[int], read: list[int]) -> int:
-    length = 0
-    for n in range(1, min(len(text), len(read)) + 1):
-        if any(text[i : i + n] == read[-n:] for i in range(len(text) - n + 1)):
-            length = n
-        else:
-            break
-    return length
+def occurs(text: list[int], read: list[int], n: int) -> bool:
+    return 0 < n <= len(read) and any(text[i : i + n] == read[-n:] for i in range(len(text) - n + 1))

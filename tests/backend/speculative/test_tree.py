@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.engine import Engine
-from backend.speculative import MIN_NODE_PROBABILITY, verify
+from backend.speculative import verify
 from backend.speculative.tree import (
     TreeBudget,
     accepted_nodes,
@@ -20,7 +19,6 @@ from backend.speculative.tree import (
     depth_of,
     first_tokens,
     paths,
-    product_tree,
     shorten,
 )
 from backend.types import DraftTree, Request, SamplingParams, Sequence, StepOutput
@@ -136,7 +134,7 @@ def test_a_path_through_a_tree_gives_several_tokens_per_step() -> None:
     assert set(drafter.observed) == {(2, 2)}
 
 
-def test_rejected_nodes_leave_nothing_behind() -> None:
+def test_rejected_nodes_leave_no_trace() -> None:
     engine = new_engine(FakeRunner(), trees(0.4))
     prompt = [5] * 14
     engine.add(ask("a", prompt, 30, ignore_eos=True))
@@ -242,39 +240,6 @@ def test_the_test_fails_when_acceptance_is_broken(monkeypatch: pytest.MonkeyPatc
         drive(seed=1, num_pages=64, budget=128, skill=0.5, k=3, max_nodes=12)
 
 
-Levels = list[list[float]]
-
-
-@st.composite
-def levels(draw: st.DrawFn) -> Levels:
-    """Probabilities of three guesses at each of some tokens, best first."""
-    guess = st.floats(0.01, 0.6)
-    return [sorted((draw(guess) for _ in range(3)), reverse=True) for _ in range(draw(st.integers(1, 4)))]
-
-
-def reached(path: tuple[int, ...], found: Levels) -> float:
-    """How likely every rank of a path is right."""
-    return math.prod(found[level][rank] for level, rank in enumerate(path))
-
-
-@settings(max_examples=40, deadline=None)
-@given(found=levels(), num_nodes=st.integers(1, 30))
-def test_a_product_tree_has_the_likeliest_paths(found: Levels, num_nodes: int) -> None:
-    logs = [[math.log(p) for p in level] for level in found]
-    tree = product_tree([[0, 1, 2]] * len(found), logs, num_nodes)
-    every = [path for depth in range(1, len(found) + 1) for path in itertools.product(range(3), repeat=depth)]
-    best = sorted((reached(path, found) for path in every), reverse=True)
-    wanted = [p for i, p in enumerate(best[:num_nodes]) if i == 0 or p >= MIN_NODE_PROBABILITY]
-    got = [reached(path, found) for path in paths(tree.tokens, tree.parents)]
-    assert got == pytest.approx(wanted)
-    assert len(set(paths(tree.tokens, tree.parents))) == len(tree)
-
-
-def test_sure_guesses_make_a_chain() -> None:
-    sure = [[0.0, -9.0], [0.0, -9.0], [0.0, -9.0]]
-    assert product_tree([[5, 1], [6, 2], [7, 3]], sure, 9) == DraftTree((5, 6, 7), (-1, 0, 1))
-
-
 def test_candidates_are_taken_by_their_whole_path() -> None:
     tokens, parents = [5, 6, 7, 8, 9], [-1, -1, 0, 0, 1]
     logprobs = [math.log(p) for p in (0.6, 0.4, 0.3, 0.01, 0.39)]
@@ -287,7 +252,6 @@ def test_of_equal_candidates_parents_come_first() -> None:
 
 
 def test_the_best_guess_is_given_however_unlikely() -> None:
-    assert product_tree([[5, 6]], [[-9.0, -9.5]], 4) == DraftTree((5,), (-1,))
     assert best_nodes([5, 6], [-1, -1], [-9.0, -9.5], 4) == DraftTree((5,), (-1,))
 
 

@@ -89,11 +89,11 @@ def test_draft_models_draft_the_same(model: Path, count: int) -> None:
     both, rng = draft_models(model), random.Random(count)
     asked = sequences(rng, count)
     for sequence in asked:  # some of each was computed before
-        behind = rng.randrange(len(sequence.tokens))
+        begin = rng.randrange(len(sequence.tokens))
         sequence.num_computed_tokens = 0
-        if behind:
-            assert [drafter._compute([sequence], [behind], [0]) for drafter in both] == [[[]], [[]]]
-        sequence.num_computed_tokens = behind
+        if begin:
+            assert [drafter._compute([sequence], [begin], [0]) for drafter in both] == [[[]], [[]]]
+        sequence.num_computed_tokens = begin
     limits = [rng.randint(1, 7) for _ in asked]
     counts = [sequence.num_uncomputed_tokens for sequence in asked]
     compiled, plain = (drafter._compute(asked, counts, limits) for drafter in both)
