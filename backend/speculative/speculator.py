@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from backend.config import SpeculativeConfig
 from backend.errors import RequestError
+from backend.identifiers import CHOICE, quoted
 from backend.speculative.backoff import Backoff, FailureGuard
 from backend.speculative.draft_length import DrafterAcceptance, LengthModel, SequenceAcceptance
 from backend.speculative.drafter import CapturingDrafter, DraftConstraint, Drafter
@@ -90,7 +91,10 @@ class Speculator:
         if options is not None:
             if options.drafter not in (None, NONE) and options.drafter not in self._drafters:
                 known = ", ".join([NONE, *sorted(self._drafters)])
-                raise RequestError(f"this drafter is not there; choose one of {known}", "speculative.drafter")
+                shown = quoted(options.drafter, CHOICE, "of this name")
+                raise RequestError(
+                    f"drafter {shown} is not there; choose one of {known}", "speculative.drafter"
+                )
             if options.max_tokens is not None and options.max_tokens < 0:
                 raise RequestError(
                     f"speculative.max_tokens is {options.max_tokens!r}; it must be 0 or more",

@@ -29,7 +29,7 @@ class Rule(NamedTuple):
     verdict: Literal["honoured", "accepted", "ignored", "refused"]
     note: str = ""
     harmless: tuple[Any, ...] = ()
-    choices: tuple[str, ...] = ()  # the values of an ignored field, where OpenAI lists them
+    choices: tuple[str, ...] = ()  # where OpenAI lists the values; an ignored field must have one of them
 
 
 HONOURED = Rule("honoured")
@@ -88,7 +88,12 @@ CHAT: Mapping[str, Rule] = {
         "accepted", "an upper bound: KV memory keeps prompts for less than either value"
     ),
     "prompt_cache_options": Rule("ignored", "cache breakpoints", ({}, {"mode": "implicit"})),
-    "service_tier": Rule("refused", "there is one tier", ("auto", "default")),
+    "service_tier": Rule(
+        "refused",
+        "there is one tier",
+        ("auto", "default"),
+        choices=("auto", "default", "flex", "scale", "priority"),
+    ),
     "store": Rule("refused", "nothing is stored", (False,)),
     "modalities": Rule("refused", "text only", (["text"],)),
     "response_format": Rule("honoured", "text, json_object, json_schema; applies after the reasoning"),
@@ -148,7 +153,7 @@ def check_supported(
             if rule.verdict == "refused" or unknown == "refuse":
                 raise _unsupported(name, value, model, rule)
             if rule.choices and value not in rule.choices:
-                raise refusals.wrong_value(name, f"expected one of {', '.join(rule.choices)}")
+                raise refusals.wrong_value(name, f"expected one of {', '.join(rule.choices)}", value)
             ignored.append(name)
     return ignored
 
@@ -164,7 +169,7 @@ def listed_names(names: Iterable[str]) -> str:
 
 
 def _unsupported(name: str, value: object, model: str, rule: Rule) -> InvalidRequest:
-    shown = f" (got {value!r})" if isinstance(value, int | float) else ""  # strings may be prompt text
+    shown = refusals.got(value) if rule.choices or not isinstance(value, str) else ""  # may be prompt text
     instead = " or ".join(repr(each) for each in rule.harmless)
     remedy = f"Leave it out, or send {instead}." if instead else "Leave it out."
     return InvalidRequest(

@@ -158,7 +158,7 @@ def _part_text(part: object, where: str, role: str) -> str:
     is_refusal = kind == "refusal" and role == "assistant"
     field = "refusal" if is_refusal else "text"
     if kind != "text" and not is_refusal:
-        raise refusals.wrong_value(f"{where}.type", "expected 'text'")
+        raise refusals.wrong_value(f"{where}.type", "expected 'text'", kind)
     if not isinstance(part.get(field), str):
         raise refusals.wrong_type(f"{where}.{field}", "a string")
     for name in part:

@@ -90,7 +90,7 @@ def ends_inside_reasoning(message: dict[str, Any]) -> bool:
 
 def _check_effort(effort: str | None) -> None:
     if effort is not None and effort not in EFFORTS:
-        raise refusals.wrong_value("reasoning_effort", f"expected one of {', '.join(EFFORTS)}")
+        raise refusals.wrong_value("reasoning_effort", f"expected one of {', '.join(EFFORTS)}", effort)
 
 
 def _switch(template_kwargs: Mapping[str, Any]) -> bool | None:

@@ -1,18 +1,17 @@
 """Errors shared by all parsers of request fields. `where` is the field's path from the body's root.
 
-They name fields, types and allowed values; they never quote strings of the request.
+They name fields, types and allowed values; of the request they quote identifiers and numbers, no other text.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from backend.identifiers import CHOICE, KEY, quoted
 from gateway.errors import InvalidRequest
 
 MAX_NAME_CHARS = 64
-_FIELD_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]{{0,{MAX_NAME_CHARS - 1}}}")
 
 
 def missing(where: str) -> InvalidRequest:
@@ -29,9 +28,17 @@ def wrong_type(where: str, expected: str) -> InvalidRequest:
     )
 
 
-def wrong_value(where: str, why: str) -> InvalidRequest:
-    """A field's value is not allowed. It is not quoted: it may be text of a prompt in the wrong field."""
-    return InvalidRequest(f"Invalid value for '{where}': {why}.", param=where, code="invalid_value")
+def wrong_value(where: str, why: str, value: object = None) -> InvalidRequest:
+    """A field's value is not allowed; `value` is that of a closed enumeration, to be quoted."""
+    return InvalidRequest(
+        f"Invalid value for '{where}'{got(value)}: {why}.", param=where, code="invalid_value"
+    )
+
+
+def got(value: object) -> str:
+    """` (got 'high')` for a number or a value as enumerations have them, else ""."""
+    shown = repr(value) if isinstance(value, int | float) else quoted(value, CHOICE)
+    return f" (got {shown})" if shown and len(shown) <= MAX_NAME_CHARS else ""
 
 
 def unsupported(where: str, what: str) -> InvalidRequest:
@@ -41,7 +48,7 @@ def unsupported(where: str, what: str) -> InvalidRequest:
 
 def unknown_field(name: str, known: Iterable[str], prefix: str = "") -> InvalidRequest:
     """A field that is not in the API; the error suggests the nearest of `known`."""
-    if not _FIELD_NAME.fullmatch(name):  # may be text; edit distances to a long one would cost much
+    if not KEY.fullmatch(name):  # may be text; edit distances to a long one would cost much
         return InvalidRequest(
             f"Unknown parameter in '{prefix[:-1] or 'body'}', with a name that no parameter has.",
             param=prefix[:-1] or None,

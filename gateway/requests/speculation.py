@@ -50,7 +50,7 @@ def predicted_text(request: ChatRequest | CompletionRequest) -> str:
         if name not in PREDICTION_FIELDS:
             raise refusals.unknown_field(name, PREDICTION_FIELDS, "prediction.")
     if prediction.get("type") != "content":
-        raise InvalidRequest("'prediction.type' must be 'content'.", param="prediction.type")
+        raise refusals.wrong_value("prediction.type", "expected 'content'", prediction.get("type"))
     content = prediction.get("content")
     if isinstance(content, str):
         return content

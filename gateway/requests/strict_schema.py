@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.requests.subschemas import MAX_DEPTH, Path, place, subschemas
+from backend.identifiers import KEY, quoted
+from gateway.requests.subschemas import MAX_DEPTH, Path, shown_steps, subschemas
 
 MAX_CONTEXT_CHARS = 256
 
 
 def strict_fault(schema: dict[str, Any]) -> str | None:
-    """The first violation with its place, almost in OpenAI's words; None for a strict schema."""
+    """The first violation with its place, in OpenAI's words; None for a strict schema."""
     if schema.get("type") != "object":
         return _at((), "schema must be a JSON Schema of 'type: \"object\"'")
     if "anyOf" in schema:
@@ -34,15 +35,16 @@ def _fault(node: dict[str, Any]) -> str | None:
     if not isinstance(required, list) or not isinstance(properties, dict):
         return "'required' must be an array and 'properties' an object"
     named = {key for key in required if isinstance(key, str)}
-    missing = next((index for index, key in enumerate(properties) if key not in named), None)
+    missing = next(((index, key) for index, key in enumerate(properties) if key not in named), None)
     if missing is None:
         return None
+    index, key = missing
     return (
         "'required' is required to be supplied and to be an array including every key in properties. "
-        f"Missing the key of properties[{missing}]"
+        f"Missing {quoted(key, KEY, f'properties[{index}]')}"
     )
 
 
 def _at(path: Path, fault: str) -> str:
-    context = place(path).removeprefix(".")
-    return f"In context=({context if len(context) < MAX_CONTEXT_CHARS else '…'}), {fault}."
+    context = repr(tuple(map(str, shown_steps(path))))
+    return f"In context={context if len(context) < MAX_CONTEXT_CHARS else '(…)'}, {fault}."

@@ -100,7 +100,7 @@ def with_reasoning(spec: GrammarSpec | None, begins_inside: bool | None) -> Gram
 def _check_format(given: _ResponseFormat) -> None:
     if given.type not in _TYPES:
         expected = f"expected one of {', '.join(_TYPES)}"
-        raise refusals.wrong_value("response_format.type", expected)
+        raise refusals.wrong_value("response_format.type", expected, given.type)
     if given.json_schema is not None and given.type != "json_schema":
         raise InvalidRequest(
             f"'response_format.json_schema' belongs to the type 'json_schema', not to {given.type!r}. "
@@ -120,7 +120,7 @@ def _from_format(given: _ResponseFormat) -> GrammarSpec:
     is_strict = bool(given.json_schema.strict)
     if is_strict and (fault := strict_fault(schema)) is not None:
         raise InvalidRequest(
-            f"Invalid schema for response_format: {fault}",
+            f"Invalid schema for response_format '{given.json_schema.name}': {fault}",
             param="response_format",
             code="invalid_json_schema",
         )

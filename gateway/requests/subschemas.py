@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-Path = tuple[tuple[str, int | None], ...]
-"""Steps from the root: a keyword, and an index where it holds several schemas.
+from backend.identifiers import KEY
 
-Schemas with names are counted as well, from 0: the names are the caller's, and places are shown in errors.
-"""
+Step = tuple[str] | tuple[str, int] | tuple[str, int, str]
+"""A keyword, then an index where it holds several schemas, and the key where they have names."""
+
+Path = tuple[Step, ...]
+"""Steps from the root."""
 
 MAX_DEPTH = 32
 """The deepest accepted schema, in steps: deeper ones are of no use to models and have long paths."""
@@ -38,15 +40,25 @@ def subschemas(schema: object) -> Iterator[tuple[Path, object]]:
 def _inner(path: Path, node: Mapping[str, Any]) -> Iterator[tuple[Path, object]]:
     for keyword, value in node.items():
         if keyword in _SCHEMAS:
-            yield (*path, (keyword, None)), value
+            yield (*path, (keyword,)), value
         elif keyword in MAPS and isinstance(value, dict):
-            for index, inner in enumerate(value.values()):
-                yield (*path, (keyword, index)), inner
+            for index, (key, inner) in enumerate(value.items()):
+                yield (*path, (keyword, index, key)), inner
         elif keyword in LISTS and isinstance(value, list):
             for index, inner in enumerate(value):
                 yield (*path, (keyword, index)), inner
 
 
+def shown_steps(path: Path) -> Iterator[str | int]:
+    """Keywords, keys and indices for an error: `properties[2]` stands for a key that is no identifier."""
+    for step in path:
+        if len(step) == 3 and not KEY.fullmatch(step[2]):
+            yield f"{step[0]}[{step[1]}]"
+        else:
+            yield step[0]
+            yield from step[1:][-1:]  # the key, or the index in an array
+
+
 def place(path: Path) -> str:
-    """A path as it is shown in errors: `.properties[2].items`, "" for the root."""
-    return "".join(f".{keyword}" + ("" if index is None else f"[{index}]") for keyword, index in path)
+    """A path as it is shown in errors: `.properties.city.anyOf[1]`, "" for the root."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in shown_steps(path))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from backend.identifiers import CALL_ID, quoted
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
 
@@ -15,6 +17,7 @@ CALL_FIELDS = ("id", "type", "function", "index")
 FUNCTION_FIELDS = ("name", "arguments", "parsed_arguments")
 INVALID_ARGUMENTS = "invalid_arguments"
 """The one argument shown for an earlier call whose arguments are not a JSON object: their text."""
+IDS_SHOWN = 4
 
 
 def plain_calls(calls: object, where: str) -> list[dict[str, Any]]:
@@ -22,15 +25,17 @@ def plain_calls(calls: object, where: str) -> list[dict[str, Any]]:
     if not isinstance(calls, list):
         raise refusals.wrong_type(where, "an array")
     plain = [_plain_call(call, f"{where}[{index}]") for index, call in enumerate(calls)]
-    if len({call["id"] for call in plain}) < len(plain):
-        raise refusals.wrong_value(where, "two calls have the same id")
+    counts = Counter(call["id"] for call in plain)
+    if len(counts) < len(plain):
+        repeated = [identifier for identifier, count in counts.items() if count > 1]
+        raise refusals.wrong_value(where, f"two calls have the same id{_named(repeated)}")
     return plain
 
 
 def _plain_call(call: object, where: str) -> dict[str, Any]:
     call = _object(call, CALL_FIELDS, where)
     if call.get("type", "function") != "function":
-        raise refusals.wrong_value(f"{where}.type", "expected 'function'")
+        raise refusals.wrong_value(f"{where}.type", "expected 'function'", call["type"])
     function = _object(call.get("function"), FUNCTION_FIELDS, f"{where}.function")
     name = _text(function, "name", f"{where}.function")
     given = function.get("arguments")
@@ -83,7 +88,9 @@ def check_results(messages: Sequence[dict[str, Any]]) -> None:
         identifier = message["tool_call_id"]
         if identifier not in open_calls:
             raise refusals.wrong_value(
-                f"{where}.tool_call_id", "it matches no unanswered call of the assistant's message before it"
+                f"{where}.tool_call_id",
+                f"{quoted(identifier, CALL_ID, 'it')} matches no unanswered call of the assistant's message "
+                f"before it{_named(open_calls)}",
             )
         message.setdefault("name", open_calls.pop(identifier))
     _check_answered(open_calls, f"messages[{len(messages) - 1}]")
@@ -94,10 +101,17 @@ def _check_answered(open_calls: dict[str, str], where: str) -> None:
         return
     raise InvalidRequest(
         "A message with 'tool_calls' must be followed by a message of the role 'tool' for each call. "
-        f"Calls without one: {len(open_calls)}.",
+        f"Calls without one: {len(open_calls)}{_named(open_calls)}.",
         param=where,
         code="invalid_value",
     )
+
+
+def _named(ids: Iterable[str]) -> str:
+    """` ('a', 'b')`: the ids that are identifiers, as many as an error shows."""
+    shown = [name for identifier in ids if (name := quoted(identifier, CALL_ID))]
+    more = ", …" if len(shown) > IDS_SHOWN else ""
+    return f" ({', '.join(shown[:IDS_SHOWN])}{more})" if shown else ""
 
 
 def _object(value: object, fields: Sequence[str], where: str) -> dict[str, Any]:

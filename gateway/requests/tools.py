@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from backend.identifiers import FUNCTION_NAME, quoted
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
 from gateway.requests.parse import json_text, typed
@@ -20,13 +21,13 @@ MAX_TOOLS = 128
 MAX_CHARS = 256 * 1024
 """Of all tools together, as JSON: bounds the time that reading them takes on the event loop."""
 
-MAX_NAME_CHARS = 64
+NAMES_SHOWN = 16
 CHOICES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class _Function(msgspec.Struct, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(pattern=rf"^[A-Za-z0-9_-]{{1,{MAX_NAME_CHARS}}}\Z")]
+    name: Annotated[str, Meta(pattern=rf"^{FUNCTION_NAME.pattern}\Z")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -89,7 +90,9 @@ def read_tools(request: ChatRequest) -> ToolChoice | None:
     """None when no tool is offered or may be called. Raises InvalidRequest naming the field."""
     choice = request.tool_choice
     if isinstance(choice, str) and choice not in CHOICES:
-        raise refusals.wrong_value("tool_choice", f"expected one of {', '.join(CHOICES)}, or an object")
+        raise refusals.wrong_value(
+            "tool_choice", f"expected one of {', '.join(CHOICES)}, or an object", choice
+        )
     if request.tools is None:
         if choice not in (None, "none", "auto"):
             raise refusals.wrong_value("tool_choice", "it needs 'tools' to choose from")
@@ -121,7 +124,7 @@ def _read_definitions(tools: Sequence[object]) -> ToolChoice:
         where = f"tools[{index}]"
         function = _read_function(value, where)
         if function.name in definitions:
-            raise refusals.wrong_value(f"{where}.function.name", "an earlier function has the same name")
+            raise refusals.wrong_value(f"{where}.function.name", f"there are two functions {function.name!r}")
         plain: dict[str, Any] = {"name": function.name}
         if function.description is not None:
             plain["description"] = function.description
@@ -138,7 +141,7 @@ def _check_strict(function: _Function, where: str) -> None:
     fault = strict_fault(function.parameters) if function.parameters else None
     if fault is not None:
         raise InvalidRequest(
-            f"Invalid schema for function '{where}': {fault}",
+            f"Invalid schema for function {function.name!r}: {fault}",
             param=where,
             code="invalid_function_parameters",
         )
@@ -148,7 +151,7 @@ def _read_function(value: object, where: str) -> _Function:
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind != "function":
         raise InvalidRequest(
-            f"'{where}.type' must be 'function': tools of other types are not supported.",
+            f"'{where}.type' must be 'function'{refusals.got(kind)}: tools of other types are not supported.",
             param=f"{where}.type",
             code="unsupported_parameter",
         )
@@ -166,10 +169,12 @@ def _restrict(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
         _check_offered(name, offered, "tool_choice.function.name")
         return replace(_only({name}, offered), is_required=True, max_calls=1)
     if kind != "allowed_tools":
-        raise refusals.wrong_value("tool_choice.type", "expected 'function' or 'allowed_tools'")
+        raise refusals.wrong_value("tool_choice.type", "expected 'function' or 'allowed_tools'", kind)
     allowed = _typed(choice, _AllowedChoice, "tool_choice").allowed_tools
     if allowed.mode not in CHOICES[1:]:
-        raise refusals.wrong_value("tool_choice.allowed_tools.mode", "expected 'auto' or 'required'")
+        raise refusals.wrong_value(
+            "tool_choice.allowed_tools.mode", "expected 'auto' or 'required'", allowed.mode
+        )
     place = "tool_choice.allowed_tools.tools"
     if not 1 <= len(allowed.tools) <= MAX_TOOLS:
         raise refusals.wrong_value(place, f"expected 1 to {MAX_TOOLS} tools, got {len(allowed.tools)}")
@@ -187,8 +192,11 @@ def _only(names: set[str], offered: ToolChoice) -> ToolChoice:
 
 
 def _check_offered(name: str, offered: ToolChoice, where: str) -> None:
-    if name not in offered.names:
-        raise refusals.wrong_value(where, "no function in 'tools' has this name")
+    if name in offered.names:
+        return
+    shown = quoted(name, FUNCTION_NAME, "the name")
+    known = ", ".join(offered.names[:NAMES_SHOWN]) + (", …" if len(offered.names) > NAMES_SHOWN else "")
+    raise refusals.wrong_value(where, f"{shown} is not a function in 'tools'; expected one of {known}")
 
 
 def _typed(value: object, kind: type[Any], where: str) -> Any:  # noqa: ANN401 - an instance of `kind`

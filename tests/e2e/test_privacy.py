@@ -65,10 +65,11 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": arguments}}
     broken = call | {"function": {"name": "look", "arguments": canary}}
     result = {"role": "tool", "tool_call_id": "c", "content": canary}
-    named = {"type": "function", "function": {"name": canary, "parameters": {"type": "array"}}}
-    loose = {"type": "object", "properties": {canary: {"type": "string"}}}
-    strict = {"type": "function", "function": {"name": canary, "strict": True, "parameters": loose}}
-    odd = {"type": "object", "properties": {canary: {"type": canary}}}
+    text = f"{canary} is text"  # in the place of an identifier, which would be quoted
+    named = {"type": "function", "function": {"name": text, "parameters": {"type": "array"}}}
+    loose = {"type": "object", "properties": {text: {"type": "string"}}}
+    strict = {"type": "function", "function": {"name": "look", "strict": True, "parameters": loose}}
+    odd = {"type": "object", "properties": {text: {"type": canary}}}
     schema = {"type": "object", "properties": {canary: {"type": "string"}}, "required": [canary]}
     return [
         {"tools": [tool]},
@@ -77,14 +78,13 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
         {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": canary}}}]},
         {"tools": [tool], "messages": [message, {"role": "assistant", "tool_calls": [call]}, result]},
         {"tools": [tool], "messages": [message, {"role": "assistant", "tool_calls": [broken]}, result]},
-        {"tools": [tool], "tool_choice": {"type": "function", "function": {"name": canary}}},
+        {"tools": [tool], "tool_choice": {"type": "function", "function": {"name": text}}},
         {"tools": [named]},
         {"tools": [tool | {"type": canary}]},
         {"tools": [strict]},
-        {"tools": [{"type": "function", "function": {"name": canary, "parameters": odd}}] * 2},
         {"tools": [{"type": "function", "function": {"name": "look", "parameters": odd}}]},
-        {"messages": [message, {"role": "assistant", "tool_calls": [call | {"id": canary}]}]},
-        {"messages": [message, {"role": "tool", "tool_call_id": canary, "content": canary}]},
+        {"messages": [message, {"role": "assistant", "tool_calls": [call | {"id": text}]}]},
+        {"messages": [message, {"role": "tool", "tool_call_id": text, "content": canary}]},
         {"messages": [message, {"role": "assistant", "content": "", "reasoning": canary}, message]},
         {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}},
         {"guided_json": canary},
@@ -107,7 +107,8 @@ def _fields(message: dict[str, Any]) -> list[dict[str, Any]]:
 def refused_grammars(canary: str) -> list[dict[str, Any]]:
     """Invalid grammars and schemas: no error quotes a part of them."""
     nowhere = {"type": "object", "properties": {"a": {"$ref": f"#/$defs/{canary}"}}}
-    loose = {"type": "object", "properties": {canary: {"type": "string"}}, "additionalProperties": False}
+    text = f"{canary} is text"  # in the place of a key, which would be quoted
+    loose = {"type": "object", "properties": {text: {"type": "string"}}, "additionalProperties": False}
     formats = [
         {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": strict}}
         for schema, strict in ((nowhere, None), (loose, True))

@@ -69,10 +69,9 @@ class Tools:
         rule = next(islice(grammar.text.split("\n"), number - 1, None), "").partition(":")[0]
         for name, each in zip(self.choice.names, argument_rules(self.choice), strict=True):
             if rule == each:
-                place = self.choice.places.get(name, error.param)
                 return InvalidRequest(
-                    f"Invalid schema for function '{place}': {fault}{_REMEDY}.",
-                    param=place,
+                    f"Invalid schema for function {name!r}: {fault}{_REMEDY}.",
+                    param=self.choice.places.get(name, error.param),
                     code="invalid_function_parameters",
                 )
         return InvalidRequest(error.message[: found.start()] + fault + _REMEDY, param=error.param)

@@ -82,6 +82,13 @@ def test_unknown_drafters_and_tokens_are_refused() -> None:
     speculator.check(running([1], draft=DraftOptions(drafter="none")).request, vocab_size=100)
 
 
+@pytest.mark.parametrize(("drafter", "shown"), [("oracle", "'oracle'"), ("my question", "of this name")])
+def test_an_unknown_drafter_is_named_unless_it_may_be_text(drafter: str, shown: str) -> None:
+    request = running([1], draft=DraftOptions(drafter=drafter)).request
+    with pytest.raises(RequestError, match=f"^drafter {shown} is not there; choose one of none, ngram"):
+        new_speculator().check(request, vocab_size=100)
+
+
 def test_an_end_leaves_nothing() -> None:
     speculator, sequence = new_speculator(), running(LOOP, [1, 2])
     drafted(speculator, sequence)

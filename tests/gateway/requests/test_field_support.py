@@ -98,6 +98,17 @@ def test_long_values_are_not_quoted() -> None:
     assert "secret" not in refused.value.message
 
 
+def test_values_of_enumerations_are_quoted_and_text_is_not() -> None:
+    for field, value in {"service_tier": "flex", "verbosity": "talkative"}.items():
+        with pytest.raises(InvalidRequest, match=rf"\(got '{value}'\)"):
+            check_supported({field: value}, CHAT, "m")
+        with pytest.raises(InvalidRequest) as refused:
+            check_supported({field: "my question is"}, CHAT, "m")
+        assert "question" not in refused.value.message
+    with pytest.raises(InvalidRequest, match="'suffix' is not supported with the model 'm': insertion"):
+        check_supported({"suffix": "word"}, COMPLETIONS, "m")
+
+
 DIALS: dict[str, Any] = {"verbosity": "low", "prompt_cache_options": {"mode": "explicit"}}
 
 

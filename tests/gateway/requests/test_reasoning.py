@@ -280,6 +280,13 @@ def test_an_effort_that_a_model_cannot_do_is_ignored_in_chats(mode: ThinkingMode
     assert not chat_reasoning(request, CAN, Reasoning()).ignores_effort
 
 
+def test_an_unknown_effort_is_quoted_unless_it_may_be_text() -> None:
+    with pytest.raises(InvalidRequest, match=r"'reasoning_effort' \(got 'hihg'\): expected one of none, "):
+        resolve_reasoning("hihg", None, CAN, Reasoning())
+    with pytest.raises(InvalidRequest, match="'reasoning_effort': expected one of none, "):
+        resolve_reasoning("my question is", None, CAN, Reasoning())
+
+
 def test_what_a_model_does_by_default_may_be_requested() -> None:
     assert not resolve_reasoning("none", {"enable_thinking": False}, NEVER, Reasoning()).is_on
     assert resolve_reasoning("xhigh", {"enable_thinking": True}, ALWAYS, Reasoning()).is_on

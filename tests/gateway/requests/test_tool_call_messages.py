@@ -89,9 +89,33 @@ def test_errors_name_their_place(messages: list[dict[str, Any]], param: str) -> 
     assert refused.value.param == param
 
 
-def test_missing_results_are_counted() -> None:
-    with pytest.raises(InvalidRequest, match="Calls without one: 1"):
+def test_a_missing_result_is_named() -> None:
+    with pytest.raises(InvalidRequest, match="'c2'"):
         plain_messages([calls(call(), call("c2")), result(), ASKED])
+
+
+def test_an_unmatched_result_is_named_with_the_open_calls() -> None:
+    with pytest.raises(InvalidRequest, match=r"'c3' matches no unanswered call .* \('c1', 'c2'\)"):
+        plain_messages([calls(call(), call("c2")), result("c3")])
+
+
+def test_a_repeated_id_is_named() -> None:
+    with pytest.raises(InvalidRequest, match=r"two calls have the same id \('c1'\)"):
+        plain_messages([calls(call(), call("c2"), call())])
+
+
+def test_few_ids_are_named_and_no_other_text() -> None:
+    ids = ["my question is", *(f"c{number}" for number in range(9))]
+    with pytest.raises(InvalidRequest, match=r"one: 10 \('c0', 'c1', 'c2', 'c3', …\)\.$"):
+        plain_messages([calls(*map(call, ids)), ASKED])
+    for messages in (
+        [calls(call(ids[0]), call(ids[0]))],
+        [calls(call(ids[0])), ASKED],
+        [calls(call()), result(ids[0])],
+    ):
+        with pytest.raises(InvalidRequest) as refused:
+            plain_messages(messages)
+        assert "question" not in refused.value.message
 
 
 def test_arguments_keep_their_order() -> None:

@@ -98,10 +98,41 @@ def test_tool_choice_none_hides_tools() -> None:
         ),
     ],
 )
-def test_an_unknown_function_is_refused_without_quoting_it(wrong: Any, place: str) -> None:  # noqa: ANN401
+def test_an_unknown_function_is_refused_with_the_known_ones(wrong: Any, place: str) -> None:  # noqa: ANN401
     with pytest.raises(InvalidRequest) as refused:
         chosen(tool_choice=wrong)
-    assert refused.value.message == f"Invalid value for '{place}': no function in 'tools' has this name."
+    assert refused.value.message == (
+        f"Invalid value for '{place}': 'clocks' is not a function in 'tools'; "
+        "expected one of add, look_up, clock."
+    )
+    many = [tool(f"f{i}") for i in range(128)]
+    with pytest.raises(InvalidRequest) as refused:
+        read(tools=many, tool_choice={"type": "function", "function": {"name": "x" * 100}})
+    assert "f15, …" in refused.value.message and len(refused.value.message) < 200
+
+
+def test_text_in_the_place_of_a_name_is_not_quoted() -> None:
+    text = "my question is"
+    for fields in (
+        {"tool_choice": {"type": "function", "function": {"name": text}}},
+        {"tool_choice": text},
+        {"tools": [tool(text)]},
+        {"tools": [tool() | {"type": text}]},
+        {"tools": [tool(parameters={"properties": {"a": {}, text: {"type": "int"}}})]},
+        {"tools": [tool(parameters=CLOSED | {"properties": {text: {}}}, strict=True)]},
+    ):
+        with pytest.raises(InvalidRequest) as refused:
+            read(**{"tools": [tool()], **fields})
+        assert "question" not in refused.value.message + (refused.value.param or "")
+
+
+def test_a_wrong_word_is_quoted() -> None:
+    with pytest.raises(InvalidRequest, match=r"'tool_choice' \(got 'always'\)"):
+        read(tools=[tool()], tool_choice="always")
+    with pytest.raises(InvalidRequest, match=r"must be 'function' \(got 'custom'\)"):
+        read(tools=[tool() | {"type": "custom"}])
+    with pytest.raises(InvalidRequest, match="there are two functions 'add'"):
+        read(tools=[tool(), tool()])
 
 
 NESTED: dict[str, Any] = {"type": "object"}
@@ -129,15 +160,19 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"tools": [tool(parameters={"required": "a"})]}, "tools[0].function.parameters.required"),
     (
         {"tools": [tool(parameters={"properties": {"a": {"type": "int"}}})]},
-        "tools[0].function.parameters.properties[0].type",
+        "tools[0].function.parameters.properties.a.type",
+    ),
+    (
+        {"tools": [tool(parameters={"properties": {"a": {}, "b c": {"type": "int"}}})]},
+        "tools[0].function.parameters.properties[1].type",
     ),
     (
         {"tools": [tool(parameters={"properties": {"a": {"anyOf": [{}, 5]}}})]},
-        "tools[0].function.parameters.properties[0].anyOf[1]",
+        "tools[0].function.parameters.properties.a.anyOf[1]",
     ),
     (
         {"tools": [tool(parameters={"properties": {"a": {"items": {"enum": 1}}}})]},
-        "tools[0].function.parameters.properties[0].items.enum",
+        "tools[0].function.parameters.properties.a.items.enum",
     ),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": "always"}, "tool_choice"),
@@ -164,7 +199,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 FAULTS += [
     (
         {"tools": [tool(parameters={"properties": {"a": {keyword: 5}}})]},
-        f"tools[0].function.parameters.properties[0].{keyword}",
+        f"tools[0].function.parameters.properties.a.{keyword}",
     )
     for keyword in ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 ]
@@ -206,10 +241,15 @@ def test_large_tools_are_refused_before_they_are_checked(tools: list[Any]) -> No
         (CLOSED | {"type": None}, 'type: "object"'),
         (CLOSED | {"anyOf": [CLOSED]}, "'anyOf' is not permitted at the root"),
         (CLOSED | {"additionalProperties": True}, "context=(), 'additionalProperties' is required"),
-        (CLOSED | {"required": []}, "Missing the key of properties[0]"),
+        (CLOSED | {"required": []}, "Missing 'a'"),
+        (CLOSED | {"properties": {"a": {}, "b c": {}}}, "Missing properties[1]"),
+        (
+            CLOSED | {"properties": {"a": {}, "b c": {"type": "object"}}, "required": ["a", "b c"]},
+            "context=('properties[1]',)",
+        ),
         (
             CLOSED | {"properties": {"a": {"anyOf": [{"type": "null"}, {"type": "object"}]}}},
-            "context=(properties[0].anyOf[1]), 'additionalProperties'",
+            "context=('properties', 'a', 'anyOf', '1'), 'additionalProperties'",
         ),
     ],
 )
@@ -217,7 +257,7 @@ def test_strict_functions_follow_the_documented_rules(schema: dict[str, Any], wo
     schema = {key: value for key, value in schema.items() if value is not None}
     with pytest.raises(InvalidRequest) as refused:
         read(tools=[tool("look_up"), tool(parameters=schema, strict=True)])
-    assert refused.value.message.startswith("Invalid schema for function 'tools[1].function.parameters': ")
+    assert refused.value.message.startswith("Invalid schema for function 'add': ")
     assert words in refused.value.message
     assert (refused.value.param, refused.value.code) == (
         "tools[1].function.parameters",

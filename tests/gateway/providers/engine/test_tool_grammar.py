@@ -160,7 +160,7 @@ def test_the_invalid_function_is_named(
         assert spec is not None
         error = refusal(tools, vocabulary, msgspec.structs.replace(spec, thought=thought))
         assert error.message == (
-            f"Invalid schema for function 'tools[{number}].function.parameters': "
+            f"Invalid schema for function 'f{number}': "
             "the keyword 'uniqueItems' is not supported; simplify or correct it."
         )
         assert error.param == f"tools[{number}].function.parameters"
