@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from backend.errors import CheckpointError
 from gateway import settings
+from gateway.cli.evaluation.cache.inputs import add_flags as add_cache_flags
+from gateway.cli.evaluation.cache.inputs import read_plan as read_cache_plan
 from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.cli.evaluation.flags import read_plan
 from gateway.providers.upstream.tls import tls_context
@@ -57,11 +60,16 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--effort", help="reasoning_effort: none, low, medium, high …; default: the server's")
     chat.set_defaults(run=_chat)
     _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
-    evaluate = commands.add_parser("eval", help="measure the accuracy of models")
+    evaluate = commands.add_parser("eval", help="measure models and the semantic cache")
     kinds = evaluate.add_subparsers(title="what to evaluate", required=True, metavar="KIND")
     models = kinds.add_parser("models", help="ask models of an OpenAI-compatible API the test questions")
     add_evaluation_flags(models)
     models.set_defaults(run=_eval_models)
+    semantic_cache = kinds.add_parser(
+        "cache", help="measure the semantic cache on pairs and streams of questions"
+    )
+    add_cache_flags(semantic_cache)
+    semantic_cache.set_defaults(run=_eval_cache)
     schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
     schema.set_defaults(run=_schema)
     return parser
@@ -261,11 +269,25 @@ def _chat(options: argparse.Namespace) -> int:
 
 def _eval_models(options: argparse.Namespace) -> int:
     plan = read_plan(options)
-    try:
+    with _eval_packages():
         from gateway.cli.evaluation.command import evaluate_models
+    return evaluate_models(plan)
+
+
+def _eval_cache(options: argparse.Namespace) -> int:
+    plan = read_cache_plan(options)
+    with _eval_packages():
+        from gateway.cli.evaluation.cache.command import evaluate_cache
+    return evaluate_cache(plan)
+
+
+@contextmanager
+def _eval_packages() -> Iterator[None]:
+    """Name the optional packages that an import inside lacks."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EVAL_PACKAGES:  # an import of our own that is broken
             raise
         raise SettingsError(f"`penstock eval` needs {missing}: pip install 'penstock[eval]'") from None
-    return evaluate_models(plan)

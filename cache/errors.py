@@ -1,0 +1,11 @@
+"""Errors of the cache."""
+
+from __future__ import annotations
+
+
+class CacheError(Exception):
+    """Base of all errors of this package."""
+
+
+class WeightsError(CacheError):
+    """Shipped weights are missing, broken or not those that were trained."""

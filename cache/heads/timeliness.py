@@ -1,0 +1,47 @@
+"""How long the right answer to a question stays right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cache.heads.linear import load_head
+
+Array = NDArray[np.float32]
+Freshness = Literal["static", "slow", "volatile", "never"]
+
+TIME_DEPENDENT = 0.5
+"""P from which a question without other markers counts as slow."""
+
+_LINES = Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines()[1:]
+_PATTERNS = [(kind, re.compile(pattern)) for kind, _, pattern in (line.partition(" ") for line in _LINES)]
+_MARKERS = [pattern for kind, pattern in _PATTERNS if kind == "marker"]
+_RULES = dict(_PATTERNS)
+
+
+def markers(text: str) -> list[float]:
+    """1 for each word marker that occurs, then length and whether digits occur."""
+    lower = text.lower()
+    found = [1.0 if marker.search(lower) else 0.0 for marker in _MARKERS]
+    return [*found, min(len(lower), 120) / 120, float(any(map(str.isdigit, lower)))]
+
+
+def time_dependence(text: str, vector: Array) -> float:
+    """P(the right answer changes with time); `vector` is the sentence vector, of length 1."""
+    return load_head("freshness").probability(markers(text), vector)
+
+
+def freshness(text: str, vector: Array) -> Freshness:
+    """static, slow (changes in weeks), volatile (in minutes), or never: about the asker's own data."""
+    lower = text.lower()
+    if _RULES["personal"].search(lower) and not _RULES["generic"].search(lower):
+        return "never"
+    if _RULES["timeless"].search(lower):
+        return "static"
+    if _RULES["volatile"].search(lower):
+        return "volatile"
+    return "slow" if time_dependence(text, vector) >= TIME_DEPENDENT else "static"

@@ -1,0 +1,85 @@
+"""Training pairs: public files, our own perturbations and templates, and their sentence vectors."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cache.verify import perturb, templates
+
+Array = NDArray[np.float32]
+Embed = Callable[[Sequence[str]], Array]
+
+SHIPPABLE = frozenset(("qqp", "negation-nli", "paws"))
+"""Sources that a shipped weight may be trained on; the others are measured only."""
+NUM_PERTURBED, NUM_TEMPLATES = 20_000, 6_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two texts and whether one answer serves both."""
+
+    a: str
+    b: str
+    same: bool
+    source: str
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """JSON lines, plain or gzip; lines end at \\n only."""
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """A file of question pairs."""
+    return [Pair(row["a"], row["b"], bool(row["same"]), row["source"]) for row in read_rows(path)]
+
+
+def own_pairs(public: Sequence[Pair], seed: int, num_perturbed: int, num_templates: int) -> list[Pair]:
+    """Generated pairs: perturbed questions of the public pairs, and templates. Sources are "own-KIND"."""
+    random = Random(seed)
+    questions = [pair for pair in public if pair.source == "qqp"]
+    corpus = perturb.corpus_of([pair.a for pair in questions])
+    made: list[Pair] = []
+    while len(made) < num_perturbed:
+        base = random.choice(questions)
+        first = base.a if random.random() < 0.5 else base.b
+        second = (base.b if first == base.a else base.a) if base.same and random.random() < 0.4 else first
+        pair = perturb.make_pair(first, second, random, corpus)
+        if pair is not None:
+            made.append(Pair(*pair[:3], f"own-{pair[3]}"))
+    for _ in range(num_templates):
+        pair = templates.make_pair(random)
+        made.append(Pair(*pair[:3], f"own-template-{pair[3]}"))
+    return made
+
+
+def cached_vectors(texts: Sequence[str], folder: Path | None, embed: Embed) -> dict[str, Array]:
+    """The vector of each distinct text, kept in `folder` between runs."""
+    distinct = sorted(set(texts))
+    known: dict[str, Array] = {}
+    files = sorted(folder.glob("*.npz")) if folder else []
+    for file in files:
+        with np.load(file) as stored:
+            names = stored["texts"].tobytes().decode().split("\0")
+            known |= zip(names, stored["vectors"].astype(np.float32), strict=True)
+    missing = [text for text in distinct if text not in known]
+    if missing:
+        vectors = embed(missing)
+        known |= zip(missing, vectors, strict=True)
+        if folder:
+            name = hashlib.sha256("\0".join(missing).encode()).hexdigest()[:16]
+            packed = np.frombuffer("\0".join(missing).encode(), np.uint8)
+            np.savez(folder / f"{name}.npz", texts=packed, vectors=vectors.astype(np.float16))
+    return known

@@ -1,0 +1,178 @@
+"""Features of a pair of sentences, symmetric in the pair."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from operator import gt
+from pathlib import Path
+
+from cache.verify.words import Sentence
+
+NAMES = (
+    "cosine",
+    "cosine_squared",
+    "overlap",  # IDF-weighted share of common stems
+    "contained",  # the same, of the side with less left over
+    "left_over_max",  # largest IDF left over, of the side with less
+    "bigrams",
+    "same_words",
+    "same_order",
+    "swapped_roles",
+    "inversions",
+    "numbers_differ",
+    "number_missing",
+    "numbers_equal",
+    "negation_differs",
+    "negation_missing",
+    "negated_both",
+    "opposite_words",
+    "scope_differs",
+    "asks_differ",
+    "asks_same",
+    "names_differ",
+    "name_missing",
+    "names_equal",
+    "length_ratio",
+    "length",
+    "first_word_same",
+    "last_word_same",
+)
+
+OPPOSITES: dict[str, frozenset[str]] = {}
+for _pair in Path(__file__).with_name("opposites.txt").read_text("utf-8").splitlines():
+    _one, _other = _pair.split()
+    OPPOSITES[_one] = OPPOSITES.get(_one, frozenset()) | {_other}
+    OPPOSITES[_other] = OPPOSITES.get(_other, frozenset()) | {_one}
+
+SCOPE = frozenset(
+    """only before after during since until till between within every each all any most least both either
+    always never first last next previous current former more less than over under above below without with
+    except besides instead not also still yet already ever once twice half double same different other
+    another alone""".split()
+)
+_ROLE_MARKERS = frozenset(
+    """from to into than over by after before versus against with on in for of as and or instead behind above
+    below under like between beat beats defeat causes cause follows precedes contains is are was were""".split()
+)
+_ARTICLES = frozenset(("the", "a", "an", "my", "your"))
+_LOOSE = frozenset("he she his her him in out on off old new question answer".split())
+"""Opposites that often mean the same."""
+_NEGATING = ("un", "in", "im", "ir", "il", "dis", "non")
+_SYMMETRIC_JOINS = frozenset("and or versus between".split())
+
+
+def pair_features(a: Sentence, b: Sentence, cosine: float, idf: Callable[[str], float]) -> list[float]:
+    """Values in the order of NAMES."""
+    stems_a, stems_b = a.stems, b.stems
+    only_a = [word for key, word in stems_a.items() if key not in stems_b]
+    only_b = [word for key, word in stems_b.items() if key not in stems_a]
+    shared = sum(idf(word) for key, word in stems_a.items() if key in stems_b)
+    idfs_a, idfs_b = [idf(word) for word in only_a], [idf(word) for word in only_b]
+    left_a, left_b = sum(idfs_a), sum(idfs_b)
+    left, total = min(left_a, left_b), 2 * shared + left_a + left_b
+    return [
+        cosine,
+        cosine * cosine,
+        2 * shared / total if total else 1.0,
+        shared / (shared + left) if shared + left else 1.0,
+        min(max(idfs_a, default=0.0), max(idfs_b, default=0.0)),
+        _bigram_overlap(a, b),
+        *_order(a, b),
+        *_numbers(a.numbers, b.numbers),
+        *_negations(a, b),
+        float(_has_opposites(only_a, only_b)),
+        float(len({word for word in [*only_a, *only_b] if word in SCOPE})),
+        float(a.asks != b.asks and bool(a.asks) and bool(b.asks)),
+        float(a.asks == b.asks),
+        *_names(a, b),
+        min(len(a.words), len(b.words)) / max(len(a.words), len(b.words), 1),
+        min(len(a.words) + len(b.words), 80) / 40,
+        float(a.words[:1] == b.words[:1]),
+        float(a.words[-1:] == b.words[-1:]),
+    ]
+
+
+def _bigram_overlap(a: Sentence, b: Sentence) -> float:
+    total = len(a.bigrams) + len(b.bigrams)
+    return 2 * len(a.bigrams & b.bigrams) / total if total else 1.0
+
+
+def _order(a: Sentence, b: Sentence) -> list[float]:
+    """same_words, same_order, swapped_roles, inversions."""
+    if a.words == b.words:
+        return [1.0, 1.0, 0.0, 0.0]
+    is_bag_equal = len(a.words) == len(b.words) and sorted(a.words) == sorted(b.words)
+    positions = {word: i for i, word in enumerate(b.stems)}
+    order = [positions[word] for word in a.stems if word in positions]
+    inversions = sum(map(gt, order, order[1:]))
+    return [float(is_bag_equal), 0.0, float(has_swapped_roles(a.words, b.words)), float(min(inversions, 4))]
+
+
+def has_swapped_roles(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    """Whether two words have changed places around a marker: "from A to B" and "from B to A".
+
+    The words after a marker (or before it) differ, and each stands elsewhere in the other sentence. "A and B"
+    may be turned round without harm.
+    """
+    if _ROLE_MARKERS.isdisjoint(a) or _ROLE_MARKERS.isdisjoint(b):
+        return False
+    after_a, before_a = _neighbours(a)
+    after_b, before_b = _neighbours(b)
+    words_a, words_b = set(a), set(b)
+    for slots_a, slots_b in ((after_a, after_b), (before_a, before_b)):
+        for marker, one in slots_a.items():
+            other = slots_b.get(marker)
+            if other is None or one == other or one not in words_b or other not in words_a:
+                continue
+            if marker not in _SYMMETRIC_JOINS and one not in _ROLE_MARKERS and other not in _ROLE_MARKERS:
+                return True
+    return False
+
+
+def _neighbours(words: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
+    """The word after and the word before each marker that occurs; articles do not count."""
+    kept = [word for word in words if word not in _ARTICLES]
+    after: dict[str, str] = {}
+    before: dict[str, str] = {}
+    for i, word in enumerate(kept):
+        if word in _ROLE_MARKERS:
+            if i + 1 < len(kept):
+                after[word] = kept[i + 1]
+            if i:
+                before[word] = kept[i - 1]
+    return after, before
+
+
+def _numbers(a: tuple[str, ...], b: tuple[str, ...]) -> list[float]:
+    """numbers_differ, number_missing, numbers_equal."""
+    if a == b:
+        return [0.0, 0.0, float(bool(a))]
+    one, other = Counter(a), Counter(b)
+    more_a, more_b = bool(one - other), bool(other - one)
+    return [float(more_a and more_b), float(more_a != more_b), 0.0]
+
+
+def _negations(a: Sentence, b: Sentence) -> list[float]:
+    """negation_differs (an odd number of them), negation_missing, negated_both."""
+    one, other = a.num_negations, b.num_negations
+    return [float((one + other) % 2), float((one > 0) != (other > 0)), float(one > 0 and other > 0)]
+
+
+def _has_opposites(only_a: list[str], only_b: list[str]) -> bool:
+    left = {word for word in only_b if word in OPPOSITES and word not in _LOOSE}
+    if left and any(not left.isdisjoint(OPPOSITES.get(word, ())) for word in only_a):
+        return True
+    return _has_negated(only_a, only_b) or _has_negated(only_b, only_a)
+
+
+def _has_negated(longer: list[str], shorter: list[str]) -> bool:
+    """ "unusable" in one, "usable" in the other."""
+    return any(word.startswith(_NEGATING) and (word[2:] in shorter or word[3:] in shorter) for word in longer)
+
+
+def _names(a: Sentence, b: Sentence) -> list[float]:
+    """names_differ, name_missing, names_equal; the other side may write a name in lower case."""
+    only_a, only_b = a.names.difference(b.words, b.names), b.names.difference(a.words, a.names)
+    is_equal = bool(a.names and b.names) and not only_a and not only_b
+    return [float(bool(only_a and only_b)), float(bool(only_a) != bool(only_b)), float(is_equal)]

@@ -1,0 +1,51 @@
+"""Reads and writes the shipped weights: one safetensors file and a card with its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from cache.errors import WeightsError
+
+Tensor = NDArray[Any]
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
+    """The tensors of a file and the SHA-256 of its bytes, which the card beside it must name.
+
+    Raises WeightsError for a missing, broken or exchanged file.
+    """
+    card_path = path.with_suffix(".json")
+    try:
+        data = path.read_bytes()
+        expected = json.loads(card_path.read_text("utf-8"))["sha256"]
+    except (OSError, ValueError, KeyError) as error:
+        raise WeightsError(
+            f"{str(error)!r} while reading {str(path)!r}: install the package again."
+        ) from error
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != expected:
+        raise WeightsError(
+            f"{str(path)!r} has SHA-256 {digest[:12]}…, but its card says {str(expected)[:12]}…: "
+            "install the package again, or train again, which writes both."
+        )
+    try:
+        return load(data), digest
+    except SafetensorError as error:
+        raise WeightsError(f"{str(path)!r} is no safetensors file: install the package again.") from error
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:
+    """Write the tensors, and the card with their digest."""
+    data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+    path.write_bytes(data)
+    document = {"sha256": hashlib.sha256(data).hexdigest(), **card}
+    path.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")

@@ -1,0 +1,120 @@
+"""The flags and files of `penstock eval cache`, validated."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from gateway.settings import SettingsError
+
+DESCRIPTION = """
+Measures the verifier of the semantic cache with the embedded sentence encoder; needs no server. --pairs
+takes JSON lines with `a`, `b`, `same` (true: one answer serves both) and `source`; --stream takes JSON
+lines with `query`, `answer_id` and `source`, replayed from top to bottom: identical questions first, then
+the verifier over the five nearest stored questions, beside a cache that serves by cosine alone. Files may
+be compressed with gzip.
+"""
+
+
+class PairRow(msgspec.Struct, frozen=True):
+    """Two questions and whether one answer serves both."""
+
+    a: str
+    b: str
+    same: bool
+    source: str = "unnamed"
+
+
+class StreamRow(msgspec.Struct, frozen=True):
+    """A question and the name of its right answer."""
+
+    query: str
+    answer_id: str
+    source: str = "unnamed"
+
+
+Row = TypeVar("Row", PairRow, StreamRow)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure."""
+
+    pairs: dict[str, list[PairRow]]  # by file
+    streams: dict[str, list[StreamRow]]
+    max_false_share: float
+    num_threads: int | None
+    json_path: Path | None
+    plot_path: Path | None
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags and the description."""
+    parser.description = DESCRIPTION
+    add = parser.add_argument
+    add("--pairs", type=Path, nargs="+", default=[], metavar="FILE", help="labelled pairs of questions")
+    add("--stream", type=Path, nargs="+", default=[], metavar="FILE", help="a stream of questions")
+    add(
+        "--max-false-share",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="false share of all hits at which verifier and cosine are compared, default 0.01",
+    )
+    add("--threads", type=int, metavar="N", help="threads of the encoder, default one per core")
+    add("--json", type=Path, metavar="FILE", help="write all results there")
+    add("--plot", type=Path, metavar="FILE", help="draw hits against false hits: FILE.svg or FILE.png")
+
+
+def read_plan(options: argparse.Namespace) -> Plan:
+    """Validate the flags and read the files. Raises SettingsError."""
+    if not options.pairs and not options.stream:
+        raise SettingsError("give --pairs FILE or --stream FILE")
+    if not 0 < options.max_false_share < 1:
+        raise SettingsError(f"--max-false-share {options.max_false_share:g} must be between 0 and 1")
+    if options.threads is not None and options.threads < 1:
+        raise SettingsError(f"--threads {options.threads} must be 1 or more")
+    if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
+        raise SettingsError(f"--json {str(options.json)!r} must name a file in an existing folder")
+    return Plan(
+        pairs={str(path): _read("--pairs", path, PairRow) for path in options.pairs},
+        streams={str(path): _read("--stream", path, StreamRow) for path in options.stream},
+        max_false_share=options.max_false_share,
+        num_threads=options.threads,
+        json_path=options.json,
+        plot_path=options.plot,
+    )
+
+
+def _read(flag: str, path: Path, kind: type[Row]) -> list[Row]:
+    """The rows of a file of JSON lines; lines end at \\n only. Errors name the line, not its text."""
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    except (OSError, EOFError) as error:
+        raise SettingsError(f"{flag} {str(path)!r} cannot be read: {error}") from None
+    decode: Callable[[bytes], Row] = msgspec.json.Decoder(kind).decode
+    rows: list[Row] = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            try:
+                rows.append(decode(line))
+            except msgspec.MsgspecError as error:
+                raise SettingsError(f"{flag} {str(path)!r}, line {number}: {error}") from None
+    if not rows:
+        raise SettingsError(f"{flag} {str(path)!r} has no rows")
+    _check_texts(flag, path, rows)
+    return rows
+
+
+def _check_texts(flag: str, path: Path, rows: Sequence[PairRow | StreamRow]) -> None:
+    for number, row in enumerate(rows, 1):
+        texts = (row.a, row.b) if isinstance(row, PairRow) else (row.query,)
+        if not all(text.strip() for text in texts):
+            raise SettingsError(f"{flag} {str(path)!r}: row {number} has an empty question")

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cache.verify.features import NAMES, pair_features
+from cache.verify.words import read
+
+
+def features(a: str, b: str) -> dict[str, float]:
+    values = pair_features(read(a), read(b), 0.9, lambda word: 0.5)
+    return dict(zip(NAMES, values, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "feature"),
+    [
+        ("flights from Rome to Oslo", "flights from Oslo to Rome", "swapped_roles"),
+        ("Is Go faster than Rust?", "Is Rust faster than Go?", "swapped_roles"),
+        ("Who won in 1998?", "Who won in 2002?", "numbers_differ"),
+        ("open until May 5", "open until March 5", "number_missing"),
+        ("open until April 5", "open until March 5", "numbers_differ"),
+        ("top films", "top 10 films", "number_missing"),
+        ("Is it safe?", "Is it not safe?", "negation_differs"),
+        ("the largest lake", "the smallest lake", "opposite_words"),
+        ("is it usable", "is it unusable", "opposite_words"),
+        ("capital of Peru?", "capital of Chile?", "names_differ"),
+        ("Who wrote it?", "When did she write it?", "asks_differ"),
+        ("open on Sunday", "only open on Sunday", "scope_differs"),
+    ],
+)
+def test_changes_that_reverse_an_answer_are_seen(a: str, b: str, feature: str) -> None:
+    assert features(a, b)[feature] > 0
+    assert features(a, a)[feature] == 0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "feature"),
+    [
+        ("compare Go and Rust", "compare Rust and Go", "swapped_roles"),
+        ("about 2k people", "about 2,000 people", "numbers_differ"),
+        ("I don't know", "I do not know", "negation_differs"),
+        ("in March 2020, who won?", "who won in March 2020?", "swapped_roles"),
+        ("capital of peru", "capital of Peru", "names_differ"),
+        ("his car", "her car", "opposite_words"),
+    ],
+)
+def test_harmless_changes_are_not_flagged(a: str, b: str, feature: str) -> None:
+    assert features(a, b)[feature] == 0
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_features_are_symmetric_and_finite(a: str, b: str) -> None:
+    one, other = features(a, b), features(b, a)
+    # Inversions count from one side; all else is the same from both.
+    assert {k: v for k, v in one.items() if k != "inversions"} == pytest.approx(
+        {k: v for k, v in other.items() if k != "inversions"}
+    )
+    assert all(abs(value) < 100 for value in one.values())
