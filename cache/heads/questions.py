@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-_PARTS = {
-    head: body.strip().split("\n")
-    for head, _, body in (
-        part.partition("]\n") for part in Path(__file__).with_suffix(".txt").read_text("utf-8").split("[")[1:]
-    )
-}
+from cache.verify.templates import read_sections
+
+_PARTS = read_sections(Path(__file__).with_suffix(".txt"))
 SLOTS = {name: values.split("|") for name, _, values in (line.partition("=") for line in _PARTS["slots"])}
 
 

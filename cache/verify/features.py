@@ -51,9 +51,9 @@ SCOPE = frozenset(
     except besides instead not also still yet already ever once twice half double same different other
     another alone""".split()
 )
-_ROLE_MARKERS = frozenset(
-    """from to into than over by after before versus against with on in for of as and or instead behind above
-    below under like between beat beats defeat causes cause follows precedes contains is are was were""".split()
+_FUNCTION_WORDS = frozenset(
+    """from to into than over by after before versus against with on in for of as and or instead is are was were be
+    do does did can could will would should has have what which who when where why how i you it that this if""".split()
 )
 _ARTICLES = frozenset(("the", "a", "an", "my", "your"))
 _LOOSE = frozenset("he she his her him in out on off old new question answer".split())
@@ -106,42 +106,45 @@ def _order(a: Sentence, b: Sentence) -> list[float]:
     positions = {word: i for i, word in enumerate(b.stems)}
     order = [positions[word] for word in a.stems if word in positions]
     inversions = sum(map(gt, order, order[1:]))
-    return [float(is_bag_equal), 0.0, float(has_swapped_roles(a.words, b.words)), float(min(inversions, 4))]
+    swapped = float(inversions > 0 and has_swapped_roles(a.words, b.words))
+    return [float(is_bag_equal), 0.0, swapped, float(min(inversions, 4))]
 
 
 def has_swapped_roles(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """Whether two words have changed places around a marker: "from A to B" and "from B to A".
+    """Whether two words have exchanged their neighbours: "from A to B" and "from B to A".
 
-    The words after a marker (or before it) differ, and each stands elsewhere in the other sentence. "A and B"
-    may be turned round without harm.
+    "A and B" may be turned round without harm, and a phrase may move: "in 2019, who won", "who won in 2019".
     """
-    if _ROLE_MARKERS.isdisjoint(a) or _ROLE_MARKERS.isdisjoint(b):
-        return False
-    after_a, before_a = _neighbours(a)
-    after_b, before_b = _neighbours(b)
-    words_a, words_b = set(a), set(b)
+    before_a, after_a = _neighbours(a)
+    before_b, after_b = _neighbours(b)
     for slots_a, slots_b in ((after_a, after_b), (before_a, before_b)):
-        for marker, one in slots_a.items():
-            other = slots_b.get(marker)
-            if other is None or one == other or one not in words_b or other not in words_a:
+        for neighbour, one in slots_a.items():
+            other = slots_b.get(neighbour)
+            if other is None or one == other or one not in before_b or other not in before_a:
                 continue
-            if marker not in _SYMMETRIC_JOINS and one not in _ROLE_MARKERS and other not in _ROLE_MARKERS:
+            if one in _FUNCTION_WORDS or other in _FUNCTION_WORDS:
+                continue
+            has_come_back = before_a[other] == before_b[one] or after_a[other] == after_b[one]
+            if has_come_back and not _are_joined(one, other, after_a):
                 return True
     return False
 
 
+def _are_joined(one: str, other: str, after: dict[str, str]) -> bool:
+    """Whether the two stand beside each other, or with only "and" or the like between them."""
+    for first, second in ((one, other), (other, one)):
+        following = after[first]
+        if following == second or (following in _SYMMETRIC_JOINS and after.get(following) == second):
+            return True
+    return False
+
+
 def _neighbours(words: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
-    """The word after and the word before each marker that occurs; articles do not count."""
+    """The word before and the word after each; articles do not count, "" stands at both ends."""
     kept = [word for word in words if word not in _ARTICLES]
-    after: dict[str, str] = {}
-    before: dict[str, str] = {}
-    for i, word in enumerate(kept):
-        if word in _ROLE_MARKERS:
-            if i + 1 < len(kept):
-                after[word] = kept[i + 1]
-            if i:
-                before[word] = kept[i - 1]
-    return after, before
+    before = dict(zip(kept, ["", *kept], strict=False))
+    after = dict(zip(kept, [*kept[1:], ""], strict=True))
+    return before, after
 
 
 def _numbers(a: tuple[str, ...], b: tuple[str, ...]) -> list[float]:

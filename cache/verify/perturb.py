@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from cache.verify.features import OPPOSITES
+from cache.verify.templates import read_sections
 
 Change = Callable[[str, Random, "Corpus"], str | None]
 """A changed copy of the text; None where the change does not apply."""
@@ -26,6 +28,9 @@ _AROUND = re.compile(
 )
 _AND = re.compile(r"\b([A-Za-z][\w'-]*) (and|or|vs\.?) ([A-Za-z][\w'-]*)")
 _WORDS_OF = dict(enumerate("zero one two three four five six seven eight nine ten eleven twelve".split()))
+_LISTS = read_sections(Path(__file__).with_suffix(".txt"))
+LIMITS, LEADS = _LISTS["limits"], _LISTS["leads"]
+SYNONYMS, UNITS = ([tuple(line.split("=")) for line in _LISTS[name]] for name in ("synonyms", "units"))
 MONTHS = "January February March April May June July August September October November December".split()
 _FUNCTION = frozenset(
     "the a an and or of in on for to is are was be it that this what how why who do does as".split()
@@ -153,17 +158,6 @@ def change_question_word(text: str, random: Random, corpus: Corpus) -> str | Non
     return None
 
 
-_LIMITS = """in India|in Canada|in the UK|in Germany|in Python|in Java|in Excel|on an iPhone|on Android
-on Windows|on Linux|for beginners|for children|for a vegetarian|for women|for a small business
-for students|for seniors|for free|at home|at night|in one week|in two days|in 2015|in 2019|in 2021
-before 1990|after 1950|since 2010|under 500 dollars|under 20 dollars|without a degree|without money
-without an account|without surgery|without sugar|only with my phone|only at work|except on weekends
-after a divorce|before a flight|during pregnancy|during winter|in less than 100 words|in German
-in French|with an example|with one hand|with a dog|while driving|as of 2018|as of March 2020
-if I am under 18|if I have no experience|every day|once a month|over 65|below zero"""
-LIMITS = _LIMITS.replace("\n", "|").split("|")
-
-
 def _with_limit(text: str, limit: str) -> str:
     body = text.rstrip("?.! ")
     return f"{body} {limit}{'?' if text.rstrip().endswith('?') else ''}"
@@ -191,8 +185,7 @@ _UNITS += "|liters=gallons|minutes=seconds|grams=ounces|GB=MB|million=billion|ru
 
 def change_unit(text: str, random: Random, corpus: Corpus) -> str | None:
     """km → miles."""
-    pairs = [pair.split("=") for pair in _UNITS.split("|")]
-    found = [(match, new) for old, new in pairs for match in re.finditer(rf"\b{old}\b", text)]
+    found = [(match, new) for old, new in UNITS for match in re.finditer(rf"\b{old}\b", text)]
     return _substitute(*random.choice(found)) if found else None
 
 
@@ -221,12 +214,6 @@ def expand(text: str, random: Random, corpus: Corpus) -> str | None:
     if new == text:
         new = text.replace("What is", "What's").replace("I am", "I'm").replace("cannot", "can't")
     return new if new != text else None
-
-
-_LEADS = """
-Can you tell me|Please tell me|I would like to know|Do you know|Could you explain|I'm wondering|Hi,
-Hello!|Quick question:|Hey,|Please help:|Tell me,|I need to know|Just curious,|Help me understand"""
-LEADS = _LEADS.strip().replace("\n", "|").split("|")
 
 
 def add_courtesy(text: str, random: Random, corpus: Corpus) -> str | None:
@@ -278,22 +265,6 @@ def swap_and(text: str, random: Random, corpus: Corpus) -> str | None:
     if found is None or {found[1].lower(), found[3].lower()} & _FUNCTION or "respectively" in text:
         return None
     return _substitute(found, f"{found[3]} {found[2]} {found[1]}")
-
-
-_SYNONYMS = """
-How do I=How can I|How can I=How do I|How do you=How can one|What is the best way to=How can I best
-What are=Which are|What is the meaning of=What does it mean when one says|Which is=What is
-How should I=What is the best way to|How to=How do I|good=great|best=top|begin=start|start=begin
-buy=purchase|purchase=buy|big=large|large=big|phone=mobile phone|movie=film|film=movie|movies=films
-job=position|car=automobile|kids=children|children=kids|help=assist|get rid of=remove|cost=price
-price=cost|lose weight=reduce weight|improve=get better at|learn=study|show=display|make=create
-create=make|fix=repair|repair=fix|error=problem|picture=photo|photo=picture|USA=United States
-UK=United Kingdom|US=United States|quickly=fast|often=frequently|important=essential
-difference between=distinction between|people=persons|reason=cause|reasons=causes|choose=select
-select=choose|need=require|biggest=largest|largest=biggest|smallest=littlest|hard=difficult
-difficult=hard|smart=intelligent|doctor=physician|quit=stop|earn=make|income=earnings|exam=test
-company=firm|happen=occur|rich=wealthy|talk=speak|speak=talk|allowed=permitted"""
-SYNONYMS = [tuple(pair.split("=")) for pair in _SYNONYMS.strip().replace("\n", "|").split("|")]
 
 
 def use_synonym(text: str, random: Random, corpus: Corpus) -> str | None:

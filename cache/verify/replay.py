@@ -122,7 +122,7 @@ def best_within(outcomes: Sequence[Outcome], max_false_share: float) -> Outcome 
 
 def finest(
     replay: Replay, judge: Judge, outcomes: Sequence[Outcome], max_false_share: float
-    ) -> Outcome | None:
+) -> Outcome | None:
     """The best within the bound, with more thresholds tried below the best of `outcomes`."""
     best = best_within(outcomes, max_false_share)
     if best is None:
@@ -132,5 +132,3 @@ def finest(
         return best
     finer = [replay.run(float(t), judge) for t in np.linspace(below, best.threshold, 12)[1:-1]]
     return best_within([best, *finer], max_false_share)
-
-

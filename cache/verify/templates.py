@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-_PARTS = {
-    head: body.strip().split("\n")
-    for head, _, body in (
-        part.partition("]\n") for part in Path(__file__).with_suffix(".txt").read_text("utf-8").split("[")[1:]
-    )
-}
+
+def read_sections(path: Path) -> dict[str, list[str]]:
+    """Lines of a file by the [section] they stand in."""
+    parts = (part.partition("]\n") for part in path.read_text("utf-8").split("[")[1:])
+    return {head: body.strip().split("\n") for head, _, body in parts}
+
+
+_PARTS = read_sections(Path(__file__).with_suffix(".txt"))
 SLOTS = {name: values.split("|") for name, _, values in (line.partition("=") for line in _PARTS["slots"])}
 
 # One family a line. Wordings are separated by |; a slot is {kind}, or {kind1} and {kind2} for two of a kind.

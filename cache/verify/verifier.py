@@ -21,16 +21,17 @@ Array = NDArray[np.float32]
 WEIGHTS = Path(__file__).with_name("weights") / "verifier.safetensors"
 
 VETOES: dict[str, float] = {
-    "numbers_differ": 0.2,
-    "number_missing": 0.6,
-    "negation_differs": 0.3,
-    "swapped_roles": 0.2,
-    "opposite_words": 0.4,
+    "numbers_differ": 0.1,
+    "number_missing": 0.4,
+    "negation_differs": 0.1,
+    "swapped_roles": 0.1,
+    "opposite_words": 0.2,
 }
-"""Factors on the probability where a feature is set: such a change mostly reverses the answer, however
+"""Most that the probability can be where a feature is set: such a change mostly reverses the answer, however
 alike the sentences are, and labels of public pairs are too lenient about it."""
 _VETO_COLUMNS = [NAMES.index(name) for name in VETOES]
-_VETO_LOGS = np.log(np.array(list(VETOES.values()), np.float32))
+_VETO_CAPS = np.array(list(VETOES.values()), np.float32)
+_SLOPE_ABOVE_CAP = 0.1  # so that capped pairs keep their order
 
 
 class Verifier:
@@ -69,12 +70,12 @@ class Verifier:
         return self._judge(sentence, asked_vector, others, known_vectors, _too_long(asked, known))[0]
 
     def explain(self, asked: str, asked_vector: Array, known: str, known_vector: Array) -> dict[str, float]:
-        """The features of a pair by name, "cosine" among them, "probability", and "veto", a factor in it."""
+        """The features of a pair by name, "cosine" among them, "probability", and its "cap" by VETOES."""
         vectors = known_vector[None]
         long = _too_long(asked, [known])
         judged, features = self._judge(read(asked), asked_vector, [read(known)], vectors, long)
         values = {name: float(value) for name, value in zip(NAMES, features[0], strict=True)}
-        return values | {"probability": float(judged[0]), "veto": float(_vetoes(features)[0])}
+        return values | {"probability": float(judged[0]), "cap": float(_caps(features)[0])}
 
     def _judge(
         self,
@@ -86,7 +87,9 @@ class Verifier:
     ) -> tuple[Array, Array]:
         """Probabilities [k] and features [k, f]."""
         logits, features = self.logits(asked, vector, known, vectors)
-        found = np.interp(logits, self._knots, self._probabilities) * _vetoes(features)
+        found = np.interp(logits, self._knots, self._probabilities)
+        caps = _caps(features)
+        found = np.where(found > caps, caps + _SLOPE_ABOVE_CAP * (found - caps), found)
         found[np.asarray(too_long)] = 0
         return found.astype(np.float32), features
 
@@ -117,7 +120,7 @@ def _too_long(asked: str, known: Sequence[str]) -> list[bool]:
     return [max(len(asked), len(text)) > MAX_CHARS for text in known]
 
 
-def _vetoes(features: Array) -> Array:
-    """The product of the factors of VETOES that apply, [k]."""
-    factors: Array = np.exp((features[:, _VETO_COLUMNS] > 0) @ _VETO_LOGS)
-    return factors
+def _caps(features: Array) -> Array:
+    """The least of the VETOES that apply, else 1: [k]."""
+    caps: Array = np.where(features[:, _VETO_COLUMNS] > 0, _VETO_CAPS, np.float32(1)).min(axis=1)
+    return caps

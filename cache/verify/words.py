@@ -98,6 +98,7 @@ class Sentence:
     asks: str  # kind of question: what, who, when, where, why, how, quantity, yes-no or ""
 
 
+@lru_cache(maxsize=512)
 def read(text: str) -> Sentence:
     """Analyse a text; the part after MAX_CHARS is ignored."""
     text = text[:MAX_CHARS].translate(_APOSTROPHES)

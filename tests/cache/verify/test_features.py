@@ -18,6 +18,9 @@ def features(a: str, b: str) -> dict[str, float]:
     [
         ("flights from Rome to Oslo", "flights from Oslo to Rome", "swapped_roles"),
         ("Is Go faster than Rust?", "Is Rust faster than Go?", "swapped_roles"),
+        ("Do wolves fear bears?", "Do bears fear wolves?", "swapped_roles"),
+        ("Anna gave the book to Ben.", "Ben gave the book to Anna.", "swapped_roles"),
+        ("trains from New York to Los Angeles", "trains from Los Angeles to New York", "swapped_roles"),
         ("Who won in 1998?", "Who won in 2002?", "numbers_differ"),
         ("open until May 5", "open until March 5", "number_missing"),
         ("open until April 5", "open until March 5", "numbers_differ"),
@@ -42,6 +45,8 @@ def test_changes_that_reverse_an_answer_are_seen(a: str, b: str, feature: str) -
         ("about 2k people", "about 2,000 people", "numbers_differ"),
         ("I don't know", "I do not know", "negation_differs"),
         ("in March 2020, who won?", "who won in March 2020?", "swapped_roles"),
+        ("who won in 2018 the cup", "who won the cup in 2018", "swapped_roles"),
+        ("In Python, how do I sort a list?", "How do I sort a list in Python?", "swapped_roles"),
         ("capital of peru", "capital of Peru", "names_differ"),
         ("his car", "her car", "opposite_words"),
     ],

@@ -24,7 +24,12 @@ def test_numbers_in_all_spellings(text: str, numbers: tuple[str, ...]) -> None:
 
 def test_contractions_and_apostrophes_are_expanded() -> None:
     expected = ("i", "can", "not", "do", "it")
-    assert read("I can't do it").words == read("i cannot do it.").words == read("I can’t do it!").words == expected
+    assert (
+        read("I can't do it").words
+        == read("i cannot do it.").words
+        == read("I can’t do it!").words
+        == expected
+    )
     assert read("John's car").words == ("john", "car")
     assert read("O'Neil").words == ("oneil",)
 

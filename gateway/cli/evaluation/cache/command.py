@@ -17,9 +17,9 @@ from backend.encoder.checkpoint import BUILTIN
 from backend.encoder.model import SentenceEncoder
 from backend.errors import RequestError
 from cache.verify import Verifier
+from cache.verify.replay import Outcome, Replay, finest
 from gateway.cli.evaluation.cache import report
 from gateway.cli.evaluation.cache.inputs import PairRow, Plan, StreamRow
-from cache.verify.replay import Outcome, Replay, finest
 from gateway.cli.evaluation.files import write_file
 from gateway.settings import SettingsError
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from gateway.cli.evaluation import plot
 from cache.verify import measures
 from cache.verify.replay import Outcome
+from gateway.cli.evaluation import plot
 from gateway.cli.evaluation.files import write_file
 from gateway.settings import SettingsError
 

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cache.errors import WeightsError
+from cache.verify.weights import read_weights, write_weights
+
+
+def test_written_weights_are_read_with_their_digest(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_weights(path, {"x": np.arange(3, dtype=np.float16)}, {"note": 1})
+    tensors, digest = read_weights(path)
+    assert tensors["x"].tolist() == [0, 1, 2]
+    assert len(digest) == 64
+
+
+def test_changed_missing_or_broken_weights_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(WeightsError, match="install the package again"):
+        read_weights(path)
+    write_weights(path, {"x": np.zeros(3, np.float16)}, {})
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(WeightsError, match="SHA-256"):
+        read_weights(path)

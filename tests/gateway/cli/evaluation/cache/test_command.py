@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.main import main
+
+PAIRS = [
+    ("How do I learn Python quickly?", "What is the fastest way to learn Python?", True, "paraphrase"),
+    ("How can I lose weight?", "What is the best way to lose weight?", True, "paraphrase"),
+    ("What is the capital of Peru?", "Who wrote Hamlet?", False, "other"),
+    ("How do I bake bread?", "Why do cats purr?", False, "other"),
+]
+STREAM = [
+    ("How do I learn Python quickly?", "python"),
+    ("How do I learn Python quickly?", "python"),
+    ("How can I learn Python quickly?", "python"),
+    ("Who won the race in 1998?", "race98"),
+    ("Who won the race in 1999?", "race99"),
+]
+
+
+def test_pairs_and_stream_are_measured_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs, stream, result = tmp_path / "pairs", tmp_path / "stream", tmp_path / "out.json"
+    rows = [json.dumps({"a": a, "b": b, "same": same, "source": source}) for a, b, same, source in PAIRS]
+    pairs.write_text("\n".join(rows))
+    stream.write_text("\n".join(json.dumps({"query": q, "answer_id": a}) for q, a in STREAM))
+    plot = tmp_path / "out.svg"
+    arguments = ["eval", "cache", "--pairs", str(pairs), "--stream", str(stream), "--threads", "1"]
+    assert main([*arguments, "--json", str(result), "--plot", str(plot)]) == 0
+    document = json.loads(result.read_text())
+    by_source = {each["source"]: each for each in document["pairs"]}
+    assert by_source.keys() == {"paraphrase", "other", "all"}
+    assert by_source["all"]["auc"] == 1
+    assert by_source["paraphrase"]["auc"] is None
+    (replayed,) = document["streams"]
+    assert replayed["exact_hit_ratio"] == 0.2
+    best = replayed["verifier_best"]
+    assert best["num_false"] == 0 and best["num_hits"] == 2
+    assert {one["threshold"] for one in replayed["cosine"]} >= {0.8, 0.85, 0.9, 0.95}
+    assert plot.read_text().lstrip().startswith("<?xml")
+    printed = capsys.readouterr().out
+    assert "AUC cosine" in printed and "beyond exact" in printed
+
+
+def test_a_question_that_is_too_long_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "pairs"
+    path.write_text(json.dumps({"a": "x " * 20_000, "b": "y", "same": False}))
+    assert main(["eval", "cache", "--pairs", str(path)]) == 2
+    assert "split the text" in capsys.readouterr().err
