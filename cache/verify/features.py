@@ -52,8 +52,9 @@ SCOPE = frozenset(
     another alone""".split()
 )
 _FUNCTION_WORDS = frozenset(
-    """from to into than over by after before versus against with on in for of as and or instead is are was were be
-    do does did can could will would should has have what which who when where why how i you it that this if""".split()
+    """from to into than over by after before versus against with on in for of as and or instead is are was
+    were be do does did can could will would should has have what which who when where why how i you it that
+    this if""".split()
 )
 _ARTICLES = frozenset(("the", "a", "an", "my", "your"))
 _LOOSE = frozenset("he she his her him in out on off old new question answer".split())
