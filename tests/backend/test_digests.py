@@ -10,7 +10,7 @@ import pytest
 from backend.config import EngineConfig
 from backend.digests import check_digests
 from backend.errors import CheckpointError
-from backend.models import load_model
+from backend.models.loaded import load_model
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
 
