@@ -35,6 +35,10 @@ class Verifier(Protocol):
         """P(one answer serves both) for each known question, calibrated. Vectors: (384,) and (k, 384)."""
         ...
 
+    def threshold(self, max_false_share: float) -> float:
+        """The least P to serve at, so that at most this share of the hits is false."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -81,7 +85,7 @@ class SemanticCache:
         )
         best = int(probabilities.argmax())
         probability = float(probabilities[best])
-        if probability >= 1.0 - max_error_rate:
+        if probability >= self._verifier.threshold(max_error_rate):
             entries[best].hits += 1
             self.store.record_hit(entries[best].key)
             return Match(entries[best], "semantic", found[best][1].cosine, probability)

@@ -17,6 +17,7 @@ from backend.tokenizer import Tokenizer
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
 from cache.settings import CacheSettings
+from cache.verify import Verifier
 from gateway.adapters.loader import AdapterLoader
 from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
@@ -155,15 +156,17 @@ class _ModelBuilder:
 
     def response_cache(self, models: ModelTable) -> ResponseCache | None:
         """What the models share that have a cache; None when none has."""
-        if all(model.cache is None for model in models.models.values()):
+        kept = [model for model in models.models.values() if model.cache is not None]
+        if not kept:
             return None
         rules = self._policies.cache
         memory = rules.memory
         store = MemoryStore(memory.max_bytes, int(memory.max_bytes * memory.max_tenant_share))
-        name = rules.encoder or next(iter(self._encoders), "")
-        if name not in self._encoders:
+        encoder = self._encoders.get(rules.encoder or next(iter(self._encoders), ""))
+        modes = {model.cache.mode for model in kept if model.cache is not None}
+        if encoder is None or "semantic" not in modes:
             return ResponseCache(SemanticCache(store, None), no_meaning)
-        return ResponseCache(SemanticCache(store, None), embed_with(self._encoders[name]))
+        return ResponseCache(SemanticCache(store, Verifier.load()), embed_with(encoder))
 
     def _served(self, name: str) -> ServedModel:
         entry = self._policies.models[name]

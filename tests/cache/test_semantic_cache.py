@@ -21,6 +21,9 @@ class ScriptedVerifier:
     def __init__(self, **probabilities: float) -> None:
         self._probabilities = probabilities
 
+    def threshold(self, max_false_share: float) -> float:
+        return 1.0 - max_false_share
+
     def probabilities(
         self,
         asked: str,

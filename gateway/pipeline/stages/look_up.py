@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cache.heads import needs_context
 from cache.question import read_question
 from cache.semantic_cache import Match
 from gateway.errors import TimedOut
@@ -16,6 +17,9 @@ from gateway.response_cache.recording import recorded_text, replay
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.use import CacheUse, Outcome, bypass_reason
 from gateway.telemetry import spans
+
+MAX_CONTEXT_NEED = 0.5
+"""A turn that more likely than not depends on earlier turns is not compared with others by meaning."""
 
 
 class LookUp:
@@ -104,6 +108,9 @@ class LookUp:
         exchange.meaning = Meaning(use.question.text, self._cache.embed)
         use.vector = await exchange.meaning.vector()
         if use.vector is None:
+            return None
+        question = use.question
+        if needs_context(question.text, use.vector, question.history) >= MAX_CONTEXT_NEED:
             return None
         found = self._cache.answers.find_similar(use.question, use.vector, use.settings.max_error_rate)
         return self._fresh(found, directives)

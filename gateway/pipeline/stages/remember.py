@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cache.heads import freshness
+from cache.lifetime import lifetime_s
 from gateway.answer import Generated, Relayed
 from gateway.pipeline.exchange import Exchange
 from gateway.response_cache.recording import record
@@ -42,10 +44,15 @@ class Remember:
             reasons = list(answer.finish_reasons)
         if reasons != STORED_FINISH_REASONS:
             return
+        ttl_s = use.settings.ttl_s
+        if use.vector is not None:
+            ttl_s = lifetime_s(freshness(use.question.text, use.vector), ttl_s)
+        if not ttl_s:
+            return
         self._cache.answers.add(
             use.question,
             use.vector,
             record(answer, items),
             answer.usage.completion_tokens,
-            use.settings.ttl_s,
+            ttl_s,
         )
