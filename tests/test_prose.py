@@ -11,9 +11,6 @@ from pathlib import Path
 
 from tests.test_layout import ROOT, tracked_files
 
-EXCEPT = ("backend/speculative/", "tests/backend/speculative/")
-"""Paths not rewritten yet."""
-
 INSTEAD = {
     "nobody": "no request, no caller, none",
     "somebody": "a request, a caller, another sequence",
@@ -70,7 +67,7 @@ def has_prose(path: Path) -> bool:
 
 
 def test_prose_uses_the_fields_terms() -> None:
-    files = [path for path in tracked_files() if has_prose(path) and not path.as_posix().startswith(EXCEPT)]
+    files = [path for path in tracked_files() if has_prose(path)]
     found = [problem for path in files for problem in problems(path, (ROOT / path).read_text("utf-8"))]
     assert not found, "\n".join(found)
 

@@ -65,6 +65,8 @@ class FailureGuard(Backoff):
         try:
             return function(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - any failure of an optional part only costs speed
+            if step - self._resume_step > PAUSE_STEPS << MAX_DOUBLINGS:
+                self.succeed()  # it has worked for longer than the longest pause: not in a row
             pause = self.fail(step)
             kind = type(error).__name__
             logger.error("%s failed (%s): paused for %d steps", self._name, kind, pause, exc_info=error)

@@ -135,3 +135,14 @@ def test_a_drafter_that_failed_keeps_nothing_and_comes_back() -> None:
         assert speculator.propose(2) == {}
     assert drafter.num_calls == 1
     assert any(speculator.propose(2) for _ in range(PAUSE_STEPS + 1)) and drafter.num_calls > 1
+
+
+def test_failures_that_are_far_apart_are_not_in_a_row() -> None:
+    def fail() -> None:
+        raise RuntimeError
+
+    guard = FailureGuard("drafter 'x'")
+    longest = PAUSE_STEPS << MAX_DOUBLINGS
+    for step in (1000, 3000 + 4 * longest, 5000 + 8 * longest):
+        guard.call(step, fail)
+        assert not guard.is_paused(step + 2 * PAUSE_STEPS)

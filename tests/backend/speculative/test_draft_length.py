@@ -117,7 +117,7 @@ class Machine:
 @pytest.mark.parametrize("skill", [0.0, 0.3, 0.6, 0.95])
 def test_drafting_is_never_a_loss(num_sequences: int, cost: float, skill: float) -> None:
     machine = Machine(cost / num_sequences, num_sequences, skill)
-    assert machine.run(300)[0] > 0.92, "the first drafts show what they cost"
+    assert machine.run(300)[0] > 0.95, "the first drafts show what they cost"
     assert machine.run(1000)[0] > 0.97
 
 
@@ -127,8 +127,8 @@ def test_trying_drafts_for_many_sequences_costs_little(num_sequences: int, skill
     machine = Machine(
         0.8 / num_sequences, num_sequences, skill, cost_of_any=0.3, cost_of_new=6.0, tokens_each=120
     )
-    assert machine.run(300)[0] > 0.96
-    assert machine.run(1000)[0] > 0.98
+    assert machine.run(300)[0] > 0.97
+    assert machine.run(1000)[0] > 0.985
 
 
 @pytest.mark.parametrize("num_sequences", [1, 4, 16, 64])
@@ -396,11 +396,14 @@ def test_a_gain_below_the_margin_is_not_worth_a_draft(rate: float, others: float
     assert chosen == [int((1.0 + min(accepted, 0.99)) / ratio >= MIN_SPEEDUP)]
 
 
-def test_one_thread_of_the_processor_counts_its_work_alone() -> None:
-    clock = step_clock(torch.device("cpu")) if torch.get_num_threads() == 1 else time.thread_time
+def test_one_thread_of_the_processor_counts_its_work_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    clock = step_clock(torch.device("cpu"))
     began_s = clock()
     threading.Event().wait(0.05)
     assert clock() - began_s < 0.05
+    while clock() - began_s < 0.05:
+        pass
 
 
 def test_several_threads_and_other_devices_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
