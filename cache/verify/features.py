@@ -60,6 +60,7 @@ _ARTICLES = frozenset(("the", "a", "an", "my", "your"))
 _LOOSE = frozenset("he she his her him in out on off old new question answer".split())
 """Opposites that often mean the same."""
 _NEGATING = ("un", "in", "im", "ir", "il", "dis", "non")
+MAX_JOINED = 4
 _SYMMETRIC_JOINS = frozenset("and or versus between".split())
 
 
@@ -126,18 +127,16 @@ def has_swapped_roles(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
             if one in _FUNCTION_WORDS or other in _FUNCTION_WORDS:
                 continue
             has_come_back = before_a[other] == before_b[one] or after_a[other] == after_b[one]
-            if has_come_back and not _are_joined(one, other, after_a):
+            if has_come_back and not _are_joined(one, other, a):
                 return True
     return False
 
 
-def _are_joined(one: str, other: str, after: dict[str, str]) -> bool:
-    """Whether the two stand beside each other, or with only "and" or the like between them."""
-    for first, second in ((one, other), (other, one)):
-        following = after[first]
-        if following == second or (following in _SYMMETRIC_JOINS and after.get(following) == second):
-            return True
-    return False
+def _are_joined(one: str, other: str, words: tuple[str, ...]) -> bool:
+    """Whether the two are neighbours, or have "and" or the like within a few words between them."""
+    first, second = sorted((words.index(one), words.index(other)))
+    between = words[first + 1 : second]
+    return len(between) <= MAX_JOINED and (not between or not _SYMMETRIC_JOINS.isdisjoint(between))
 
 
 def _neighbours(words: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:

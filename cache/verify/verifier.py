@@ -21,11 +21,11 @@ Array = NDArray[np.float32]
 WEIGHTS = Path(__file__).with_name("weights") / "verifier.safetensors"
 
 VETOES: dict[str, float] = {
-    "numbers_differ": 0.1,
-    "number_missing": 0.4,
-    "negation_differs": 0.1,
-    "swapped_roles": 0.1,
-    "opposite_words": 0.2,
+    "numbers_differ": 0.45,
+    "number_missing": 0.45,
+    "negation_differs": 0.45,
+    "swapped_roles": 0.45,
+    "opposite_words": 0.45,
 }
 """Most that the probability can be where a feature is set: such a change mostly reverses the answer, however
 alike the sentences are, and labels of public pairs are too lenient about it."""
@@ -101,10 +101,9 @@ class Verifier:
         cosines = vectors @ vector
         rows = [pair_features(asked, other, float(c), idf) for other, c in zip(known, cosines, strict=True)]
         features = np.array(rows, np.float32)
-        one = words_of(asked.words[:MAX_WORDS])[None]
-        others, mask = pad([words_of(other.words[:MAX_WORDS]) for other in known])
+        words, mask = pad([words_of(each.words[:MAX_WORDS]) for each in (asked, *known)])
         meaning = np.concatenate([np.abs(vectors - vector), vectors * vector], axis=1)
-        found = self._network.logits(one, others, mask, meaning, features)
+        found = self._network.logits(words, mask, meaning, features)
         blended: Array = self._blend[0] * found + self._blend[1] * cosines
         return blended, features
 

@@ -42,6 +42,7 @@ def test_changes_that_reverse_an_answer_are_seen(a: str, b: str, feature: str) -
     ("a", "b", "feature"),
     [
         ("compare Go and Rust", "compare Rust and Go", "swapped_roles"),
+        ("Who is better, Ann Lee or Bo Ray?", "Who is better, Bo Ray or Ann Lee?", "swapped_roles"),
         ("about 2k people", "about 2,000 people", "numbers_differ"),
         ("I don't know", "I do not know", "negation_differs"),
         ("in March 2020, who won?", "who won in March 2020?", "swapped_roles"),

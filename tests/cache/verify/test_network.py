@@ -22,8 +22,8 @@ def test_numpy_gives_the_logits_of_torch() -> None:
     with torch.no_grad():
         expected = network(Batch(a, b, torch.from_numpy(vectors), torch.from_numpy(features))).numpy()
         table = network.projection(words).numpy()
-    others, mask = pad([table[[i for i in row if i]] for row in b.tolist()])
-    found = PairNetwork(network.weights()).logits(table[a[:1].numpy()], others, mask, vectors, features)
+    padded, mask = pad([table[[i for i in row if i]] for row in [a[0].tolist(), *b.tolist()]])
+    found = PairNetwork(network.weights()).logits(padded, mask, vectors, features)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
