@@ -115,18 +115,16 @@ class DraftModelDrafter(Drafter):
             num_missing = own.num_uncomputed_tokens - 1
             limit = min(k, self._network.max_position_tokens - len(own.tokens) + 1)
             end = len(own.tokens) + limit - 1
-            if limit <= 0:
-                continue
-            if num_missing > left:
+            if limit > 0 and num_missing > left:
                 left -= self._catch_up(own, left)
-            elif self.kv.grow(own, end) == end:
+            elif limit > 0 and self.kv.grow(own, end) == end:
                 left -= num_missing
                 ready[index] = limit
         if ready:
             mirrors = [self._mirrors[sequences[index]] for index in ready]
             owns = [mirror.own for mirror in mirrors]
-            counts = [own.num_uncomputed_tokens for own in owns]
-            found = self._compute(owns, counts, list(ready.values()))
+            limits = list(ready.values())
+            found = self._compute(owns, [own.num_uncomputed_tokens for own in owns], limits)
             for index, mirror, draft in zip(ready, mirrors, found, strict=True):
                 assert isinstance(draft, list)
                 mirror.written = mirror.own.tokens[mirror.own.num_computed_tokens :] + draft[:-1]

@@ -139,7 +139,13 @@ class Speculator:
         `num_joining`: sequences that begin in this step or soon. In a step that computes prompts as well
         (`has_prompts`) the cost of drafts cannot be seen: only cheap drafters are asked then.
         """
-        self._begin_step(num_running + num_joining)
+        self._step += 1
+        self._num_accepted = 0
+        self._verified.clear()
+        self._has_asked = self._has_worked = False
+        num_present, is_adaptive = num_running + num_joining, self._config.adaptive
+        for drafter in self._capturing.values():
+            drafter.capture.begin_step(num_present, self._step, is_adaptive=is_adaptive)
         drafts: dict[Sequence, Draft] = {}
         asked: list[_Speculation] = []
         for sequence, speculation in self._active.items():
@@ -151,8 +157,8 @@ class Speculator:
                 drafts[sequence] = forced
             elif speculation.sources and not speculation.backoff.is_paused(self._step):
                 asked.append(speculation)
-        if asked and (not self._config.adaptive or self._lengths.may_draft(num_running, self._step)):
-            self._ask(asked, num_running, only_cheap=has_prompts and self._config.adaptive)
+        if asked and (not is_adaptive or self._lengths.may_draft(num_running, self._step)):
+            self._ask(asked, num_running, only_cheap=has_prompts and is_adaptive)
             drafts |= {s.used.sequence: s.used.draft for s in asked if s.used is not None}
         return drafts
 
@@ -205,14 +211,6 @@ class Speculator:
                 self._lengths.observe_plain(num_sequences, time_s)
         for name, drafter in self._capturing.items():
             drafter.capture.end_step(saved_s if name in self._verified else 0.0, self._step)
-
-    def _begin_step(self, num_present: int) -> None:
-        self._step += 1
-        self._num_accepted = 0
-        self._verified.clear()
-        self._has_asked = self._has_worked = False
-        for drafter in self._capturing.values():
-            drafter.capture.begin_step(num_present, self._step, is_adaptive=self._config.adaptive)
 
     def _ask(self, asked: list[_Speculation], num_running: int, *, only_cheap: bool) -> None:
         """Choose whose draft each sequence gets; those without back off exponentially."""

@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 from backend.speculative.drafter import Drafter
 from backend.speculative.ngram import NgramDrafter, NgramIndex
-from backend.types import Sequence, SequenceStatus
+from backend.types import Sequence
 
 CONTEXT_TOKENS = 32
 """Tokens of the prompt that are read with an output."""
@@ -68,8 +68,7 @@ class SuffixDrafter(Drafter):
     def forget(self, sequence: Sequence) -> None:
         """Read the output of a sequence that has ended well; see Drafter."""
         self._own.forget(sequence)
-        has_ended_well = sequence.finish_reason in ("stop", "length")
-        if sequence.status is SequenceStatus.FINISHED and has_ended_well:
+        if sequence.finish_reason in ("stop", "length"):
             self._read(sequence)
 
     def _propose(self, sequence: Sequence, k: int) -> list[int]:
