@@ -1,12 +1,10 @@
 """Speculative decoding: drafters guess tokens, the model verifies them, the output stays what it was.
 
-Here are its tuning constants, all of them; limits of memory and work per step are beside the code that has
-them.
+Here are all its tuning constants; limits of memory and work per step are beside the code that has them.
 """
 
 PAUSE_STEPS = 64
-"""Engine steps: the first pause after a loss or a failure, and how often running estimates are measured
-again."""
+"""Engine steps: the first pause after a loss or a failure; also between two measurements of an estimate."""
 
 MAX_DOUBLINGS = 4
 """Exponential backoff: pauses double with each failure in a row, at most to 1,024 steps."""
@@ -33,8 +31,7 @@ EXPLORED = 4
 """Sequences, and draft tokens of each, that exploration tries although none are expected to pay."""
 
 MIN_PATH_PROBABILITY = 0.3
-"""A chain ends with the token that, by the drafter's own estimate, is reached less often (all before it
-right)."""
+"""A chain ends with the token that, by the drafter's own estimate, is reached less often."""
 
 MIN_NODE_PROBABILITY = 0.06
 """Nodes that are reached less often are left out of a tree: they cost more than they gain."""

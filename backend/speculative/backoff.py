@@ -51,10 +51,7 @@ class Backoff:
 
 
 class FailureGuard(Backoff):
-    """Calls what may raise: drafts are optional, so a failing drafter must not fail a request.
-
-    An exception is logged and the callee is paused with exponential backoff: memory may come back.
-    """
+    """Calls what may raise, logs exceptions and pauses it: drafts are optional, and memory may come back."""
 
     def __init__(self, name: str) -> None:
         super().__init__(PAUSE_STEPS)
