@@ -35,7 +35,7 @@ def start(folder: Path, **config: object) -> Process:
         phases.append(json.loads(line)["phase"])
         if phases[-1] == "ready":
             break
-    assert phases in (["loading", "warming_up", "ready"], ["loading"], [])
+    assert phases in (["loading", "warming_up", "ready"], ["loading", "failed"], ["failed"])
     return process
 
 
