@@ -18,10 +18,11 @@ GRACE_S = 0.005  # two processes, one clock: spans of the engine are built from 
 
 def traced_chat(http: httpx.Client, **body: object) -> tuple[str, str, httpx.Response]:
     trace_id, caller_id = secrets.token_hex(16), secrets.token_hex(8)
+    headers = {"traceparent": f"00-{trace_id}-{caller_id}-01", "tracestate": "vendor=value"}
     response = http.post(
         "/v1/chat/completions",
         json={"model": MODEL, "messages": [{"role": "user", "content": "What is 3 + 4?"}]} | body,
-        headers={"traceparent": f"00-{trace_id}-{caller_id}-01", "tracestate": "vendor=value"},
+        headers=headers | {"cache-control": "no-store"},  # an answer from the cache has no engine spans
     )
     return trace_id, caller_id, response
 
@@ -106,7 +107,7 @@ def test_no_text_of_the_caller_is_in_any_span(http: httpx.Client, collector: Htt
 def test_an_unsampled_caller_is_respected(http: httpx.Client, collector: HttpCollector) -> None:
     trace_id = secrets.token_hex(16)
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
-    headers = {"traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-00"}
+    headers = {"traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-00", "cache-control": "no-store"}
     assert http.post("/v1/chat/completions", json=body, headers=headers).status_code == 200
     later, _, _ = traced_chat(
         http, max_tokens=2
