@@ -427,7 +427,7 @@ MANY = [{"role": "user", "content": [{"type": "text", "text": "word"}]}] * 20_00
     ("path", "body"),
     [
         (CHAT, chat(messages=MANY)),
-        (COMPLETIONS, completion(prompt=["word " * 1000] * 500)),
+        (COMPLETIONS, completion(prompt=["word " * 40] * 500 + ["word " * 1000])),  # the last is refused
     ],
 )
 async def test_long_texts_do_not_block_the_event_loop(
