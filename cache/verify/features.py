@@ -26,7 +26,7 @@ NAMES = (
     "negation_differs",
     "negation_missing",
     "negated_both",
-    "opposite_words",
+    "opposite_words",  # or units, or nothing but the question word or a word of scope
     "scope_differs",
     "asks_differ",
     "asks_same",
@@ -59,8 +59,18 @@ _FUNCTION_WORDS = frozenset(
 _ARTICLES = frozenset(("the", "a", "an", "my", "your"))
 _LOOSE = frozenset("he she his her him in out on off old new question answer".split())
 """Opposites that often mean the same."""
+_QUESTION_WORDS = frozenset("what who when where why how".split())
+_LIMITING = frozenset(
+    "only never always first last next previous still almost other without except before after".split()
+)
+_UNITS = frozenset(
+    """km kilometers kilometres miles meters metres feet inches centimeters cm mm kg kilograms pounds
+    grams ounces celsius fahrenheit liters litres gallons seconds minutes hours days weeks months
+    years dollar dollars euro euros rupee rupees pound yen percent gb mb tb thousand million
+    billion""".split()
+)
 _NEGATING = ("un", "in", "im", "ir", "il", "dis", "non")
-MAX_JOINED = 4
+MAX_JOINED = 2
 _SYMMETRIC_JOINS = frozenset("and or versus between".split())
 
 
@@ -83,7 +93,7 @@ def pair_features(a: Sentence, b: Sentence, cosine: float, idf: Callable[[str], 
         *_order(a, b),
         *_numbers(a.numbers, b.numbers),
         *_negations(a, b),
-        float(_has_opposites(only_a, only_b)),
+        float(_has_opposites(only_a, only_b) or _is_only_scope(only_a, only_b)),
         float(len({word for word in [*only_a, *only_b] if word in SCOPE})),
         float(a.asks != b.asks and bool(a.asks) and bool(b.asks)),
         float(a.asks == b.asks),
@@ -166,7 +176,17 @@ def _has_opposites(only_a: list[str], only_b: list[str]) -> bool:
     left = {word for word in only_b if word in OPPOSITES and word not in _LOOSE}
     if left and any(not left.isdisjoint(OPPOSITES.get(word, ())) for word in only_a):
         return True
+    if not _UNITS.isdisjoint(only_a) and not _UNITS.isdisjoint(only_b):
+        return True
     return _has_negated(only_a, only_b) or _has_negated(only_b, only_a)
+
+
+def _is_only_scope(only_a: list[str], only_b: list[str]) -> bool:
+    """Whether only a question word differs ("why", "how"), or one word such as "first"."""
+    if len(only_a) == len(only_b) == 1:
+        return only_a[0] in _QUESTION_WORDS and only_b[0] in _QUESTION_WORDS
+    left = [*only_a, *only_b]
+    return len(left) == 1 and left[0] in _LIMITING
 
 
 def _has_negated(longer: list[str], shorter: list[str]) -> bool:

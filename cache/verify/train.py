@@ -41,7 +41,7 @@ from cache.verify.weights import write_weights
 from cache.verify.words import read
 
 LOG = logging.getLogger("cache.verify.train")
-BATCH, EPOCHS, LR, EMA = 256, 5, 2e-3, 0.998
+BATCH, EPOCHS, LR, EMA = 256, 4, 2e-3, 0.998
 OWN_WEIGHT = 0.5
 """Of a generated pair in the loss."""
 NETWORK_SHARE, COSINE_SLOPE = 1.0, 5.0
