@@ -50,6 +50,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_queue: int = 512
     num_threads: int | None = None  # of torch; None: 1 for small models, else torch's default
     prefix_cache: bool = True
+    grammar_cache_bytes: int = 512 << 20  # compiled grammars, those in use included
     speculative: SpeculativeConfig = SpeculativeConfig()
     adapters: dict[str, str] = {}  # name → absolute folder in PEFT's format; loaded at start
     forced_adapters: list[str] = []  # those of them that may name another base model

@@ -220,6 +220,10 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_queue: Positive = 512
     num_threads: Positive | None = None
     prefix_cache: bool = True
+    grammar_cache_bytes: Annotated[
+        int,
+        Meta(ge=1 << 20, description="Memory for compiled grammars, in host memory, those in use included."),
+    ] = 512 << 20
     reasoning: Reasoning = Reasoning()
     speculative: Speculative = Speculative()
     tool_parser: Annotated[

@@ -74,7 +74,9 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         runner,
         drafters=opened.drafters,
         adapters=adapters,
-        grammars=open_compiler(config.checkpoint, facts.vocab_size, facts.eos_token_ids),
+        grammars=open_compiler(
+            config.checkpoint, facts.vocab_size, facts.eos_token_ids, config.grammar_cache_bytes
+        ),
         work_clock=step_clock(model.device),
     ), hello
 

@@ -11,8 +11,8 @@ from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import any_to_lark
 
 from backend.structured.dates import with_calendar_dates
+from backend.structured.grammar_errors import error_summary, gbnf_explanation
 from backend.structured.heap import allocated_bytes
-from backend.structured.library_errors import error_summary, gbnf_explanation
 from backend.structured.llguidance_source import UNPARSED
 from backend.structured.schema_relaxation import countable, relaxed
 from backend.structured.vocabulary import Vocabulary

@@ -29,9 +29,6 @@ _MAX_RUNNING_PER_TENANT = 2
 _MAX_PENDING = 256
 """Pending compilations beyond which a tenant is refused, unless it has fewer than its equal share."""
 
-_MAX_CACHED_BYTES = 512 << 20
-"""Of all compiled grammars. While those in use fill it, no further one is compiled."""
-
 _RETRY_S = 2.0
 
 _NEGATIVE_CACHE_S = 30.0
@@ -50,8 +47,12 @@ class GrammarCompiler:
         size: int,
         eos_token_ids: Iterable[int],
         limits: SandboxLimits | None = None,
+        max_cached_bytes: int = 512 << 20,
     ) -> None:
-        """`size` is the model's vocabulary size. Raises CheckpointError if there is no tokenizer."""
+        """`size` is the model's vocabulary size. Raises CheckpointError if there is no tokenizer.
+
+        While the grammars in use fill `max_cached_bytes`, no further one is compiled.
+        """
         ends = sorted(eos_token_ids)
         self._vocabulary = Vocabulary.from_checkpoint(checkpoint, size, ends)
         self._pool = ThreadPoolExecutor(_NUM_SANDBOXES, thread_name_prefix="grammar")
@@ -61,7 +62,7 @@ class GrammarCompiler:
         for sandbox in self._sandboxes:
             self._idle.put(sandbox)
         self._lock = Lock()
-        self._cache = GrammarCache(_MAX_CACHED_BYTES)
+        self._cache = GrammarCache(max_cached_bytes)
         self._waiting: dict[bytes, GrammarSpec] = {}
         self._jobs: FairQueue[bytes] = FairQueue(_MAX_RUNNING_PER_TENANT)
         self._is_held = False  # jobs wait until sequences have ended and released their grammars
@@ -193,11 +194,11 @@ def _refusal(cause: Exception) -> str:
 
 
 def open_compiler(
-    checkpoint: str, size: int, eos_token_ids: Iterable[int], limits: SandboxLimits | None = None
+    checkpoint: str, size: int, eos_token_ids: Iterable[int], max_cached_bytes: int
 ) -> GrammarCompiler | None:
     """Return a compiler, or None for a checkpoint without a tokenizer: grammars need the tokens' text."""
     try:
-        return GrammarCompiler(Path(checkpoint), size, eos_token_ids, limits)
+        return GrammarCompiler(Path(checkpoint), size, eos_token_ids, max_cached_bytes=max_cached_bytes)
     except CheckpointError:
         return None
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from backend.structured.compiled_grammar import CompiledGrammar
 from backend.structured.cpu_budget import PER_TOKEN_S, CpuBudget
-from backend.structured.library_errors import generation_error
+from backend.structured.grammar_errors import generation_error
 from backend.types import Draft, DraftTree
 
 Mask = NDArray[np.int32]

@@ -236,9 +236,8 @@ def test_a_grammar_that_met_a_limit_is_dropped_with_its_sequence(compiler: Gramm
     assert compiled() is None
 
 
-def test_no_grammar_is_compiled_while_those_in_use_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_CACHED_BYTES", 1 << 20)
-    found = GrammarCompiler(PICO, 1536, [2], LIMITS)
+def test_no_grammar_is_compiled_while_those_in_use_fill_the_memory() -> None:
+    found = GrammarCompiler(PICO, 1536, [2], LIMITS, max_cached_bytes=1 << 20)
     try:
         large = found.submit(regex("a{9999}"))  # 5 MB
         large.result(timeout=60)
@@ -262,7 +261,7 @@ def test_closing_does_not_wait_for_jobs() -> None:
 
 
 def test_a_checkpoint_without_a_tokenizer_has_no_compiler() -> None:
-    assert open_compiler("/nowhere", 10, [2]) is None
+    assert open_compiler("/nowhere", 10, [2], 1 << 20) is None
 
 
 def test_closing_kills_busy_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:

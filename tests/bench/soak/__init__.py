@@ -23,6 +23,8 @@ from tests.bench.targets import Target, ours, running
 ADAPTERS = ("json", "si", "german")
 KV_CACHE_BYTES = 64 * 2**20
 """Small, so that the warm-up has touched all of it: untouched pages are not resident."""
+GRAMMAR_CACHE_BYTES = 8 * 2**20
+"""Likewise: each request for a grammar has one that no other has."""
 IDLE_S = 75.0
 """Longer than kept-alive connections live, on either side of the gateway."""
 
@@ -67,6 +69,7 @@ async def _phases(target: Target, pid: int, arguments: argparse.Namespace) -> Co
         clients = [Client(target, session, seed) for seed in seeds]
         monitor = Monitor(target, pid, session)
         async with monitor.watching(interval_s=max(1.0, arguments.minutes / 2)):
+            await asyncio.gather(*(client.grammar() for client in clients))  # starts every sandbox
             idle: list[Snapshot] = []
             for minutes in (arguments.warm_up_minutes, arguments.minutes):
                 until_s = time.perf_counter() + 60 * minutes
@@ -79,7 +82,8 @@ async def _phases(target: Target, pid: int, arguments: argparse.Namespace) -> Co
 def _models(port: int) -> dict[str, object]:
     """One engine with adapters, one encoder, and the provider's faults as models of their own."""
     adapters = {name: {"path": f"builtin:{name}"} for name in ADAPTERS}
-    engine = {"checkpoint": "builtin:pico-small", "kv_cache_bytes": KV_CACHE_BYTES, "adapters": adapters}
+    engine = {"checkpoint": "builtin:pico-small", "adapters": adapters}
+    engine |= {"kv_cache_bytes": KV_CACHE_BYTES, "grammar_cache_bytes": GRAMMAR_CACHE_BYTES}
     models: dict[str, object] = {
         "pico-small": {"engine": engine},
         "all-minilm-l6-v2": {"encoder": {"checkpoint": "builtin:all-minilm-l6-v2"}},

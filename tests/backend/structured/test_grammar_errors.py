@@ -9,7 +9,7 @@ import pytest
 
 from backend.errors import RequestError
 from backend.structured.compiled_grammar import compilable
-from backend.structured.library_errors import explanation
+from backend.structured.grammar_errors import explanation
 from backend.structured.llguidance_source import llguidance_source
 from backend.types import GrammarSpec
 from tests.backend.structured.letters import letters
