@@ -53,7 +53,7 @@ class PredictionDrafter(Drafter):
 
 @dataclass(slots=True)
 class Cursor:
-    """Where one output stands in its prediction."""
+    """Position of one output in its prediction."""
 
     predicted: list[int]
     place: int = 0  # the next predicted token

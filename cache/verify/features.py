@@ -150,7 +150,7 @@ def _are_joined(one: str, other: str, words: tuple[str, ...]) -> bool:
 
 
 def _neighbours(words: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
-    """The word before and the word after each; articles do not count, "" stands at both ends."""
+    """The word before and the word after each; articles do not count, "" at both ends."""
     kept = [word for word in words if word not in _ARTICLES]
     before = dict(zip(kept, ["", *kept], strict=False))
     after = dict(zip(kept, [*kept[1:], ""], strict=True))

@@ -45,10 +45,10 @@ def _any_escape(character: str) -> str:
 
 
 def _base64_forms(secret: bytes) -> Iterator[str]:
-    """The characters that encode `secret` alone, wherever it stands in a longer text."""
+    """The characters that encode `secret` alone, at whichever offset of a longer text."""
     for shift in range(3):
         encoded = base64.b64encode(bytes(shift) + secret).rstrip(b"=").decode()
-        first = (0, 2, 3)[shift]  # characters that hold bits of what stands before
+        first = (0, 2, 3)[shift]  # characters that hold bits of what is before
         last = len(encoded) - (1 if (shift + len(secret)) % 3 else 0)  # or of what comes after
         if last - first >= _MIN_BASE64_CHARACTERS:
             yield encoded[first:last]

@@ -13,7 +13,6 @@ from gateway.providers.upstream.transport import (
     ConnectFailed,
     ConnectionBroken,
     ReplyTimedOut,
-    UpstreamTransport,
 )
 from tests.gateway.providers.upstream.conftest import Open
 from tests.gateway.providers.upstream.scripted_server import (
@@ -25,13 +24,7 @@ from tests.gateway.providers.upstream.scripted_server import (
     response,
     serving,
 )
-
-MIB = 1 << 20
-
-
-async def ask(client: UpstreamTransport, timeout_s: float = 5.0) -> bytes:
-    reply = await client.post("/x", {}, b"{}", timeout_s)
-    return await reply.read_all(timeout_s, MIB)
+from tests.gateway.providers.upstream.transport_calls import MIB, ask
 
 
 async def test_concurrent_requests_use_their_own_connections(open_client: Open) -> None:

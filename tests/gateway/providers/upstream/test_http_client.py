@@ -17,17 +17,11 @@ from tests.gateway.providers.upstream.scripted_server import (
     response,
     serving,
 )
-
-MIB = 1 << 20
+from tests.gateway.providers.upstream.transport_calls import MIB, ask
 
 
 def client_for(base_url: str) -> HttpClient:
     return HttpClient(base_url, connect_timeout_s=5.0, headers={"authorization": "Bearer k"})
-
-
-async def ask(client: HttpClient, timeout_s: float = 5.0) -> bytes:
-    reply = await client.post("/x", {}, b"{}", timeout_s)
-    return await reply.read_all(timeout_s, MIB)
 
 
 async def test_request_on_the_wire_and_keep_alive() -> None:

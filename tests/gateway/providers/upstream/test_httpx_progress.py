@@ -15,13 +15,9 @@ from gateway.providers.upstream.httpx_transport import HttpxTransport
 from gateway.providers.upstream.transport import ConnectFailed, ConnectionBroken, NetworkOptions
 from tests.gateway.providers.upstream.http2_server import Script, serving_http2
 from tests.gateway.providers.upstream.scripted_server import ScriptedServer, Seen, response, serving
+from tests.gateway.providers.upstream.transport_calls import ask, check_second_request
 
 ANSWER = response(b"ok")
-
-
-async def ask(transport: HttpxTransport) -> bytes:
-    reply = await transport.post("/x", {}, b"{}", 5.0)
-    return await reply.read_all(5.0, 1 << 20)
 
 
 @asynccontextmanager
@@ -62,12 +58,7 @@ async def test_http_1_requests_are_sent_again_only_before_the_first_byte(
         listener = await asyncio.start_unix_server(on_socket.handle, path)
         options = NetworkOptions(unix_socket=str(path) if has_unix_socket else "")
         async with opened(server.base_url, options) as transport:
-            assert await ask(transport) == b"ok"
-            if is_sent_again:
-                assert await ask(transport) == b"ok"
-            else:
-                with pytest.raises(ConnectionBroken):
-                    await ask(transport)
+            await check_second_request(transport, is_sent_again=is_sent_again)
         listener.close()
         assert len(server.seen) == (3 if is_sent_again else 2)
         assert server.connections == (0 if has_unix_socket else 1 + is_sent_again)
@@ -129,12 +120,7 @@ async def test_http_2_requests_are_sent_again_only_where_unprocessed(
     async with serving_http2(script, tmp_path) as server:
         options = NetworkOptions(http2=True, ca_bundle=server.ca_bundle)
         async with opened(server.url, options) as transport:
-            assert await ask(transport) == b"ok"
-            if is_sent_again:
-                assert await ask(transport) == b"ok"
-            else:
-                with pytest.raises(ConnectionBroken):
-                    await ask(transport)
+            await check_second_request(transport, is_sent_again=is_sent_again)
             assert server.num_requests == (3 if is_sent_again else 2)
             assert await ask(transport) == b"ok"
 

@@ -15,10 +15,8 @@ from gateway.providers.upstream.open_transport import open_transport
 from gateway.providers.upstream.transport import (
     ConnectionBroken,
     NetworkOptions,
-    Reply,
     ReplyTimedOut,
     TransportError,
-    UpstreamTransport,
 )
 from tests.gateway.providers.upstream.conftest import Open
 from tests.gateway.providers.upstream.heartbeat import heartbeat
@@ -31,17 +29,7 @@ from tests.gateway.providers.upstream.scripted_server import (
     response,
     serving,
 )
-
-MIB = 1 << 20
-
-
-async def post(client: UpstreamTransport, timeout_s: float = 5.0) -> Reply:
-    return await client.post("/x", {}, b"{}", timeout_s)
-
-
-async def ask(client: UpstreamTransport, timeout_s: float = 5.0) -> bytes:
-    return await (await post(client, timeout_s)).read_all(timeout_s, MIB)
-
+from tests.gateway.providers.upstream.transport_calls import MIB, ask, post
 
 # Framing
 
@@ -172,7 +160,7 @@ async def test_body_of_a_bodiless_status_is_not_the_next_answer(status: int, ope
 
 
 def test_late_surplus_is_not_the_next_answer(transport: str) -> None:
-    """The server runs in a thread: its surplus lies in the socket, unread, when the next request is made."""
+    """The server runs in a thread: its surplus is in the socket, unread, when the next request is made."""
     surplus_wanted, surplus_sent = threading.Event(), threading.Event()
     connections = []
 
