@@ -147,7 +147,8 @@ class AnswerReader:
             if choice.index >= self._num_choices:
                 raise self.invalid(f"it has a choice of index {choice.index}, of {self._num_choices} choices")
             # Some repeat the finish_reason, and Azure sends content filter results after it.
-            if choice.finish_reason is not None and choice.index not in self._finished:
+            # An empty one in every chunk means none.
+            if choice.finish_reason and choice.index not in self._finished:
                 self._finished.add(choice.index)
                 name = self._redactor.clean(choice.finish_reason, upstream_errors.MAX_NAME_CHARACTERS)
                 self.finish_reasons.append(name)

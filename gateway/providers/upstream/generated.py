@@ -1,0 +1,261 @@
+"""Relayed → Generated: OpenAI's chat answers, whole or streamed, as deltas like those of our engine.
+
+For other APIs in front of an upstream, and for guardrails. It reads:
+
+- reasoning as `reasoning_content` (DeepSeek), `reasoning` (vLLM, OpenRouter) or content parts (Mistral)
+- tool calls without `index`, with one index for several calls, with `arguments` as an object, with the id or
+  name repeated in every piece, and the older `function_call`
+- finish reasons that are empty, come early, are repeated, or say "stop" after tool calls
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from gateway.answer import Delta, FinishReason, Generated, Relayed, TokenInfo, ToolCallDelta
+from gateway.errors import UpstreamFailed
+from gateway.providers.upstream.sse import EventReader, EventTooLong
+
+DONE = b"[DONE]"
+FINISH_REASONS: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",  # Mistral
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+"""Every other reason is a regular end: "stop", "eos", "end_turn"."""
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: Any = None
+
+
+class _Call(msgspec.Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Logprob(msgspec.Struct, gc=False):
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+    top_logprobs: list[_Logprob] | None = None
+
+
+class _Logprobs(msgspec.Struct, gc=False):
+    content: list[_Logprob] | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    content: str | list[dict[str, Any]] | None = None
+    reasoning_content: str | None = None
+    reasoning: Any = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+    function_call: _Function | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int = 0
+    delta: _Message | None = None
+    message: _Message | None = None
+    logprobs: _Logprobs | None = None
+    finish_reason: str | None = None
+
+
+class _Piece(msgspec.Struct, gc=False):
+    choices: list[_Choice] | None = None
+
+
+_decode = msgspec.json.Decoder(_Piece).decode
+
+
+def generated(answer: Relayed, *, offers_tools: bool = True) -> Generated:
+    """The answer to a chat as deltas; closing them closes the upstream's stream.
+
+    `usage` is the relayed answer's own and complete when the deltas have ended. Finish reasons come after all
+    text. The deltas raise UpstreamFailed for an answer that is cut, and what the relayed stream raises.
+    """
+    deltas = RelayedDeltas(answer.body)
+    return Generated(deltas, answer.usage, shows_reasoning=True, offers_tools=offers_tools)
+
+
+class RelayedDeltas:
+    """The deltas of a relayed chat. A class: a generator that never started does not close its source."""
+
+    def __init__(self, body: bytes | AsyncIterator[bytes]) -> None:
+        self._body = body
+        self._events = EventReader()
+        self._choices: dict[int, _ChoiceState] = {}
+        self._ready: list[Delta] = []  # in reverse
+        self._ended = False
+
+    def __aiter__(self) -> RelayedDeltas:
+        """Return the iterator itself."""
+        return self
+
+    async def __anext__(self) -> Delta:
+        """The next delta. Raises UpstreamFailed, or what the stream raises."""
+        while not self._ready:
+            if self._ended:
+                raise StopAsyncIteration
+            self._ready = (await self._next())[::-1]
+        return self._ready.pop()
+
+    async def aclose(self) -> None:
+        """Stop: close the upstream's stream. Idempotent."""
+        self._ended = True
+        self._ready = []
+        close = getattr(self._body, "aclose", None)
+        if close is not None:
+            await close()
+
+    async def _next(self) -> list[Delta]:
+        if isinstance(self._body, bytes):
+            self._ended = True
+            return self._read(self._body) + self._finish()
+        data = await anext(self._body, b"")
+        try:
+            events = self._events.feed(data) if data else self._events.close()
+        except EventTooLong:
+            raise _invalid("one of its events is too long") from None
+        deltas: list[Delta] = []
+        for event in events:
+            if event.strip() == DONE:
+                data = b""
+                break
+            if event.strip():
+                deltas += self._read(event)
+        if not data:
+            self._ended = True
+            deltas += self._finish()
+        return deltas
+
+    def _read(self, event: bytes) -> list[Delta]:
+        try:
+            choices = _decode(event).choices or ()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise _invalid("it is not the JSON that the API specifies") from None
+        deltas = []
+        for choice in choices:
+            state = self._choices.setdefault(choice.index, _ChoiceState(choice.index))
+            delta = state.read(choice)
+            if delta is not None:
+                deltas.append(delta)
+        return deltas
+
+    def _finish(self) -> list[Delta]:
+        if not self._choices or not all(state.finish_reason for state in self._choices.values()):
+            raise _invalid("it ended before it was complete")
+        return [state.last() for state in self._choices.values()]
+
+
+class _ChoiceState:
+    """What must be remembered of one choice."""
+
+    __slots__ = ("_call_ids", "_index", "_last_by_index", "finish_reason")
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._call_ids: list[str] = []  # one per call
+        self._last_by_index: dict[int, int] = {}  # the upstream's index → our latest call under it
+        self.finish_reason = ""
+
+    def read(self, choice: _Choice) -> Delta | None:
+        """The delta of one piece; None when it shows nothing."""
+        if choice.finish_reason and not self.finish_reason:
+            self.finish_reason = choice.finish_reason
+        message = choice.delta or choice.message
+        if message is None:
+            return None
+        text, reasoning = _texts(message)
+        calls = [self._call(call) for call in message.tool_calls or ()]
+        if message.function_call is not None:
+            calls.append(self._call(_Call(0, None, message.function_call)))
+        tokens = []
+        if choice.logprobs is not None and choice.logprobs.content:
+            tokens = [_token(entry) for entry in choice.logprobs.content]
+        if not (text or reasoning or calls or tokens):
+            return None
+        return Delta(self._index, text, tokens, None, reasoning, calls)
+
+    def last(self) -> Delta:
+        """The delta that ends the choice."""
+        reason = FINISH_REASONS.get(self.finish_reason, "stop")
+        if reason == "stop" and self._call_ids:
+            reason = "tool_calls"
+        return Delta(self._index, finish_reason=reason)
+
+    def _call(self, call: _Call) -> ToolCallDelta:
+        function = call.function or _Function()
+        arguments = function.arguments
+        if arguments is None:
+            arguments = ""
+        elif not isinstance(arguments, str):
+            arguments = msgspec.json.encode(arguments).decode()
+        number = self._number(call, function)
+        if number < len(self._call_ids):
+            return ToolCallDelta(number, arguments)
+        self._call_ids.append(call.id or f"call_{self._index}_{number}")
+        return ToolCallDelta(number, arguments, self._call_ids[number], function.name or "")
+
+    def _number(self, call: _Call, function: _Function) -> int:
+        """Which of our calls a piece belongs to; a new one has the number of calls so far."""
+        new = len(self._call_ids)
+        if call.index is None:
+            if call.id and call.id in self._call_ids:
+                return self._call_ids.index(call.id)
+            return new if call.id or function.name or not new else new - 1
+        known = self._last_by_index.get(call.index)
+        if known is None or (call.id and function.name and call.id != self._call_ids[known]):
+            self._last_by_index[call.index] = known = new
+        return known
+
+
+def _texts(message: _Message) -> tuple[str, str]:
+    """The text and the reasoning of a message or delta."""
+    reasoning = message.reasoning_content or ""
+    if not reasoning and isinstance(message.reasoning, str):
+        reasoning = message.reasoning
+    content = message.content
+    if isinstance(content, list):
+        text = "".join(_part_text(part) for part in content)
+        reasoning += "".join(_part_text(part, "thinking") for part in content)
+    else:
+        text = content or ""
+    return text + (message.refusal or ""), reasoning
+
+
+def _part_text(part: dict[str, Any], kind: str = "text") -> str:
+    """The text of a part of this kind, which may itself consist of text parts; "" of other kinds."""
+    if part.get("type") != kind:
+        return ""
+    found = part.get(kind)
+    if isinstance(found, list):
+        return "".join(_part_text(inner) for inner in found if isinstance(inner, dict))
+    return found if isinstance(found, str) else ""
+
+
+def _token(entry: _Logprob) -> TokenInfo:
+    top = [(other.token, _bytes(other), other.logprob) for other in entry.top_logprobs or ()]
+    return TokenInfo(entry.token, _bytes(entry), entry.logprob, top)
+
+
+def _bytes(entry: _Logprob) -> bytes:
+    try:
+        return entry.token.encode() if entry.bytes is None else bytes(entry.bytes)
+    except ValueError:  # a number that is no byte, or a lone surrogate
+        raise _invalid("the bytes of a token are no bytes") from None
+
+
+def _invalid(what: str) -> UpstreamFailed:
+    message = f"The upstream of this model sent an invalid answer: {what}."
+    return UpstreamFailed(message, code="upstream_invalid_response")
