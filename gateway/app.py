@@ -74,7 +74,7 @@ def build_app(
     )
     endpoints = RouteBuilder(Telemetry(tracing, metrics), {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
-    pipeline = Pipeline(KeyRing(settings.api_keys), models, policies.version, cache)
+    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies.version)
     routes = _model_routes(endpoints, settings, pipeline)
     routes += _other_routes(endpoints, settings, policies, models, metrics)
     return endpoints.router(routes, [_TracingResource(tracing), *served.resources])
@@ -154,16 +154,13 @@ class _ModelBuilder:
             policy_digest=_answer_digest(entry),
         )
 
-    def response_cache(self, models: ModelTable) -> ResponseCache | None:
-        """What the models share that have a cache; None when none has."""
-        kept = [model for model in models.models.values() if model.cache is not None]
-        if not kept:
-            return None
+    def response_cache(self, models: ModelTable) -> ResponseCache:
+        """What the models share that have a cache."""
         rules = self._policies.cache
         memory = rules.memory
         store = MemoryStore(memory.max_bytes, int(memory.max_bytes * memory.max_tenant_share))
         encoder = self._encoders.get(rules.encoder or next(iter(self._encoders), ""))
-        modes = {model.cache.mode for model in kept if model.cache is not None}
+        modes = {model.cache.mode for model in models.models.values() if model.cache is not None}
         if encoder is None or "semantic" not in modes:
             return ResponseCache(SemanticCache(store, None), no_meaning)
         return ResponseCache(SemanticCache(store, Verifier.load()), embed_with(encoder))

@@ -14,6 +14,7 @@ from gateway.pipeline.models import ServedModel
 from gateway.providers.base import ModelCall, RequestT
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.response_cache.use import CacheUse
+from gateway.telemetry import spans
 from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
 
@@ -46,6 +47,12 @@ class Exchange:
     def usage(self) -> Usage:
         """The answer's token counts, complete when the answer has ended."""
         return Usage() if self.answer is None else self.answer.usage
+
+    def start_call(self, model: ServedModel) -> None:
+        """From now on time is the model's, not the gateway's, and the model's limits apply."""
+        provider = spans.PROVIDER_OPENAI if model.kind == "upstream" else spans.PROVIDER_OURS
+        self.telemetry.call_started(model.name, provider, self.body, model.metrics_label)
+        self.deadlines.start_model_call(model.limits)
 
     def model_call(self, request: RequestT) -> ModelCall[RequestT]:
         """What the provider gets; `request` is this exchange's, its type narrowed by the caller."""

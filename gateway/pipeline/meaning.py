@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 
 from backend.errors import EngineError
 from backend.server.encoder_client import EncoderClient
+from cache.circuit_breaker import CircuitBreaker
 
 Embed = Callable[[str], Awaitable["NDArray[float32] | None"]]
 
 WAIT_LIMIT_S = 0.5
 """A request goes on without its meaning when the encoder is slower: it is worth a few milliseconds only."""
+
+BREAKER_OPEN_S = 5.0
+"""How long an encoder that did not answer is not asked: its process may hang until it is restarted."""
 
 
 class Meaning:
@@ -26,29 +30,40 @@ class Meaning:
     def __init__(self, text: str, embed: Embed) -> None:
         self._text = text
         self._embed = embed
-        self._task: asyncio.Task[NDArray[float32] | None] | None = None
+        self._task: asyncio.Future[NDArray[float32] | None] | None = None
+
+    def start(self) -> asyncio.Future[NDArray[float32] | None]:
+        """Begin to encode, unless that has begun. The result is as `vector`'s."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._embed(self._text))
+        return self._task
 
     async def vector(self) -> NDArray[float32] | None:
         """(dimensions,) of unit length; None when the encoder does not answer or the text is too long."""
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._embed(self._text))
-        return await self._task
+        return await asyncio.shield(self.start())  # others may wait for it too
 
 
 async def no_meaning(text: str) -> NDArray[float32] | None:
-    """Stands in where the policies have no encoder."""
+    """Used where the policies have no encoder."""
     return None
 
 
 def embed_with(client: EncoderClient) -> Embed:
-    """The function that asks an encoder process."""
+    """The function that asks an encoder process, behind a circuit breaker."""
+    breaker = CircuitBreaker(BREAKER_OPEN_S)
 
     async def embed(text: str) -> NDArray[float32] | None:
+        if not breaker.allows_call():
+            return None
         try:
             async with asyncio.timeout(WAIT_LIMIT_S):
                 found = await client.embed([text])
-        except (EngineError, TimeoutError):
+        except TimeoutError:
+            breaker.record(is_success=False)
             return None
+        except EngineError:  # such as a text that is too long
+            return None
+        breaker.record(is_success=True)
         return np.frombuffer(found.vectors[0], float32)
 
     return embed

@@ -26,17 +26,16 @@ class Pipeline:
         self,
         keys: KeyRing,
         models: ModelTable,
+        cache: ResponseCache,
         policy_version: str = "",
-        cache: ResponseCache | None = None,
     ) -> None:
-        """`cache`: None where no model has one."""
         self.stages: tuple[Stage, ...] = (
             authorize(keys, policy_version),
             read_request,
             choose_model(models),
-            *((LookUp(cache),) if cache is not None else ()),
+            LookUp(cache),
             call_model,
-            *((Remember(cache),) if cache is not None else ()),
+            Remember(cache),
         )
 
     async def run(self, exchange: Exchange) -> None:

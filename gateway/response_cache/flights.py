@@ -17,6 +17,9 @@ from gateway.response_cache.broadcast import Broadcast
 DELTA_BYTES = 64
 """Of a delta beside its texts."""
 
+_View = Callable[[], "Generated | Relayed | None"]
+"""Makes the leader's answer readable for one more request."""
+
 
 class Flight:
     """One model call that may have followers."""
@@ -24,38 +27,37 @@ class Flight:
     def __init__(self, on_landed: Callable[[], None]) -> None:
         """`on_landed` is called when no request can join any more."""
         self._on_landed = on_landed
-        self._broadcast: asyncio.Future[Broadcast[Any] | None] = asyncio.get_running_loop().create_future()
-        self._answer: Generated | Relayed | None = None
+        self._view: asyncio.Future[_View] = asyncio.get_running_loop().create_future()
 
     async def join(self) -> Generated | Relayed | None:
         """The leader's answer for one more request; None when there is none to join: ask again."""
-        broadcast = await asyncio.shield(self._broadcast)
-        if broadcast is None or not broadcast.is_open or self._answer is None:
-            return None
-        return _with_stream(self._answer, broadcast.reader())
+        view = await asyncio.shield(self._view)
+        return view()
 
     def lead(
         self, answer: Generated | Relayed, on_complete: Callable[[Sequence[Any]], None]
     ) -> Generated | Relayed:
         """The leader has an answer: returns it to be read. `on_complete` gets its items at the end."""
         source = answer.deltas if isinstance(answer, Generated) else answer.body
-        if isinstance(source, bytes):  # it is complete already
+        if isinstance(source, bytes):  # it is complete already: those who wait get it too
             on_complete([source])
-            self.abandon()
+            self._end(lambda: answer)
             return answer
 
         broadcast: Broadcast[Any] = Broadcast(
             source, _size_of, on_complete=on_complete, on_closed=self._on_landed
         )
-        self._answer = answer
-        self._broadcast.set_result(broadcast)
+        self._view.set_result(lambda: _with_stream(answer, broadcast.reader()) if broadcast.is_open else None)
         return _with_stream(answer, broadcast.reader())
 
     def abandon(self) -> None:
         """There is no answer to share: the next follower leads. Does nothing once an answer is shared."""
-        if not self._broadcast.done():
-            self._broadcast.set_result(None)
-            self._on_landed()
+        if not self._view.done():
+            self._end(lambda: None)
+
+    def _end(self, view: _View) -> None:
+        self._view.set_result(view)
+        self._on_landed()
 
 
 class Flights:

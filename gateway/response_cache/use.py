@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from numpy import float32
 from numpy.typing import NDArray
 
+from cache.heads import needs_context
 from cache.question import Question
 from cache.settings import CacheSettings
 from gateway.response_cache.flights import Flight
@@ -19,6 +20,9 @@ Outcome = Literal["exact", "semantic", "shared", "near", "miss", "bypass"]
 HITS: frozenset[Outcome] = frozenset({"exact", "semantic", "shared"})
 """Outcomes without a model call of the request's own."""
 
+MAX_CONTEXT_NEED = 0.8
+"""A turn that is more likely to depend on earlier turns is not compared with others by meaning."""
+
 
 @dataclass(slots=True, eq=False)
 class CacheUse:
@@ -28,9 +32,17 @@ class CacheUse:
     question: Question
     may_write: bool
     outcome: Outcome = "miss"
-    vector: NDArray[float32] | None = None
     flight: Flight | None = None  # led by this request
-    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_semantic(self) -> bool:
+        """Whether the question is compared with others by meaning, if it is self-contained."""
+        return self.settings.mode == "semantic" and bool(self.question.text)
+
+    def is_self_contained(self, vector: NDArray[float32]) -> bool:
+        """Whether the question, which means `vector`, can be understood without the earlier turns."""
+        question = self.question
+        return needs_context(question.text, vector, question.history) < MAX_CONTEXT_NEED
 
 
 def bypass_reason(body: Mapping[str, Any], settings: CacheSettings) -> str:

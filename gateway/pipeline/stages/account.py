@@ -14,10 +14,15 @@ def account(exchange: Exchange) -> None:
     answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
     exchange.telemetry.call_ended(
         CallResult(
-            usage=exchange.usage,
+            usage=None if _is_follower(exchange) else exchange.usage,
             finish_reasons=answer.finish_reasons if answer is not None else (),
             response_id=answer.response_id if answer is not None else "",
             response_model=exchange.model.name,
             error_type="" if exchange.error is None else type(exchange.error).__name__,
         )
     )
+
+
+def _is_follower(exchange: Exchange) -> bool:
+    """Whether the answer is another exchange's too, which counts its tokens."""
+    return exchange.cache_use is not None and exchange.cache_use.outcome == "shared"

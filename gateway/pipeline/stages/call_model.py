@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gateway.pipeline.exchange import Exchange
 from gateway.requests.types import ChatRequest, CompletionRequest
-from gateway.telemetry import spans
 
 
 async def call_model(exchange: Exchange) -> None:
@@ -13,9 +12,7 @@ async def call_model(exchange: Exchange) -> None:
         return
     model, request = exchange.model, exchange.request
     assert model is not None
-    provider_name = spans.PROVIDER_OPENAI if model.kind == "upstream" else spans.PROVIDER_OURS
-    exchange.telemetry.call_started(model.name, provider_name, exchange.body, model.metrics_label)
-    exchange.deadlines.start_model_call(model.limits)
+    exchange.start_call(model)
     if isinstance(request, ChatRequest):
         exchange.answer = await model.provider.chat(exchange.model_call(request))
     elif isinstance(request, CompletionRequest):

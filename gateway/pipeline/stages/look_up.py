@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from cache.heads import needs_context
 from cache.question import read_question
 from cache.semantic_cache import Match
+from cache.settings import CacheSettings
 from gateway.errors import TimedOut
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.meaning import Meaning
@@ -17,9 +17,10 @@ from gateway.response_cache.recording import recorded_text, replay
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.use import CacheUse, Outcome, bypass_reason
 from gateway.telemetry import spans
+from gateway.telemetry.request import CallResult
 
-MAX_CONTEXT_NEED = 0.5
-"""A turn that more likely than not depends on earlier turns is not compared with others by meaning."""
+MAX_JOINS = 2
+"""How many calls a request waits for that end without an answer to share, before it makes its own."""
 
 
 class LookUp:
@@ -33,21 +34,23 @@ class LookUp:
 
         Raises InvalidRequest for unknown directives, TimedOut (504) for `only` without a hit.
         """
-        model = exchange.model
+        model, request = exchange.model, exchange.request
         assert model is not None
-        if model.cache is None or not isinstance(exchange.request, ChatRequest):
-            return
-        with exchange.telemetry.stage(spans.STAGE_LOOK_UP):
-            await self._look_up(exchange, model)
-        use = exchange.cache_use
-        outcome: Outcome = "bypass" if use is None else use.outcome
-        exchange.response_headers[HEADER] = outcome
-        exchange.telemetry.cache_looked_up(outcome, model.metrics_label or model.name)
+        metadata = request.metadata if isinstance(request, ChatRequest) else None
+        directives = read_directives(*exchange.cache_headers, metadata)
+        if model.cache is not None and isinstance(request, ChatRequest):
+            with exchange.telemetry.stage(spans.STAGE_LOOK_UP):
+                await self._look_up(exchange, model, model.cache, directives)
+            use = exchange.cache_use
+            outcome: Outcome = "bypass" if use is None else use.outcome
+            exchange.response_headers[HEADER] = outcome
+            exchange.telemetry.cache_looked_up(outcome, model.metrics_label or model.name)
+        if exchange.answer is None and directives.is_only_cached:
+            raise TimedOut("No stored answer, and the request asked for nothing else.", code="cache_miss")
 
-    async def _look_up(self, exchange: Exchange, model: ServedModel) -> None:
-        directives = read_directives(*exchange.cache_headers)
-        settings = model.cache
-        assert settings is not None
+    async def _look_up(
+        self, exchange: Exchange, model: ServedModel, settings: CacheSettings, directives: CacheDirectives
+    ) -> None:
         revision = model.revision()
         if revision is None or bypass_reason(exchange.body, settings):
             return
@@ -58,19 +61,17 @@ class LookUp:
             question = read_question(exchange.body, exchange.principal.tenant, owner)
         except UnicodeEncodeError:  # a lone surrogate: the provider refuses it by name
             return
-        use = CacheUse(settings, question, directives.may_write)
-        exchange.cache_use = use
+        use = exchange.cache_use = CacheUse(settings, question, directives.may_write)
+        if use.is_semantic:
+            exchange.meaning = Meaning(question.text, self._cache.embed)
         if directives.may_read:
             await self._read(exchange, use, directives, model)
-        if exchange.answer is None and directives.is_only_cached:
-            raise TimedOut("No stored answer, and the request asked for nothing else.", code="cache_miss")
 
     async def _read(
         self, exchange: Exchange, use: CacheUse, directives: CacheDirectives, model: ServedModel
     ) -> None:
         match = await self._exact_or_shared(exchange, use, directives, model)
-        may_compare = use.settings.mode == "semantic" and use.question.text
-        if match is None and exchange.answer is None and may_compare:
+        if match is None and exchange.answer is None:
             match = await self._similar(exchange, use, directives)
         if match is None:
             return
@@ -78,6 +79,8 @@ class LookUp:
         self._add_headers(exchange, match)
         if match.tier != "near":
             exchange.answer = replay(match.entry.answer)
+            if use.flight is not None:
+                use.flight.abandon()  # those who wait find the stored answer too
         elif use.settings.drafts and model.kind == "engine":
             _add_draft(exchange, recorded_text(match.entry.answer))
         else:
@@ -87,32 +90,28 @@ class LookUp:
         self, exchange: Exchange, use: CacheUse, directives: CacheDirectives, model: ServedModel
     ) -> Match | None:
         """The stored answer, or `exchange.answer` from an equal request under way; else lead a flight."""
-        key = use.question.key
+        num_joined = 0
         while True:
             match = self._fresh(self._cache.answers.find_exact(use.question), directives)
-            if match is not None:
+            if match is not None or not directives.may_write or num_joined == MAX_JOINS:
                 return match
-            if not directives.may_write:
-                return None
-            flight = self._cache.flights.get(key)
+            flight = self._cache.flights.get(use.question.key)
             if flight is None:
-                use.flight = self._cache.flights.start(key)
+                use.flight = self._cache.flights.start(use.question.key)
                 return None
-            exchange.deadlines.start_model_call(model.limits)
+            exchange.start_call(model)
             exchange.answer = await flight.join()
             if exchange.answer is not None:
                 use.outcome = "shared"
                 return None
+            exchange.telemetry.call_ended(CallResult())
+            num_joined += 1
 
     async def _similar(self, exchange: Exchange, use: CacheUse, directives: CacheDirectives) -> Match | None:
-        exchange.meaning = Meaning(use.question.text, self._cache.embed)
-        use.vector = await exchange.meaning.vector()
-        if use.vector is None:
+        vector = await exchange.meaning.vector() if exchange.meaning is not None else None
+        if vector is None or not use.is_self_contained(vector):
             return None
-        question = use.question
-        if needs_context(question.text, use.vector, question.history) >= MAX_CONTEXT_NEED:
-            return None
-        found = self._cache.answers.find_similar(use.question, use.vector, use.settings.max_error_rate)
+        found = self._cache.answers.find_similar(use.question, vector, use.settings.max_error_rate)
         return self._fresh(found, directives)
 
     def _fresh(self, match: Match | None, directives: CacheDirectives) -> Match | None:

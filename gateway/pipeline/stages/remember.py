@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from numpy import float32
+from numpy.typing import NDArray
+
 from cache.heads import freshness
 from cache.lifetime import lifetime_s
 from gateway.answer import Generated, Relayed
@@ -25,19 +28,30 @@ class Remember:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Share the answer of a flight that this exchange leads, and store it at its end."""
-        use, answer = exchange.cache_use, exchange.answer
+        use, answer, meaning = exchange.cache_use, exchange.answer, exchange.meaning
         if use is None or use.outcome in HITS or not use.may_write:
             return
         assert isinstance(answer, Generated | Relayed)  # of a chat request
-        flight = use.flight or self._cache.flights.start(use.question.key)
-        use.flight = flight
+        use.flight = use.flight or self._cache.flights.start(use.question.key)
+        vector = meaning.start() if use.is_semantic and meaning is not None else None
 
         def complete(items: Sequence[Any]) -> None:
-            self._store(use, answer, items)
+            if vector is None:
+                self._store(use, answer, items, None)
+            elif vector.done():
+                self._store(use, answer, items, vector.result())
+            else:
+                vector.add_done_callback(lambda done: self._store(use, answer, items, done.result()))
 
-        exchange.answer = flight.lead(answer, complete)
+        exchange.answer = use.flight.lead(answer, complete)
 
-    def _store(self, use: CacheUse, answer: Generated | Relayed, items: Sequence[Any]) -> None:
+    def _store(
+        self,
+        use: CacheUse,
+        answer: Generated | Relayed,
+        items: Sequence[Any],
+        vector: NDArray[float32] | None,
+    ) -> None:
         if isinstance(answer, Generated):
             reasons = [delta.finish_reason for delta in items if delta.finish_reason is not None]
         else:
@@ -45,14 +59,10 @@ class Remember:
         if reasons != STORED_FINISH_REASONS:
             return
         ttl_s = use.settings.ttl_s
-        if use.vector is not None:
-            ttl_s = lifetime_s(freshness(use.question.text, use.vector), ttl_s)
+        if vector is not None:
+            ttl_s = lifetime_s(freshness(use.question.text, vector), ttl_s)
+            vector = vector if use.is_self_contained(vector) else None
         if not ttl_s:
             return
-        self._cache.answers.add(
-            use.question,
-            use.vector,
-            record(answer, items),
-            answer.usage.completion_tokens,
-            ttl_s,
-        )
+        tokens = answer.usage.completion_tokens
+        self._cache.answers.add(use.question, vector, record(answer, items), tokens, ttl_s)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from cache.memory_store import MemoryStore
+from cache.semantic_cache import SemanticCache
 from gateway.pipeline.exchange import Endpoint, Exchange
+from gateway.pipeline.meaning import no_meaning
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.providers.fake import FakeProvider
+from gateway.response_cache.response_cache import ResponseCache
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
@@ -35,3 +39,7 @@ def exchange_of(endpoint: Endpoint = "chat", authorization: str = "") -> Exchang
 def models(provider: FakeProvider | None = None) -> ModelTable:
     model = ServedModel("m", "engine", provider or FakeProvider(), TimeLimits(None, None, 60))
     return ModelTable([model], {"auto": "m"})
+
+
+def response_cache() -> ResponseCache:
+    return ResponseCache(SemanticCache(MemoryStore(1 << 20, 1 << 20), None), no_meaning)

@@ -7,14 +7,14 @@ from gateway.errors import BodyTooLarge, InvalidRequest, TimedOut
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.fake import FakeProvider
-from tests.gateway.pipeline.exchanges import BODIES, METRICS, exchange_of, models
+from tests.gateway.pipeline.exchanges import BODIES, METRICS, exchange_of, models, response_cache
 
 
 @pytest.mark.parametrize("endpoint", BODIES)
 async def test_the_stages_in_order_give_an_answer(endpoint: Endpoint) -> None:
     provider = FakeProvider()
     exchange = exchange_of(endpoint)
-    pipeline = Pipeline(KeyRing([]), models(provider))
+    pipeline = Pipeline(KeyRing([]), models(provider), response_cache())
     await pipeline.run(exchange)
     (asked,) = provider.asked
     assert asked.request is exchange.request and asked.body is exchange.body
@@ -25,7 +25,7 @@ async def test_the_stages_in_order_give_an_answer(endpoint: Endpoint) -> None:
 
 async def test_settling_records_the_error() -> None:
     exchange = exchange_of()
-    pipeline = Pipeline(KeyRing([]), models())
+    pipeline = Pipeline(KeyRing([]), models(), response_cache())
     await pipeline.run(exchange)
     exchange.error = TimedOut("late")
     pipeline.settle(exchange)
@@ -43,7 +43,7 @@ async def test_a_refusal_stops_the_stages(refusal: Exception) -> None:
     exchange = exchange_of()
     exchange.read_body = refuse
     provider = FakeProvider()
-    pipeline = Pipeline(KeyRing([]), models(provider))
+    pipeline = Pipeline(KeyRing([]), models(provider), response_cache())
     with pytest.raises(type(refusal)):
         await pipeline.run(exchange)
     pipeline.settle(exchange)

@@ -34,3 +34,13 @@ def test_unknown_words_are_ignored_in_http_and_refused_in_ours() -> None:
     for text in ("of", "max-age=-1", "max-age=soon", "no-cache, sure"):
         with pytest.raises(InvalidRequest, match="x-penstock-cache"):
             read_directives(text, "")
+
+
+def test_metadata_only_tightens_the_header() -> None:
+    given = {"penstock-cache": "no-store, max-age=9", "other": "x"}
+    both = read_directives("only, max-age=5", "", given)
+    assert both == CacheDirectives(may_read=False, may_write=False, is_only_cached=True, max_age_s=5.0)
+    assert read_directives("", "", given) == CacheDirectives(may_read=False, may_write=False, max_age_s=9.0)
+    with pytest.raises(InvalidRequest) as refused:
+        read_directives("", "", {"penstock-cache": "please"})
+    assert refused.value.param == "metadata.penstock-cache"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import httpx
 import pytest
 from starlette.routing import Router
 
-from gateway.answer import Delta
+from gateway.answer import Delta, Relayed, Usage
 from gateway.app import build_app
 from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall
@@ -114,6 +115,26 @@ async def test_directives() -> None:
     assert len(provider.asked) == 3
 
 
+@pytest.mark.parametrize("fields", [{"n": 2}, {"temperature": 1.5}, {"model": "plain"}])
+async def test_directives_count_where_the_cache_is_not_used(fields: dict[str, Any]) -> None:
+    provider = FakeProvider()
+    async with http_client(app_of(provider)) as http:
+        only = await http.post(CHAT, json=body() | fields, headers={"cache-control": "only-if-cached"})
+        assert (only.status_code, only.json()["error"]["code"]) == (504, "cache_miss")
+        bad = await http.post(CHAT, json=body() | fields, headers={"x-penstock-cache": "please"})
+        assert (bad.status_code, bad.json()["error"]["param"]) == (400, "x-penstock-cache")
+        vectors = {"model": "ours", "input": "x"}
+        other = await http.post("/v1/embeddings", json=vectors, headers={"x-penstock-cache": "only"})
+        assert (other.status_code, other.json()["error"]["code"]) == (504, "cache_miss")
+    assert not provider.asked
+
+
+async def test_metadata_gives_directives_too() -> None:
+    async with http_client(app_of(FakeProvider())) as http:
+        sent = body(metadata={"penstock-cache": "no-store"})
+        assert [await outcome(http, sent) for _ in range(2)] == ["miss", "miss"]
+
+
 @pytest.mark.parametrize("finish_reason", ["length", "tool_calls", None])
 async def test_an_answer_that_is_not_whole_is_not_stored(finish_reason: Any) -> None:  # noqa: ANN401
     async def script(call: TextCall) -> AsyncIterator[Delta]:
@@ -196,15 +217,16 @@ async def test_the_generation_ends_with_the_last_reader() -> None:
 
 
 class _SlowToStart(FakeProvider):
-    """Refuses its first call, after a while."""
+    """Refuses its first calls, the first one after a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_refused: int = 1) -> None:
         super().__init__()
         self.is_asked = asyncio.Event()
         self.go_on = asyncio.Event()
+        self.num_refused = num_refused
 
     async def chat(self, call: ModelCall[Any]) -> Any:  # noqa: ANN401
-        if not self.asked:
+        if len(self.asked) < self.num_refused:
             self.asked.append(call)
             self.is_asked.set()
             await self.go_on.wait()
@@ -228,6 +250,77 @@ async def test_a_leader_that_fails_before_its_answer_hands_over() -> None:
         assert status == 200
     assert sorted(outcomes)[0] in ("exact", "miss") and outcomes.count("miss") == 1
     assert len(provider.asked) == 2
+
+
+async def test_followers_of_failing_leaders_do_not_wait_one_after_another() -> None:
+    provider = _SlowToStart(num_refused=10)
+    app = app_of(provider)
+    requests = [Connection.post(app, CHAT, body()) for _ in range(10)]
+    await asyncio.wait_for(provider.is_asked.wait(), 5)
+    provider.go_on.set()
+    assert [(await each.head())[0] for each in requests] == [500] * 10
+    provider.go_on.clear()
+    provider.asked.clear()
+    requests = [Connection.post(app, CHAT, body()) for _ in range(10)]
+    for failed in (1, 2):
+        while len(provider.asked) < failed:
+            await asyncio.sleep(0)
+        provider.go_on.set()
+        provider.go_on.clear()
+    while len(provider.asked) < 10:  # after two failures all ask at once
+        await asyncio.sleep(0)
+    provider.go_on.set()
+    assert [(await each.head())[0] for each in requests] == [500] * 10
+
+
+async def test_followers_get_a_whole_answer_that_is_not_stored() -> None:
+    provider = _Whole()
+    app = app_of(provider)
+    requests = [Connection.post(app, CHAT, body()) for _ in range(5)]
+    await asyncio.wait_for(provider.is_asked.wait(), 5)
+    await asyncio.sleep(0)
+    provider.go_on.set()
+    found = [(await each.head())[1]["x-penstock-cache"] for each in requests]
+    assert sorted(found) == ["miss", *["shared"] * 4] and provider.num_asked == 1
+    async with http_client(app) as http:
+        page = (await http.get("/metrics")).text
+    assert 'penstock_tokens_total{endpoint="chat",kind="output",model="ours"} 5.0' in page
+
+
+class _Whole(FakeProvider):
+    """Gives one body that was cut at its length, after a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.num_asked = 0
+
+    async def chat(self, call: ModelCall[Any]) -> Any:  # noqa: ANN401
+        self.num_asked += 1
+        self.is_asked.set()
+        await self.go_on.wait()
+        return Relayed(b"{}", Usage(completion_tokens=5), finish_reasons=["length"])
+
+
+async def test_waiting_for_an_equal_request_is_no_overhead_of_the_gateway() -> None:
+    provider = _Whole()
+    app = app_of(provider)
+    requests = [Connection.post(app, CHAT, body()) for _ in range(3)]
+    await asyncio.wait_for(provider.is_asked.wait(), 5)
+    await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.3)  # the wait that is measured
+    provider.go_on.set()
+    for each in requests:
+        await each.head()
+        await asyncio.wait_for(each.task, 5)
+    async with http_client(app) as http:
+        page = (await http.get("/metrics")).text
+    (total,) = [
+        float(line.split()[-1])
+        for line in page.splitlines()
+        if line.startswith("penstock_gateway_overhead_seconds_sum") and 'model="ours"' in line
+    ]
+    assert total < 0.3
 
 
 async def test_metrics_count_outcomes_and_only_real_calls() -> None:

@@ -1,0 +1,124 @@
+"""look_up and remember by meaning, with a scripted encoder and verifier."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy import float32
+from numpy.typing import NDArray
+
+from cache.memory_store import MemoryStore
+from cache.semantic_cache import SemanticCache
+from cache.settings import CacheSettings
+from gateway.answer import Generated
+from gateway.auth import KeyRing
+from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.pipeline.pipeline import Pipeline
+from gateway.providers.fake import FakeProvider
+from gateway.response_cache.response_cache import ResponseCache
+from gateway.web.deadlines import TimeLimits
+from policies.cache import CacheRules
+from tests.gateway.pipeline.exchanges import exchange_of
+
+
+class _Equal:
+    """A verifier for which everything means the same."""
+
+    version = "1"
+
+    def probabilities(
+        self,
+        asked: str,
+        asked_vector: NDArray[float32],
+        known: Sequence[str],
+        known_vectors: NDArray[float32],
+    ) -> NDArray[float32]:
+        return np.ones(len(known), float32)
+
+    def threshold(self, max_false_share: float) -> float:
+        return 0.5
+
+
+class Gateway:
+    """A pipeline with one model."""
+
+    def __init__(self) -> None:
+        self.provider = FakeProvider()
+        self.num_encoded = 0
+        self.may_encode = asyncio.Event()
+        self.may_encode.set()
+        self.answers = SemanticCache(MemoryStore(1 << 20, 1 << 20), _Equal())
+        rules = CacheSettings.of(CacheRules(mode="semantic"))
+        model = ServedModel("m", "upstream", self.provider, TimeLimits(None, None, 60), cache=rules)
+        self.cache = ResponseCache(self.answers, self._embed)
+        self.pipeline = Pipeline(KeyRing([]), ModelTable([model], {"auto": "m"}), self.cache)
+
+    async def _embed(self, text: str) -> NDArray[float32]:
+        self.num_encoded += 1
+        await self.may_encode.wait()
+        vector = np.zeros(384, float32)
+        vector[0] = 1.0
+        return vector
+
+    async def start(self, text: str, directives: str = "") -> Exchange:
+        """Run the stages; the answer is still to be read."""
+        exchange = exchange_of()
+        body = f'{{"model": "m", "messages": [{{"role": "user", "content": "{text}"}}]}}'
+
+        async def read_body() -> bytes:
+            return body.encode()
+
+        exchange.read_body = read_body
+        exchange.cache_headers = (directives, "")
+        await self.pipeline.run(exchange)
+        return exchange
+
+    async def ask(self, text: str, directives: str = "") -> str:
+        """The outcome, when the whole answer was read."""
+        exchange = await self.start(text, directives)
+        await read(exchange)
+        self.pipeline.settle(exchange)
+        return exchange.response_headers["x-penstock-cache"]
+
+
+async def read(exchange: Exchange) -> list[Any]:
+    assert isinstance(exchange.answer, Generated)
+    return [delta async for delta in exchange.answer.deltas]
+
+
+async def test_a_refreshed_answer_is_found_by_meaning() -> None:
+    gateway = Gateway()
+    assert await gateway.ask("How high is the tower?", "refresh") == "miss"
+    assert gateway.num_encoded == 1
+    assert await gateway.ask("What is the height of the tower?") == "semantic"
+    assert len(gateway.provider.asked) == 1
+
+
+async def test_a_refresh_does_not_wait_for_its_encoding() -> None:
+    gateway = Gateway()
+    gateway.may_encode.clear()
+    assert await gateway.ask("How high is the tower?", "refresh") == "miss"
+    assert not len(gateway.answers.store)
+    gateway.may_encode.set()
+    while not len(gateway.answers.store):
+        await asyncio.sleep(0)
+    assert await gateway.ask("What is the height of the tower?") == "semantic"
+
+
+async def test_a_semantic_hit_lets_equal_requests_go_on_at_once() -> None:
+    gateway = Gateway()
+    await gateway.ask("How high is the tower?")
+    first = await gateway.start("What is the height of the tower?")
+    second = await asyncio.wait_for(gateway.start("What is the height of the tower?"), 5)
+    assert [each.response_headers["x-penstock-cache"] for each in (first, second)] == ["semantic"] * 2
+    assert await read(first) == await read(second)
+
+
+async def test_a_miss_encodes_once() -> None:
+    gateway = Gateway()
+    assert await gateway.ask("How high is the tower?") == "miss"
+    assert gateway.num_encoded == 1

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from backend.errors import EngineError
+from gateway.pipeline import meaning
+from gateway.pipeline.meaning import Meaning, embed_with
+
+
+class _Encoder:
+    """Counts calls; hangs, fails or answers."""
+
+    def __init__(self) -> None:
+        self.num_asked = 0
+        self.hangs = False
+        self.error: Exception | None = None
+
+    async def embed(self, texts: list[str]) -> Any:  # noqa: ANN401
+        self.num_asked += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+        return type("Embedded", (), {"vectors": [np.ones(3, np.float32).tobytes()]})
+
+
+async def test_a_text_is_encoded_once_also_for_those_who_give_up() -> None:
+    encoder = _Encoder()
+    found = Meaning("a", embed_with(cast(Any, encoder)))
+    impatient = asyncio.create_task(found.vector())
+    patient = asyncio.create_task(found.vector())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    vector = await patient
+    assert vector is not None and vector.tolist() == [1, 1, 1]
+    assert encoder.num_asked == 1
+
+
+async def test_an_encoder_that_hangs_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "WAIT_LIMIT_S", 0.01)
+    encoder = _Encoder()
+    encoder.hangs = True
+    embed = embed_with(cast(Any, encoder))
+    assert [await embed("a") for _ in range(10)] == [None] * 10
+    assert encoder.num_asked == 1
+
+
+async def test_a_refused_text_is_no_failure_of_the_encoder() -> None:
+    encoder = _Encoder()
+    encoder.error = EngineError("too long")
+    embed = embed_with(cast(Any, encoder))
+    assert [await embed("a") for _ in range(3)] == [None] * 3
+    assert encoder.num_asked == 3
