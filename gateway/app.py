@@ -70,11 +70,11 @@ def build_app(
     served = _ModelBuilder(settings, policies, metrics, dict(providers or {}), known)
     models = ModelTable(
         [served.build(name) for name in policies.models],
-        {name: route.model for name, route in policies.routes.items()},
+        {name: target for name, route in policies.routes.items() if (target := route.usual_target)},
     )
     endpoints = RouteBuilder(Telemetry(tracing, metrics), {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
-    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies.version)
+    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies)
     routes = _model_routes(endpoints, settings, pipeline)
     routes += _other_routes(endpoints, settings, policies, models, metrics)
     return endpoints.router(routes, [_TracingResource(tracing), *served.resources])
@@ -211,7 +211,9 @@ class _ModelBuilder:
         provider = EngineProvider.of(name, service)
         self.resources.append(client)
         self._metrics.add_engine(name, client)
-        return ServedModel(name, "engine", provider, self._limits, self._state(name, client), engine=provider)
+        state = self._state(name, client)
+        served = ServedModel(name, "engine", provider, self._limits, state, engine=provider)
+        return replace(served, num_waiting=lambda: client.stats.num_waiting)
 
     def _encoder(self, name: str, encoder: EncoderModel) -> ServedModel:
         client = EncoderClient(self._settings.socket_paths[name])

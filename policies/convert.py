@@ -5,17 +5,18 @@ Driven by `msgspec.inspect`: the records in `document.py` are the only definitio
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 from msgspec import inspect
 
+from policies.conditions import Condition, ConditionError
 from policies.errors import Place, Problem
-from policies.nodes import place_of
+from policies.names import nearest
+from policies.nodes import place_in_scalar, place_of
 
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
 _MERGE_TAG = "tag:yaml.org,2002:merge"
@@ -24,15 +25,6 @@ _UNSHOWN = {"api_key_env", "base_url", "proxy"}
 
 KeyPath = tuple[str, ...]
 """The keys from the document's root to a value, e.g. `("models", "small", "engine")`."""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` with the closest known name, else the list of known names."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(names)}" if names else ""
 
 
 class Converter:
@@ -54,8 +46,10 @@ class Converter:
         """Return the node's value as `kind`; report a problem and return None if it does not match."""
         if isinstance(kind, inspect.Metadata):
             value = self.convert(node, kind.type, path)
-            is_path = value is not None and (kind.extra or {}).get("path")
-            return self._resolved(value) if is_path else value
+            extra = kind.extra or {}
+            if value is not None and extra.get("cel"):
+                self._check_condition(node, value)
+            return self._resolved(value) if value is not None and extra.get("path") else value
         if isinstance(kind, inspect.UnionType):
             if _scalar(node) is None:  # an explicit null selects the field's default
                 return None
@@ -69,6 +63,14 @@ class Converter:
         if isinstance(kind, inspect.ListType):
             return self._list(node, kind, path)
         return self._leaf(node, kind, path)
+
+    def _check_condition(self, node: yaml.Node, source: str) -> None:
+        try:
+            Condition(source)
+        except ConditionError as error:
+            for fault in error.faults:
+                place = place_in_scalar(node, str(self.file), fault.line, fault.column)
+                self.problems.append(Problem(place, fault.message))
 
     def _resolved(self, path: str) -> str:
         """Resolve a relative path against the folder of the policy file; `builtin:` names stay."""
@@ -107,9 +109,12 @@ class Converter:
         if not isinstance(node, yaml.SequenceNode):
             self.report(node, f"{'.'.join(path)} must be a list, not {_describe(node)}")
             return None
-        return [
-            self.convert(item, kind.item_type, (*path, str(number))) for number, item in enumerate(node.value)
-        ]
+        values = []
+        for number, item in enumerate(node.value):
+            place = (*path, str(number))
+            self.places[place] = self._place(item)
+            values.append(self.convert(item, kind.item_type, place))
+        return values
 
     def _pairs(self, node: yaml.Node, path: KeyPath) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
         """Yield a mapping's keys and values, `<<` merged in; report duplicate keys and non-mappings."""

@@ -6,13 +6,16 @@ field is accepted, validated and published without further code.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from policies.cache import CacheRules, CacheSection
-from policies.names import Name
+from policies.names import Effort, Name
+from policies.routes import Action, Route, RoutingSection
+from policies.tenants import Tenant, TenantName
 
 FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
 """A path, resolved by the loader against the policy file's folder; `builtin:NAME` stays unchanged."""
@@ -40,9 +43,6 @@ ProxyUrl = Annotated[
         "NO_PROXY of the environment, where a URL may also hold USER:PASSWORD@.",
     ),
 ]
-
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""OpenAI's `reasoning_effort`. Models that can only switch reasoning on or off reason for all but "none"."""
 
 ToolParser = Literal["auto", "hermes", "llama3_json", "pythonic", "mistral"]
 """The syntax of a model's tool calls; the names are vLLM's."""
@@ -305,22 +305,25 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return "upstream" if self.upstream is not None else "encoder"
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A name that clients can use in place of a model's."""
-
-    model: Annotated[Name, Meta(description="The model or adapter (`NAME` or `BASE:NAME`) that answers.")]
-    description: str = ""
-
-
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of one YAML document. A folder's documents are merged; each name is defined once."""
 
     models: dict[Name, ModelEntry] = {}
     routes: dict[Name, Route] = {}
+    routing: RoutingSection = RoutingSection()
+    tenants: dict[TenantName, Tenant] = {}
     cache: CacheSection = CacheSection()
 
 
 class Policies(Document, frozen=True, kw_only=True):
-    """A validated policy folder: every route's target exists, and no route shares a name with a model."""
+    """A validated policy folder: all models that rules name exist, and no route shares a name with one."""
 
     version: str = ""  # first 12 hex digits of a SHA-256 over the merged content
+
+    def actions(self) -> Iterator[tuple[str, Action]]:
+        """Every action with its place, as `routes.auto.rules.0`."""
+        for number, rule in enumerate(self.routing.rules):
+            yield f"routing.rules.{number}", rule
+        for name, route in self.routes.items():
+            yield from ((f"routes.{name}.rules.{number}", rule) for number, rule in enumerate(route.rules))
+            yield f"routes.{name}", route

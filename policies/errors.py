@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A location in a policy file; line 0 means the whole file."""
+    """A location in a policy file; line 0 means the whole file, column 0 the whole line."""
 
     file: str
     line: int = 0
+    column: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
+        return ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ All problems of a folder are reported at once, each with file and line.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from policies.convert import Converter, KeyPath, nearest
+from policies.check_routes import RouteChecks
+from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
 from policies.nodes import read_documents
@@ -30,18 +32,33 @@ def load_policies(folder: Path) -> Policies:
 
     Top-level keys that begin with `x-` are ignored, so that they can hold anchors.
     """
-    return load_with_places(folder)[0]
+    return load_folder(folder).policies
 
 
 def load_with_places(folder: Path) -> tuple[Policies, Mapping[KeyPath, Place]]:
     """The same, and where each key is, for errors about what the policies name. Raises PolicyError."""
+    loaded = load_folder(folder)
+    return loaded.policies, loaded.places
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A valid folder: its policies, where each key is, and what is suspicious in it."""
+
+    policies: Policies
+    places: Mapping[KeyPath, Place]
+    warnings: Sequence[Problem]
+
+
+def load_folder(folder: Path) -> Loaded:
+    """The same with everything that was found out. Raises PolicyError."""
     merge = _Merge()
     for path in _files(folder):
         merge.add_file(path)
     merge.check_references()
     if merge.problems:
         raise PolicyError(sorted(merge.problems, key=lambda p: (p.place.file, p.place.line)))
-    return merge.policies(), merge.places
+    return Loaded(merge.policies(), merge.places, merge.warnings)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -62,6 +79,7 @@ class _Merge:
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self.sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
         self.places: dict[KeyPath, Place] = {}
 
@@ -100,21 +118,19 @@ class _Merge:
 
     def check_references(self) -> None:
         """Report models without exactly one section, name clashes, and routes without a valid target."""
-        adapters = {
-            model: list(((entry or {}).get("engine") or {}).get("adapters") or {})
-            for model, entry in self.sections["models"].items()
-        }
         for name, entry in self.sections["models"].items():
             given = [kind for kind in _KINDS if ("models", name, kind) in self.places]
             if entry is not None and len(given) != 1:
                 what = " and ".join(given) if given else "none"
                 message = f"models.{name} needs exactly one of {', '.join(_KINDS)}, has {what}"
                 self._report(self.places[("models", name)], message)
-            self._check_adapters(name, adapters[name])
+            self._check_adapters(name, [*(((entry or {}).get("engine") or {}).get("adapters") or {})])
             self._check_batch(name, (entry or {}).get("engine") or {})
             self._check_network(name, (entry or {}).get("upstream") or {})
-        for name, route in self.sections["routes"].items():
-            self._check_route(name, (route or {}).get("model"), adapters)
+        routes = RouteChecks(self.sections, self.places)
+        routes.run()
+        self.problems += routes.problems
+        self.warnings += routes.warnings
 
     def _check_adapters(self, model: str, adapters: list[str]) -> None:
         """Report adapters that share a name with a model or route: clients ask for them by name."""
@@ -157,29 +173,6 @@ class _Merge:
             message = f"models.{model}.upstream has both unix_socket and proxy; remove one"
             self._report(self.places[(*place, "proxy")], message)
 
-    def _check_route(self, name: str, target: str | None, adapters: Mapping[str, list[str]]) -> None:
-        models = self.sections["models"]
-        if name in models:
-            where = self.places[("models", name)]
-            message = f"route {name!r} has the name of a model, defined at {where}; rename one"
-            self._report(self.places[("routes", name)], message)
-        if target is None:
-            return
-        place = self.places[("routes", name, "model")]
-        if target not in models:
-            bases = adapter_bases(adapters, target)
-            known = [*models, *(name for found in adapters.values() for name in found)]
-            known += [f"{base}:{each}" for base, found in adapters.items() for each in found]
-            if len(bases) > 1:
-                choice = " or ".join(f"{base}:{target}" for base in bases)
-                message = f"route {name!r} leads to {target!r}, an adapter of several models; write {choice}"
-                self._report(place, message)
-            elif not bases:
-                message = f"route {name!r} leads to the unknown model {target!r}{nearest(target, known)}"
-                self._report(place, message)
-        elif ("models", target, "encoder") in self.places:
-            self._report(place, f"route {name!r} leads to {target!r}, an encoder, which cannot chat")
-
     def policies(self) -> Policies:
         """Return the merged, validated result."""
         return msgspec.convert({**self.sections, "version": _version(self.sections)}, type=Policies)
@@ -190,14 +183,8 @@ def _version(content: object) -> str:
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:12]
 
 
-def adapter_bases(adapters: Mapping[str, Collection[str]], name: str) -> list[str]:
-    """Return the base models of the adapter called `name` or `BASE:NAME`, given each model's adapters."""
-    qualified = [base for base, found in adapters.items() if any(name == f"{base}:{each}" for each in found)]
-    return qualified or [base for base, found in adapters.items() if name in found]
-
-
 def merge_models(policies: Policies, models: dict[str, ModelEntry]) -> Policies:
     """Return a copy of the policies with these models added or replaced, and its own version."""
     merged = {**policies.models, **models}
-    version = _version([merged, policies.routes, policies.cache])
+    version = _version([merged, policies.version])
     return msgspec.structs.replace(policies, models=merged, version=version)

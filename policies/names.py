@@ -1,10 +1,24 @@
-"""Types of names that several sections of the policy language share."""
+"""Names that several sections of the policy language share: their type, and hints at misspelt ones."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import difflib
+from collections.abc import Iterable
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
 """A model or route name, as clients send it."""
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""OpenAI's `reasoning_effort`. Models that can only switch reasoning on or off reason for all but "none"."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` with the closest known name, else the list of known names."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(names)}" if names else ""

@@ -99,3 +99,20 @@ def _check_expanded_size(documents: list[yaml.Node], file: str) -> None:
 def place_of(node: yaml.Node, file: str) -> Place:
     """Return where the node starts."""
     return Place(file, node.start_mark.line + 1)
+
+
+def place_in_scalar(node: yaml.Node, file: str, line: int, column: int) -> Place:
+    """Return the place of a character of a scalar's text, whose `line` and `column` count from 1.
+
+    Of a text that YAML has folded, only the line where it begins is known.
+    """
+    start, end = node.start_mark, node.end_mark
+    style = getattr(node, "style", None)
+    if style == "|" and start.buffer is not None:
+        lines = start.buffer[start.pointer :].split("\n")
+        first = next((text for text in lines[1:] if text.strip()), "")
+        indent = len(first) - len(first.lstrip(" "))
+        return Place(file, start.line + 1 + line, indent + column)
+    if style == ">" or start.line != end.line:
+        return Place(file, start.line + 1)
+    return Place(file, start.line + 1, start.column + column + (1 if style else 0))

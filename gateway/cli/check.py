@@ -32,7 +32,9 @@ def check(folder: Path, out: TextIO) -> int:
     if problems:
         raise PolicyError(problems)
     models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
-    routes = ", ".join(f"{name} -> {route.model}" for name, route in policies.routes.items())
+    routes = ", ".join(
+        f"{name} -> {route.usual_target or 'refused'}" for name, route in policies.routes.items()
+    )
     out.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
     return 0
 

@@ -18,9 +18,10 @@ from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.cli.evaluation.flags import read_plan
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
+from policies.check_routes import adapter_bases
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
-from policies.load import adapter_bases, load_policies, merge_models
+from policies.load import load_policies, merge_models
 from policies.schema import schema_text
 from policies.urls import url_fault
 
@@ -181,12 +182,13 @@ def with_flag_models(policies: Policies, models: Sequence[str], upstreams: Seque
     if not added:
         return policies
     merged = merge_models(policies, added)
-    for name, route in merged.routes.items():
-        if route.model not in merged.models and not adapter_bases(_adapters_of(merged), route.model):
-            raise SettingsError(
-                f"the route {name!r} leads to {route.model!r}, an adapter of a model that the flags replace; "
-                "give the model another name"
-            )
+    for place, action in merged.actions():
+        for target in action.all_targets():
+            if target not in merged.models and not adapter_bases(_adapters_of(merged), target):
+                raise SettingsError(
+                    f"{place} leads to {target!r}, an adapter of a model that the flags replace; "
+                    "give the model another name"
+                )
     return merged
 
 

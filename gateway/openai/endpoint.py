@@ -49,6 +49,7 @@ class ModelEndpoint:
             deadlines,
             call.authorization,
             call.cache_headers,
+            call.read_header,
         )
         try:
             await self._pipeline.run(exchange)

@@ -17,6 +17,7 @@ from gateway.response_cache.use import CacheUse
 from gateway.telemetry import spans
 from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
+from policies.routing import Choice
 
 Endpoint = Literal["chat", "completions", "embeddings"]
 
@@ -32,11 +33,16 @@ class Exchange:
     deadlines: Deadlines  # call_model sets the model's limits
     authorization: str = ""  # the header's value; authorize reads it, nothing logs it
     cache_headers: tuple[str, str] = ("", "")  # `x-penstock-cache` and `cache-control`; look_up reads them
+    # One of the policies' allow-listed headers; "" when the request lacks it. For choose_model.
+    read_header: Callable[[str], str] = lambda name: ""
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.
     request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
-    model: ServedModel | None = None  # choose_model
+    choice: Choice | None = None  # choose_model: what the rules of the policies say
+    reason: str = ""  # choose_model, call_model: why this model, in words without any prompt text
+    model: ServedModel | None = None  # choose_model; call_model replaces one that fails
+    failed_models: list[str] = field(default_factory=list)  # call_model
     meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks
     cache_use: CacheUse | None = None  # look_up, where the model has a cache and the request may use it
     answer: Answer | None = None  # look_up or call_model

@@ -53,6 +53,7 @@ class ServedModel:
     provider: Provider
     limits: TimeLimits
     state: Callable[[], ModelState] = always_ready
+    num_waiting: Callable[[], int] = lambda: 0  # requests in our engine's queue, as of its last heartbeat
     engine: EngineProvider | None = None  # `provider` again, when it is our engine
     price: Price | None = None
     cache: CacheSettings | None = None  # None: its answers are not kept

@@ -9,13 +9,15 @@ from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.models import ModelTable
 from gateway.pipeline.stages.account import account
 from gateway.pipeline.stages.authorize import authorize
-from gateway.pipeline.stages.call_model import call_model
-from gateway.pipeline.stages.choose_model import choose_model
+from gateway.pipeline.stages.call_model import CallModel
+from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.look_up import LookUp
 from gateway.pipeline.stages.read_request import read_request
 from gateway.pipeline.stages.remember import Remember
 from gateway.response_cache.response_cache import ResponseCache
+from policies.document import Policies
 
+NO_RULES = Policies()
 Stage = Callable[[Exchange], Awaitable[None]]
 
 
@@ -27,14 +29,14 @@ class Pipeline:
         keys: KeyRing,
         models: ModelTable,
         cache: ResponseCache,
-        policy_version: str = "",
+        policies: Policies = NO_RULES,
     ) -> None:
         self.stages: tuple[Stage, ...] = (
-            authorize(keys, policy_version),
+            authorize(keys, policies.version),
             read_request,
-            choose_model(models),
+            ChooseModel(models, policies),
             LookUp(cache),
-            call_model,
+            CallModel(models, policies.routing.max_attempts),
             Remember(cache),
         )
 

@@ -11,7 +11,8 @@ from gateway.errors import InvalidRequest
 from gateway.requests import refusals
 from gateway.requests.messages import content_text
 from gateway.requests.types import ChatRequest
-from policies.document import Effort, Reasoning
+from policies.document import Reasoning
+from policies.names import Effort
 
 EFFORTS = get_args(Effort)
 

@@ -44,6 +44,8 @@ REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 REQUEST_ID: Final = "penstock.request.id"
 TENANT: Final = "penstock.tenant"
 ROUTE: Final = "penstock.route"
+RULE: Final = "penstock.rule"
+REASON: Final = "penstock.reason"
 POLICY_VERSION: Final = "penstock.policy.version"
 CACHE_OUTCOME: Final = "penstock.cache.outcome"
 

@@ -83,6 +83,10 @@ class HttpCall:
         own, standard = header(self.scope, b"x-penstock-cache"), header(self.scope, b"cache-control")
         return own.decode("latin-1"), standard.decode("latin-1")
 
+    def read_header(self, name: str) -> str:
+        """The first header of this (lower-case) name; "" when there is none."""
+        return header(self.scope, name.encode("ascii")).decode("latin-1")
+
     async def read_json_bytes(self, max_bytes: int) -> bytes:
         """Read the request's body, once.
 

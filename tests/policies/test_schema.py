@@ -31,7 +31,7 @@ def test_default_documents_fit(file: Path) -> None:
         {"models": {"a": {"engine": {"checkpoint": "x"}, "encoder": {"checkpoint": "x"}}}},
         {"models": {"a": {"engine": {"checkpoint": ""}}}},
         {"models": {"a": {"upstream": {"base_url": "ftp://x"}}}},
-        {"routes": {"auto": {}}},
+        {"routes": {"auto": {"modle": "x"}}},
     ],
 )
 def test_bad_documents_do_not_fit(document: dict[str, object]) -> None:

@@ -2,20 +2,103 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from backend.errors import EngineError
+from gateway.answer import Answer, Generated
+from gateway.errors import ApiError, NotFound, TimedOut, Unavailable, to_api_error
+from gateway.pipeline.changes import limited
 from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.fallback import begin, error_class
+from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.pipeline.stages.choose_model import MODEL_HEADER, REASON_HEADER
 from gateway.requests.types import ChatRequest, CompletionRequest
+from gateway.telemetry import spans
+from gateway.telemetry.request import CallResult
+from policies.routes import ErrorClass, Fallback
 
 
-async def call_model(exchange: Exchange) -> None:
-    """Fill `exchange.answer` unless look_up has. Raises what the provider raises."""
-    if exchange.answer is not None:
-        return
-    model, request = exchange.model, exchange.request
-    assert model is not None
+class CallModel:
+    """The stage; `models` are those that it may fall back to."""
+
+    def __init__(self, models: ModelTable, max_attempts: int) -> None:
+        self._models = models
+        self._max_attempts = max_attempts
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Fill `exchange.answer` unless look_up has. Raises what the last provider raises."""
+        if exchange.answer is not None:
+            return
+        model, fallback = exchange.model, _fallback(exchange)
+        assert model is not None
+        if fallback is None:
+            exchange.answer = await _call(exchange, model)
+            return
+        while exchange.answer is None:
+            try:
+                exchange.answer = await self._attempt(exchange, model, fallback)
+            except (ApiError, EngineError) as failure:
+                error = to_api_error(failure)
+                following = self._next(exchange, fallback, error_class(error))
+                if following is None:
+                    raise
+                _record_failure(exchange, model, following, error)
+                model = exchange.model = following
+
+    async def _attempt(self, exchange: Exchange, model: ServedModel, fallback: Fallback) -> Answer:
+        """Call the model and wait for the first byte: until then another one can take over."""
+        if not model.state().ready and self._next(exchange, fallback, "unavailable") is not None:
+            raise Unavailable(f"The model {model.name!r} is not ready.")
+        limit_s = model.limits.first_token_s
+        try:
+            async with asyncio.timeout(limit_s):
+                limits = replace(model.limits, first_token_s=None)
+                answer = await _call(exchange, replace(model, limits=limits))
+                if isinstance(answer, Generated):
+                    await begin(answer)
+                return answer
+        except TimeoutError:
+            raise TimedOut(f"The model gave no first token within {limit_s:g} s. Try again.") from None
+
+    def _next(self, exchange: Exchange, fallback: Fallback, kind: ErrorClass | None) -> ServedModel | None:
+        """The model to try after an error of this class; None when there is none."""
+        failed = exchange.failed_models
+        if kind is None or exchange.model is None or len(failed) + 1 >= self._max_attempts:
+            return None
+        assert exchange.choice is not None
+        for name in fallback.after(kind):
+            if name in failed or name == exchange.model.name:
+                continue
+            with contextlib.suppress(NotFound):  # an adapter that has been unloaded
+                found = self._models.resolve(name)
+                return limited(found, exchange.choice.changes, is_stream=bool(exchange.request.stream))
+        return None
+
+
+def _fallback(exchange: Exchange) -> Fallback | None:
+    """That of the last rule that has one."""
+    changes = () if exchange.choice is None else exchange.choice.changes
+    return next((change.fallback for change in reversed(changes) if change.fallback is not None), None)
+
+
+def _record_failure(exchange: Exchange, model: ServedModel, following: ServedModel, error: ApiError) -> None:
+    exchange.failed_models.append(model.name)
+    result = CallResult(response_model=model.name, error_type=type(error).__name__)
+    exchange.telemetry.call_ended(result)
+    exchange.reason += f", {model.name}: {error_class(error)}"
+    exchange.telemetry.annotate({spans.REASON: exchange.reason})
+    if MODEL_HEADER in exchange.response_headers:
+        exchange.response_headers[MODEL_HEADER] = following.name
+        exchange.response_headers[REASON_HEADER] = exchange.reason
+
+
+async def _call(exchange: Exchange, model: ServedModel) -> Answer:
+    request = exchange.request
     exchange.start_call(model)
     if isinstance(request, ChatRequest):
-        exchange.answer = await model.provider.chat(exchange.model_call(request))
-    elif isinstance(request, CompletionRequest):
-        exchange.answer = await model.provider.complete(exchange.model_call(request))
-    else:
-        exchange.answer = await model.provider.embed(exchange.model_call(request))
+        return await model.provider.chat(exchange.model_call(request))
+    if isinstance(request, CompletionRequest):
+        return await model.provider.complete(exchange.model_call(request))
+    return await model.provider.embed(exchange.model_call(request))

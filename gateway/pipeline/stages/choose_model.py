@@ -1,22 +1,114 @@
-"""choose_model: resolve the requested name, of a model or a route, to one model."""
+"""choose_model: the rules of the policies decide which model answers, and change the request."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import hashlib
+import random
+from collections.abc import Mapping
 
+import msgspec
+
+from gateway.errors import ApiError, Forbidden, RateLimited
+from gateway.pipeline.changes import change_request, limited
 from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.facts import Facts, user_of
 from gateway.pipeline.models import ModelTable
+from gateway.requests.types import ChatRequest
 from gateway.telemetry import spans
+from policies.document import Policies
+from policies.routes import Refusal, Split
+from policies.routing import Choice, Routing
+
+ROUTE_HEADER = "x-penstock-route"
+MODEL_HEADER = "x-penstock-model"
+REASON_HEADER = "x-penstock-reason"
 
 
-def choose_model(models: ModelTable) -> Callable[[Exchange], Awaitable[None]]:
-    """A stage that fills `exchange.model`; raises NotFound."""
+class ChooseModel:
+    """The stage, under one version of the policies."""
 
-    async def stage(exchange: Exchange) -> None:
+    def __init__(self, models: ModelTable, policies: Policies) -> None:
+        self._models = models
+        self._routing = Routing(policies)
+        self._facts = Facts(models, policies.tenants)
+        self._is_exposed = policies.routing.expose
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Fill `exchange.model`, `choice` and `reason`. Raises NotFound, or the ApiError of a refusal."""
         with exchange.telemetry.stage(spans.STAGE_CHOOSE_MODEL):
-            name = exchange.request.model
-            exchange.model = models.resolve(name)
-        if exchange.model.name != name:
-            exchange.telemetry.annotate({spans.ROUTE: name})
+            choice = self._decide(exchange)
+            exchange.choice = choice
+            exchange.reason = choice.reason
+            refusal = choice.action.refuse if choice.action is not None else None
+            if refusal is None:
+                found = self._models.resolve(self._target(exchange, choice))
+                exchange.model = limited(found, choice.changes, is_stream=bool(exchange.request.stream))
+        if choice.route or choice.rule:
+            decided = {spans.ROUTE: choice.route, spans.RULE: choice.rule, spans.REASON: exchange.reason}
+            exchange.telemetry.annotate(decided)
+        if self._is_exposed:
+            exchange.response_headers[ROUTE_HEADER] = choice.route
+            exchange.response_headers[REASON_HEADER] = exchange.reason
+            if exchange.model is not None:
+                exchange.response_headers[MODEL_HEADER] = exchange.model.name
+        if refusal is not None:
+            raise _refused(refusal, exchange.response_headers)
+        if choice.changes:
+            change_request(exchange, choice.changes)
 
-    return stage
+    def _decide(self, exchange: Exchange) -> Choice:
+        name = exchange.request.model
+        return self._routing.decide(name, self._facts.of(exchange, *self._routing.conditions(name)))
+
+    def _target(self, exchange: Exchange, choice: Choice) -> str:
+        action = choice.action
+        if action is None:
+            return exchange.request.model
+        if action.split is not None:
+            target = pick(action.split.models, draw(exchange, choice, action.split))
+            exchange.reason += f", split by {action.split.sticky}"
+            return target
+        assert action.model is not None
+        return action.model
+
+
+def pick(weights: Mapping[str, float], draw: float) -> str:
+    """The name at `draw`, from 0 to below 1, of names with these weights."""
+    names = list(weights)
+    left = draw * sum(weights.values())
+    for name in names:
+        left -= weights[name]
+        if left < 0:
+            return name
+    return names[-1]
+
+
+def draw(exchange: Exchange, choice: Choice, split: Split) -> float:
+    """A number from 0 to below 1 that is always the same for what the split is sticky by."""
+    if split.sticky == "none":
+        return random.random()
+    tenant = exchange.principal.tenant
+    who = ""
+    if split.sticky != "tenant":
+        who = user_of(exchange) if split.sticky == "user" else _conversation(exchange)
+    text = "\0".join((choice.route, choice.rule, tenant, who))
+    return (
+        int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest()) / 2**56
+    )
+
+
+def _conversation(exchange: Exchange) -> str:
+    """What all turns of one conversation have in common: its messages up to the first of the user."""
+    request = exchange.request
+    if not isinstance(request, ChatRequest):
+        return ""
+    roles = [message.get("role") for message in request.messages]
+    end = roles.index("user") + 1 if "user" in roles else 1
+    return msgspec.json.encode(request.messages[:end]).decode()
+
+
+def _refused(refusal: Refusal, headers: Mapping[str, str]) -> ApiError:
+    kind = {403: Forbidden.type, 429: RateLimited.type}.get(refusal.status, "invalid_request_error")
+    return ApiError(
+        refusal.message, status=refusal.status, type=kind, code="refused_by_policy", headers=dict(headers)
+    )

@@ -29,8 +29,8 @@ class Remember:
     async def __call__(self, exchange: Exchange) -> None:
         """Share the answer of a flight that this exchange leads, and store it at its end."""
         use, answer, meaning = exchange.cache_use, exchange.answer, exchange.meaning
-        if use is None or use.outcome in HITS or not use.may_write:
-            return
+        if use is None or use.outcome in HITS or not use.may_write or exchange.failed_models:
+            return  # the answer of a model that took over is not the one that was looked up
         assert isinstance(answer, Generated | Relayed)  # of a chat request
         use.flight = use.flight or self._cache.flights.start(use.question.key)
         vector = meaning.start() if use.is_semantic and meaning is not None else None

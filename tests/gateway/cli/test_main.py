@@ -184,5 +184,5 @@ def test_flags_do_not_remove_a_routes_adapter(tmp_path: Path) -> None:
     )
     policies = load_policies(tmp_path)
     assert with_flag_models(policies, ["other=/o"], []).routes["kind"].model == "polite"
-    with pytest.raises(SettingsError, match="'kind' leads to 'polite', an adapter of a model that the flags"):
+    with pytest.raises(SettingsError, match="routes.kind leads to 'polite', an adapter of a model that"):
         with_flag_models(policies, ["small=/other"], [])

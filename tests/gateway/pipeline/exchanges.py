@@ -27,13 +27,26 @@ TELEMETRY = Telemetry(OFF, METRICS)
 
 
 def exchange_of(endpoint: Endpoint = "chat", authorization: str = "") -> Exchange:
+    return exchange_with(BODIES[endpoint], endpoint, authorization=authorization)
+
+
+def exchange_with(
+    body: dict[str, Any],
+    endpoint: Endpoint = "chat",
+    *,
+    authorization: str = "",
+    headers: dict[str, str] | None = None,
+) -> Exchange:
     async def read_body() -> bytes:
-        return json.dumps(BODIES[endpoint]).encode()
+        return json.dumps(body).encode()
+
+    def read_header(name: str) -> str:
+        return (headers or {}).get(name, "")
 
     deadlines = Deadlines(60)
     deadlines.close()
     telemetry = TELEMETRY.begin(endpoint, "POST", "", [])
-    return Exchange("id", endpoint, telemetry, read_body, deadlines, authorization)
+    return Exchange("id", endpoint, telemetry, read_body, deadlines, authorization, read_header=read_header)
 
 
 def models(provider: FakeProvider | None = None) -> ModelTable:

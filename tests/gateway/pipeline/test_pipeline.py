@@ -7,6 +7,7 @@ from gateway.errors import BodyTooLarge, InvalidRequest, TimedOut
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.fake import FakeProvider
+from policies.document import Policies
 from tests.gateway.pipeline.exchanges import BODIES, METRICS, exchange_of, models, response_cache
 
 
@@ -14,7 +15,7 @@ from tests.gateway.pipeline.exchanges import BODIES, METRICS, exchange_of, model
 async def test_the_stages_in_order_give_an_answer(endpoint: Endpoint) -> None:
     provider = FakeProvider()
     exchange = exchange_of(endpoint)
-    pipeline = Pipeline(KeyRing([]), models(provider), response_cache())
+    pipeline = Pipeline(KeyRing([]), models(provider), response_cache(), Policies())
     await pipeline.run(exchange)
     (asked,) = provider.asked
     assert asked.request is exchange.request and asked.body is exchange.body
@@ -25,7 +26,7 @@ async def test_the_stages_in_order_give_an_answer(endpoint: Endpoint) -> None:
 
 async def test_settling_records_the_error() -> None:
     exchange = exchange_of()
-    pipeline = Pipeline(KeyRing([]), models(), response_cache())
+    pipeline = Pipeline(KeyRing([]), models(), response_cache(), Policies())
     await pipeline.run(exchange)
     exchange.error = TimedOut("late")
     pipeline.settle(exchange)
@@ -43,7 +44,7 @@ async def test_a_refusal_stops_the_stages(refusal: Exception) -> None:
     exchange = exchange_of()
     exchange.read_body = refuse
     provider = FakeProvider()
-    pipeline = Pipeline(KeyRing([]), models(provider), response_cache())
+    pipeline = Pipeline(KeyRing([]), models(provider), response_cache(), Policies())
     with pytest.raises(type(refusal)):
         await pipeline.run(exchange)
     pipeline.settle(exchange)

@@ -1,18 +1,121 @@
+"""The rules decide about the model; refusals, splits, headers and trace attributes follow from them."""
+
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.errors import NotFound
-from gateway.pipeline.models import ModelTable
-from gateway.pipeline.stages.choose_model import choose_model
+from gateway.errors import ApiError, NotFound
+from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.pipeline.stages.choose_model import ChooseModel, pick
 from gateway.pipeline.stages.read_request import read_request
-from tests.gateway.pipeline.exchanges import exchange_of, models
+from gateway.providers.fake import FakeProvider
+from gateway.web.deadlines import TimeLimits
+from policies.document import Policies
+from policies.routes import Action, Refusal, Route, RoutingSection, Rule, Split
+from tests.gateway.pipeline.exchanges import exchange_of, exchange_with, models
+
+CHAT = {"model": "auto", "messages": [{"role": "user", "content": "hi"}]}
+LIMITS = TimeLimits(None, None, 60)
 
 
-async def test_follows_routes_or_refuses() -> None:
+def policies(*rules: Rule, **route: Any) -> Policies:  # noqa: ANN401
+    section = RoutingSection(expose=True)
+    return Policies(routes={"auto": Route(rules=list(rules), **route)}, routing=section, version="v1")
+
+
+async def chosen(given: Policies, **more: object) -> Exchange:
+    table = ModelTable([ServedModel(name, "engine", FakeProvider(), LIMITS) for name in "abc"], {})
+    exchange = exchange_with({**CHAT, **more})
+    await read_request(exchange)
+    await ChooseModel(table, given)(exchange)
+    return exchange
+
+
+def name_of(exchange: Exchange) -> str:
+    assert exchange.model is not None
+    return exchange.model.name
+
+
+async def test_without_rules_it_follows_the_tables_routes_or_refuses() -> None:
     exchange = exchange_of()
     await read_request(exchange)
-    await choose_model(models())(exchange)
-    assert exchange.model is not None and exchange.model.name == "m"
+    await ChooseModel(models(), Policies())(exchange)
+    assert name_of(exchange) == "m" and exchange.response_headers == {}
     with pytest.raises(NotFound):
-        await choose_model(ModelTable([], {}))(exchange)
+        await ChooseModel(ModelTable([], {}), Policies())(exchange)
+
+
+async def test_the_answer_says_why() -> None:
+    exchange = await chosen(
+        policies(Rule(when="request.stream", model="b", name="live"), model="a"), stream=True
+    )
+    assert name_of(exchange) == "b"
+    assert exchange.response_headers == {
+        "x-penstock-route": "auto",
+        "x-penstock-model": "b",
+        "x-penstock-reason": "route auto, rule 1 (live)",
+    }
+
+
+async def test_changes_are_applied() -> None:
+    exchange = await chosen(policies(Rule(system="Be brief."), model="a"))
+    assert exchange.body["messages"][0] == {"role": "system", "content": "Be brief."}
+
+
+async def test_a_refusal_has_its_message_status_and_reason() -> None:
+    with pytest.raises(ApiError) as caught:
+        await chosen(policies(refuse=Refusal(message="Not at night.", status=429)))
+    error = caught.value
+    assert (error.status, error.code, error.message) == (429, "refused_by_policy", "Not at night.")
+    assert error.headers["x-penstock-reason"] == "route auto, default"
+
+
+async def test_a_user_keeps_the_model_of_a_split() -> None:
+    split = policies(split=Split(models={"a": 1, "b": 1}))
+    users = {f"u{n}": name_of(await chosen(split, user=f"u{n}")) for n in range(40)}
+    assert set(users.values()) == {"a", "b"}
+    for user, model in users.items():
+        assert name_of(await chosen(split, user=user)) == model
+
+
+async def test_a_conversation_keeps_the_model_of_a_split() -> None:
+    split = policies(split=Split(models={"a": 1, "b": 1}, sticky="conversation"))
+    found = []
+    for number in range(20):
+        first = {"role": "user", "content": f"question {number}"}
+        later = [first, {"role": "assistant", "content": "x"}, {"role": "user", "content": "more"}]
+        found.append(name_of(await chosen(split, messages=[first])))
+        assert name_of(await chosen(split, messages=later)) == found[-1]
+    assert set(found) == {"a", "b"}
+
+
+async def test_a_tenant_keeps_the_model_whoever_the_user_is() -> None:
+    split = policies(split=Split(models={"a": 1, "b": 1}, sticky="tenant"))
+    assert len({name_of(await chosen(split, user=f"u{n}")) for n in range(20)}) == 1
+
+
+async def test_chance_does_not_stick() -> None:
+    split = policies(split=Split(models={"a": 1, "b": 1}, sticky="none"))
+    assert {name_of(await chosen(split, user="u")) for _ in range(64)} == {"a", "b"}
+
+
+def test_weights_are_shares() -> None:
+    counts = Counter(pick({"a": 9, "b": 1}, n / 1000) for n in range(1000))
+    assert counts == {"a": 900, "b": 100}
+
+
+@given(
+    st.dictionaries(st.text(min_size=1), st.floats(1e-3, 1e6), min_size=1), st.floats(0, 1, exclude_max=True)
+)
+def test_something_is_always_picked(weights: dict[str, float], draw: float) -> None:
+    assert pick(weights, draw) in weights
+
+
+def test_an_action_names_its_destination() -> None:
+    assert Action(model="a").destination == "model" and Action(system="x").destination == ""

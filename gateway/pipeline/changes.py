@@ -1,0 +1,94 @@
+"""What rules change in a request before its model is called: parameters, the system message, time limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.models import ServedModel
+from gateway.requests.parse import typed
+from gateway.requests.types import ChatRequest
+from gateway.web.deadlines import TimeLimits
+from policies.routes import Action, Bounds, Parameters, Timeouts
+
+_SYSTEM_ROLES = ("system", "developer")
+
+
+def change_request(exchange: Exchange, changes: Sequence[Action]) -> None:
+    """Apply parameters and system texts, in order, to `exchange.body` and `exchange.request`."""
+    body = dict(exchange.body)
+    is_chat = isinstance(exchange.request, ChatRequest)
+    for change in changes:
+        if change.parameters is not None:
+            _change_parameters(body, change.parameters, is_chat=is_chat)
+        if change.system is not None and is_chat:
+            body["messages"] = _with_system(body["messages"], change.system)
+    if body != exchange.body:
+        exchange.body = body
+        exchange.request = typed(body, type(exchange.request))
+
+
+def limited(model: ServedModel, changes: Sequence[Action], *, is_stream: bool) -> ServedModel:
+    """The model with the time limits of rules."""
+    limits = model.limits
+    for change in changes:
+        if change.timeouts is not None:
+            limits = _with_timeouts(limits, change.timeouts)
+    if limits is model.limits:
+        return model
+    if model.kind == "upstream" and not is_stream:  # its first byte comes when the answer is complete
+        limits = replace(limits, first_token_s=None)
+    return replace(model, limits=limits)
+
+
+def _with_timeouts(limits: TimeLimits, timeouts: Timeouts) -> TimeLimits:
+    return TimeLimits(
+        timeouts.first_token_s or limits.first_token_s,
+        timeouts.idle_s or limits.idle_s,
+        timeouts.total_s or limits.total_s,
+    )
+
+
+def _change_parameters(body: dict[str, Any], parameters: Parameters, *, is_chat: bool) -> None:
+    for stripped in parameters.strip:
+        body.pop(stripped, None)
+    if parameters.set is not None:
+        for name, value in msgspec.structs.asdict(parameters.set).items():
+            if value is not None and (is_chat or name != "reasoning_effort"):
+                body[name] = value
+                if name == "max_tokens":
+                    body.pop("max_completion_tokens", None)
+    if parameters.clamp is not None:
+        for name, bounds in msgspec.structs.asdict(parameters.clamp).items():
+            if bounds is not None:
+                _clamp(body, name, bounds)
+
+
+def _clamp(body: dict[str, Any], name: str, bounds: Bounds) -> None:
+    if name == "max_tokens" and body.get("max_completion_tokens") is not None:
+        name = "max_completion_tokens"
+    value = body.get(name)
+    if value is None and name == "max_tokens":
+        value = bounds.max
+    if value is None:
+        return
+    value = value if bounds.min is None else max(value, bounds.min)
+    value = value if bounds.max is None else min(value, bounds.max)
+    body[name] = int(value) if name != "temperature" and name != "top_p" else value
+
+
+def _with_system(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """`text` follows the client's system message, or becomes the first message."""
+    first = messages[0]
+    if first.get("role") not in _SYSTEM_ROLES:
+        return [{"role": "system", "content": text}, *messages]
+    content = first.get("content")
+    if isinstance(content, list):
+        joined: object = [*content, {"type": "text", "text": text}]
+    else:
+        joined = f"{content}\n\n{text}" if content else text
+    return [{**first, "content": joined}, *messages[1:]]

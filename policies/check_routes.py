@@ -1,0 +1,158 @@
+"""Checks of routes and rules that concern other parts of the policies: models, headers, rules before them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from policies.conditions import Condition, ConditionError
+from policies.convert import KeyPath
+from policies.errors import Place, Problem
+from policies.names import nearest
+from policies.routes import DESTINATIONS, ERROR_CLASSES
+
+NO_HEADERS = {"authorization", "x-api-key", "cookie", "proxy-authorization"}
+"""Headers with secrets: conditions cannot read them, as explanations show what they have read."""
+
+
+class RouteChecks:
+    """Checks `routes` and `routing` as converted from YAML; `problems` are errors, `warnings` are not."""
+
+    def __init__(self, sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> None:
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self._places = places
+        self._models: Mapping[str, Any] = sections["models"]
+        self._routes: Mapping[str, Any] = sections["routes"]
+        self._routing: Mapping[str, Any] = sections["routing"]
+        self._adapters: dict[str, Collection[str]] = {
+            model: list(((entry or {}).get("engine") or {}).get("adapters") or {})
+            for model, entry in self._models.items()
+        }
+
+    def run(self) -> None:
+        """Check everything."""
+        for header in self._routing.get("headers") or []:
+            if header in NO_HEADERS:
+                message = f"routing.headers has {header!r}, which carries secrets; remove it"
+                self._report(("routing", "headers"), message)
+        self._check_rules(("routing", "rules"), self._routing.get("rules") or [])
+        for name, route in self._routes.items():
+            self._check_route(name, route or {})
+
+    def _check_route(self, name: str, route: Mapping[str, Any]) -> None:
+        path = ("routes", name)
+        if name in self._models:
+            where = self._places[("models", name)]
+            self._report(path, f"route {name!r} has the name of a model, defined at {where}; rename one")
+        self._check_action(path, route)
+        always = self._check_rules((*path, "rules"), route.get("rules") or [])
+        own = _destinations(route)
+        if not own and always is None:
+            message = f"route {name!r} does not say what to do when no rule matches; give it `model`"
+            self._report(path, message)
+        elif own and always is not None:
+            self._warn((*path, own[0]), f"{'.'.join(path)}.{own[0]} is never used: {always} always matches")
+
+    def _check_rules(self, path: KeyPath, rules: list[Mapping[str, Any] | None]) -> str | None:
+        """Check them in order; returns the first that always decides."""
+        always: str | None = None
+        seen: dict[str, str] = {}
+        for number, rule in enumerate(rules):
+            where = (*path, str(number))
+            label = f"rule {number + 1}"
+            if rule is None:
+                continue
+            self._check_action(where, rule)
+            if always is not None:
+                self._warn(where, f"{label} is never reached: {always} always matches")
+                continue
+            condition = self._condition(where, rule.get("when"))
+            decides = bool(_destinations(rule))
+            if condition is not None and condition.constant is False:
+                self._warn(where, f"{label} is never used: its condition is always false")
+            elif condition is not None and decides and condition.source in seen:
+                self._warn(where, f"{label} is never used: {seen[condition.source]} has the same condition")
+            elif decides and (rule.get("when") is None or (condition is not None and condition.constant)):
+                always = label
+            elif condition is not None and decides:
+                seen[condition.source] = label
+        return always
+
+    def _condition(self, path: KeyPath, source: str | None) -> Condition | None:
+        """The rule's condition; None without one, or when its errors have been reported already."""
+        if source is None:
+            return None
+        try:
+            condition = Condition(source)
+        except ConditionError:
+            return None
+        for name, key in sorted(condition.keys):
+            if name == "headers" and key not in (self._routing.get("headers") or []):
+                message = f"headers[{key!r}] is not one of routing.headers; add {key!r} there"
+                self._report((*path, "when"), message)
+            elif name.startswith("live.") and key not in self._models:
+                self._report((*path, "when"), f"{name}[{key!r}] is no model{nearest(key, self._models)}")
+        return condition
+
+    def _check_action(self, path: KeyPath, action: Mapping[str, Any]) -> None:
+        found = _destinations(action)
+        if len(found) > 1:
+            self._report(path, f"{'.'.join(path)} has both {' and '.join(found)}; keep one")
+        for where, target in _targets(action):
+            self._check_target((*path, *where), target)
+        bounds = ((action.get("parameters") or {}).get("clamp")) or {}
+        for name, bound in bounds.items():
+            low, high = (bound or {}).get("min"), (bound or {}).get("max")
+            if low is not None and high is not None and low > high:
+                where = (*path, "parameters", "clamp", name)
+                self._report(where, f"{'.'.join(where)} has min {low:g} over max {high:g}; swap them")
+
+    def _check_target(self, path: KeyPath, target: str) -> None:
+        what = f"route {path[1]!r}" if path[0] == "routes" else ".".join(path[:3])
+        if target in self._models:
+            if ("models", target, "encoder") in self._places:
+                self._report(path, f"{what} leads to {target!r}, an encoder, which cannot chat")
+            return
+        bases = adapter_bases(self._adapters, target)
+        if len(bases) > 1:
+            choice = " or ".join(f"{base}:{target}" for base in bases)
+            self._report(path, f"{what} leads to {target!r}, an adapter of several models; write {choice}")
+        elif not bases:
+            known = [*self._models, *(name for found in self._adapters.values() for name in found)]
+            known += [f"{base}:{each}" for base, found in self._adapters.items() for each in found]
+            self._report(path, f"{what} leads to the unknown model {target!r}{nearest(target, known)}")
+
+    def _place(self, path: KeyPath) -> Place:
+        while path not in self._places:  # an item of a list: the nearest key above it
+            path = path[:-1]
+        return self._places[path]
+
+    def _report(self, path: KeyPath, message: str) -> None:
+        self.problems.append(Problem(self._place(path), message))
+
+    def _warn(self, path: KeyPath, message: str) -> None:
+        self.warnings.append(Problem(self._place(path), message))
+
+
+def adapter_bases(adapters: Mapping[str, Collection[str]], name: str) -> list[str]:
+    """Return the base models of the adapter called `name` or `BASE:NAME`, given each model's adapters."""
+    qualified = [base for base, found in adapters.items() if any(name == f"{base}:{each}" for each in found)]
+    return qualified or [base for base, found in adapters.items() if name in found]
+
+
+def _destinations(action: Mapping[str, Any]) -> list[str]:
+    return [key for key in DESTINATIONS if action.get(key) is not None]
+
+
+def _targets(action: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Every model that an action names, with its path below the action."""
+    if action.get("model"):
+        yield ("model",), action["model"]
+    for name in (action.get("split") or {}).get("models") or {}:
+        yield ("split", "models", name), name
+    fallback = action.get("fallback") or {}
+    for key in ("any", *ERROR_CLASSES):
+        for number, name in enumerate(fallback.get(key) or []):
+            if name is not None:
+                yield ("fallback", key, str(number)), name

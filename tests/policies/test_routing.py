@@ -1,0 +1,88 @@
+"""The first rule that matches decides; rules without a destination add their changes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.document import Policies
+from policies.routes import Refusal, Route, RoutingSection, Rule
+from policies.routing import Routing
+
+REFUSAL = Refusal(message="No.")
+
+
+def routing(rules: list[Rule], *, before: list[Rule] | None = None, **route: object) -> Routing:
+    routes = {"auto": Route(rules=rules, **route)}  # type: ignore[arg-type]
+    return Routing(Policies(routes=routes, routing=RoutingSection(rules=before or [])))
+
+
+def test_a_simple_route_needs_no_facts() -> None:
+    choice = routing([], model="small").decide("auto", {})
+    assert choice.action is not None and choice.action.model == "small"
+    assert (choice.route, choice.rule, choice.reason) == ("auto", "default", "route auto, default")
+
+
+def test_a_model_is_not_a_route() -> None:
+    choice = routing([], model="small").decide("large", {})
+    assert choice.action is None and choice.reason == "requested" and choice.route == ""
+
+
+def test_rules_are_tried_in_order() -> None:
+    rules = [
+        Rule(when="request.num_messages > 9", model="a"),
+        Rule(when="request.num_messages > 4", model="b", name="long"),
+    ]
+    decide = routing(rules, model="c")
+    found = [decide.decide("auto", {"request.num_messages": n}) for n in (10, 5, 1)]
+    assert [choice.action.model for choice in found if choice.action] == ["a", "b", "c"]
+    assert found[1].reason == "route auto, rule 2 (long)"
+
+
+def test_rules_without_destination_add_changes() -> None:
+    rules = [Rule(system="one"), Rule(when="request.stream", system="two"), Rule(system="three", model="a")]
+    decide = routing(rules)
+    choice = decide.decide("auto", {"request.stream": False})
+    assert [change.system for change in choice.changes] == ["one", "three"]
+
+
+def test_rules_before_all_routes_apply_to_models_too() -> None:
+    before = [Rule(when="tenant.tier == 'free' && request.model == 'large'", refuse=REFUSAL)]
+    decide = routing([], before=before, model="small")
+    facts = {"tenant.tier": "free", "request.model": "large"}
+    choice = decide.decide("large", facts)
+    assert choice.action is not None and choice.action.refuse is REFUSAL
+    assert choice.reason == "routing.rules rule 1"
+    assert decide.decide("auto", {**facts, "request.model": "auto"}).rule == "default"
+
+
+def test_a_condition_that_cannot_be_evaluated_refuses_but_never_admits() -> None:
+    broken = "1 / request.max_tokens > 0"
+    facts = {"request.max_tokens": 0}
+    assert routing([Rule(when=broken, model="a")], model="b").decide("auto", facts).rule == "default"
+    refusing = routing([Rule(when=broken, refuse=REFUSAL)], model="b").decide("auto", facts)
+    assert refusing.action is not None and refusing.action.refuse is REFUSAL
+
+
+def test_what_was_tried_is_kept_on_request() -> None:
+    rules = [Rule(when="request.num_messages > 9", model="a"), Rule(when="request.stream", model="b")]
+    facts = {"request.num_messages": 2, "request.stream": True}
+    tried = routing(rules, model="c").decide("auto", facts, keep_tried=True).tried
+    assert [(each.rule, each.matched, each.values) for each in tried] == [
+        ("rule 1", False, {"request.num_messages": 2}),
+        ("rule 2", True, {"request.stream": True}),
+    ]
+
+
+def test_only_names_in_conditions_are_needed() -> None:
+    decide = routing([Rule(when="headers['x-a'] == '' && request.stream", model="a")], model="b")
+    assert decide.conditions("auto") == ({"headers", "request.stream"}, {("headers", "x-a")})
+    assert decide.conditions("other") == (frozenset(), frozenset())
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.integers(0, 20))
+def test_the_first_match_wins(bounds: list[int], value: int) -> None:
+    rules = [Rule(when=f"request.num_messages > {n}", model=f"m{i}") for i, n in enumerate(bounds)]
+    choice = routing(rules, model="none").decide("auto", {"request.num_messages": value})
+    expected = next((f"m{i}" for i, n in enumerate(bounds) if value > n), "none")
+    assert choice.action is not None and choice.action.model == expected
