@@ -44,7 +44,9 @@ class Delta:
     tokens: list[TokenInfo] = field(default_factory=list)  # of `text`; only when logprobs were asked for
     finish_reason: FinishReason | None = None  # on the choice's last delta only
     reasoning: str = ""  # comes before any text
+    # A call's pieces come before those of the choice's next call.
     tool_calls: list[ToolCallDelta] = field(default_factory=list)
+    stop_string: str = ""  # with the finish reason "stop": the request's stop string that was found
 
 
 @dataclass(slots=True)

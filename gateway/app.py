@@ -19,11 +19,13 @@ from cache.semantic_cache import SemanticCache
 from cache.settings import CacheSettings
 from cache.verify import Verifier
 from gateway.adapters.loader import AdapterLoader
+from gateway.anthropic.errors import ANTHROPIC_ERRORS
+from gateway.anthropic.messages import CountTokensEndpoint, MessagesTranslation
 from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
 from gateway.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.openai.adapters import AdaptersEndpoint
-from gateway.openai.endpoint import ModelEndpoint
+from gateway.openai.endpoint import ModelEndpoint, StartTranslation
 from gateway.openai.models import ModelsEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.exchange import Endpoint
@@ -44,6 +46,7 @@ from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import Tracing, start_tracing
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.web.deadlines import TimeLimits
+from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies, UpstreamModel
 
 POLICY_HEADER = "x-penstock-policy"
@@ -81,16 +84,23 @@ def build_app(
 
 
 def _model_routes(endpoints: RouteBuilder, settings: Settings, pipeline: Pipeline) -> list[Route]:
-    def route(path: str, endpoint: Endpoint) -> Route:
+    def route(
+        path: str,
+        endpoint: Endpoint,
+        translation: StartTranslation | None = None,
+        errors: ErrorFormat = OPENAI_ERRORS,
+    ) -> Route:
         answer = ModelEndpoint(
             endpoint,
             pipeline,
             max_body_bytes=settings.max_body_bytes,
             total_timeout_s=settings.timeouts.total_s,
+            translation=translation,
         )
-        return endpoints.route("POST", path, endpoint, answer)
+        return endpoints.route("POST", path, endpoint, answer, errors)
 
     return [
+        route("/v1/messages", "messages", MessagesTranslation, ANTHROPIC_ERRORS),
         route("/v1/chat/completions", "chat"),
         route("/v1/completions", "completions"),
         route("/v1/embeddings", "embeddings"),
@@ -103,6 +113,7 @@ def _other_routes(
     keys = KeyRing(settings.api_keys)
     listing = ModelsEndpoint(keys, models)
     text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
+    counting = CountTokensEndpoint(keys, models, settings.max_body_bytes)
     health = HealthEndpoint(models, metrics)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
     loader = AdapterLoader(models, loading, settings.timeouts.total_s)
@@ -112,6 +123,7 @@ def _other_routes(
         endpoints.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),
         endpoints.route("GET", "/v1/models", "models", listing.list),
         endpoints.route("GET", "/v1/models/{id:path}", "models", listing.show),
+        endpoints.route("POST", "/v1/messages/count_tokens", "tokenize", counting.count, ANTHROPIC_ERRORS),
         endpoints.route("POST", "/tokenize", "tokenize", text.tokenize),
         endpoints.route("POST", "/detokenize", "detokenize", text.detokenize),
         *(endpoints.route("GET", path, "", health.live) for path in LIVE_PATHS),

@@ -1,10 +1,13 @@
-"""Runs the pipeline for one request and sends its answer in OpenAI's shape."""
+"""Runs the pipeline for one request and sends its answer in the shape of the API that was called."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from gateway.answer import Embedded, Generated
+from gateway.answer import Embedded, Generated, Relayed
+from gateway.auth import Principal
 from gateway.errors import to_api_error
 from gateway.openai.chat import ChatShape
 from gateway.openai.completions import CompletionShape
@@ -12,6 +15,7 @@ from gateway.openai.send_answer import close_answer, send_embedded, send_generat
 from gateway.openai.shape import Shape
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.pipeline import Pipeline
+from gateway.providers.upstream.generated import generated
 from gateway.requests.field_support import listed_names
 from gateway.requests.types import ChatRequest, CompletionRequest
 from gateway.web.deadlines import Deadlines
@@ -20,13 +24,36 @@ from gateway.web.http_call import HttpCall
 IGNORED_FIELDS_HEADER = "x-penstock-ignored-fields"
 
 
+class Translation(Protocol):
+    """One request to another API, answered as a chat."""
+
+    async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
+        """The body of the chat that answers it. Raises ApiError."""
+        ...
+
+    def shape(self, model: str, answer: Generated) -> Shape:
+        """Encodes the answer of the model of this name in the other API's shape."""
+        ...
+
+
+StartTranslation = Callable[[HttpCall], Translation]
+"""Makes the translation of one call; may raise ApiError."""
+
+
 class ModelEndpoint:
-    """/v1/chat/completions, /v1/completions or /v1/embeddings."""
+    """An endpoint that calls a model: chat, completions, embeddings, or what is translated to a chat."""
 
     def __init__(
-        self, endpoint: Endpoint, pipeline: Pipeline, *, max_body_bytes: int, total_timeout_s: float
+        self,
+        endpoint: Endpoint,
+        pipeline: Pipeline,
+        *,
+        max_body_bytes: int,
+        total_timeout_s: float,
+        translation: StartTranslation | None = None,
     ) -> None:
         """`total_timeout_s` applies until a model is chosen, then that model's limits."""
+        self._translation = translation
         self._endpoint = endpoint
         self._pipeline = pipeline
         self._max_body_bytes = max_body_bytes
@@ -34,6 +61,7 @@ class ModelEndpoint:
 
     async def __call__(self, call: HttpCall) -> None:
         """Answer one request, or raise the ApiError to send. The exchange is settled in any case."""
+        translation = self._translation(call) if self._translation is not None else None
         deadlines = Deadlines(self._total_timeout_s)
 
         async def read_body() -> bytes:
@@ -50,10 +78,11 @@ class ModelEndpoint:
             call.authorization,
             call.cache_headers,
             call.read_header,
+            translation.to_chat if translation is not None else None,
         )
         try:
             await self._pipeline.run(exchange)
-            await _send(exchange, call)
+            await _send(exchange, call, translation)
         except asyncio.CancelledError as cancelled:
             if deadlines.cancel_reason is None:
                 exchange.error = to_api_error(cancelled)
@@ -72,21 +101,25 @@ class ModelEndpoint:
                 exchange.error = None  # its traceback refers to this frame, and so to the whole answer
 
 
-async def _send(exchange: Exchange, call: HttpCall) -> None:
+async def _send(exchange: Exchange, call: HttpCall, translation: Translation | None) -> None:
     answer = exchange.answer
+    if translation is not None and isinstance(answer, Relayed):
+        answer = exchange.answer = generated(answer)
     if isinstance(answer, Generated | Embedded) and answer.ignored_fields:
         exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(answer.ignored_fields)
     if isinstance(answer, Generated):
-        await send_generated(exchange, answer, _shape(exchange, answer), call)
+        await send_generated(exchange, answer, _shape(exchange, answer, translation), call)
     elif isinstance(answer, Embedded):
         await send_embedded(exchange, answer, call)
     elif answer is not None:
         await send_relayed(exchange, answer, call)
 
 
-def _shape(exchange: Exchange, answer: Generated) -> Shape:
+def _shape(exchange: Exchange, answer: Generated, translation: Translation | None) -> Shape:
     model = exchange.model
     assert model is not None
+    if translation is not None:
+        return translation.shape(model.name, answer)
     fingerprint = model.engine.model.fingerprint if model.engine is not None else None
     if isinstance(exchange.request, ChatRequest):
         return ChatShape(

@@ -27,6 +27,7 @@ class CollectedChoice:
     tokens: list[TokenInfo] = field(default_factory=list)
     tool_calls: list[ToolCallDelta] = field(default_factory=list)  # one per call, pieces joined
     finish_reason: str | None = None
+    stop_string: str = ""
 
     def add(self, delta: Delta) -> None:
         """Append the next delta."""
@@ -39,6 +40,7 @@ class CollectedChoice:
             else:
                 self.tool_calls[call.index].arguments += call.arguments
         self.finish_reason = delta.finish_reason or self.finish_reason
+        self.stop_string = delta.stop_string or self.stop_string
 
 
 class Shape(Protocol):

@@ -19,7 +19,11 @@ from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
 from policies.routing import Choice
 
-Endpoint = Literal["chat", "completions", "embeddings"]
+Endpoint = Literal["chat", "completions", "embeddings", "messages", "responses"]
+"""Messages and Responses are translated to chat and back: the pipeline knows them by their label only."""
+
+Translate = Callable[[dict[str, Any], Principal], Awaitable[dict[str, Any]]]
+"""Another API's body → that of a chat."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +39,7 @@ class Exchange:
     cache_headers: tuple[str, str] = ("", "")  # `x-penstock-cache` and `cache-control`; look_up reads them
     # One of the policies' allow-listed headers; "" when the request lacks it. For choose_model.
     read_header: Callable[[str], str] = lambda name: ""
+    translate: Translate | None = None  # read_request calls it; may raise ApiError
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.

@@ -69,6 +69,19 @@ def typed(body: dict[str, Any], kind: type[T]) -> T:
         raise _refusal(str(error), body, kind) from None
 
 
+def typed_at(value: object, kind: type[T], where: str) -> T:
+    """The field at `where` as `kind`. Raises InvalidRequest naming its fields from the body's root."""
+    if not isinstance(value, dict):
+        raise refusals.wrong_type(where, "an object")
+    try:
+        return typed(value, kind)
+    except InvalidRequest as error:
+        field = error.param
+        place = f"{where}.{field}" if field else where
+        message = error.message.replace(f"'{field or 'body'}'", f"'{place}'", 1)
+        raise InvalidRequest(message, param=place, code=error.code) from None
+
+
 def json_text(value: object, param: str, max_chars: int) -> str:
     """A field's value as JSON. Raises InvalidRequest for more than `max_chars` or too deep nesting."""
     try:

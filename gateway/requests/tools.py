@@ -12,7 +12,7 @@ from msgspec import Meta
 from backend.identifiers import FUNCTION_NAME, quoted
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
-from gateway.requests.parse import json_text, typed
+from gateway.requests.parse import json_text, typed_at
 from gateway.requests.strict_schema import strict_fault
 from gateway.requests.tool_schema import check_parameters
 from gateway.requests.types import ChatRequest
@@ -155,7 +155,7 @@ def _read_function(value: object, where: str) -> _Function:
             param=f"{where}.type",
             code="unsupported_parameter",
         )
-    function: _Function = _typed(value, _Tool, where).function
+    function: _Function = typed_at(value, _Tool, where).function
     if function.parameters is not None:
         check_parameters(function.parameters, f"{where}.function.parameters")
     return function
@@ -165,12 +165,12 @@ def _restrict(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
     """The offered functions that an object in `tool_choice` allows."""
     kind = choice.get("type")
     if kind == "function":
-        name = _typed(choice, _NamedChoice, "tool_choice").function.name
+        name = typed_at(choice, _NamedChoice, "tool_choice").function.name
         _check_offered(name, offered, "tool_choice.function.name")
         return replace(_only({name}, offered), is_required=True, max_calls=1)
     if kind != "allowed_tools":
         raise refusals.wrong_value("tool_choice.type", "expected 'function' or 'allowed_tools'", kind)
-    allowed = _typed(choice, _AllowedChoice, "tool_choice").allowed_tools
+    allowed = typed_at(choice, _AllowedChoice, "tool_choice").allowed_tools
     if allowed.mode not in CHOICES[1:]:
         raise refusals.wrong_value(
             "tool_choice.allowed_tools.mode", "expected 'auto' or 'required'", allowed.mode
@@ -180,7 +180,7 @@ def _restrict(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
         raise refusals.wrong_value(place, f"expected 1 to {MAX_TOOLS} tools, got {len(allowed.tools)}")
     names = set()
     for index, value in enumerate(allowed.tools):
-        name = _typed(value, _NamedChoice, f"{place}[{index}]").function.name
+        name = typed_at(value, _NamedChoice, f"{place}[{index}]").function.name
         _check_offered(name, offered, f"{place}[{index}].function.name")
         names.add(name)
     return replace(_only(names, offered), is_required=allowed.mode == "required")
@@ -197,16 +197,3 @@ def _check_offered(name: str, offered: ToolChoice, where: str) -> None:
     shown = quoted(name, FUNCTION_NAME, "the name")
     known = ", ".join(offered.names[:NAMES_SHOWN]) + (", …" if len(offered.names) > NAMES_SHOWN else "")
     raise refusals.wrong_value(where, f"{shown} is not a function in 'tools'; expected one of {known}")
-
-
-def _typed(value: object, kind: type[Any], where: str) -> Any:  # noqa: ANN401 - an instance of `kind`
-    """`value` as `kind`. Raises InvalidRequest naming the field from the body's root."""
-    if not isinstance(value, dict):
-        raise refusals.wrong_type(where, "an object")
-    try:
-        return typed(value, kind)
-    except InvalidRequest as error:
-        field = error.param
-        place = f"{where}.{field}" if field else where
-        message = error.message.replace(f"'{field or 'body'}'", f"'{place}'", 1)
-        raise InvalidRequest(message, param=place, code=error.code) from None

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-ENDPOINTS: Final = ("chat", "completions", "embeddings", "models", "tokenize", "detokenize", "other")
-MODEL_ENDPOINTS: Final = ("chat", "completions", "embeddings", "tokenize", "detokenize")
+MODEL_ENDPOINTS: Final = (
+    "chat", "messages", "responses", "completions", "embeddings", "tokenize", "detokenize",
+)  # fmt: skip
+ENDPOINTS: Final = (*MODEL_ENDPOINTS, "models", "other")
 NO_MODEL: Final = "-"
 STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
 CACHE_OUTCOMES: Final = ("exact", "semantic", "shared", "near", "miss", "bypass")

@@ -56,7 +56,13 @@ STAGE_AUTHORIZE: Final = "authorize"
 STAGE_CHOOSE_MODEL: Final = "choose model"
 STAGE_LOOK_UP: Final = "look up"
 
-OPERATIONS: Final = {"chat": "chat", "completions": "text_completion", "embeddings": "embeddings"}
+OPERATIONS: Final = {
+    "chat": "chat",
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+    "messages": "chat",
+    "responses": "chat",
+}
 """Endpoint → gen_ai.operation.name; other endpoints call no model."""
 
 REQUEST_FIELDS: Final[dict[str, tuple[str, type]]] = {

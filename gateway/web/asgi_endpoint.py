@@ -17,6 +17,7 @@ from gateway.telemetry import spans
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
+from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 from gateway.web.http_call import HttpCall
 
 logger = logging.getLogger("penstock.gateway")
@@ -51,7 +52,14 @@ class RouteBuilder:
         self._unrecorded = Telemetry(OFF, Metrics(()))  # never exported
         self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
 
-    def route(self, method: str, path: str, label: str, handler: Handler) -> Route:
+    def route(
+        self,
+        method: str,
+        path: str,
+        label: str,
+        handler: Handler,
+        error_format: ErrorFormat = OPENAI_ERRORS,
+    ) -> Route:
         """A path in Starlette's notation and its one method (GET also takes HEAD).
 
         `label` is the endpoint's name in metrics; "" leaves it out of metrics and traces.
@@ -67,7 +75,8 @@ class RouteBuilder:
             await handler(call)
 
         recorder = self._telemetry if label else self._unrecorded
-        return Route(path, AsgiEndpoint(recorder, label or "other", template, check_method, self._headers))
+        name = label or "other"
+        return Route(path, AsgiEndpoint(recorder, name, template, check_method, self._headers, error_format))
 
     def router(self, routes: Sequence[Route], resources: Sequence[Resource] = ()) -> Router:
         """The ASGI application; `resources` are started in order and closed in reverse."""
@@ -85,8 +94,10 @@ class AsgiEndpoint:
         template: str,
         handler: Handler,
         headers: list[tuple[bytes, bytes]],
+        error_format: ErrorFormat = OPENAI_ERRORS,
     ) -> None:
         self._telemetry = telemetry
+        self._error_format = error_format
         self._label = label
         self._template = template
         self._handler = handler
@@ -95,7 +106,7 @@ class AsgiEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, with the handler's response or with an error."""
         telemetry = self._telemetry.begin(self._label, scope["method"], self._template, scope["headers"])
-        call = HttpCall(scope, receive, send, telemetry, self._headers)
+        call = HttpCall(scope, receive, send, telemetry, self._headers, self._error_format)
         telemetry.annotate({spans.REQUEST_ID: call.request_id})
         error: ApiError | None = None
         try:

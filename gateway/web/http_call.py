@@ -1,4 +1,4 @@
-"""One HTTP request and its response: JSON body in, whole body or SSE stream out, errors in OpenAI's shape."""
+"""One HTTP request and its response: JSON body in, body or SSE stream out, errors in the API's format."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.errors import ApiError, BodyTooLarge, ClientGone, InvalidRequest, error_body, error_event
+from gateway.errors import ApiError, BodyTooLarge, ClientGone, InvalidRequest
 from gateway.telemetry.request import RequestTelemetry
+from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 
 JSON = b"application/json"
 SSE = b"text/event-stream; charset=utf-8"
@@ -42,6 +43,7 @@ class HttpCall:
     __slots__ = (
         "_fixed_headers",
         "_send",
+        "error_format",
         "is_started",
         "is_stream",
         "receive",
@@ -58,8 +60,9 @@ class HttpCall:
         send: Send,
         telemetry: RequestTelemetry,
         fixed_headers: list[tuple[bytes, bytes]],
+        error_format: ErrorFormat = OPENAI_ERRORS,
     ) -> None:
-        """`fixed_headers` are sent with every response."""
+        """`fixed_headers` are sent with every response. A handler may replace `error_format`."""
         self.scope = scope
         self.receive = receive
         self.telemetry = telemetry
@@ -68,7 +71,11 @@ class HttpCall:
         self.is_started = False
         self.is_stream = False
         self._send = send
-        self._fixed_headers = [(b"x-request-id", self.request_id.encode("ascii")), *fixed_headers]
+        self.error_format = error_format
+        request_id = self.request_id.encode("ascii")
+        self._fixed_headers = [(b"x-request-id", request_id), *fixed_headers]
+        if error_format.request_id_header:
+            self._fixed_headers.append((error_format.request_id_header, request_id))
 
     @property
     def authorization(self) -> str:
@@ -159,9 +166,10 @@ class HttpCall:
         if isinstance(error, ClientGone):
             self.status = error.status
         elif not self.is_started:
-            await self.respond(error_body(error), status=error.status, headers=error.headers)
+            body = self.error_format.body(error, self.request_id)
+            await self.respond(body, status=error.status, headers=error.headers)
         elif self.is_stream:
-            await self.end_stream(error_event(error))
+            await self.end_stream(self.error_format.event(error, self.request_id))
 
     async def _start(
         self, status: int, fields: list[tuple[bytes, bytes]], headers: Mapping[str, str] | None

@@ -10,10 +10,14 @@ KINDS: dict[str, type[ChatRequest] | type[CompletionRequest] | type[EmbeddingReq
     "chat": ChatRequest,
     "completions": CompletionRequest,
     "embeddings": EmbeddingRequest,
+    "messages": ChatRequest,
+    "responses": ChatRequest,
 }
 
 
 async def read_request(exchange: Exchange) -> None:
-    """Fill `exchange.body` and `exchange.request`; raises InvalidRequest, BodyTooLarge or ClientGone."""
+    """Fill `exchange.body` and `exchange.request`; raises ApiError."""
     exchange.body = decode_body(await exchange.read_body())
+    if exchange.translate is not None:
+        exchange.body = await exchange.translate(exchange.body, exchange.principal)
     exchange.request = typed(exchange.body, KINDS[exchange.endpoint])

@@ -32,6 +32,7 @@ class ChoiceDecoder:
         "_tokenizer",
         "_wants_logprobs",
         "index",
+        "_stop_string",
         "is_finished",
         "num_reasoning_tokens",
         "num_tokens",
@@ -64,6 +65,7 @@ class ChoiceDecoder:
         self._min_tokens = min_tokens
         self._splitter = splitter
         self._parser = parser
+        self._stop_string = ""  # the one that ended the answer
         self._held_tokens: list[TokenInfo] = []
         self._num_decoded_chars = 0  # of the answer
         self._num_released_chars = 0
@@ -83,6 +85,7 @@ class ChoiceDecoder:
             matched = self._flush(delta, is_cut=is_cut)
             delta.finish_reason = "length" if is_cut and not matched else self._finish_reason()
         self.is_finished = delta.finish_reason is not None
+        delta.stop_string = self._stop_string
         self._num_released_chars += len(delta.text)
         delta.tokens = self._release_tokens(is_cut=matched)
         return delta
@@ -160,6 +163,7 @@ class ChoiceDecoder:
         if self._stops is None:
             return text, False
         shown, stop = self._stops.push(text)
+        self._stop_string = stop or ""
         return shown, stop is not None
 
     def _flush(self, delta: Delta, *, is_cut: bool) -> bool:

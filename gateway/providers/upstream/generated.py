@@ -69,6 +69,7 @@ class _Choice(msgspec.Struct, gc=False):
     message: _Message | None = None
     logprobs: _Logprobs | None = None
     finish_reason: str | None = None
+    stop_reason: Any = None  # vLLM: the stop string, or the id of the stop token
 
 
 class _Piece(msgspec.Struct, gc=False):
@@ -82,7 +83,8 @@ def generated(answer: Relayed, *, offers_tools: bool = True) -> Generated:
     """The answer to a chat as deltas; closing them closes the upstream's stream.
 
     `usage` is the relayed answer's own and complete when the deltas have ended. Finish reasons come after all
-    text. The deltas raise UpstreamFailed for an answer that is cut, and what the relayed stream raises.
+    text. Calls after the first come whole, at the end: an upstream may interleave their pieces. The deltas
+    raise UpstreamFailed for an answer that is cut, and what the relayed stream raises.
     """
     deltas = RelayedDeltas(answer.body)
     return Generated(deltas, answer.usage, shows_reasoning=True, offers_tools=offers_tools)
@@ -155,31 +157,35 @@ class RelayedDeltas:
     def _finish(self) -> list[Delta]:
         if not self._choices or not all(state.finish_reason for state in self._choices.values()):
             raise _invalid("it ended before it was complete")
-        return [state.last() for state in self._choices.values()]
+        return [delta for state in self._choices.values() for delta in state.last()]
 
 
 class _ChoiceState:
     """What must be remembered of one choice."""
 
-    __slots__ = ("_call_ids", "_index", "_last_by_index", "finish_reason")
+    __slots__ = ("_call_ids", "_held", "_index", "_last_by_index", "_stop_string", "finish_reason")
 
     def __init__(self, index: int) -> None:
         self._index = index
         self._call_ids: list[str] = []  # one per call
         self._last_by_index: dict[int, int] = {}  # the upstream's index → our latest call under it
+        self._held: list[ToolCallDelta] = []  # calls after the first: their pieces may come interleaved
+        self._stop_string = ""
         self.finish_reason = ""
 
     def read(self, choice: _Choice) -> Delta | None:
         """The delta of one piece; None when it shows nothing."""
         if choice.finish_reason and not self.finish_reason:
             self.finish_reason = choice.finish_reason
+            self._stop_string = choice.stop_reason if isinstance(choice.stop_reason, str) else ""
         message = choice.delta or choice.message
         if message is None:
             return None
         text, reasoning = _texts(message)
-        calls = [self._call(call) for call in message.tool_calls or ()]
+        pieces = message.tool_calls or []
         if message.function_call is not None:
-            calls.append(self._call(_Call(0, None, message.function_call)))
+            pieces.append(_Call(0, None, message.function_call))
+        calls = [call for piece in pieces if (call := self._call(piece)) is not None]
         tokens = []
         if choice.logprobs is not None and choice.logprobs.content:
             tokens = [_token(entry) for entry in choice.logprobs.content]
@@ -187,14 +193,17 @@ class _ChoiceState:
             return None
         return Delta(self._index, text, tokens, None, reasoning, calls)
 
-    def last(self) -> Delta:
-        """The delta that ends the choice."""
+    def last(self) -> list[Delta]:
+        """The deltas that end the choice."""
         reason = FINISH_REASONS.get(self.finish_reason, "stop")
         if reason == "stop" and self._call_ids:
             reason = "tool_calls"
-        return Delta(self._index, finish_reason=reason)
+        end = Delta(self._index, finish_reason=reason)
+        end.stop_string = self._stop_string if reason == "stop" else ""
+        return [Delta(self._index, tool_calls=self._held), end] if self._held else [end]
 
-    def _call(self, call: _Call) -> ToolCallDelta:
+    def _call(self, call: _Call) -> ToolCallDelta | None:
+        """A piece of the first call; None when it was added to those that are held back."""
         function = call.function or _Function()
         arguments = function.arguments
         if arguments is None:
@@ -202,10 +211,16 @@ class _ChoiceState:
         elif not isinstance(arguments, str):
             arguments = msgspec.json.encode(arguments).decode()
         number = self._number(call, function)
-        if number < len(self._call_ids):
-            return ToolCallDelta(number, arguments)
-        self._call_ids.append(call.id or f"call_{self._index}_{number}")
-        return ToolCallDelta(number, arguments, self._call_ids[number], function.name or "")
+        piece = ToolCallDelta(number, arguments)
+        if number == len(self._call_ids):
+            piece.call_id = call.id or f"call_{self._index}_{number}"
+            piece.name = function.name or ""
+            self._call_ids.append(piece.call_id)
+            if number > 0:
+                self._held.append(piece)
+        elif number > 0:
+            self._held[number - 1].arguments += arguments
+        return piece if number == 0 else None
 
     def _number(self, call: _Call, function: _Function) -> int:
         """Which of our calls a piece belongs to; a new one has the number of calls so far."""

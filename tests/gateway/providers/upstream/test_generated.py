@@ -135,6 +135,15 @@ DIALECTS: dict[str, tuple[list[bytes], tuple[str, str, list[tuple[str, str]], st
         ],
         ("", "", TWO_CALLS, "tool_calls"),
     ),
+    "interleaved calls": (
+        [
+            event(call(0, id="x", name="add", arguments='{"a"')),
+            event(call(1, id="y", name="sub", arguments="{")),
+            event(call(0, arguments=": 1}")),
+            event(call(1, arguments="}"), "tool_calls"),
+        ],
+        ("", "", TWO_CALLS, "tool_calls"),
+    ),
     "arguments as an object": (
         [event(call(0, id="x", name="add", arguments={"a": 1}), "tool_calls")],
         ("", "", [("add", '{"a":1}')], "tool_calls"),
@@ -194,6 +203,13 @@ async def test_any_cuts_give_the_same_answer(data: st.DataObject) -> None:
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
     found = shown(await collected(pieces))
     assert found == ("".join(texts), "", [("f", "".join(arguments))], "tool_calls")
+
+
+async def test_the_stop_string_is_kept_where_the_upstream_names_it() -> None:
+    found = await collected([event({"content": "a"}, "stop", stop_reason="END"), DONE])
+    assert found.stop_string == "END"
+    found = await collected([event({"content": "a"}, "stop", stop_reason=151643), DONE])
+    assert found.stop_string == ""
 
 
 async def test_a_whole_answer_gives_the_same_form() -> None:

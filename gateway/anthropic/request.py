@@ -1,0 +1,202 @@
+"""POST /v1/messages: every field of Anthropic's reference, and its translation to the body of a chat.
+
+A field is honoured, accepted because it asks for nothing that an answer could show, or refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gateway.anthropic.content import chat_messages, system_message
+from gateway.anthropic.tools import chat_tool_choice, chat_tools
+from gateway.errors import InvalidRequest
+from gateway.requests import refusals
+from gateway.requests.parse import typed, typed_at
+
+VERSIONS = ("2023-06-01", "2026-10-21")
+"""Known values of `anthropic-version`. The sampling fields that the later one removed are still honoured."""
+MAX_STOPS = 4
+"""As in chat, which answers the request."""
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+LOW_BUDGET_TOKENS = 2048
+MEDIUM_BUDGET_TOKENS = 8192
+"""`thinking.budget_tokens` up to these bounds are the efforts low and medium; more is high."""
+REFUSED = {
+    "container": "containers are not run here",
+    "context_management": "the context is not edited here",
+    "diagnostics": "there are no cache diagnostics",
+    "inference_geo": "the gateway's operator chooses where models run",
+    "mcp_servers": "MCP servers are not called here",
+    "user_profile_id": "there are no user profiles",
+    "workspace_id": "the workspace follows from the API key",
+}
+
+Limit = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+class _Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What /v1/messages and its count_tokens have in common."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    messages: Annotated[list[Any], Meta(min_length=1, max_length=100_000)]
+    system: str | list[Any] | None = None
+    tools: list[Any] | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
+    cache_control: dict[str, Any] | None = None  # accepted: the prefix tree finds shared prefixes
+    speed: str | None = None
+    container: Any = None
+    context_management: Any = None
+    diagnostics: Any = None
+    inference_geo: Any = None
+    mcp_servers: Any = None
+    user_profile_id: Any = None
+    workspace_id: Any = None
+
+
+class MessagesRequest(_Fields, frozen=True, kw_only=True):
+    """POST /v1/messages."""
+
+    max_tokens: Limit
+    stream: bool | None = None
+    stop_sequences: list[Annotated[str, Meta(min_length=1, max_length=1024)]] | None = None
+    temperature: Fraction | None = None
+    top_p: Fraction | None = None
+    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    metadata: dict[str, Any] | None = None
+    service_tier: str | None = None
+
+
+class CountTokensRequest(_Fields, frozen=True, kw_only=True):
+    """POST /v1/messages/count_tokens."""
+
+
+class _Thinking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    budget_tokens: Annotated[int, Meta(ge=1)] | None = None
+    display: str | None = None
+
+
+class _Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    schema: dict[str, Any]
+
+
+class _OutputConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    effort: str | None = None
+    format: dict[str, Any] | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    user_id: Annotated[str, Meta(max_length=512)] | None = None
+
+
+def read_messages_request(body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The chat that answers a request, and whether the answer shows thinking.
+
+    Raises InvalidRequest naming the field.
+    """
+    request = typed(body, MessagesRequest)
+    chat, shows_thinking = _read_shared(request)
+    chat["max_completion_tokens"] = request.max_tokens
+    if request.stream:
+        chat |= {"stream": True, "stream_options": {"include_usage": True}}
+    if request.stop_sequences:
+        if len(request.stop_sequences) > MAX_STOPS:
+            got = f"expected at most {MAX_STOPS} sequences, got {len(request.stop_sequences)}"
+            raise refusals.wrong_value("stop_sequences", got)
+        chat["stop"] = request.stop_sequences
+    for name in ("temperature", "top_p", "top_k"):
+        value = getattr(request, name)
+        if value is not None:
+            chat[name] = value
+    if request.metadata is not None:
+        typed_at(request.metadata, _Metadata, "metadata")  # the principal comes from the API key
+    if request.service_tier not in (None, "auto", "standard_only"):
+        raise refusals.wrong_value("service_tier", "expected 'auto' or 'standard_only'", request.service_tier)
+    return chat, shows_thinking
+
+
+def read_count_request(body: dict[str, Any]) -> dict[str, Any]:
+    """The chat whose prompt is to be counted. Raises InvalidRequest naming the field."""
+    chat, _ = _read_shared(typed(body, CountTokensRequest))
+    return chat
+
+
+def _read_shared(request: _Fields) -> tuple[dict[str, Any], bool]:
+    _check_refused(request)
+    messages = chat_messages(request.messages)
+    if request.system:
+        messages.insert(0, system_message(request.system))
+    chat: dict[str, Any] = {"model": request.model, "messages": messages}
+    if messages[-1]["role"] == "assistant":  # to be continued
+        chat |= {"add_generation_prompt": False, "continue_final_message": True}
+    if request.tools:
+        chat["tools"] = chat_tools(request.tools)
+    if request.tool_choice is not None:
+        chat |= chat_tool_choice(request.tool_choice)
+    effort, shows_thinking = _thinking(request.thinking)
+    if request.output_config is not None:
+        config = typed_at(request.output_config, _OutputConfig, "output_config")
+        if config.effort not in (None, *EFFORTS):
+            expected = f"expected one of {', '.join(EFFORTS)}"
+            raise refusals.wrong_value("output_config.effort", expected, config.effort)
+        effort = effort or config.effort
+        if config.format is not None:
+            chat["response_format"] = _response_format(config.format)
+    if effort is not None:
+        chat["reasoning_effort"] = effort
+    return chat, shows_thinking
+
+
+def _check_refused(request: _Fields) -> None:
+    for name, why in REFUSED.items():
+        if getattr(request, name) not in (None, [], {}):
+            raise refusals.unsupported(name, f"'{name}' is not supported: {why}. Leave it out")
+    if request.speed not in (None, "standard"):
+        raise refusals.wrong_value("speed", "only 'standard' is supported", request.speed)
+
+
+def _thinking(given: dict[str, Any] | None) -> tuple[str | None, bool]:
+    """The effort that `thinking` asks for, and whether thinking is shown."""
+    if given is None:
+        return None, False
+    thinking = typed_at(given, _Thinking, "thinking")
+    if thinking.display not in (None, "summarized", "omitted"):
+        raise refusals.wrong_value("thinking.display", "expected 'summarized' or 'omitted'", thinking.display)
+    is_shown = thinking.display != "omitted"
+    if thinking.type == "adaptive":
+        return None, is_shown
+    if thinking.type == "disabled":
+        return "none", False
+    if thinking.type != "enabled":
+        raise refusals.wrong_value(
+            "thinking.type", "expected 'enabled', 'adaptive' or 'disabled'", thinking.type
+        )
+    if thinking.budget_tokens is None:
+        raise refusals.missing("thinking.budget_tokens")
+    if thinking.budget_tokens > MEDIUM_BUDGET_TOKENS:
+        return "high", is_shown
+    return "medium" if thinking.budget_tokens > LOW_BUDGET_TOKENS else "low", is_shown
+
+
+def _response_format(given: dict[str, Any]) -> dict[str, Any]:
+    found = typed_at(given, _Format, "output_config.format")
+    if found.type != "json_schema":
+        raise refusals.wrong_value("output_config.format.type", "expected 'json_schema'", found.type)
+    return {"type": "json_schema", "json_schema": {"name": "output", "schema": found.schema}}
+
+
+def check_version(version: str) -> None:
+    """Raise InvalidRequest for an `anthropic-version` that is not known here."""
+    if version and version not in VERSIONS:
+        raise InvalidRequest(
+            f"The header 'anthropic-version' must be one of {', '.join(VERSIONS)}.",
+            param="anthropic-version",
+            code="invalid_value",
+        )

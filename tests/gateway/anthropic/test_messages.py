@@ -1,0 +1,80 @@
+"""No body gets a 5xx from /v1/messages, and every error has Anthropic's envelope."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from anthropic.types import ErrorResponse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.anthropic.request import MessagesRequest
+from tests.gateway.conftest import MakeApp, http_client
+
+SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PATHS = ("/v1/messages", "/v1/messages/count_tokens")
+BODY = {"model": "ours", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi."}]}
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("ours"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+KINDS = st.sampled_from(["text", "image", "document", "tool_use", "tool_result", "thinking"])
+BLOCKS = st.fixed_dictionaries(
+    {"type": KINDS | VALUES},
+    optional={
+        name: VALUES for name in ("text", "source", "id", "input", "content", "tool_use_id", "thinking")
+    },
+)
+MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "system"]) | VALUES},
+    optional={"content": st.text(max_size=9) | st.lists(BLOCKS | VALUES, max_size=3) | VALUES},
+)
+
+
+def check(response: httpx.Response) -> None:
+    assert response.status_code < 500, response.text
+    if response.status_code != 200:
+        found = ErrorResponse.model_validate_json(response.content)
+        assert found.error.message and found.request_id == response.headers["request-id"]
+
+
+async def post(http: httpx.AsyncClient, path: str, body: object) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return await http.post(path, content=content, headers={"content-type": "application/json"})
+
+
+@SETTINGS
+@given(path=st.sampled_from(PATHS), body=st.binary(max_size=60) | VALUES)
+async def test_any_body(engine_http: httpx.AsyncClient, path: str, body: object) -> None:
+    check(await post(engine_http, path, body))
+
+
+@SETTINGS
+@given(change=st.dictionaries(st.sampled_from(MessagesRequest.__struct_fields__), VALUES, max_size=2))
+async def test_any_values(engine_http: httpx.AsyncClient, change: dict[str, Any]) -> None:
+    check(await post(engine_http, PATHS[0], BODY | change))
+
+
+@SETTINGS
+@given(messages=st.lists(MESSAGES, max_size=3))
+async def test_any_messages(engine_http: httpx.AsyncClient, messages: list[dict[str, Any]]) -> None:
+    check(await post(engine_http, PATHS[0], BODY | {"messages": messages}))
+
+
+async def test_a_model_without_a_tokenizer_counts_nothing(make_app: MakeApp) -> None:
+    async with http_client(make_app()) as http:
+        body = {"model": "theirs", "messages": BODY["messages"]}
+        response = await http.post(PATHS[1], json=body)
+    check(response)
+    assert response.status_code == 404 and "no tokenizer" in response.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_unknown_version_is_refused(engine_http: httpx.AsyncClient, path: str) -> None:
+    response = await engine_http.post(path, json=BODY, headers={"anthropic-version": "2031-01-01"})
+    check(response)
+    assert response.status_code == 400 and "anthropic-version" in response.text
