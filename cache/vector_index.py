@@ -1,15 +1,22 @@
-"""The nearest vectors inside one partition, exactly: one matrix per partition, compared as a whole.
+"""The nearest vectors inside one partition: a matrix while it is small, then an inverted file.
 
 Most partitions are small, since a system prompt and all earlier turns are part of their identity.
 """
 
 from __future__ import annotations
 
+from itertools import count
+from threading import Thread
 from typing import NamedTuple
 
 import numpy as np
 from numpy import float16, float32
 from numpy.typing import NDArray
+
+from cache.inverted_file import InvertedFile, load_faiss
+
+MAX_MATRIX_ROWS = 512
+"""A larger matrix takes longer than a tenth of a millisecond to compare."""
 
 
 class Neighbour(NamedTuple):
@@ -24,62 +31,106 @@ class VectorIndex:
     """Keys by partition and vector."""
 
     def __init__(self) -> None:
-        self._partitions: dict[bytes, _Partition] = {}
+        self._partitions: dict[bytes, _Matrix | _Lists] = {}
 
     def add(self, partition: bytes, key: bytes, vector: NDArray[float16]) -> None:
         """Add or replace the vector of `key`, of unit length."""
         found = self._partitions.get(partition)
         if found is None:
-            found = self._partitions[partition] = _Partition(len(vector))
+            found = self._partitions[partition] = _Matrix(len(vector))
+        elif isinstance(found, _Matrix) and len(found) == MAX_MATRIX_ROWS:
+            found = self._partitions[partition] = _Lists(found)
+        elif len(found) == MAX_MATRIX_ROWS // 2:
+            Thread(target=load_faiss, daemon=True).start()  # before it is needed
         found.add(key, vector)
 
     def remove(self, partition: bytes, key: bytes) -> None:
         """Remove the vector of `key`; does nothing when there is none."""
         found = self._partitions.get(partition)
-        if found is not None and found.remove(key):
-            del self._partitions[partition]
+        if found is not None:
+            found.remove(key)
+            if not len(found):
+                del self._partitions[partition]
 
     def search(self, partition: bytes, vector: NDArray[float32], count: int) -> list[Neighbour]:
         """The `count` nearest keys of the partition, best first."""
         found = self._partitions.get(partition)
         return [] if found is None else found.search(vector, count)
 
+    def wait_until_built(self) -> None:
+        """Wait for indexes that are being built, for measurements: searches are right meanwhile too."""
+        for partition in self._partitions.values():
+            if isinstance(partition, _Lists):
+                partition.file.wait_until_built()
 
-class _Partition:
-    """Rows in no order: a removed one is replaced by the last."""
 
-    __slots__ = ("_keys", "_rows", "_vectors")
+class _Lists:
+    """A large partition."""
+
+    def __init__(self, rows: _Matrix) -> None:
+        self.file = InvertedFile(rows.vectors.shape[1])
+        self._keys: dict[int, bytes] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._unused = count()
+        for key, vector in zip(rows.keys, rows.vectors, strict=False):
+            self.add(key, vector)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: bytes, vector: NDArray[float16]) -> None:
+        self.remove(key)
+        number = self._numbers[key] = next(self._unused)
+        self._keys[number] = key
+        self.file.add(number, vector.astype(float32))
+
+    def remove(self, key: bytes) -> None:
+        number = self._numbers.pop(key, None)
+        if number is not None:
+            del self._keys[number]
+            self.file.remove(number)
+
+    def search(self, vector: NDArray[float32], count: int) -> list[Neighbour]:
+        found = self.file.search(vector, count)
+        return [Neighbour(self._keys[number], cosine, known) for number, cosine, known in found]
+
+
+class _Matrix:
+    """A small partition: rows in no order, a removed one is replaced by the last."""
+
+    __slots__ = ("_rows", "keys", "vectors")
 
     def __init__(self, dimensions: int) -> None:
-        self._keys: list[bytes] = []
+        self.keys: list[bytes] = []
+        self.vectors = np.empty((1, dimensions), float16)  # has spare rows at its end
         self._rows: dict[bytes, int] = {}
-        self._vectors = np.empty((1, dimensions), float16)
+
+    def __len__(self) -> int:
+        return len(self.keys)
 
     def add(self, key: bytes, vector: NDArray[float16]) -> None:
         row = self._rows.get(key)
         if row is None:
-            row = len(self._keys)
-            if row == len(self._vectors):
-                self._vectors = np.concatenate([self._vectors, np.empty_like(self._vectors)])
-            self._keys.append(key)
+            row = len(self.keys)
+            if row == len(self.vectors):
+                self.vectors = np.concatenate([self.vectors, np.empty_like(self.vectors)])
+            self.keys.append(key)
             self._rows[key] = row
-        self._vectors[row] = vector
+        self.vectors[row] = vector
 
-    def remove(self, key: bytes) -> bool:
-        """Remove the row of `key`. Returns whether none is left."""
+    def remove(self, key: bytes) -> None:
         row = self._rows.pop(key, None)
         if row is not None:
-            last = self._keys.pop()
+            last = self.keys.pop()
             if last != key:
-                self._keys[row] = last
+                self.keys[row] = last
                 self._rows[last] = row
-                self._vectors[row] = self._vectors[len(self._keys)]
-        return not self._keys
+                self.vectors[row] = self.vectors[len(self.keys)]
 
     def search(self, vector: NDArray[float32], count: int) -> list[Neighbour]:
-        vectors = self._vectors[: len(self._keys)].astype(float32)
+        vectors = self.vectors[: len(self.keys)].astype(float32)
         cosines = vectors @ vector
         count = min(count, len(cosines))
         best = np.argpartition(-cosines, count - 1)[:count]
-        found = [Neighbour(self._keys[row], float(cosines[row]), vectors[row]) for row in best]
+        found = [Neighbour(self.keys[row], float(cosines[row]), vectors[row]) for row in best]
         return sorted(found, key=lambda each: -each.cosine)

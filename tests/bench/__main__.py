@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.bench import (
     adapters,
     cache,
+    cache_index,
     engine,
     gateway,
     grammars,
@@ -29,7 +30,7 @@ def main() -> None:
     default = Path(tempfile.gettempdir(), "penstock-bench")
     parser.add_argument("--dir", default=str(default), help=f"where checkpoints are kept (default {default})")
     commands = parser.add_subparsers(dest="benchmark", required=True)
-    for module in (adapters, cache, engine, gateway, grammars, prefix, soak, speculative, stall):
+    for module in (adapters, cache, cache_index, engine, gateway, grammars, prefix, soak, speculative, stall):
         name = module.__name__.rsplit(".", 1)[1]
         command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
         module.add_arguments(command)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy import float16, float32
 
+from cache import inverted_file, vector_index
 from cache.vector_index import VectorIndex
 from tests.cache.entries import key_of, unit
 
@@ -15,6 +17,20 @@ _STEPS = st.lists(
 
 @given(_STEPS, st.integers(0, 9))
 def test_a_search_is_that_of_brute_force(steps: list[tuple[str, int, bytes]], asked: int) -> None:
+    check_against_brute_force(steps, asked)
+
+
+@given(_STEPS, st.integers(0, 9))
+def test_a_search_in_a_large_partition_too(steps: list[tuple[str, int, bytes]], asked: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vector_index, "MAX_MATRIX_ROWS", 2)
+        patch.setattr(inverted_file, "ONE_LIST_ROWS", 3)
+        patch.setattr(inverted_file, "GROWTH", 1)
+        patch.setattr(inverted_file, "ROWS_PER_LIST", 2)
+        check_against_brute_force(steps, asked)
+
+
+def check_against_brute_force(steps: list[tuple[str, int, bytes]], asked: int) -> None:
     index = VectorIndex()
     kept: dict[tuple[bytes, int], None] = {}
     for step, number, partition in steps:
