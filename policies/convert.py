@@ -62,6 +62,8 @@ class Converter:
             return self._dict(node, kind, path)
         if isinstance(kind, inspect.ListType):
             return self._list(node, kind, path)
+        if isinstance(kind, inspect.AnyType):
+            return self._plain(node, path)
         return self._leaf(node, kind, path)
 
     def _check_condition(self, node: yaml.Node, source: str) -> None:
@@ -155,6 +157,20 @@ class Converter:
                 elif isinstance(key, yaml.ScalarNode):
                     pairs.append((key, value))
         return pairs
+
+    def _plain(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401 - any YAML value
+        """The value as JSON would have it, whatever it is."""
+        if isinstance(node, yaml.MappingNode):
+            return {
+                key.value: self._plain(value, (*path, key.value)) for key, value in self._pairs(node, path)
+            }
+        if isinstance(node, yaml.SequenceNode):
+            return [self._plain(item, path) for item in node.value]
+        value = _scalar(node)
+        if isinstance(value, yaml.Node):
+            self.report(node, f"{'.'.join(path)} has {_describe(node)}; quote it")
+            return None
+        return value
 
     def _leaf(self, node: yaml.Node, kind: inspect.Type, path: KeyPath) -> Any:  # noqa: ANN401 - any YAML scalar
         wanted = _wrong_value(_scalar(node), kind)

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from policies.cache import CacheRules, CacheSection
 from policies.names import Effort, Name
+from policies.probes import Probe, ProbeName
 from policies.routes import Action, Route, RoutingSection
 from policies.tenants import Tenant, TenantName
 
@@ -312,6 +313,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     routes: dict[Name, Route] = {}
     routing: RoutingSection = RoutingSection()
     tenants: dict[TenantName, Tenant] = {}
+    probes: dict[ProbeName, Probe] = {}
     cache: CacheSection = CacheSection()
 
 

@@ -35,12 +35,6 @@ def load_policies(folder: Path) -> Policies:
     return load_folder(folder).policies
 
 
-def load_with_places(folder: Path) -> tuple[Policies, Mapping[KeyPath, Place]]:
-    """The same, and where each key is, for errors about what the policies name. Raises PolicyError."""
-    loaded = load_folder(folder)
-    return loaded.policies, loaded.places
-
-
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A valid folder: its policies, where each key is, and what is suspicious in it."""

@@ -28,8 +28,8 @@ Condition = Annotated[
 HeaderName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
 Weight = Annotated[float, Meta(gt=0, le=1e6)]
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Temperature = Annotated[float, Meta(ge=0, le=2)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
+Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
+Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 SystemText = Annotated[str, Meta(min_length=1, max_length=20_000)]
 LimitS = Annotated[float, Meta(gt=0, le=86400)]
 
@@ -89,8 +89,8 @@ class SetParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     min_p: Fraction | None = None
     max_tokens: Tokens | None = None
     seed: int | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
     reasoning_effort: Effort | None = None
 
 
@@ -160,6 +160,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 DESTINATIONS = ("model", "split", "refuse")
+CHANGES = ("fallback", "parameters", "system", "timeouts")
 
 
 class Rule(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,7 +171,10 @@ class Rule(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Route(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A name that clients can use in place of a model's. Its own action follows when no rule decides."""
+    """A name that clients can use in place of a model's.
+
+    Its own destination follows when no rule decides; its changes hold for all of its rules, before theirs.
+    """
 
     description: str = ""
     rules: Annotated[list[Rule], Meta(description="Tried in order; the first that matches decides.")] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from policies.conditions import Condition, activation
 from policies.document import Policies
-from policies.routes import Action, Route, Rule
+from policies.routes import CHANGES, DESTINATIONS, Action, Route, Rule
 
 ALL_REQUESTS = "routing.rules"
 """In explanations, the place of the rules that precede every route."""
@@ -29,9 +29,10 @@ class Choice:
     """What the rules say about one request. Without an `action` the model that it names answers."""
 
     route: str  # "" when the request names a model
-    rule: str = ""  # the one that decided, as "rule 2 (long prompts)"; "default": the route's own action
+    rule: str = ""  # the one that decided, as "rule 2"; "default": the route's own action
+    rule_name: str = ""  # the name that its author gave it
     action: Action | None = None
-    changes: tuple[Action, ...] = ()  # of rules without a destination that matched, then of `action`
+    changes: tuple[Action, ...] = ()  # of the route, of rules without a destination, and of `action`
     tried: Sequence[Outcome] = ()  # only when asked for
 
     @property
@@ -40,12 +41,13 @@ class Choice:
         if self.action is None:
             return "requested"
         where = f"route {self.route}, " if self.route else ""
-        return f"{where}{self.rule}"
+        return f"{where}{self.rule}" + (f" ({self.rule_name})" if self.rule_name else "")
 
 
 @dataclass(frozen=True, slots=True)
 class _CompiledRule:
     label: str
+    name: str
     action: Action
     condition: Condition | None
 
@@ -85,7 +87,7 @@ class Routing:
         for rule in route.rules:
             condition = rule.condition
             matched = True if condition is None else condition.holds(values)
-            if keep_tried:
+            if keep_tried and rule.label:
                 shown = {} if condition is None else condition.shown(facts)
                 tried.append(
                     Outcome(rule.label, "" if condition is None else condition.source, matched, shown)
@@ -101,15 +103,17 @@ class Routing:
 def _choice(
     route: str, rule: _CompiledRule, changes: Sequence[Action], tried: Sequence[Outcome] = ()
 ) -> Choice:
-    return Choice(route, rule.label, rule.action, (*changes, rule.action), tried)
+    return Choice(route, rule.label, rule.name, rule.action, (*changes, rule.action), tried)
 
 
 def _route(name: str, before: Sequence[_CompiledRule], route: Route | None) -> _CompiledRoute:
     rules = [*before]
     if route is not None:
+        changes = Action(**{field: getattr(route, field) for field in CHANGES})
+        own = Action(**{field: getattr(route, field) for field in DESTINATIONS})
+        rules += [] if changes == Action() else [_CompiledRule("", "", changes, None)]
         rules += _compile(route.rules, "")
-        if route.destination:
-            rules.append(_CompiledRule("default", route, None))
+        rules += [_CompiledRule("default", "", own, None)] if own.destination else []
     conditions = [rule.condition for rule in rules if rule.condition is not None]
     names = frozenset(name for condition in conditions for name in condition.names)
     return _CompiledRoute(name, tuple(rules), names, frozenset(k for c in conditions for k in c.keys))
@@ -118,7 +122,8 @@ def _route(name: str, before: Sequence[_CompiledRule], route: Route | None) -> _
 def _compile(rules: Sequence[Rule], prefix: str) -> list[_CompiledRule]:
     return [
         _CompiledRule(
-            f"{prefix}rule {number}" + (f" ({rule.name})" if rule.name else ""),
+            f"{prefix}rule {number}",
+            rule.name,
             rule,
             None if rule.when is None else Condition(rule.when),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
@@ -11,13 +12,16 @@ from backend.errors import AdapterError, CheckpointError
 from backend.server.engine_check import check_adapter, check_context, check_model
 from backend.tokenizer import Tokenizer
 from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
+from gateway.errors import ApiError
+from gateway.pipeline.dry_run import DryRun
 from gateway.providers.upstream.tls import tls_context
 from gateway.requests.reasoning import default_effort_error
 from gateway.settings import SettingsError
 from policies.convert import KeyPath
+from policies.decision import failures
 from policies.document import EngineModel, ModelEntry
 from policies.errors import Place, PolicyError, Problem
-from policies.load import load_with_places
+from policies.load import Loaded, load_folder
 
 Check = tuple[KeyPath, Callable[[], object]]
 """A key of the policies, and what raises an error about its value."""
@@ -25,18 +29,46 @@ Check = tuple[KeyPath, Callable[[], object]]
 
 def check(folder: Path, out: TextIO) -> int:
     """Print what the folder defines; raise PolicyError with every problem. Opens no weights."""
-    policies, places = load_with_places(folder)
-    problems = [
-        problem for name, entry in policies.models.items() for problem in _problems(name, entry, places)
-    ]
-    if problems:
-        raise PolicyError(problems)
+    loaded = load_checked(folder)
+    policies = loaded.policies
+    for warning in loaded.warnings:
+        out.write(f"{warning.place}: warning: {warning.message}\n")
     models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
     routes = ", ".join(
         f"{name} -> {route.usual_target or 'refused'}" for name, route in policies.routes.items()
     )
     out.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
+    if policies.probes:
+        out.write(f"probes  {len(policies.probes)} passed\n")
     return 0
+
+
+def load_checked(folder: Path) -> Loaded:
+    """Load the folder, check the files that it names and run its probes. Raises PolicyError."""
+    loaded = load_folder(folder)
+    problems = [
+        problem
+        for name, entry in loaded.policies.models.items()
+        for problem in _problems(name, entry, loaded.places)
+    ]
+    problems += asyncio.run(_failed_probes(loaded))
+    if problems:
+        raise PolicyError(problems)
+    return loaded
+
+
+async def _failed_probes(loaded: Loaded) -> list[Problem]:
+    dry_run = DryRun(loaded.policies)
+    found: list[Problem] = []
+    for name, probe in loaded.policies.probes.items():
+        place = loaded.places["probes", name]
+        try:
+            decision = await dry_run.probe(probe)
+        except ApiError as error:
+            found.append(Problem(place, f"probe {name!r} has no valid request: {error.message}"))
+            continue
+        found += [Problem(place, f"probe {name!r}: {failure}") for failure in failures(probe, decision)]
+    return found
 
 
 def _problems(name: str, entry: ModelEntry, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""`penstock serve | check | chat | adapters | eval | schema`."""
+"""`penstock serve | check | explain | policy | chat | adapters | eval | schema`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
 from policies.load import load_policies, merge_models
 from policies.schema import schema_text
+from policies.show import shown
 from policies.urls import url_fault
 
 EXIT_USAGE = 2
@@ -51,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("policies", type=Path, metavar="DIR")
     check.set_defaults(run=_check)
+    _add_explain(commands.add_parser("explain", help="say which rule and model a request gets, and why"))
+    _add_policy(commands.add_parser("policy", help="show the policies with every default"))
     chat = commands.add_parser("chat", help="talk to a running gateway")
     chat.add_argument("message", nargs="*", help="send this and exit; without it, start a conversation")
     chat.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
@@ -113,6 +116,43 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     )
     serve.add_argument("--access-log", action="store_true", default=None, help="log one line per request")
     serve.set_defaults(run=_serve)
+
+
+def _add_explain(explain: argparse.ArgumentParser) -> None:
+    explain.add_argument(
+        "-d", "--data", required=True, metavar="JSON", help="request body; @FILE reads a file"
+    )
+    explain.add_argument(
+        "--policies", type=Path, metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
+    )
+    explain.add_argument(
+        "-H", "--header", action="append", default=[], metavar="HEADER", help="'NAME: VALUE'"
+    )
+    explain.add_argument(
+        "--tenant", default="default", help="as in the metrics: key-XXXXXXXX; default: default"
+    )
+    explain.set_defaults(run=_explain)
+
+
+def _add_policy(policy: argparse.ArgumentParser) -> None:
+    actions = policy.add_subparsers(title="actions", required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="print a folder's policies as one document, with every default")
+    show.add_argument(
+        "policies", type=Path, nargs="?", metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
+    )
+    show.set_defaults(run=_show_policies)
+
+
+def _show_policies(options: argparse.Namespace) -> int:
+    sys.stdout.write(shown(load_policies(options.policies or settings.default_policies())))
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from gateway.cli.explain import explain_request
+
+    folder = options.policies or settings.default_policies()
+    return explain_request(folder, options.data, options.header, options.tenant, sys.stdout)
 
 
 def _add_adapters(adapters: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from tests.bench import (
     engine,
     gateway,
     grammars,
+    policy,
     prefix,
     report,
     scheduler,
@@ -30,7 +31,10 @@ def main() -> None:
     default = Path(tempfile.gettempdir(), "penstock-bench")
     parser.add_argument("--dir", default=str(default), help=f"where checkpoints are kept (default {default})")
     commands = parser.add_subparsers(dest="benchmark", required=True)
-    for module in (adapters, cache, cache_index, engine, gateway, grammars, prefix, soak, speculative, stall):
+    modules = (
+        adapters, cache, cache_index, engine, gateway, grammars, policy, prefix, soak, speculative, stall,
+    )  # fmt: skip
+    for module in modules:
         name = module.__name__.rsplit(".", 1)[1]
         command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
         module.add_arguments(command)

@@ -36,7 +36,7 @@ def test_rules_are_tried_in_order() -> None:
     decide = routing(rules, model="c")
     found = [decide.decide("auto", {"request.num_messages": n}) for n in (10, 5, 1)]
     assert [choice.action.model for choice in found if choice.action] == ["a", "b", "c"]
-    assert found[1].reason == "route auto, rule 2 (long)"
+    assert found[1].reason == "route auto, rule 2 (long)" and found[1].rule_name == "long"
 
 
 def test_rules_without_destination_add_changes() -> None:
@@ -44,6 +44,16 @@ def test_rules_without_destination_add_changes() -> None:
     decide = routing(rules)
     choice = decide.decide("auto", {"request.stream": False})
     assert [change.system for change in choice.changes] == ["one", "three"]
+
+
+def test_a_routes_changes_hold_for_its_rules_and_come_first() -> None:
+    rules = [Rule(when="request.stream", system="rule", model="a")]
+    decide = routing(rules, system="route", model="b")
+    found = [decide.decide("auto", {"request.stream": value}).changes for value in (True, False)]
+    assert [[each.system for each in changes if each.system] for changes in found] == [
+        ["route", "rule"],
+        ["route"],
+    ]
 
 
 def test_rules_before_all_routes_apply_to_models_too() -> None:

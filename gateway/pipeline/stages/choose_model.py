@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -27,10 +28,19 @@ REASON_HEADER = "x-penstock-reason"
 class ChooseModel:
     """The stage, under one version of the policies."""
 
-    def __init__(self, models: ModelTable, policies: Policies) -> None:
+    def __init__(
+        self,
+        models: ModelTable,
+        policies: Policies,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        keep_tried: bool = False,
+    ) -> None:
+        """`keep_tried`: choices list every rule that was tried, for explanations."""
         self._models = models
         self._routing = Routing(policies)
-        self._facts = Facts(models, policies.tenants)
+        self._facts = Facts(models, policies.tenants, clock)
+        self._keeps_tried = keep_tried
         self._is_exposed = policies.routing.expose
 
     async def __call__(self, exchange: Exchange) -> None:
@@ -58,7 +68,8 @@ class ChooseModel:
 
     def _decide(self, exchange: Exchange) -> Choice:
         name = exchange.request.model
-        return self._routing.decide(name, self._facts.of(exchange, *self._routing.conditions(name)))
+        facts = self._facts.of(exchange, *self._routing.conditions(name))
+        return self._routing.decide(name, facts, keep_tried=self._keeps_tried)
 
     def _target(self, exchange: Exchange, choice: Choice) -> str:
         action = choice.action

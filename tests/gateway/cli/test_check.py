@@ -121,3 +121,25 @@ def test_an_encoder_and_an_upstream(folder: Path) -> None:
     (encoder, upstream) = problems(folder)
     assert encoder[0] == 4 and "mine" in encoder[1]
     assert upstream[0] == 8 and "ca_bundle" in upstream[1]
+
+
+def test_probes_run_and_those_that_fail_have_a_place(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "models: {small: {upstream: {base_url: 'http://127.0.0.1:1/v1'}}}\n"
+        "routes: {auto: {rules: [{when: 'false', model: small}], model: small}}\n"
+        "probes:\n"
+        "  first: {ask: hello, expect: {model: small, rule: default}}\n"
+    )
+    out = io.StringIO()
+    assert check(tmp_path, out) == 0
+    assert out.getvalue().endswith("probes  1 passed\n")
+    assert f"{path}:2: warning: rule 1 is never used: its condition is always false\n" in out.getvalue()
+    with path.open("a") as file:
+        file.write("  second: {expect: {status: 403}}\n  third: {request: {n: 0}, expect: {}}\n")
+    with pytest.raises(PolicyError) as caught:
+        check(tmp_path, io.StringIO())
+    assert [(problem.place.line, problem.message) for problem in caught.value.problems] == [
+        (5, "probe 'second': expected status 403, got 200 (route auto, default)"),
+        (6, "probe 'third' has no valid request: Invalid value for 'n': expected an integer >= 1 (got 0)."),
+    ]

@@ -1,0 +1,56 @@
+"""`penstock explain`: which route, rule and model a request gets, in words, without a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from gateway.errors import ApiError
+from gateway.pipeline.dry_run import DryRun, principal_of
+from gateway.pipeline.exchange import Endpoint
+from gateway.requests.parse import decode_body
+from gateway.settings import SettingsError
+from policies.decision import Decision
+from policies.explain import explain
+from policies.load import load_policies
+
+
+def explain_request(folder: Path, data: str, headers: Sequence[str], tenant: str, out: TextIO) -> int:
+    """Print the explanation. Raises SettingsError for a body or a header that is not valid."""
+    policies = load_policies(folder)
+    given = dict(_header(text) for text in headers)
+
+    async def decide() -> Decision:
+        body = {"model": "auto", **decode_body(_data(data))}
+        principal = principal_of(tenant)
+        return await DryRun(policies).decide(
+            body, endpoint=_endpoint(body), headers=given, principal=principal
+        )
+
+    try:
+        out.write(explain(asyncio.run(decide()), policies.version))
+    except ApiError as error:
+        raise SettingsError(f"the request is not valid: {error.message}") from None
+    return 0
+
+
+def _endpoint(body: dict[str, object]) -> Endpoint:
+    return "completions" if "prompt" in body else "embeddings" if "input" in body else "chat"
+
+
+def _data(text: str) -> bytes:
+    if not text.startswith("@"):
+        return text.encode()
+    try:
+        return Path(text[1:]).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {text[1:]}: {error.strerror}") from None
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise SettingsError(f"--header {text!r} must have the form 'NAME: VALUE'")
+    return name.strip().lower(), value.strip()

@@ -1,0 +1,128 @@
+"""Decisions about requests without any process: for explanations, probes and replays of recorded requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from cache.settings import CacheSettings
+from gateway.auth import ANONYMOUS, Principal
+from gateway.errors import ApiError
+from gateway.pipeline.exchange import Endpoint, Exchange
+from gateway.pipeline.models import ModelState, ModelTable, ServedModel
+from gateway.pipeline.stages.choose_model import ChooseModel
+from gateway.pipeline.stages.read_request import KINDS
+from gateway.providers.fake import FakeProvider
+from gateway.requests.parse import typed
+from gateway.requests.types import ChatRequest
+from gateway.response_cache.use import bypass_reason
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.request import Telemetry
+from gateway.telemetry.setup import OFF
+from gateway.web.deadlines import Deadlines, TimeLimits
+from policies.decision import Decision
+from policies.document import Policies
+from policies.probes import CacheUse, Live, Probe
+
+_LIMITS = TimeLimits(None, None, 60)
+_TELEMETRY = Telemetry(OFF, Metrics(()))
+
+
+class DryRun:
+    """Takes the decisions of one version of the policies. Use it inside an event loop."""
+
+    def __init__(self, policies: Policies, live: Live | None = None) -> None:
+        """`live`: the state of models; by default each is ready and has an empty queue."""
+        self._policies = policies
+        self._live = live or Live()
+        targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
+        self.models = ModelTable([self._model(name) for name in policies.models], targets)
+
+    def _model(self, name: str) -> ServedModel:
+        entry = self._policies.models[name]
+        rules = CacheSettings.of(entry.cache, self._policies.cache)
+        state = ModelState(ready=self._live.ready.get(name, True))
+        return ServedModel(
+            name,
+            entry.kind,
+            FakeProvider(),
+            _LIMITS,
+            lambda: state,
+            num_waiting=lambda: self._live.queue.get(name, 0),
+            cache=None if rules.mode == "none" or entry.kind == "encoder" else rules,
+            adapters=frozenset(entry.engine.adapters if entry.engine is not None else ()),
+        )
+
+    async def decide(
+        self,
+        body: Mapping[str, Any],
+        *,
+        endpoint: Endpoint = "chat",
+        headers: Mapping[str, str] | None = None,
+        principal: Principal = ANONYMOUS,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> Decision:
+        """The decision about a request. Raises the ApiError of a request that is not valid."""
+        exchange = exchange_for(dict(body), endpoint, headers, principal)
+        stage = ChooseModel(self.models, self._policies, clock, keep_tried=True)
+        try:
+            await stage(exchange)
+        except ApiError as error:
+            if error.code != "refused_by_policy" or exchange.choice is None:
+                raise
+            return Decision(exchange.choice, status=error.status, message=error.message)
+        choice, model = exchange.choice, exchange.model
+        assert choice is not None and model is not None
+        targets = () if choice.action is None else choice.action.targets()
+        return Decision(choice, tuple(targets) or (model.name,), cache=_cache_use(exchange, model))
+
+    async def probe(self, probe: Probe) -> Decision:
+        """The decision about a probe's request. Raises the ApiError of a request that is not valid."""
+        given = None if probe.time is None else datetime.fromisoformat(probe.time)
+        return await DryRun(self._policies, probe.live).decide(
+            probe.body(),
+            headers={name.lower(): value for name, value in probe.headers.items()},
+            principal=principal_of(probe.tenant),
+            clock=lambda: given or datetime.now(UTC),
+        )
+
+
+def principal_of(tenant: str) -> Principal:
+    """The principal of a tenant's name, as the section `tenants` has it."""
+    return Principal(tenant, tenant.removeprefix("key-") if tenant.startswith("key-") else "")
+
+
+def exchange_for(
+    body: dict[str, Any],
+    endpoint: Endpoint = "chat",
+    headers: Mapping[str, str] | None = None,
+    principal: Principal = ANONYMOUS,
+) -> Exchange:
+    """An exchange that has been authorized and read. Raises InvalidRequest for a body that is not valid."""
+    given = headers or {}
+
+    async def read_body() -> bytes:
+        raise AssertionError("a dry run has no HTTP request")
+
+    deadlines = Deadlines(60)
+    deadlines.close()
+    exchange = Exchange(
+        "dry-run",
+        endpoint,
+        _TELEMETRY.begin("other", "POST", "", []),
+        read_body,
+        deadlines,
+        read_header=lambda name: given.get(name, ""),
+        principal=principal,
+    )
+    exchange.request = typed(body, KINDS[endpoint])
+    exchange.body = body
+    return exchange
+
+
+def _cache_use(exchange: Exchange, model: ServedModel) -> CacheUse:
+    rules = model.cache
+    if rules is None or not isinstance(exchange.request, ChatRequest) or bypass_reason(exchange.body, rules):
+        return "none"
+    return rules.mode

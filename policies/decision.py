@@ -1,0 +1,37 @@
+"""What was decided about a request, and how that differs from a probe's expectation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from policies.probes import CacheUse, Probe
+from policies.routing import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about a request. `models` are those that may answer; none when it is refused."""
+
+    choice: Choice
+    models: tuple[str, ...] = ()
+    status: int = 200
+    message: str = ""  # of the refusal
+    cache: CacheUse = "none"
+
+
+def failures(probe: Probe, decision: Decision) -> Iterator[str]:
+    """What differs from the expectation, with the reason for what was decided."""
+    expect, choice = probe.expect, decision.choice
+    names = {choice.rule, choice.rule_name}
+    status = 200 if expect.status is None and expect.model is not None else expect.status
+    checks = (
+        ("route", expect.route, choice.route, expect.route == choice.route),
+        ("rule", expect.rule, choice.rule or "none", expect.rule in names),
+        ("status", status, decision.status, status == decision.status),
+        ("model", expect.model, " or ".join(decision.models) or "none", expect.model in decision.models),
+        ("cache", expect.cache, decision.cache, expect.cache == decision.cache),
+    )
+    for what, wanted, found, is_right in checks:
+        if wanted is not None and not is_right:
+            yield f"expected {what} {wanted!r}, got {found!r} ({choice.reason})"

@@ -1,0 +1,78 @@
+"""Dry runs decide as the gateway does, about any state of the models and any time."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import InvalidRequest, NotFound
+from gateway.pipeline.dry_run import DryRun, principal_of
+from policies.cache import CacheRules
+from policies.document import EngineModel, ModelEntry, Policies
+from policies.probes import Expectation, Live, Probe
+from policies.routes import Refusal, Route, RoutingSection, Rule
+from policies.tenants import Tenant
+
+ENGINE = EngineModel(checkpoint="/none")
+POLICIES = Policies(
+    models={
+        "small": ModelEntry(engine=ENGINE, cache=CacheRules(mode="exact")),
+        "large": ModelEntry(engine=ENGINE),
+    },
+    routes={
+        "auto": Route(
+            rules=[
+                Rule(name="busy", when="live.queue['small'] > 3 || !live.ready['small']", model="large"),
+                Rule(name="eu", when="headers['x-region'] == 'eu'", model="large"),
+                Rule(name="night", when="time.getHours() < 6", refuse=Refusal(message="Asleep.", status=429)),
+                Rule(name="gold", when="tenant.tier == 'gold'", model="large"),
+            ],
+            model="small",
+        )
+    },
+    routing=RoutingSection(headers=["x-region"]),
+    tenants={"key-12345678": Tenant(tier="gold")},
+)
+NOON = "2026-01-01T12:00Z"
+
+
+@pytest.mark.parametrize(
+    ("probe", "rule", "models"),
+    [
+        (Probe(expect=Expectation(), time=NOON), "default", ("small",)),
+        (Probe(expect=Expectation(), time="2026-01-01T05:59:00+00:00"), "rule 3", ()),
+        (Probe(expect=Expectation(), live=Live(queue={"small": 4})), "rule 1", ("large",)),
+        (Probe(expect=Expectation(), live=Live(ready={"small": False})), "rule 1", ("large",)),
+        (Probe(expect=Expectation(), headers={"X-Region": "eu"}), "rule 2", ("large",)),
+        (Probe(expect=Expectation(), tenant="key-12345678", time=NOON), "rule 4", ("large",)),
+        (Probe(expect=Expectation(), request={"model": "large"}), "", ("large",)),
+    ],
+)
+async def test_probes(probe: Probe, rule: str, models: tuple[str, ...]) -> None:
+    decision = await DryRun(POLICIES).probe(probe)
+    assert (decision.choice.rule, decision.models) == (rule, models)
+
+
+async def test_a_refusal_is_a_decision() -> None:
+    decision = await DryRun(POLICIES).probe(Probe(expect=Expectation(), time="2026-01-01T01:00Z"))
+    assert (decision.status, decision.message) == (429, "Asleep.")
+
+
+async def test_how_the_cache_may_answer() -> None:
+    dry_run = DryRun(POLICIES)
+    chat = {"model": "small", "messages": [{"role": "user", "content": "hi"}]}
+    assert (await dry_run.decide(chat)).cache == "exact"
+    assert (await dry_run.decide({**chat, "temperature": 2})).cache == "none"
+    assert (await dry_run.decide({**chat, "model": "large"})).cache == "none"
+    completion = await dry_run.decide({"model": "small", "prompt": "hi"}, endpoint="completions")
+    assert completion.cache == "none"
+
+
+async def test_requests_that_are_not_valid() -> None:
+    with pytest.raises(NotFound):
+        await DryRun(POLICIES).decide({"model": "none", "messages": [{"role": "user", "content": "hi"}]})
+    with pytest.raises(InvalidRequest):
+        await DryRun(POLICIES).decide({"model": "small", "messages": []})
+
+
+def test_principals() -> None:
+    assert principal_of("key-12345678").key_id == "12345678" and principal_of("default").key_id == ""
