@@ -27,6 +27,9 @@ from gateway.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.openai.adapters import AdaptersEndpoint
 from gateway.openai.endpoint import ModelEndpoint, StartTranslation
 from gateway.openai.models import ModelsEndpoint
+from gateway.openai.responses.create import ResponsesTranslation
+from gateway.openai.responses.store import ResponseStore
+from gateway.openai.responses.stored import StoredResponsesEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.meaning import embed_with, no_meaning
@@ -78,12 +81,16 @@ def build_app(
     endpoints = RouteBuilder(Telemetry(tracing, metrics), {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
     pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies)
-    routes = _model_routes(endpoints, settings, pipeline)
+    responses = ResponseStore(settings.data_dir, policies.responses)
+    routes = _model_routes(endpoints, settings, pipeline, responses)
+    routes += _response_routes(endpoints, settings, responses)
     routes += _other_routes(endpoints, settings, policies, models, metrics)
-    return endpoints.router(routes, [_TracingResource(tracing), *served.resources])
+    return endpoints.router(routes, [_TracingResource(tracing), responses, *served.resources])
 
 
-def _model_routes(endpoints: RouteBuilder, settings: Settings, pipeline: Pipeline) -> list[Route]:
+def _model_routes(
+    endpoints: RouteBuilder, settings: Settings, pipeline: Pipeline, responses: ResponseStore
+) -> list[Route]:
     def route(
         path: str,
         endpoint: Endpoint,
@@ -101,9 +108,20 @@ def _model_routes(endpoints: RouteBuilder, settings: Settings, pipeline: Pipelin
 
     return [
         route("/v1/messages", "messages", MessagesTranslation, ANTHROPIC_ERRORS),
+        route("/v1/responses", "responses", lambda call: ResponsesTranslation(call, responses)),
         route("/v1/chat/completions", "chat"),
         route("/v1/completions", "completions"),
         route("/v1/embeddings", "embeddings"),
+    ]
+
+
+def _response_routes(endpoints: RouteBuilder, settings: Settings, responses: ResponseStore) -> list[Route]:
+    stored = StoredResponsesEndpoint(KeyRing(settings.api_keys), responses)
+    path = "/v1/responses/{id}"
+    return [
+        endpoints.methods(path, "other", {"GET": stored.show, "DELETE": stored.delete}),
+        endpoints.route("GET", f"{path}/input_items", "other", stored.list_items),
+        endpoints.route("POST", f"{path}/cancel", "other", stored.cancel),
     ]
 
 

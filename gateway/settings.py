@@ -62,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 30.0
     access_log: bool = False
     telemetry: TelemetrySettings = TelemetrySettings()
+    data_dir: str = ""  # folder of what survives a restart, stored responses; "": nothing does
     upstream_api_keys: dict[str, str] = {}  # by model name
     upstream_proxies: dict[str, str] = {}  # by model name; URLs, which may hold a password
     # Filled by the supervisor:
@@ -123,6 +124,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_TOTAL_TIMEOUT_S": ("total_s", _seconds),
     "PENSTOCK_DRAIN_TIMEOUT_S": ("drain_timeout_s", _seconds),
     "PENSTOCK_ACCESS_LOG": ("access_log", _flag),
+    "PENSTOCK_DATA_DIR": ("data_dir", str),
 }
 _PREFIX = "PENSTOCK_"
 _OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_URL"}
@@ -141,6 +143,7 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | Non
         text = environment.get(variable, "")
         if text and not _is_service_link(variable, text):
             values[field] = _convert(variable, text, convert)
+    values.setdefault("data_dir", _state_folder(environment))
     values.update({name: value for name, value in flags.items() if value is not None})
     timeouts, http = (
         {name: values.pop(name) for name in part.__struct_fields__ if name in values}
@@ -152,6 +155,17 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | Non
         http=HttpLimits(**http),
         telemetry=_telemetry(environment),
     )
+
+
+def _state_folder(environment: Mapping[str, str]) -> str:
+    """`penstock` in the user's state folder (XDG); "" for a user who has none and cannot make one."""
+    home = environment.get("HOME", "")
+    state = environment.get("XDG_STATE_HOME", "") or (f"{home}/.local/state" if home else "")
+    if not Path(state).is_absolute():
+        return ""
+    folder = Path(state, "penstock")
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    return str(folder) if os.access(nearest, os.W_OK | os.X_OK) else ""
 
 
 def _convert(variable: str, text: str, convert: Callable[[str], object]) -> object:

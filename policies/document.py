@@ -15,6 +15,7 @@ from msgspec import Meta
 from policies.cache import CacheRules, CacheSection
 from policies.names import Effort, Name
 from policies.probes import Probe, ProbeName
+from policies.responses import ResponsesSection
 from policies.routes import Action, Route, RoutingSection
 from policies.tenants import Tenant, TenantName
 
@@ -315,6 +316,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tenants: dict[TenantName, Tenant] = {}
     probes: dict[ProbeName, Probe] = {}
     cache: CacheSection = CacheSection()
+    responses: ResponsesSection = ResponsesSection()
 
 
 class Policies(Document, frozen=True, kw_only=True):

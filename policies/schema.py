@@ -25,4 +25,11 @@ def document_schema() -> dict[str, Any]:
 
 def schema_text() -> str:
     """Return the content of schema.json."""
-    return json.dumps(document_schema(), indent=2) + "\n"
+    # `typing` shares equal annotations, so whether a bound is 2 or 2.0 depends on the order of imports.
+    schema = json.loads(json.dumps(document_schema()), parse_float=_shortest)
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _shortest(number: str) -> int | float:
+    value = float(number)
+    return int(value) if value.is_integer() else value

@@ -20,7 +20,9 @@ class Variable:
 
 VARIABLES: dict[str, Variable] = {
     "request.model": Variable(cel.Type.STRING, "the model or route that the client asked for"),
-    "request.endpoint": Variable(cel.Type.STRING, "`chat`, `completions` or `embeddings`"),
+    "request.endpoint": Variable(
+        cel.Type.STRING, "`chat`, `completions`, `embeddings`, `messages` or `responses`"
+    ),
     "request.num_messages": Variable(cel.Type.INT, "messages of a chat; 0 at other endpoints"),
     "request.num_tokens_estimate": Variable(cel.Type.INT, "prompt tokens, at 4 characters each"),
     "request.has_tools": Variable(cel.Type.BOOL, "the request offers tools"),

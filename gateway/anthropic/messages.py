@@ -9,6 +9,7 @@ from gateway.anthropic.request import check_version, read_count_request, read_me
 from gateway.anthropic.shape import MessageShape
 from gateway.auth import KeyRing, Principal
 from gateway.errors import NotFound
+from gateway.openai.endpoint import Translation
 from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable
 from gateway.providers.engine.tool_calling import check_offerable
@@ -18,8 +19,8 @@ from gateway.requests.types import ChatRequest
 from gateway.web.http_call import HttpCall, header
 
 
-class MessagesTranslation:
-    """One call of /v1/messages. Implements `gateway.openai.endpoint.Translation`."""
+class MessagesTranslation(Translation):
+    """One call of /v1/messages."""
 
     def __init__(self, call: HttpCall) -> None:
         """Raises InvalidRequest for an unknown `anthropic-version`."""

@@ -116,7 +116,9 @@ def read_messages_request(body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         if value is not None:
             chat[name] = value
     if request.metadata is not None:
-        typed_at(request.metadata, _Metadata, "metadata")  # the principal comes from the API key
+        user_id = typed_at(request.metadata, _Metadata, "metadata").user_id
+        if user_id is not None:
+            chat["user"] = user_id
     if request.service_tier not in (None, "auto", "standard_only"):
         raise refusals.wrong_value("service_tier", "expected 'auto' or 'standard_only'", request.service_tier)
     return chat, shows_thinking

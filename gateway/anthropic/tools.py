@@ -67,9 +67,11 @@ def _function(tool: object, where: str) -> dict[str, Any]:
         )
     found = typed_at(tool, _Tool, where)
     if found.defer_loading:
-        raise refusals.unsupported(f"{where}.defer_loading", "deferred tools are not supported")
+        place = f"{where}.defer_loading"
+        raise refusals.unsupported(place, f"'{place}' is not supported: every tool is offered at once")
     if found.allowed_callers not in (None, [], ["direct"]):
-        raise refusals.unsupported(f"{where}.allowed_callers", "only 'direct' callers are supported")
+        place = f"{where}.allowed_callers"
+        raise refusals.unsupported(place, f"'{place}' may be 'direct' only: programs do not run here")
     function: dict[str, Any] = {"name": found.name, "parameters": found.input_schema}
     if description := _description(found):
         function["description"] = description

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from gateway.answer import Embedded, Generated, Relayed
 from gateway.auth import Principal
@@ -24,16 +25,19 @@ from gateway.web.http_call import HttpCall
 IGNORED_FIELDS_HEADER = "x-penstock-ignored-fields"
 
 
-class Translation(Protocol):
+class Translation(ABC):
     """One request to another API, answered as a chat."""
 
+    @abstractmethod
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """The body of the chat that answers it. Raises ApiError."""
-        ...
 
+    @abstractmethod
     def shape(self, model: str, answer: Generated) -> Shape:
         """Encodes the answer of the model of this name in the other API's shape."""
-        ...
+
+    async def finish(self) -> None:  # noqa: B027 - most translations have nothing to do
+        """Called when the answer is complete, before its last byte is sent. May raise ApiError."""
 
 
 StartTranslation = Callable[[HttpCall], Translation]
@@ -108,7 +112,8 @@ async def _send(exchange: Exchange, call: HttpCall, translation: Translation | N
     if isinstance(answer, Generated | Embedded) and answer.ignored_fields:
         exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(answer.ignored_fields)
     if isinstance(answer, Generated):
-        await send_generated(exchange, answer, _shape(exchange, answer, translation), call)
+        finish = translation.finish if translation is not None else None
+        await send_generated(exchange, answer, _shape(exchange, answer, translation), call, finish)
     elif isinstance(answer, Embedded):
         await send_embedded(exchange, answer, call)
     elif answer is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from gateway.answer import Answer, Delta, Embedded, Generated, Relayed
 from gateway.openai.embeddings import embeddings_body
@@ -12,25 +12,41 @@ from gateway.requests.types import EmbeddingRequest
 from gateway.web.http_call import HttpCall
 
 
-async def send_generated(exchange: Exchange, answer: Generated, shape: Shape, call: HttpCall) -> None:
-    """Send generated text in the endpoint's shape. Raises what the provider raises."""
+async def send_generated(
+    exchange: Exchange,
+    answer: Generated,
+    shape: Shape,
+    call: HttpCall,
+    finish: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Send generated text in the endpoint's shape. Raises what the provider or `finish` raises.
+
+    `finish` is awaited when the answer is complete, before its last byte is sent.
+    """
     answer.response_id = shape.response_id
     if exchange.request.stream:
-        await _stream(exchange, answer, shape, call)
+        last = await _stream(exchange, answer, shape, call)
     else:
-        await _collect(exchange, answer, shape, call)
+        last = await _collect(exchange, answer, shape)
+    if finish is not None:
+        await finish()
+    if exchange.request.stream:
+        await call.end_stream(last)
+    else:
+        await call.respond(last, headers=exchange.response_headers)
 
 
-async def _collect(exchange: Exchange, answer: Generated, shape: Shape, call: HttpCall) -> None:
+async def _collect(exchange: Exchange, answer: Generated, shape: Shape) -> bytes:
+    """The whole body."""
     choices: dict[int, CollectedChoice] = {}
     async for delta in answer.deltas:
         _record(exchange, answer, delta)
         choices.setdefault(delta.index, CollectedChoice()).add(delta)
-    body = shape.whole([choices[index] for index in sorted(choices)], answer.usage)
-    await call.respond(body, headers=exchange.response_headers)
+    return shape.whole([choices[index] for index in sorted(choices)], answer.usage)
 
 
-async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: HttpCall) -> None:
+async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: HttpCall) -> bytes:
+    """Send all events but the last ones, which are returned."""
     # The status is sent with the first delta: until then a full queue or a dead engine can be a 429 or 503.
     first = await anext(answer.deltas, None)
     if first is not None:
@@ -48,7 +64,7 @@ async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: Htt
             break
         _record(exchange, answer, delta)
         piece = shape.chunk(delta)
-    await call.end_stream(shape.closing(answer.usage))
+    return shape.closing(answer.usage)
 
 
 async def send_embedded(exchange: Exchange, answer: Embedded, call: HttpCall) -> None:

@@ -60,17 +60,29 @@ class RouteBuilder:
         handler: Handler,
         error_format: ErrorFormat = OPENAI_ERRORS,
     ) -> Route:
-        """A path in Starlette's notation and its one method (GET also takes HEAD).
+        """A path in Starlette's notation and its one method.
 
         `label` is the endpoint's name in metrics; "" leaves it out of metrics and traces.
         """
+        return self.methods(path, label, {method: handler}, error_format)
+
+    def methods(
+        self,
+        path: str,
+        label: str,
+        handlers: Mapping[str, Handler],
+        error_format: ErrorFormat = OPENAI_ERRORS,
+    ) -> Route:
+        """A path with a handler per method (GET also takes HEAD); otherwise as `route`."""
         template = path.replace(":path}", "}")
 
         async def check_method(call: HttpCall) -> None:
             asked = call.scope["method"]
-            if asked != method and (asked, method) != ("HEAD", "GET"):
+            handler = handlers.get("GET" if asked == "HEAD" else asked)
+            if handler is None:
+                allowed = ", ".join(handlers)
                 raise MethodNotAllowed(
-                    f"{asked[:16]} is not allowed on {template}: use {method}.", headers={"allow": method}
+                    f"{asked[:16]} is not allowed on {template}: use {allowed}.", headers={"allow": allowed}
                 )
             await handler(call)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
+from urllib.parse import parse_qsl
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -93,6 +94,11 @@ class HttpCall:
     def read_header(self, name: str) -> str:
         """The first header of this (lower-case) name; "" when there is none."""
         return header(self.scope, name.encode("ascii")).decode("latin-1")
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query string's parameters; of a repeated one the last."""
+        return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
 
     async def read_json_bytes(self, max_bytes: int) -> bytes:
         """Read the request's body, once.

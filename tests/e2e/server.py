@@ -31,6 +31,7 @@ class Server:
         self.root_url = f"http://127.0.0.1:{self.port}"
         self.base_url = self.root_url + "/v1"
         self._log = log
+        self.data_dir = log.parent / "data"
         keys = ["--api-key", api_key] if api_key else []
         command = [sys.executable, "-m", "gateway.cli", "serve", "--port", str(self.port), *keys, *arguments]
         with log.open("wb") as file:
@@ -39,7 +40,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=_environment(environment or {}),
+                env=_environment({"PENSTOCK_DATA_DIR": str(self.data_dir), **(environment or {})}),
                 start_new_session=True,
             )
 

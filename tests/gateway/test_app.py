@@ -86,7 +86,7 @@ async def test_an_unknown_model_is_a_404(http: httpx.AsyncClient) -> None:
     assert (error["code"], error["param"]) == ("model_not_found", "model")
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/responses", "/v1/chat/completions/"])
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/audio", "/v1/chat/completions/"])
 async def test_other_paths_are_a_404(http: httpx.AsyncClient, path: str) -> None:
     assert error_of(await http.post(path), 404)["code"] == "unknown_url"
 

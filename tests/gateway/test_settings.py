@@ -21,6 +21,14 @@ from gateway.settings import (
 from policies.document import ModelEntry, Policies, UpstreamModel
 
 
+def test_data_folder_is_in_the_users_state(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    assert read_settings({}, home).data_dir == f"{tmp_path}/.local/state/penstock"
+    assert read_settings({}, {**home, "XDG_STATE_HOME": f"{tmp_path}/x"}).data_dir == f"{tmp_path}/x/penstock"
+    assert read_settings({}, {**home, "PENSTOCK_DATA_DIR": "/data"}).data_dir == "/data"
+    assert read_settings({}, {}).data_dir == ""
+
+
 def test_defaults() -> None:
     assert read_settings({}, {}) == Settings()
 

@@ -48,7 +48,7 @@ def test_the_tables_are_complete() -> None:
         ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
         ({"stop_sequences": ["a"], "temperature": 0.5}, {"stop": ["a"], "temperature": 0.5}),
         ({"stop_sequences": [], "top_k": 3, "top_p": 1}, {"top_k": 3, "top_p": 1}),
-        ({"metadata": {"user_id": "x"}, "service_tier": "auto", "speed": "standard"}, {}),
+        ({"metadata": {"user_id": "x"}, "service_tier": "auto", "speed": "standard"}, {"user": "x"}),
         ({"cache_control": {"type": "ephemeral"}, "container": None, "mcp_servers": []}, {}),
         ({"thinking": {"type": "disabled"}}, {"reasoning_effort": "none"}),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"reasoning_effort": "low"}),

@@ -1,0 +1,1 @@
+"""OpenAI's Responses API in front of the pipeline: translation to chat and back, and stored responses."""

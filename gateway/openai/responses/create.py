@@ -1,0 +1,71 @@
+"""POST /v1/responses and /v1/responses/input_tokens, on top of chat."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from gateway.answer import Generated
+from gateway.auth import Principal
+from gateway.openai.endpoint import Translation
+from gateway.openai.responses.input_items import chat_messages, read_items
+from gateway.openai.responses.request import ReadRequest, read_request
+from gateway.openai.responses.shape import ResponseShape, StreamErrors
+from gateway.openai.responses.store import ResponseStore, StoredResponse
+from gateway.openai.shape import encode
+from gateway.web.http_call import HttpCall
+
+
+class ResponsesTranslation(Translation):
+    """One call of /v1/responses."""
+
+    def __init__(self, call: HttpCall, store: ResponseStore) -> None:
+        self._call = call
+        self._store = store
+        self._tenant = ""
+        self._items: list[dict[str, Any]] = []
+        self._read: ReadRequest | None = None
+        self._shape: ResponseShape | None = None
+
+    async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
+        """See Translation. Raises NotFound for an unknown `previous_response_id`."""
+        read = read_request(body)
+        if read.is_stored and not self._store.is_enabled:
+            read = replace(read, request=msgspec.structs.replace(read.request, store=False))
+        self._read, self._tenant = read, principal.tenant
+        self._items, chat = await chat_of(read, self._store, principal)
+        return chat
+
+    def shape(self, model: str, answer: Generated) -> ResponseShape:
+        """See Translation."""
+        assert self._read is not None
+        self._shape = ResponseShape(self._read, model, shows_reasoning=answer.shows_reasoning)
+        self._call.error_format = StreamErrors(self._shape)
+        return self._shape
+
+    async def finish(self) -> None:
+        """Store the response, unless the request or the policies say otherwise. Raises Unavailable."""
+        assert self._read is not None and self._shape is not None
+        if self._read.is_stored:
+            stored = StoredResponse(encode(self._shape.response), self._items)
+            await self._store.put(self._shape.response_id, self._tenant, stored)
+
+
+async def chat_of(
+    read: ReadRequest, store: ResponseStore, principal: Principal
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The items that the model sees, those of earlier responses included, and the body of the chat.
+
+    Raises ApiError. `instructions` are no item: the next response does not inherit them.
+    """
+    items = read_items(read.request.input)
+    if read.request.previous_response_id is not None:
+        previous = await store.get(read.request.previous_response_id, principal.tenant)
+        output = msgspec.json.decode(previous.response)["output"]
+        items = [*previous.items, *output, *items]
+    messages = chat_messages(items)
+    if read.request.instructions:
+        messages.insert(0, {"role": "system", "content": read.request.instructions})
+    return items, {**read.chat, "messages": messages}

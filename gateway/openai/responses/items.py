@@ -1,0 +1,135 @@
+"""Output items while they are generated: each delta as server-sent events, and the finished items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gateway.answer import TokenInfo, ToolCallDelta
+from gateway.openai.logprobs import chat_logprobs
+from gateway.openai.responses.input_items import new_id
+from gateway.openai.shape import encode, padding
+
+Status = Literal["completed", "incomplete"]
+
+
+class EventWriter:
+    """Numbers the events of one stream."""
+
+    __slots__ = ("_pads", "sequence_number")
+
+    def __init__(self, *, pads: bool = False) -> None:
+        """`pads`: hide the lengths of deltas."""
+        self.sequence_number = 0
+        self._pads = pads
+
+    def event(self, kind: str, members: dict[str, object]) -> bytes:
+        """One event."""
+        number, self.sequence_number = self.sequence_number, self.sequence_number + 1
+        data = encode({"type": kind, **members, "sequence_number": number})
+        return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
+
+    def delta(self, kind: bytes, head: bytes, text: str, tail: bytes = b"") -> bytes:
+        """A delta event. `head` holds the members that all deltas of an item share; they are encoded once."""
+        number, self.sequence_number = self.sequence_number, self.sequence_number + 1
+        pad = padding(text) if self._pads else b""
+        return b'event: %s\ndata: {"type":"%s",%s,"delta":%s%s%s,"sequence_number":%d}\n\n' % (
+            kind, kind, head, encode(text), tail, pad, number,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class OpenItem:
+    """The output item that is being generated: a message, reasoning or a function call."""
+
+    kind: Literal["message", "reasoning", "function_call"]
+    index: int  # in the output
+    writer: EventWriter
+    is_summary: bool = False  # reasoning that is shown as a summary
+    call: ToolCallDelta | None = None  # the first piece of a function call
+    item_id: str = ""
+    pieces: list[str] = field(default_factory=list)
+    tokens: list[TokenInfo] = field(default_factory=list)
+    _head: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.item_id = new_id(self.kind)
+        names = {"item_id": self.item_id, "output_index": self.index, **self._part_index()}
+        self._head = encode(names)[1:-1]
+
+    def begin(self) -> bytes:
+        """The events before the first delta."""
+        events = self._item_event("added", self.item("in_progress"))
+        part = self._part("")
+        return events if part is None else events + self._part_event("added", part)
+
+    def add(self, text: str, tokens: list[TokenInfo]) -> bytes:
+        """The event of one delta."""
+        self.pieces.append(text)
+        tail = b""
+        if self.kind == "message":
+            self.tokens += tokens
+            tail = b',"logprobs":%s' % (encode(_logprobs(tokens)) if tokens else b"[]")
+        return self.writer.delta(self._delta_kind() + b".delta", self._head, text, tail)
+
+    def end(self, status: Status) -> bytes:
+        """The events after the last delta."""
+        text = "".join(self.pieces)
+        name = "arguments" if self.kind == "function_call" else "text"
+        done: dict[str, object] = {name: text}
+        if self.kind == "message":
+            done["logprobs"] = _logprobs(self.tokens)
+        events = self._event(self._delta_kind().decode() + ".done", done)
+        part = self._part(text)
+        if part is not None:
+            events += self._part_event("done", part)
+        return events + self._item_event("done", self.item(status))
+
+    def item(self, status: str) -> dict[str, Any]:
+        """The item; without content while in progress."""
+        parts = []
+        if status != "in_progress" and (part := self._part("".join(self.pieces))) is not None:
+            parts = [part]
+        head: dict[str, Any] = {"id": self.item_id, "type": self.kind, "status": status}
+        if self.kind == "message":
+            return head | {"role": "assistant", "content": parts}
+        if self.kind == "reasoning":
+            shown, empty = ("summary", "content") if self.is_summary else ("content", "summary")
+            return head | {shown: parts, empty: []}
+        assert self.call is not None
+        arguments = "".join(self.pieces) if status != "in_progress" else ""
+        return head | {"call_id": self.call.call_id, "name": self.call.name, "arguments": arguments}
+
+    def _delta_kind(self) -> bytes:
+        if self.kind == "reasoning":
+            return b"response.reasoning_summary_text" if self.is_summary else b"response.reasoning_text"
+        return b"response.output_text" if self.kind == "message" else b"response.function_call_arguments"
+
+    def _part_index(self) -> dict[str, int]:
+        if self.kind == "function_call":
+            return {}
+        return {"summary_index" if self.is_summary else "content_index": 0}
+
+    def _part(self, text: str) -> dict[str, Any] | None:
+        if self.kind == "function_call":
+            return None
+        if self.kind == "reasoning":
+            return {"type": "summary_text" if self.is_summary else "reasoning_text", "text": text}
+        logprobs = _logprobs(self.tokens) if text else []
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+    def _part_event(self, what: str, part: dict[str, Any]) -> bytes:
+        name = "reasoning_summary_part" if self.is_summary else "content_part"
+        return self._event(f"response.{name}.{what}", {"part": part})
+
+    def _event(self, kind: str, members: dict[str, object]) -> bytes:
+        place = {"item_id": self.item_id, "output_index": self.index, **self._part_index()}
+        return self.writer.event(kind, {**place, **members})
+
+    def _item_event(self, what: str, item: dict[str, Any]) -> bytes:
+        return self.writer.event(f"response.output_item.{what}", {"output_index": self.index, "item": item})
+
+
+def _logprobs(tokens: list[TokenInfo]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = chat_logprobs(tokens)["content"]
+    return found

@@ -1,0 +1,197 @@
+"""POST /v1/responses: every field of OpenAI's reference, and its translation to the body of a chat.
+
+A field is honoured, accepted because it asks for nothing that an answer could show, or refused by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gateway.errors import InvalidRequest
+from gateway.openai.responses.tools import chat_tool_choice, chat_tools
+from gateway.requests import refusals
+from gateway.requests.parse import typed, typed_at
+from gateway.requests.types import MAX_TOP_LOGPROBS, Fraction, Metadata, StreamOptions
+
+LOGPROBS = "message.output_text.logprobs"
+INCLUDABLE = (
+    LOGPROBS,
+    "reasoning.encrypted_content",  # accepted: reasoning is not encrypted
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",  # accepted, as the next: such tools are refused
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "code_interpreter_call.outputs",
+)
+SUMMARIES = ("auto", "concise", "detailed")
+REFUSED = {
+    "access_programs": "there are no access programs",
+    "background": "responses are not generated in the background",
+    "context_management": "the context is not compacted here",
+    "conversation": "conversations are not stored here; use 'previous_response_id'",
+    "image": "images are not compressed here",
+    "moderation": "answers carry no moderation results",
+    "prompt": "prompt templates are not stored here",
+}
+
+Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/responses."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    input: str | Annotated[list[Any], Meta(min_length=1)]
+    instructions: str | None = None
+    previous_response_id: Annotated[str, Meta(max_length=128)] | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_output_tokens: Tokens | None = None
+    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
+    top_p: Fraction | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: Tokens | None = None  # accepted: of hosted tools, which are refused
+    include: list[str] | None = None
+    metadata: Metadata | None = None
+    truncation: str | None = None
+    service_tier: str | None = None
+    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None  # accepted: the prefix tree finds shared prefixes
+    prompt_cache_retention: str | None = None  # accepted, likewise
+    access_programs: Any = None
+    background: bool | None = None
+    context_management: Any = None
+    conversation: Any = None
+    image: Any = None
+    moderation: Any = None
+    prompt: Any = None
+
+
+class _Reasoning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None  # the older name of `summary`
+    context: str | None = None
+    mode: str | None = None
+
+
+class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: dict[str, Any] | None = None
+    verbosity: str | None = None
+
+
+class _Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A checked request."""
+
+    request: ResponsesRequest
+    chat: dict[str, Any]  # the body of the chat, without its messages
+    wants_summary: bool = False  # reasoning is shown as a summary, else as it is
+    wants_logprobs: bool = False
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the response can be retrieved and continued; OpenAI's default is true."""
+        return self.request.store is not False
+
+
+def read_request(body: dict[str, Any]) -> ReadRequest:
+    """Raises InvalidRequest naming the field."""
+    request = typed(body, ResponsesRequest)
+    _check(request)
+    try:
+        msgspec.json.encode(body)  # it is stored, and repeated in the answer
+    except UnicodeEncodeError:
+        raise InvalidRequest("The body holds a text that is not Unicode: a lone surrogate.") from None
+    chat: dict[str, Any] = {"model": request.model}
+    if request.stream:
+        chat |= {"stream": True, "stream_options": {"include_usage": True}}
+    if request.max_output_tokens is not None:
+        chat["max_completion_tokens"] = request.max_output_tokens
+    same = ("temperature", "top_p", "service_tier", "safety_identifier", "user", "prompt_cache_key")
+    for name in (*same, "parallel_tool_calls"):
+        value = getattr(request, name)
+        if value is not None:
+            chat[name] = value
+    wants_logprobs = LOGPROBS in (request.include or ()) or bool(request.top_logprobs)
+    if wants_logprobs:
+        chat |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
+    if request.tools:
+        chat["tools"] = chat_tools(request.tools)
+    if request.tool_choice is not None and (request.tools or request.tool_choice != "auto"):
+        chat["tool_choice"] = chat_tool_choice(request.tool_choice)
+    chat |= _text(request.text)
+    effort, wants_summary = _reasoning(request.reasoning)
+    if effort is not None:
+        chat["reasoning_effort"] = effort
+    return ReadRequest(request, chat, wants_summary, wants_logprobs)
+
+
+def _check(request: ResponsesRequest) -> None:
+    for name, why in REFUSED.items():
+        if getattr(request, name) not in (None, False, [], {}):
+            raise refusals.unsupported(name, f"'{name}' is not supported: {why}. Leave it out")
+    if request.truncation not in (None, "disabled"):
+        raise refusals.wrong_value("truncation", "only 'disabled' is supported", request.truncation)
+    for name in request.include or ():
+        if name not in INCLUDABLE:
+            raise refusals.wrong_value("include", f"expected some of {', '.join(INCLUDABLE)}")
+
+
+def _reasoning(given: dict[str, Any] | None) -> tuple[str | None, bool]:
+    """The effort, and whether a summary is asked for."""
+    if given is None:
+        return None, False
+    found = typed_at(given, _Reasoning, "reasoning")
+    for name in ("summary", "generate_summary"):
+        if getattr(found, name) not in (None, *SUMMARIES):
+            expected = f"expected one of {', '.join(SUMMARIES)}"
+            raise refusals.wrong_value(f"reasoning.{name}", expected, getattr(found, name))
+    if found.mode not in (None, "standard"):
+        raise refusals.wrong_value("reasoning.mode", "only 'standard' is supported", found.mode)
+    if found.context not in (None, "auto"):
+        raise refusals.wrong_value("reasoning.context", "only 'auto' is supported", found.context)
+    return found.effort, bool(found.summary or found.generate_summary)
+
+
+def _text(given: dict[str, Any] | None) -> dict[str, Any]:
+    """The chat's `response_format` and `verbosity`."""
+    if given is None:
+        return {}
+    text = typed_at(given, _Text, "text")
+    chat: dict[str, Any] = {} if text.verbosity is None else {"verbosity": text.verbosity}
+    if text.format is None:
+        return chat
+    found = typed_at(text.format, _Format, "text.format")
+    if found.type in ("text", "json_object"):
+        return chat | ({"response_format": {"type": found.type}} if found.type == "json_object" else {})
+    if found.type != "json_schema":
+        expected = "expected text, json_object or json_schema"
+        raise refusals.wrong_value("text.format.type", expected, found.type)
+    for name in ("name", "schema"):
+        if getattr(found, name) is None:
+            raise refusals.missing(f"text.format.{name}")
+    names = ("name", "schema", "description", "strict")
+    schema = {name: value for name in names if (value := getattr(found, name)) is not None}
+    return chat | {"response_format": {"type": "json_schema", "json_schema": schema}}

@@ -1,0 +1,172 @@
+"""OpenAI's Responses API with the official client, strictly validated, and with OpenAI's Agents SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import agents
+import openai
+import pytest
+from openai.types.responses import FunctionToolParam
+
+from tests.e2e.conftest import MODEL, StartServer
+from tests.e2e.server import Server
+from tests.e2e.upstream import Upstream
+
+THINKER = "pico-large"
+QUESTION = "What is 17 + 25?"
+CALCULATOR: FunctionToolParam = {
+    "type": "function",
+    "name": "calculator",
+    "description": "Compute an expression.",
+    "parameters": {
+        "type": "object",
+        "properties": {"expression": {"type": "string"}},
+        "required": ["expression"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+
+
+@pytest.fixture
+def strict(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=server.base_url,
+        api_key=server.api_key,
+        max_retries=0,
+        timeout=60,
+        _strict_response_validation=True,
+    ) as client:
+        yield client
+
+
+def test_an_answer_is_stored_until_it_is_deleted(strict: openai.OpenAI) -> None:
+    response = strict.responses.create(model=MODEL, input=QUESTION, instructions="Be brief.")
+    assert "42" in response.output_text and response.status == "completed"
+    assert strict.responses.retrieve(response.id) == response
+    (item,) = strict.responses.input_items.list(response.id)
+    assert item.type == "message" and item.role == "user"
+    strict.responses.delete(response.id)
+    with pytest.raises(openai.NotFoundError):
+        strict.responses.retrieve(response.id)
+
+
+@pytest.mark.parametrize("model", [MODEL, THINKER, "remote"])
+def test_a_stream_ends_with_the_whole_response(strict: openai.OpenAI, model: str) -> None:
+    fields: Any = {"model": model, "input": QUESTION}
+    if model == THINKER:
+        fields["reasoning"] = {"effort": "high", "summary": "auto"}
+    whole = strict.responses.create(**fields)
+    with strict.responses.stream(**fields) as stream:
+        events = list(stream)
+        streamed = stream.get_final_response()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert streamed.output_text == whole.output_text != ""
+    assert [item.type for item in streamed.output] == [item.type for item in whole.output]
+    assert ("reasoning" in [item.type for item in whole.output]) is (model == THINKER)
+    assert streamed.usage is not None and whole.usage is not None
+    assert streamed.usage.output_tokens == whole.usage.output_tokens
+    assert strict.responses.retrieve(streamed.id).output_text == streamed.output_text
+
+
+def test_a_tool_loop_with_stored_responses(strict: openai.OpenAI) -> None:
+    called = strict.responses.create(model=MODEL, input="What is 417 + 256?", tools=[CALCULATOR])
+    (call,) = [item for item in called.output if item.type == "function_call"]
+    assert (call.name, json.loads(call.arguments)) == ("calculator", {"expression": "417 + 256"})
+    answer = strict.responses.create(
+        model=MODEL,
+        previous_response_id=called.id,
+        input=[{"type": "function_call_output", "call_id": call.call_id, "output": "673"}],
+        tools=[CALCULATOR],
+    )
+    assert "673" in answer.output_text
+    listed = [item.type for item in strict.responses.input_items.list(answer.id, order="asc")]
+    assert listed == ["message", *[item.type for item in called.output], "function_call_output"]
+
+
+def test_structured_output(strict: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    answer = strict.responses.create(
+        model=MODEL,
+        input=QUESTION,
+        text={
+            "format": {
+                "type": "json_schema",
+                "name": "sum",
+                "schema": schema | {"additionalProperties": False},
+                "strict": True,
+            }
+        },
+    )
+    assert set(json.loads(answer.output_text)) == {"sum"}
+
+
+def test_an_answer_that_is_cut_is_incomplete(strict: openai.OpenAI) -> None:
+    response = strict.responses.create(model=MODEL, input=QUESTION, max_output_tokens=1)
+    assert response.status == "incomplete" and response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+
+
+def test_an_upstream_gets_a_chat(strict: openai.OpenAI, upstream: Upstream) -> None:
+    response = strict.responses.create(model="remote", input="hello responses", instructions="I")
+    assert response.output_text == "echo: hello responses"
+    messages = [{"role": "system", "content": "I"}, {"role": "user", "content": "hello responses"}]
+    assert upstream.seen[-1].body == {"model": "far-away", "messages": messages}
+
+
+def test_a_stream_that_is_cut_is_a_failed_response(strict: openai.OpenAI) -> None:
+    events = list(strict.responses.create(model="remote", input="cut", stream=True))
+    last = events[-1]
+    assert last.type == "response.failed" and last.response.error is not None
+    assert last.response.error.code == "server_error" and "upstream" in last.response.error.message
+
+
+def test_hosted_tools_are_refused_by_name(strict: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="'web_search'"):
+        strict.responses.create(model=MODEL, input=QUESTION, tools=[{"type": "web_search"}])
+
+
+def test_responses_survive_a_kill(start_server: StartServer) -> None:
+    server = start_server()
+    with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0, timeout=60) as client:
+        response = client.responses.create(model=MODEL, input=QUESTION)
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait()
+    second = start_server(environment={"PENSTOCK_DATA_DIR": str(server.data_dir)})
+    with openai.OpenAI(base_url=second.base_url, api_key="none", max_retries=0, timeout=60) as client:
+        assert client.responses.retrieve(response.id).output_text == response.output_text
+        following = client.responses.create(
+            model=MODEL, previous_response_id=response.id, input="What is 1 + 1?"
+        )
+        assert following.output_text
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_agent_of_openais_sdk_uses_a_tool(server: Server, is_streamed: bool) -> None:
+    asked: list[str] = []
+
+    @agents.function_tool
+    def calculator(expression: str) -> str:
+        """Compute an expression."""
+        asked.append(expression)
+        return "673"
+
+    async def run() -> agents.result.RunResultBase:
+        agents.set_tracing_disabled(True)
+        async with openai.AsyncOpenAI(base_url=server.base_url, api_key=server.api_key) as client:
+            model = agents.OpenAIResponsesModel(THINKER, client)
+            agent = agents.Agent("helper", tools=[calculator], model=model)
+            if not is_streamed:
+                return await agents.Runner.run(agent, "What is 417 + 256?", max_turns=4)
+            result = agents.Runner.run_streamed(agent, "What is 417 + 256?", max_turns=4)
+            async for _ in result.stream_events():
+                pass
+            return result
+
+    result = asyncio.run(run())
+    assert asked == ["417 + 256"] and "673" in str(result.final_output)
