@@ -36,6 +36,9 @@ bench: .venv/installed-tests
 	@touch $@
 
 .venv/installed-tests: .venv/installed
+	@command -v redis-server >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq redis-server >/dev/null; } \
+	  || { echo "The tests need a Redis server: apt-get install redis-server" >&2; exit 1; }
 	@$(PIP) install -c constraints.txt -e '.[test]'
 	@touch $@
 

@@ -9,3 +9,7 @@ class CacheError(Exception):
 
 class WeightsError(CacheError):
     """Shipped weights are missing, broken or not those that were trained."""
+
+
+class StoreUnavailable(CacheError):
+    """The store that replicas share does not answer."""

@@ -17,6 +17,8 @@ ONE_LIST_ROWS = 20_000
 GROWTH = 4
 """How many times as many rows lead to a new index with more lists."""
 ROWS_PER_LIST = 128
+MAX_LISTS = 4096
+"""More take too long to train, and to choose among for each search."""
 ROWS_TO_TRAIN_PER_LIST = 40
 SEARCHED_SHARE = 1 / 32
 """Of the lists, for each search; never fewer than MIN_SEARCHED of them."""
@@ -78,7 +80,7 @@ class InvertedFile:
         """Copy all vectors to a new index, then what has changed meanwhile, until little is left to copy."""
         with self._lock:
             numbers = _numbers(self._index)
-        num_lists = max(1, len(numbers) // ROWS_PER_LIST)
+        num_lists = min(MAX_LISTS, max(1, len(numbers) // ROWS_PER_LIST))
         drawn = np.random.default_rng(0).permutation(numbers)[: ROWS_TO_TRAIN_PER_LIST * num_lists]
         built = _new_index(self._dimensions, num_lists, self._read(drawn)[1])
         for start in range(0, len(numbers), CHUNK_ROWS):

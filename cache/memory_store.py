@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from numpy import float16, float32
 from numpy.typing import NDArray
 
-from cache.entry import Entry
+from cache.entry import Entry, Selector
 from cache.frequency import FrequencySketch
 from cache.vector_index import Neighbour, VectorIndex
 
@@ -114,10 +114,13 @@ class MemoryStore:
             self._index.remove(entry.partition, key)
         return True
 
-    def remove_tenant(self, tenant: str) -> int:
-        """Forget every entry of a tenant. Returns their number."""
-        found = self._tenants.get(tenant)
-        return 0 if found is None else sum(self.remove(key) for key in found.keys.all())
+    def forget(self, selector: Selector) -> int:
+        """Forget the entries that match. Returns their number."""
+        if selector.tenant is None:
+            keys = self._keys.all()
+        else:
+            keys = self._tenants[selector.tenant].keys.all() if selector.tenant in self._tenants else []
+        return sum(self.remove(key) for key in keys if selector.matches(self._entries[key]))
 
     def _live(self, key: bytes, now_s: float) -> Entry | None:
         entry = self._entries.get(key)

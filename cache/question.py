@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from cache.entry import NO_LABELS, Labels
+
 WITHOUT_MEANING = frozenset(
     {
         "messages", "metadata", "model", "prediction", "prompt_cache_key", "prompt_cache_options",
@@ -35,9 +37,12 @@ class Question:
     key: bytes  # 32 bytes: the partition and the normalised last user turn
     text: str  # the last user turn; "": not to be compared by meaning
     history: tuple[str, ...]  # earlier user turns, oldest first
+    labels: Labels = NO_LABELS
 
 
-def read_question(body: Mapping[str, Any], tenant: str, owner: Sequence[str]) -> Question:
+def read_question(
+    body: Mapping[str, Any], tenant: str, owner: Sequence[str], labels: Labels = NO_LABELS
+) -> Question:
     """The identity of a chat request with the JSON `body`.
 
     `owner` is what the partition holds beside the request: tenant or scope, model, revision of its weights,
@@ -52,7 +57,7 @@ def read_question(body: Mapping[str, Any], tenant: str, owner: Sequence[str]) ->
     partition = hashlib.sha256(_JSON.encode([list(owner), bool(text), compared, meaningful])).digest()
     key = hashlib.sha256(partition + normalised(text).encode("utf-8", "surrogatepass")).digest()
     history = tuple(found for each in messages[:-1] if (found := _user_text(each)))
-    return Question(tenant, partition, key, text, history)
+    return Question(tenant, partition, key, text, history, labels)
 
 
 def normalised(text: str) -> str:

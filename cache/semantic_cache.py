@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -11,13 +12,16 @@ import numpy as np
 from numpy import float16, float32
 from numpy.typing import NDArray
 
-from cache.entry import Entry
+from cache.entry import Entry, Selector
 from cache.memory_store import MemoryStore
 from cache.question import Question
 
 NUM_CANDIDATES = 5
 NEAR_COSINE = 0.80
 """From here on a near hit that was not verified is offered as a draft, which costs only time when wrong."""
+
+MAX_FORGOTTEN = 1000
+"""Recent selectors, kept for requests that are under way."""
 
 
 class Verifier(Protocol):
@@ -50,20 +54,44 @@ class Match:
     probability: float = 1.0
 
 
+class SharedStore(Protocol):
+    """What replicas share: it fills the memory of each, and may be away."""
+
+    async def get(self, key: bytes) -> Entry | None:
+        """The entry of this key, soon, or None."""
+        ...
+
+    def put(self, entry: Entry, vector: NDArray[float16] | None) -> None:
+        """Tell the others of an entry, without waiting."""
+        ...
+
+    async def forget(self, selector: Selector) -> int:
+        """Remove matching entries everywhere; their number."""
+        ...
+
+
 class SemanticCache:
     """Answers by question."""
 
     def __init__(
-        self, store: MemoryStore, verifier: Verifier | None, now_s: Callable[[], float] = time.time
+        self,
+        store: MemoryStore,
+        verifier: Verifier | None,
+        now_s: Callable[[], float] = time.time,
+        shared: SharedStore | None = None,
     ) -> None:
         """Without a verifier nothing is served by meaning."""
         self.store = store
         self.now_s = now_s
         self._verifier = verifier
+        self._shared = shared
+        self._forgotten: deque[tuple[float, Selector]] = deque(maxlen=MAX_FORGOTTEN)
 
-    def find_exact(self, question: Question) -> Match | None:
+    async def find_exact(self, question: Question) -> Match | None:
         """The answer to the same request."""
         entry = self.store.get(question.key, self.now_s())
+        if entry is None and self._shared is not None:
+            entry = await self._shared.get(question.key)
         if entry is None:
             return None
         entry.hits += 1
@@ -101,8 +129,9 @@ class SemanticCache:
         answer: bytes,
         saved_tokens: int,
         ttl_s: float,
+        asked_s: float,
     ) -> bool:
-        """Store an answer. False: not admitted."""
+        """Store an answer. False: not admitted, or forgotten since its question was asked at `asked_s`."""
         now_s = self.now_s()
         entry = Entry(
             question.key,
@@ -113,5 +142,21 @@ class SemanticCache:
             saved_tokens,
             now_s,
             now_s + ttl_s,
+            question.labels,
         )
-        return self.store.add(entry, None if vector is None else vector.astype(float16))
+        if any(asked_s <= when_s and selector.matches(entry) for when_s, selector in self._forgotten):
+            return False
+        stored = None if vector is None else vector.astype(float16)
+        is_admitted = self.store.add(entry, stored)
+        if is_admitted and self._shared is not None:
+            self._shared.put(entry, stored)
+        return is_admitted
+
+    async def forget(self, selector: Selector) -> int:
+        """Remove matching entries, here and where they are shared; their number.
+
+        Answers to questions that are under way are not stored if they match.
+        """
+        self._forgotten.append((self.now_s(), selector))
+        found = self.store.forget(selector)
+        return found if self._shared is None else max(found, await self._shared.forget(selector))

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.routing import Route, Router
@@ -25,6 +26,7 @@ from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
 from gateway.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.openai.adapters import AdaptersEndpoint
+from gateway.openai.cache import CacheEndpoint
 from gateway.openai.endpoint import ModelEndpoint, StartTranslation
 from gateway.openai.models import ModelsEndpoint
 from gateway.openai.responses.create import ResponsesTranslation
@@ -51,6 +53,9 @@ from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.web.deadlines import TimeLimits
 from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies, UpstreamModel
+
+if TYPE_CHECKING:
+    from cache.redis_store import RedisStore
 
 POLICY_HEADER = "x-penstock-policy"
 
@@ -85,6 +90,7 @@ def build_app(
     routes = _model_routes(endpoints, settings, pipeline, responses)
     routes += _response_routes(endpoints, settings, responses)
     routes += _other_routes(endpoints, settings, policies, models, metrics)
+    routes += _cache_routes(endpoints, settings, policies, cache)
     return endpoints.router(routes, [_TracingResource(tracing), responses, *served.resources])
 
 
@@ -150,6 +156,19 @@ def _other_routes(
     ]
 
 
+def _cache_routes(
+    endpoints: RouteBuilder, settings: Settings, policies: Policies, cache: ResponseCache
+) -> list[Route]:
+    endpoint = CacheEndpoint(
+        KeyRing(settings.api_keys),
+        cache.answers,
+        policies.cache.operators,
+        settings.max_body_bytes,
+        reaches_all=settings.workers == 1 or policies.cache.redis is not None,
+    )
+    return [endpoints.route("POST", "/v1/cache/invalidate", "other", endpoint.invalidate)]
+
+
 class _ModelBuilder:
     """Builds each model's provider; `resources` collects what opens and closes with the worker."""
 
@@ -191,9 +210,20 @@ class _ModelBuilder:
         store = MemoryStore(memory.max_bytes, int(memory.max_bytes * memory.max_tenant_share))
         encoder = self._encoders.get(rules.encoder or next(iter(self._encoders), ""))
         modes = {model.cache.mode for model in models.models.values() if model.cache is not None}
+        shared = self._redis_store(store)
         if encoder is None or "semantic" not in modes:
-            return ResponseCache(SemanticCache(store, None), no_meaning)
-        return ResponseCache(SemanticCache(store, Verifier.load()), embed_with(encoder))
+            return ResponseCache(SemanticCache(store, None, shared=shared), no_meaning)
+        return ResponseCache(SemanticCache(store, Verifier.load(), shared=shared), embed_with(encoder))
+
+    def _redis_store(self, memory: MemoryStore) -> RedisStore | None:
+        rules = self._policies.cache.redis
+        if rules is None:
+            return None
+        from cache.redis_store import RedisStore
+
+        store = RedisStore(self._settings.redis_url, rules.prefix, memory, time.time)
+        self.resources.append(store)
+        return store
 
     def _served(self, name: str) -> ServedModel:
         entry = self._policies.models[name]

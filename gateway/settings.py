@@ -65,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str = ""  # folder of what survives a restart, stored responses; "": nothing does
     upstream_api_keys: dict[str, str] = {}  # by model name
     upstream_proxies: dict[str, str] = {}  # by model name; URLs, which may hold a password
+    redis_url: str = ""  # of the cache; may hold a password
     # Filled by the supervisor:
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
     counter_fds: tuple[int, ...] = ()  # the counter files of all workers when there are several
@@ -127,7 +128,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_DATA_DIR": ("data_dir", str),
 }
 _PREFIX = "PENSTOCK_"
-_OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_URL"}
+_OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_REDIS_URL", "PENSTOCK_URL"}
 _SECRET_VARIABLES = {"PENSTOCK_API_KEYS"}
 
 
@@ -258,6 +259,21 @@ def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None 
     return keys
 
 
+def redis_url(policies: Policies, environment: Mapping[str, str] | None = None) -> str:
+    """The URL of the cache's Redis; "" where there is none. Raises SettingsError, which never quotes it."""
+    rules = policies.cache.redis
+    if rules is None:
+        return ""
+    url = (os.environ if environment is None else environment).get(rules.url_env, "").strip()
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        what = "does not begin with redis://, rediss:// or unix://" if url else "is not set"
+        raise SettingsError(
+            f"cache.redis takes its URL from the variable {rules.url_env}, which {what}: "
+            f"export {rules.url_env}=redis://HOST:6379/0 first"
+        )
+    return url
+
+
 def upstream_proxies(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The proxy of each upstream model that has one: its policy's, else the environment's.
 
@@ -373,6 +389,7 @@ def api_key_of(variable: str) -> str:
 def subprocess_environment(policies: Policies) -> dict[str, str]:
     """The environment of our subprocesses: without secrets, and with this code on PYTHONPATH."""
     secrets = {e.upstream.api_key_env for e in policies.models.values() if e.upstream is not None}
+    secrets |= {policies.cache.redis.url_env} if policies.cache.redis is not None else set()
     kept = {
         name: value
         for name, value in os.environ.items()

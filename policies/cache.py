@@ -43,7 +43,7 @@ class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Meta(description="How long an answer may be served, in seconds. Default: 86400, a day."),
     ] = None
     max_temperature: Annotated[
-        Annotated[float, Meta(ge=0, le=2)] | None,
+        Annotated[float, Meta(ge=0.0, le=2.0)] | None,
         Meta(description="Requests with a higher `temperature` neither read nor write. Default: 1."),
     ] = None
     drafts: Annotated[
@@ -66,6 +66,22 @@ class MemoryStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = 0.5
 
 
+class RedisRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Entries shared by all workers and replicas through Redis."""
+
+    url_env: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z",
+            description="The environment variable with the URL, such as redis://:password@host:6379/0, "
+            "rediss:// for TLS or unix://. Never write the URL into a file: it may hold a password.",
+        ),
+    ] = "PENSTOCK_REDIS_URL"
+    prefix: Annotated[str, Meta(min_length=1, max_length=100, description="Of all names in Redis.")] = (
+        "penstock:cache"
+    )
+
+
 class CacheSection(CacheRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Defaults of all models, and what they share."""
 
@@ -74,6 +90,17 @@ class CacheSection(CacheRules, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(description="The encoder model that compares meanings. Default: the only one there is."),
     ] = None
     memory: MemoryStore = MemoryStore()
+    redis: Annotated[
+        RedisRules | None,
+        Meta(description="Share entries through Redis; each worker keeps its copy in `memory`."),
+    ] = None
+    operators: Annotated[
+        list[str],
+        Meta(
+            description="Principals that may invalidate entries of every tenant; others only their own. "
+            "`key-XXXXXXXX` as in the metrics."
+        ),
+    ] = []
 
 
 DEFAULTS = CacheRules(

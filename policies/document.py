@@ -24,7 +24,7 @@ FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=255)]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", description="64 hexadecimal digits, lower case.")]
 Positive = Annotated[int, Meta(ge=1)]
-Usd = Annotated[float, Meta(ge=0)]
+Usd = Annotated[float, Meta(ge=0.0)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 RemoteName = Annotated[
     str, Meta(min_length=1, description="The model's name at the upstream. Default: its name here.")

@@ -195,6 +195,7 @@ def _serve(options: argparse.Namespace) -> int:
     chosen = msgspec.structs.replace(
         chosen,
         upstream_api_keys=settings.upstream_api_keys(policies),
+        redis_url=settings.redis_url(policies),
         upstream_proxies=settings.upstream_proxies(policies),
     )
     return serve(chosen, policies)

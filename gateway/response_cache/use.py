@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,9 +10,11 @@ from typing import Any, Literal
 from numpy import float32
 from numpy.typing import NDArray
 
+from cache.entry import Labels
 from cache.heads import needs_context
 from cache.question import Question
 from cache.settings import CacheSettings
+from gateway.requests.types import ChatRequest
 from gateway.response_cache.flights import Flight
 
 Outcome = Literal["exact", "semantic", "shared", "near", "miss", "bypass"]
@@ -19,6 +22,9 @@ Outcome = Literal["exact", "semantic", "shared", "near", "miss", "bypass"]
 
 HITS: frozenset[Outcome] = frozenset({"exact", "semantic", "shared"})
 """Outcomes without a model call of the request's own."""
+
+TAGS_METADATA = "penstock-cache-tags"
+"""Of a request's `metadata`: comma-separated tags to invalidate its answer by."""
 
 MAX_CONTEXT_NEED = 0.8
 """A turn that is more likely to depend on earlier turns is not compared with others by meaning."""
@@ -31,6 +37,7 @@ class CacheUse:
     settings: CacheSettings
     question: Question
     may_write: bool
+    asked_s: float
     outcome: Outcome = "miss"
     flight: Flight | None = None  # led by this request
 
@@ -55,3 +62,16 @@ def bypass_reason(body: Mapping[str, Any], settings: CacheSettings) -> str:
     if body.get("store"):
         return "the answer is to be stored under an id"
     return ""
+
+
+def labels_of(request: ChatRequest, tenant: str, model: str) -> Labels:
+    """By which the answer can be forgotten later. Raises InvalidRequest for too many tags."""
+    user = request.safety_identifier or request.user or ""
+    tags = [each.strip() for each in (request.metadata or {}).get(TAGS_METADATA, "").split(",")]
+    found = tuple(dict.fromkeys(filter(None, tags)))
+    return Labels(model, user_digest(tenant, user) if user else "", found)
+
+
+def user_digest(tenant: str, user: str) -> str:
+    """What stands for a tenant's end user in the cache: the id itself is not kept."""
+    return hashlib.sha256(f"{tenant}\0{user}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import tracemalloc
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache.entry import OVERHEAD_BYTES, Entry
+from cache.entry import OVERHEAD_BYTES, Entry, Labels, Selector
 from cache.memory_store import MemoryStore
 from tests.cache.entries import DIMENSIONS, add, entry_of, key_of, unit
 
@@ -80,8 +81,33 @@ def test_a_tenant_is_forgotten_with_a_receipt() -> None:
     store = MemoryStore(100_000, 100_000)
     for number in range(6):
         add(store, entry_of(number, tenant="alice" if number % 2 else "bob"), number)
-    assert store.remove_tenant("alice") == 3 and store.remove_tenant("alice") == 0
+    everything = Selector("tenant", "alice", "alice")
+    assert store.forget(everything) == 3 and store.forget(everything) == 0
     assert len(store) == 3 and store.get(key_of(1), 0.0) is None and store.get(key_of(0), 0.0) is not None
+
+
+@pytest.mark.parametrize(
+    ("selector", "left"),
+    [
+        (Selector("model", "large", "alice"), {0, 1, 3, 4, 5}),
+        (Selector("model", "large", None), {0, 1, 3, 4}),
+        (Selector("tag", "b", "alice"), {1, 2, 3, 4, 5}),
+        (Selector("user", "u", None), {0, 2, 3, 5}),
+        (Selector("entry", key_of(3).hex(), "bob"), {0, 1, 2, 4, 5}),
+        (Selector("entry", key_of(3).hex(), "alice"), {0, 1, 2, 3, 4, 5}),
+        (Selector("tenant", "bob", None), {0, 1, 2}),
+        (Selector("tenant", "nobody", "nobody"), {0, 1, 2, 3, 4, 5}),
+    ],
+)
+def test_selectors(selector: Selector, left: set[int]) -> None:
+    store = MemoryStore(100_000, 100_000)
+    labels = [Labels("small", "", ("a", "b")), Labels("small", "u", ("a",)), Labels("large")] * 2
+    for number in range(6):
+        entry = entry_of(number, tenant="alice" if number < 3 else "bob")
+        entry.labels = labels[number] if number != 3 else Labels("small")
+        add(store, entry, number)
+    assert store.forget(selector) == 6 - len(left)
+    assert {number for number in range(6) if store.get(key_of(number), 0.0)} == left
 
 
 def _bytes_per_entry(partitions: bool) -> float:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
 import yaml
 
+from tests.cache.redis_server import RedisServer
 from tests.e2e.conftest import StartServer
+from tests.e2e.server import Server, wait_until
+from tests.e2e.upstream import Upstream
 
 POLICIES = {
     "cache": {"mode": "semantic"},
@@ -42,3 +47,44 @@ def test_what_is_served_by_meaning_and_what_is_not(start_server: StartServer, tm
         ask("What is the balance of my account?")[0] == ask("What is the balance of my account?")[0] == "miss"
     )
     assert server.metric("penstock_cache_requests_total", outcome="semantic") == 1
+
+
+def test_replicas_share_answers_through_redis(
+    start_server: StartServer, upstream: Upstream, tmp_path: Path
+) -> None:
+    redis = RedisServer(tmp_path)
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    model = {"upstream": {"base_url": upstream.base_url}}
+    sections = {"cache": {"mode": "exact", "redis": {}}, "models": {"m": model}}
+    (policies / "models.yaml").write_text(yaml.safe_dump(sections))
+    environment = {"PENSTOCK_REDIS_URL": redis.url}
+    one, other = [start_server("--policies", str(policies), environment=environment) for _ in range(2)]
+
+    def ask(server: Server, text: str) -> str:
+        body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+        response = httpx.post(server.base_url + "/chat/completions", json=body, timeout=60)
+        assert response.status_code == 200, response.text
+        return response.headers["x-penstock-cache"]
+
+    try:
+        assert ask(one, "shared?") == "miss"
+        wait_until(lambda: ask(other, "shared?") == "exact", 20, lambda: other.log)
+        invalidated = httpx.post(other.base_url + "/cache/invalidate", json={"model": "m"}, timeout=20)
+        assert invalidated.json()["invalidated"] >= 1
+        wait_until(lambda: ask(one, "shared?") == "miss", 20, lambda: one.log)
+        redis.kill()
+        assert [ask(server, "without Redis") for server in (one, other, one)] == ["miss", "miss", "exact"]
+        refused = httpx.post(other.base_url + "/cache/invalidate", json={"model": "m"}, timeout=20)
+        assert refused.status_code == 503
+        assert redis.url not in one.log + other.log
+    finally:
+        redis.kill()
+
+
+def test_a_missing_redis_url_refuses_the_start(start_server: StartServer, tmp_path: Path) -> None:
+    sections = {"cache": {"redis": {"url_env": "MY_REDIS"}}, "models": POLICIES["models"]}
+    (tmp_path / "models.yaml").write_text(yaml.safe_dump(sections))
+    command = [sys.executable, "-m", "gateway.cli", "serve", "--policies", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2 and "MY_REDIS, which is not set" in ended.stderr

@@ -15,7 +15,7 @@ from gateway.requests.types import ChatRequest
 from gateway.response_cache.directives import HEADER, CacheDirectives, read_directives
 from gateway.response_cache.recording import recorded_text, replay
 from gateway.response_cache.response_cache import ResponseCache
-from gateway.response_cache.use import CacheUse, Outcome, bypass_reason
+from gateway.response_cache.use import HITS, CacheUse, Outcome, bypass_reason, labels_of
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult
 
@@ -44,6 +44,8 @@ class LookUp:
             use = exchange.cache_use
             outcome: Outcome = "bypass" if use is None else use.outcome
             exchange.response_headers[HEADER] = outcome
+            if use is not None and (use.may_write or use.outcome in HITS):
+                exchange.response_headers.setdefault(f"{HEADER}-entry", use.question.key.hex())
             exchange.telemetry.cache_looked_up(outcome, model.metrics_label or model.name)
         if exchange.answer is None and directives.is_only_cached:
             raise TimedOut("No stored answer, and the request asked for nothing else.", code="cache_miss")
@@ -51,17 +53,20 @@ class LookUp:
     async def _look_up(
         self, exchange: Exchange, model: ServedModel, settings: CacheSettings, directives: CacheDirectives
     ) -> None:
-        revision = model.revision()
+        request, revision = exchange.request, model.revision()
+        assert isinstance(request, ChatRequest)
         if revision is None or bypass_reason(exchange.body, settings):
             return
         tenant = exchange.principal.tenant if settings.scope == "tenant" else ""
-        wire = "stream" if model.kind == "upstream" and exchange.request.stream else ""
+        wire = "stream" if model.kind == "upstream" and request.stream else ""
         owner = (settings.scope, tenant, model.name, revision, wire)
         try:
-            question = read_question(exchange.body, exchange.principal.tenant, owner)
+            labels = labels_of(request, exchange.principal.tenant, model.name)
+            question = read_question(exchange.body, exchange.principal.tenant, owner, labels)
         except UnicodeEncodeError:  # a lone surrogate: the provider refuses it by name
             return
-        use = exchange.cache_use = CacheUse(settings, question, directives.may_write)
+        use = CacheUse(settings, question, directives.may_write, self._cache.answers.now_s())
+        exchange.cache_use = use
         if use.is_semantic:
             exchange.meaning = Meaning(question.text, self._cache.embed)
         if directives.may_read:
@@ -92,7 +97,7 @@ class LookUp:
         """The stored answer, or `exchange.answer` from an equal request under way; else lead a flight."""
         num_joined = 0
         while True:
-            match = self._fresh(self._cache.answers.find_exact(use.question), directives)
+            match = self._fresh(await self._cache.answers.find_exact(use.question), directives)
             if match is not None or not directives.may_write or num_joined == MAX_JOINS:
                 return match
             flight = self._cache.flights.get(use.question.key)
@@ -123,6 +128,8 @@ class LookUp:
     def _add_headers(self, exchange: Exchange, match: Match) -> None:
         age_s = max(0.0, self._cache.answers.now_s() - match.entry.created_s)
         exchange.response_headers["age"] = str(int(age_s))
+        if match.tier != "near":
+            exchange.response_headers[f"{HEADER}-entry"] = match.entry.key.hex()
         if match.tier != "exact":
             exchange.response_headers[f"{HEADER}-similarity"] = f"{match.similarity:.3f}"
             exchange.response_headers[f"{HEADER}-probability"] = f"{match.probability:.3f}"

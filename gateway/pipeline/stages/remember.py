@@ -65,4 +65,4 @@ class Remember:
         if not ttl_s:
             return
         tokens = answer.usage.completion_tokens
-        self._cache.answers.add(use.question, vector, record(answer, items), tokens, ttl_s)
+        self._cache.answers.add(use.question, vector, record(answer, items), tokens, ttl_s, use.asked_s)
