@@ -47,6 +47,8 @@ class Delta:
     # A call's pieces come before those of the choice's next call.
     tool_calls: list[ToolCallDelta] = field(default_factory=list)
     stop_string: str = ""  # with the finish reason "stop": the request's stop string that was found
+    # Ends a block of reasoning: the upstream that wrote it wants to have both back.
+    reasoning_signature: str = ""
 
 
 @dataclass(slots=True)

@@ -42,6 +42,7 @@ from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
+from gateway.providers.upstream.anthropic.provider import AnthropicProvider
 from gateway.providers.upstream.openai import OpenAIProvider
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
@@ -239,7 +240,8 @@ class _ModelBuilder:
         return self._encoder(name, entry.encoder)
 
     def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
-        provider = OpenAIProvider(
+        kind = AnthropicProvider if upstream.api == "anthropic" else OpenAIProvider
+        provider = kind(
             name,
             upstream,
             self._settings.upstream_api_keys.get(name),
@@ -247,7 +249,13 @@ class _ModelBuilder:
         )
         self.resources.append(provider)
         # The provider itself enforces the limits on connecting, the first token and idling.
-        return ServedModel(name, "upstream", provider, TimeLimits(None, None, upstream.total_timeout_s))
+        return ServedModel(
+            name,
+            "upstream",
+            provider,
+            TimeLimits(None, None, upstream.total_timeout_s),
+            upstream_api=upstream.api,
+        )
 
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:
         client = EngineClient(self._settings.socket_paths[name])

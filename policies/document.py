@@ -243,17 +243,35 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model behind an OpenAI-compatible HTTP API."""
+    """A model behind an HTTP API."""
 
+    api: Annotated[
+        Literal["openai", "anthropic"],
+        Meta(
+            description="The API that it speaks: `openai` and what is compatible with it, or `anthropic`, "
+            "Anthropic's Messages."
+        ),
+    ] = "openai"
     base_url: Annotated[
         str,
         Meta(
             pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
-            description="The API's URL without /chat/completions, e.g. https://host/v1.",
+            description="The API's URL without /chat/completions or /messages, e.g. https://host/v1.",
         ),
     ]
     model: RemoteName | None = None
     api_key_env: EnvironmentName | None = None
+    api_key_header: Annotated[
+        Literal["authorization", "api-key", "x-api-key"],
+        Meta(
+            description="The header that carries the key to an `openai` API: `authorization` as a bearer, "
+            "`api-key` for Azure OpenAI."
+        ),
+    ] = "authorization"
+    default_max_tokens: Annotated[
+        int,
+        Meta(ge=1, description="Tokens of an answer where the request sets no limit; `anthropic` needs one."),
+    ] = 8192
     connect_timeout_s: Seconds = 5.0
     first_token_timeout_s: Seconds = 120.0
     idle_timeout_s: Seconds = 60.0

@@ -16,6 +16,9 @@ ROLES = ("user", "assistant", "system")
 USER_BLOCKS = ("text", "image", "document", "tool_result")
 ASSISTANT_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
 
+OUR_SIGNATURE = "penstock:"
+"""Begins the signatures of thinking that no upstream has signed."""
+
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -35,7 +38,7 @@ class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Thinking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     thinking: str
-    signature: str = ""  # accepted: nothing here depends on who wrote the thinking
+    signature: str = ""
 
 
 class _ToolUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,7 +146,7 @@ def _user(blocks: list[Any], where: str) -> list[dict[str, Any]]:
 
 def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
     texts: list[str] = []
-    thoughts: list[str] = []
+    thoughts: list[_Thinking] = []
     calls: list[dict[str, Any]] = []
     for index, block in enumerate(blocks):
         place = f"{where}[{index}]"
@@ -151,7 +154,7 @@ def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
         if kind == "text":
             texts.append(typed_at(block, _Text, place).text)
         elif kind == "thinking":
-            thoughts.append(typed_at(block, _Thinking, place).thinking)
+            thoughts.append(typed_at(block, _Thinking, place))
         elif kind == "redacted_thinking":
             raise refusals.unsupported(
                 place, "'redacted_thinking' can be read by Anthropic only; leave it out"
@@ -159,8 +162,11 @@ def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
         else:
             calls.append(_call(typed_at(block, _ToolUse, place)))
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) if texts or not calls else None}
-    if any(thoughts):
-        message["reasoning_content"] = "\n".join(thoughts)
+    if any(thought.thinking for thought in thoughts):
+        message["reasoning_content"] = "\n".join(thought.thinking for thought in thoughts)
+        signature = thoughts[0].signature
+        if len(thoughts) == 1 and not signature.startswith(OUR_SIGNATURE):
+            message["reasoning_signature"] = signature  # for the upstream that wrote it
     if calls:
         message["tool_calls"] = calls
     return message

@@ -21,6 +21,8 @@ VERSIONS = ("2023-06-01", "2026-10-21")
 MAX_STOPS = 4
 """As in chat, which answers the request."""
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
+ADAPTIVE_EFFORT = "medium"
+"""Of adaptive thinking without an `output_config.effort`: OpenAI's default."""
 LOW_BUDGET_TOKENS = 2048
 MEDIUM_BUDGET_TOKENS = 8192
 """`thinking.budget_tokens` up to these bounds are the efforts low and medium; more is high."""
@@ -148,7 +150,8 @@ def _read_shared(request: _Fields) -> tuple[dict[str, Any], bool]:
         if config.effort not in (None, *EFFORTS):
             expected = f"expected one of {', '.join(EFFORTS)}"
             raise refusals.wrong_value("output_config.effort", expected, config.effort)
-        effort = effort or config.effort
+        if effort in (None, ADAPTIVE_EFFORT) and config.effort is not None:
+            effort = config.effort
         if config.format is not None:
             chat["response_format"] = _response_format(config.format)
     if effort is not None:
@@ -173,7 +176,7 @@ def _thinking(given: dict[str, Any] | None) -> tuple[str | None, bool]:
         raise refusals.wrong_value("thinking.display", "expected 'summarized' or 'omitted'", thinking.display)
     is_shown = thinking.display != "omitted"
     if thinking.type == "adaptive":
-        return None, is_shown
+        return ADAPTIVE_EFFORT, is_shown
     if thinking.type == "disabled":
         return "none", False
     if thinking.type != "enabled":

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from gateway.answer import Delta, ToolCallDelta, Usage
+from gateway.anthropic.content import OUR_SIGNATURE
 from gateway.openai.shape import CollectedChoice, encode
 from gateway.requests.tool_call_messages import INVALID_ARGUMENTS
 
@@ -54,6 +55,8 @@ class MessageShape:
             events += self._open("thinking", {"thinking": "", "signature": ""})
             events += self._delta("thinking_delta", "thinking", delta.reasoning)
             self._signature.update(delta.reasoning.encode("utf-8", "replace"))
+        if delta.reasoning_signature and self._open_kind == "thinking":
+            events += self._close(delta.reasoning_signature)
         if delta.text:
             events += self._open("text", {"text": ""})
             events += self._delta("text_delta", "text", delta.text)
@@ -76,10 +79,9 @@ class MessageShape:
         """The body of an answer that is not streamed."""
         content: list[dict[str, Any]] = []
         for choice in choices[:1]:
-            thinking, text = "".join(choice.reasoning_pieces), "".join(choice.text_pieces)
-            if thinking and self._shows_thinking:
-                self._signature.update(thinking.encode("utf-8", "replace"))
-                content.append({"type": "thinking", "thinking": thinking, "signature": self._signed()})
+            text = "".join(choice.text_pieces)
+            if self._shows_thinking:
+                content += self._thinking(choice)
             if text:
                 content.append({"type": "text", "text": text})
             content += [
@@ -88,6 +90,14 @@ class MessageShape:
             ]
             self._finish(choice.finish_reason or "stop", choice.stop_string)
         return encode(self._message(content, self._stop_reason, self._stop_sequence, usage_object(usage)))
+
+    def _thinking(self, choice: CollectedChoice) -> list[dict[str, Any]]:
+        blocks = choice.signed_reasoning
+        thinking = "".join(choice.reasoning_pieces)
+        if not blocks and thinking:
+            self._signature.update(thinking.encode("utf-8", "replace"))
+            blocks = [(thinking, self._signed())]
+        return [{"type": "thinking", "thinking": text, "signature": signed} for text, signed in blocks]
 
     def _message(
         self, content: list[Any], stop_reason: str | None, stop_sequence: str | None, usage: object
@@ -126,13 +136,13 @@ class MessageShape:
         start = {"index": self._num_blocks - 1, "content_block": {"type": kind, **block}}
         return closed + _event("content_block_start", start)
 
-    def _close(self) -> bytes:
-        """End the open block, if there is one."""
+    def _close(self, signature: str = "") -> bytes:
+        """End the open block, if there is one; thinking with this signature, by default one of ours."""
         if not self._open_kind:
             return b""
         events = b""
         if self._open_kind == "thinking":
-            events = self._delta("signature_delta", "signature", self._signed())
+            events = self._delta("signature_delta", "signature", signature or self._signed())
         self._open_kind = ""
         self._open_call = -1
         return events + _event("content_block_stop", {"index": self._num_blocks - 1})
@@ -146,7 +156,7 @@ class MessageShape:
 
     def _signed(self) -> str:
         """A thinking block's signature: clients want one to send the block back. It is not verified."""
-        return b64encode(self._signature.digest()).decode()
+        return OUR_SIGNATURE + b64encode(self._signature.digest()).decode()
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

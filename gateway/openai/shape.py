@@ -24,6 +24,7 @@ class CollectedChoice:
 
     text_pieces: list[str] = field(default_factory=list)
     reasoning_pieces: list[str] = field(default_factory=list)
+    signed_reasoning: list[tuple[str, str]] = field(default_factory=list)  # blocks, each with its signature
     tokens: list[TokenInfo] = field(default_factory=list)
     tool_calls: list[ToolCallDelta] = field(default_factory=list)  # one per call, pieces joined
     finish_reason: str | None = None
@@ -33,6 +34,10 @@ class CollectedChoice:
         """Append the next delta."""
         self.text_pieces.append(delta.text)
         self.reasoning_pieces.append(delta.reasoning)
+        if delta.reasoning_signature:
+            num_signed = sum(len(text) for text, _ in self.signed_reasoning)
+            block = "".join(self.reasoning_pieces)[num_signed:]
+            self.signed_reasoning.append((block, delta.reasoning_signature))
         self.tokens += delta.tokens
         for call in delta.tool_calls:
             if call.index == len(self.tool_calls):

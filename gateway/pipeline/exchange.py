@@ -61,7 +61,7 @@ class Exchange:
 
     def start_call(self, model: ServedModel) -> None:
         """From now on time is the model's, not the gateway's, and the model's limits apply."""
-        provider = spans.PROVIDER_OPENAI if model.kind == "upstream" else spans.PROVIDER_OURS
+        provider = model.upstream_api if model.kind == "upstream" else spans.PROVIDER_OURS
         self.telemetry.call_started(model.name, provider, self.body, model.metrics_label)
         self.deadlines.start_model_call(model.limits)
 

@@ -55,6 +55,7 @@ class ServedModel:
     state: Callable[[], ModelState] = always_ready
     num_waiting: Callable[[], int] = lambda: 0  # requests in our engine's queue, as of its last heartbeat
     engine: EngineProvider | None = None  # `provider` again, when it is our engine
+    upstream_api: str = "openai"  # that an upstream speaks
     price: Price | None = None
     cache: CacheSettings | None = None  # None: its answers are not kept
     policy_digest: str = ""  # of its section of the policies, as far as it changes answers

@@ -87,6 +87,23 @@ def grammar_for(request: ChatRequest | CompletionRequest) -> GrammarSpec | None:
     return _spec(guided, asking[0])
 
 
+def read_format(request: ChatRequest) -> dict[str, Any] | None:
+    """The JSON schema of `response_format`: None where the answer is text, {} for any JSON object.
+
+    For providers that enforce it themselves. Raises InvalidRequest naming the field.
+    """
+    if request.response_format is None:
+        return None
+    found = typed({"response_format": request.response_format}, _Fields).response_format
+    assert found is not None
+    _check_format(found)
+    if found.type == "json_schema" and found.json_schema is None:
+        raise refusals.missing("response_format.json_schema")
+    if found.json_schema is not None:
+        return found.json_schema.schema
+    return {} if found.type == "json_object" else None
+
+
 def with_reasoning(spec: GrammarSpec | None, begins_inside: bool | None) -> GrammarSpec | None:
     """The grammar of an answer that follows free reasoning.
 

@@ -50,7 +50,6 @@ POLICY_VERSION: Final = "penstock.policy.version"
 CACHE_OUTCOME: Final = "penstock.cache.outcome"
 
 PROVIDER_OURS: Final = "penstock"
-PROVIDER_OPENAI: Final = "openai"
 
 STAGE_AUTHORIZE: Final = "authorize"
 STAGE_CHOOSE_MODEL: Final = "choose model"

@@ -6,7 +6,6 @@ The typed decode also validates the JSON, so a truncated or garbled piece never 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -17,8 +16,6 @@ from gateway.answer import Relayed, Usage
 from gateway.errors import ApiError
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.redaction import Redactor
-from gateway.providers.upstream.sse import EventReader
-from gateway.providers.upstream.transport import Reply, ReplyTimedOut
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +23,6 @@ MAX_USAGE_TOKENS = 100_000_000
 """More than any model takes or gives: such a count is an error, and would spoil the sums in the metrics."""
 MAX_TOOL_CALLS = 1024
 """Clients make a list as long as the highest index."""
-DONE = b"[DONE]"
-_LINGER_S = 0.05
-"""Wait for the end of the response after [DONE]; if it comes later, the connection is not reused."""
-_DONE_EVENT = b"data: [DONE]\n\n"
 
 
 _Tokens = Annotated[int, Meta(ge=0, le=MAX_USAGE_TOKENS)] | None
@@ -184,94 +177,3 @@ class AnswerReader:
             usage.cached_tokens = found.prompt_tokens_details.cached_tokens or 0
         if found.completion_tokens_details is not None:
             usage.reasoning_tokens = found.completion_tokens_details.reasoning_tokens or 0
-
-
-class AnswerStream:
-    """A streamed answer as bytes: whole, checked events. `aclose` drops the upstream connection.
-
-    Raises ApiError unless the answer is complete, so that a truncated stream is never taken for an answer.
-    """
-
-    def __init__(self, reply: Reply, answer: AnswerReader, idle_timeout_s: float) -> None:
-        self._reply = reply
-        self._answer = answer
-        self._idle_timeout_s = idle_timeout_s
-        self._events = EventReader()
-        self._first = b""
-        self._is_done = False  # [DONE] was received
-        self._ended = False
-
-    async def begin(self, timeout_s: float) -> None:
-        """Wait for the first events: an error before them can still be a plain error response."""
-        try:
-            self._first = await self._next(timeout_s, "first token")
-        except BaseException:
-            self._reply.close()
-            raise
-
-    def __aiter__(self) -> AnswerStream:
-        """Return the stream itself."""
-        return self
-
-    async def __anext__(self) -> bytes:
-        """The next events."""
-        if self._first:
-            data, self._first = self._first, b""
-            return data
-        try:
-            data = await self._next(self._idle_timeout_s, "idle")
-        except BaseException:
-            self._ended = True
-            self._reply.close()
-            raise
-        if not data:
-            raise StopAsyncIteration
-        return data
-
-    async def aclose(self) -> None:
-        """Stop: close the connection of an upstream that is still generating. Idempotent."""
-        self._ended = True
-        self._first = b""
-        self._reply.close()
-
-    async def _next(self, timeout_s: float, waiting_for: str) -> bytes:
-        """The next events, b"" at the end. Comments and blank lines do not extend the time limit."""
-        deadline_s = time.monotonic() + timeout_s
-        out = b""
-        while not out and not self._ended:
-            left_s = deadline_s - time.monotonic()
-            try:
-                if left_s <= 0:  # bytes may always be ready, so that no read has to wait
-                    raise ReplyTimedOut
-                data = await self._reply.read(left_s)
-                events = self._events.feed(data) if data else self._events.close()
-            except upstream_errors.TRANSPORT_ERRORS as error:
-                raise self._answer.failed(error, waiting_for) from error
-            out = self._relay(events)
-            if self._is_done or not data:
-                out += await self._end()
-        return out
-
-    def _relay(self, events: list[bytes]) -> bytes:
-        out = bytearray()
-        for event in events:
-            if event.strip() == DONE:
-                self._is_done = True
-                break
-            if not event.strip():
-                continue
-            self._answer.read(event)
-            out += b"data: "
-            out += event.replace(b"\n", b"\ndata: ")
-            out += b"\n\n"
-        return bytes(out)
-
-    async def _end(self) -> bytes:
-        self._ended = True
-        self._answer.check_complete()
-        try:  # to read to the end of the response, so that the connection can be reused
-            if await self._reply.read(_LINGER_S):
-                self._reply.close()
-        except upstream_errors.TRANSPORT_ERRORS:
-            self._reply.close()
-        return _DONE_EVENT

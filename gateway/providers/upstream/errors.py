@@ -30,6 +30,8 @@ _KEPT_STATUSES = {400, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504}
 _RETRY_AFTER = re.compile(r"[0-9]{1,6}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 """Seconds, or an HTTP date. Nothing else is passed on."""
 
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
 TRANSPORT_ERRORS = (TransportError, EventTooLong)
 """Everything that a transport and the event reader raise."""
 
@@ -69,6 +71,10 @@ def of_status(
     name = f"The upstream of model {model!r}"
     retry_after = headers.get("retry-after", "").strip()
     kept = {"retry-after": retry_after} if _RETRY_AFTER.fullmatch(retry_after) else {}
+    request_id = headers.get("request-id", "") or headers.get("x-request-id", "")
+    if _REQUEST_ID.fullmatch(request_id) and redactor.clean(request_id, len(request_id)) == request_id:
+        kept["x-upstream-request-id"] = request_id
+    status = 503 if status == 529 else status  # Anthropic's "overloaded"
     if status in {401, 403}:
         return UpstreamFailed(
             f"{name} refused the gateway's API key; its operator must check the model's `api_key_env`.",

@@ -17,9 +17,9 @@ import msgspec
 
 from gateway.answer import Delta, FinishReason, Generated, Relayed, TokenInfo, ToolCallDelta
 from gateway.errors import UpstreamFailed
+from gateway.providers.upstream.answer_stream import DONE
 from gateway.providers.upstream.sse import EventReader, EventTooLong
 
-DONE = b"[DONE]"
 FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",

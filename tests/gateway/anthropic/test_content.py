@@ -37,10 +37,12 @@ def test_system_is_a_text_or_blocks() -> None:
 
 
 def test_an_assistants_blocks_are_one_message() -> None:
-    thinking = {"type": "thinking", "thinking": "1 + 1", "signature": "x"}
-    assert assistant(thinking, TEXT, USE) == [
-        {"role": "assistant", "content": "Hi.", "reasoning_content": "1 + 1", "tool_calls": [CALL]}
-    ]
+    thinking = {"type": "thinking", "thinking": "1 + 1", "signature": "penstock:x"}
+    message = {"role": "assistant", "content": "Hi.", "reasoning_content": "1 + 1", "tool_calls": [CALL]}
+    assert assistant(thinking, TEXT, USE) == [message]
+    theirs = {**thinking, "signature": "x"}
+    assert assistant(theirs, TEXT, USE) == [{**message, "reasoning_signature": "x"}]
+    assert assistant(theirs, theirs, TEXT, USE) == [{**message, "reasoning_content": "1 + 1\n1 + 1"}]
     assert assistant(USE) == [{"role": "assistant", "content": None, "tool_calls": [CALL]}]
 
 

@@ -54,7 +54,8 @@ def test_the_tables_are_complete() -> None:
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"reasoning_effort": "low"}),
         ({"thinking": {"type": "enabled", "budget_tokens": 8000}}, {"reasoning_effort": "medium"}),
         ({"thinking": {"type": "enabled", "budget_tokens": 9000}}, {"reasoning_effort": "high"}),
-        ({"thinking": {"type": "adaptive"}}, {}),
+        ({"thinking": {"type": "adaptive"}}, {"reasoning_effort": "medium"}),
+        ({"output_config": {"effort": "low"}}, {"reasoning_effort": "low"}),
         (
             {"thinking": {"type": "adaptive"}, "output_config": {"effort": "xhigh"}},
             {"reasoning_effort": "xhigh"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from anthropic.lib.streaming._messages import accumulate_event
@@ -40,7 +41,7 @@ def whole(deltas: list[Delta], *, shows_thinking: bool = True) -> dict[str, Any]
     choice = CollectedChoice()
     for delta in deltas:
         calls = [ToolCallDelta(c.index, c.arguments, c.call_id, c.name) for c in delta.tool_calls]
-        choice.add(Delta(0, delta.text, [], delta.finish_reason, delta.reasoning, calls, delta.stop_string))
+        choice.add(replace(delta, tool_calls=calls))
     return Message.model_validate_json(shape.whole([choice], USAGE)).model_dump(exclude={"id"})
 
 
@@ -116,6 +117,22 @@ def test_thinking_is_hidden_from_those_who_do_not_ask() -> None:
     deltas = [Delta(0, reasoning="hm"), Delta(0, "4"), end("stop")]
     assert [block["type"] for block in whole(deltas, shows_thinking=False)["content"]] == ["text"]
     assert accumulated(streamed(deltas, shows_thinking=False)) == whole(deltas, shows_thinking=False)
+
+
+def test_an_upstreams_thinking_keeps_its_signature() -> None:
+    deltas = [
+        Delta(0, reasoning="h"),
+        Delta(0, reasoning="m", reasoning_signature="one"),
+        Delta(0, reasoning="so", reasoning_signature="two"),
+        Delta(0, "4"),
+        end("stop"),
+    ]
+    found = whole(deltas)
+    signed = [(block["thinking"], block["signature"]) for block in found["content"][:2]]
+    assert signed == [("hm", "one"), ("so", "two")]
+    assert accumulated(streamed(deltas)) == found
+    ours = whole([Delta(0, reasoning="hm"), end("stop")])
+    assert ours["content"][0]["signature"].startswith("penstock:")
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

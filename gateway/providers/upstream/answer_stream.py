@@ -1,0 +1,123 @@
+"""An upstream's server-sent events: each one checked, within time limits, complete or an error."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from gateway.errors import ApiError
+from gateway.providers.upstream import errors as upstream_errors
+from gateway.providers.upstream.sse import EventReader
+from gateway.providers.upstream.transport import Reply, ReplyTimedOut
+
+DONE = b"[DONE]"
+_DONE_EVENT = b"data: [DONE]\n\n"
+_LINGER_S = 0.05
+"""Wait for the end of the response after [DONE]; if it comes later, the connection is not reused."""
+
+
+class EventConsumer(Protocol):
+    """What reads the events of a stream: an AnswerReader, or that of another API."""
+
+    def read(self, event: bytes, /) -> None:
+        """Read one event. Raises ApiError."""
+        ...
+
+    def check_complete(self) -> None:
+        """Raise ApiError unless the answer is complete: the stream has ended."""
+        ...
+
+    def failed(self, error: Exception, waiting_for: str) -> ApiError:
+        """The error for a transport failure; `waiting_for` names the limit: "first token" or "idle"."""
+        ...
+
+
+class AnswerStream:
+    """A streamed answer as bytes: whole, checked events. `aclose` drops the upstream connection.
+
+    Raises ApiError unless the answer is complete, so that a truncated stream is never taken for an answer.
+    """
+
+    def __init__(self, reply: Reply, answer: EventConsumer, idle_timeout_s: float) -> None:
+        self._reply = reply
+        self._answer = answer
+        self._idle_timeout_s = idle_timeout_s
+        self._events = EventReader()
+        self._first = b""
+        self._is_done = False  # [DONE] was received
+        self._ended = False
+
+    async def begin(self, timeout_s: float) -> None:
+        """Wait for the first events: an error before them can still be a plain error response."""
+        try:
+            self._first = await self._next(timeout_s, "first token")
+        except BaseException:
+            self._reply.close()
+            raise
+
+    def __aiter__(self) -> AnswerStream:
+        """Return the stream itself."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next events."""
+        if self._first:
+            data, self._first = self._first, b""
+            return data
+        try:
+            data = await self._next(self._idle_timeout_s, "idle")
+        except BaseException:
+            self._ended = True
+            self._reply.close()
+            raise
+        if not data:
+            raise StopAsyncIteration
+        return data
+
+    async def aclose(self) -> None:
+        """Stop: close the connection of an upstream that is still generating. Idempotent."""
+        self._ended = True
+        self._first = b""
+        self._reply.close()
+
+    async def _next(self, timeout_s: float, waiting_for: str) -> bytes:
+        """The next events, b"" at the end. Comments and blank lines do not extend the time limit."""
+        deadline_s = time.monotonic() + timeout_s
+        out = b""
+        while not out and not self._ended:
+            left_s = deadline_s - time.monotonic()
+            try:
+                if left_s <= 0:  # bytes may always be ready, so that no read has to wait
+                    raise ReplyTimedOut
+                data = await self._reply.read(left_s)
+                events = self._events.feed(data) if data else self._events.close()
+            except upstream_errors.TRANSPORT_ERRORS as error:
+                raise self._answer.failed(error, waiting_for) from error
+            out = self._relay(events)
+            if self._is_done or not data:
+                out += await self._end()
+        return out
+
+    def _relay(self, events: list[bytes]) -> bytes:
+        out = bytearray()
+        for event in events:
+            if event.strip() == DONE:
+                self._is_done = True
+                break
+            if not event.strip():
+                continue
+            self._answer.read(event)
+            out += b"data: "
+            out += event.replace(b"\n", b"\ndata: ")
+            out += b"\n\n"
+        return bytes(out)
+
+    async def _end(self) -> bytes:
+        self._ended = True
+        self._answer.check_complete()
+        try:  # to read to the end of the response, so that the connection can be reused
+            if await self._reply.read(_LINGER_S):
+                self._reply.close()
+        except upstream_errors.TRANSPORT_ERRORS:
+            self._reply.close()
+        return _DONE_EVENT

@@ -1,0 +1,1 @@
+"""Anthropic's Messages API as an upstream: chats become messages, and their answers deltas."""

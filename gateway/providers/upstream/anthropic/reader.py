@@ -1,0 +1,187 @@
+"""Reads Anthropic's answers, whole or as events, into deltas, usage and finish reason."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gateway.answer import Delta, FinishReason, ToolCallDelta, Usage
+from gateway.errors import ApiError
+from gateway.providers.upstream import errors as upstream_errors
+from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS, MAX_USAGE_TOKENS
+from gateway.providers.upstream.redaction import Redactor
+
+FINISH_REASONS: dict[str, FinishReason] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+"""Every other stop reason is a regular end: "end_turn", "stop_sequence", "pause_turn"."""
+
+_Tokens = Annotated[int, Meta(ge=0, le=MAX_USAGE_TOKENS)] | None
+
+
+class _OutputDetails(msgspec.Struct, gc=False):
+    thinking_tokens: _Tokens = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    input_tokens: _Tokens = None
+    cache_creation_input_tokens: _Tokens = None
+    cache_read_input_tokens: _Tokens = None
+    output_tokens: _Tokens = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Block(msgspec.Struct, gc=False):
+    """A content block, or a piece of one; which fields it has depends on its type."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    partial_json: str = ""
+    id: str = ""
+    name: str = ""
+    input: Any = None
+    stop_reason: str | None = None  # of message_delta
+    stop_sequence: str | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    content: list[_Block] = []
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    usage: _Usage | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str
+    message: _Message | None = None
+    index: int = 0
+    content_block: _Block | None = None
+    delta: _Block | None = None
+    usage: _Usage | None = None
+    error: object = None
+
+
+_MESSAGE = msgspec.json.Decoder(_Message)
+_EVENT = msgspec.json.Decoder(_Event)
+_JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class MessageReader:
+    """Follows one answer. `deltas` are those of the events read so far; their consumer removes them."""
+
+    def __init__(self, model: str, redactor: Redactor) -> None:
+        self.usage = Usage()
+        self.deltas: list[Delta] = []
+        self._model = model
+        self._redactor = redactor
+        self._calls: dict[int, int] = {}  # index of a tool_use block → of the call
+        self._finish: Delta | None = None
+        self._is_complete = False
+        self._counts: dict[str, int] = {}
+
+    def read_whole(self, body: bytes) -> None:
+        """Read a whole answer. Raises ApiError."""
+        try:
+            message = _MESSAGE.decode(body)
+        except _JSON_ERRORS as error:
+            raise self.invalid("it is not the JSON that the API specifies") from error
+        if message.stop_reason is None:
+            raise self.invalid("it has no stop_reason")
+        for index, block in enumerate(message.content):
+            self._block(index, block)
+            if block.type == "tool_use":
+                self._piece(index, _Block(type="input_json_delta", partial_json=_json(block.input)))
+        self._read_usage(message.usage)
+        self._stop(message.stop_reason, message.stop_sequence)
+        self._is_complete = True
+        self.check_complete()
+
+    def read(self, event: bytes) -> None:
+        """Read one event of a stream. Raises ApiError, also for an event that reports one."""
+        try:
+            found = _EVENT.decode(event)
+        except _JSON_ERRORS as error:
+            raise self.invalid("it is not the JSON that the API specifies") from error
+        if found.type == "error":
+            error_found = upstream_errors.of_error_body(event, self._redactor, 502)
+            raise error_found or self.invalid("it holds an error of an unknown shape")
+        if found.message is not None:
+            self._read_usage(found.message.usage)
+        if found.content_block is not None:
+            self._block(found.index, found.content_block)
+        elif found.type == "content_block_delta" and found.delta is not None:
+            self._piece(found.index, found.delta)
+        elif found.type == "message_delta":
+            self._read_usage(found.usage)
+            if found.delta is not None and found.delta.stop_reason is not None:
+                self._stop(found.delta.stop_reason, found.delta.stop_sequence)
+        elif found.type == "message_stop":
+            self._is_complete = True
+
+    def check_complete(self) -> None:
+        """At the end: the stop reason has come. Raises ApiError."""
+        if self._finish is None or not self._is_complete:
+            raise self.invalid("its stream ended before the answer was complete")
+        self.deltas.append(self._finish)
+
+    def failed(self, error: Exception, waiting_for: str) -> ApiError:
+        """The error for a transport failure; `waiting_for` names the limit: "first token" or "idle"."""
+        return upstream_errors.of_transport(error, self._model, waiting_for)
+
+    def invalid(self, what: str) -> ApiError:
+        """The error for an answer that violates the API."""
+        return upstream_errors.invalid(self._model, what)
+
+    def _block(self, index: int, block: _Block) -> None:
+        """A block begins, perhaps with content."""
+        if block.type == "tool_use":
+            if len(self._calls) >= MAX_TOOL_CALLS:
+                raise self.invalid(f"it has more than {MAX_TOOL_CALLS} tool calls")
+            call = ToolCallDelta(len(self._calls), "", block.id, block.name)
+            self._calls[index] = call.index
+            self.deltas.append(Delta(0, tool_calls=[call]))
+        else:
+            self._piece(index, block)
+
+    def _piece(self, index: int, piece: _Block) -> None:
+        if piece.text:
+            self.deltas.append(Delta(0, piece.text))
+        if piece.thinking or piece.signature:
+            self.deltas.append(Delta(0, reasoning=piece.thinking, reasoning_signature=piece.signature))
+        if piece.partial_json:
+            if index not in self._calls:
+                raise self.invalid("it has the arguments of a tool call that has not begun")
+            self.deltas.append(Delta(0, tool_calls=[ToolCallDelta(self._calls[index], piece.partial_json)]))
+
+    def _stop(self, reason: str, sequence: str | None) -> None:
+        finish = FINISH_REASONS.get(reason, "stop")
+        self._finish = Delta(0, finish_reason=finish, stop_string=sequence or "")
+
+    def _read_usage(self, found: _Usage | None) -> None:
+        """Counts are cumulative; those that are missing keep their value."""
+        if found is None:
+            return
+        for name in _Usage.__struct_fields__[:4]:
+            value = getattr(found, name)
+            if value is not None:
+                self._counts[name] = value
+        counts, usage = self._counts, self.usage
+        cached = counts.get("cache_read_input_tokens", 0)
+        written = counts.get("cache_creation_input_tokens", 0)
+        usage.prompt_tokens = counts.get("input_tokens", 0) + cached + written
+        usage.cached_tokens = cached
+        usage.completion_tokens = counts.get("output_tokens", 0)
+        details = found.output_tokens_details
+        if details is not None and details.thinking_tokens is not None:
+            usage.reasoning_tokens = details.thinking_tokens
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value if value is not None else {}).decode()

@@ -1,0 +1,93 @@
+"""What the providers of all upstream APIs share: keys, proxies, time limits, errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from gateway.providers.upstream import errors as upstream_errors
+from gateway.providers.upstream.open_transport import open_transport
+from gateway.providers.upstream.redaction import Redactor
+from gateway.providers.upstream.transport import NetworkOptions, Reply
+from policies.document import UpstreamModel
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+_TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+class UpstreamClient:
+    """Sends one model's requests. Of the caller's headers, only trace and request id are forwarded."""
+
+    def __init__(
+        self,
+        name: str,
+        upstream: UpstreamModel,
+        key_headers: Mapping[str, str],
+        api_key: str | None,
+        proxy: str,
+    ) -> None:
+        """Create inside a running event loop. `name` is the model's name here, `proxy` a URL.
+
+        `key_headers` authenticate with `api_key`. Raises SettingsError when the CA bundle cannot be read.
+        """
+        self.name = name
+        self.upstream = upstream
+        login = urlsplit(proxy)
+        credentials = f"{login.username}:{login.password}" if login.password else ""
+        self.redactor = Redactor(api_key or "", login.password or "", credentials)
+        headers = {"content-type": "application/json", "user-agent": "penstock", **key_headers}
+        self._transport = open_transport(
+            upstream.base_url,
+            NetworkOptions(
+                proxy=proxy,
+                ca_bundle=upstream.ca_bundle or "",
+                http2=upstream.http2,
+                unix_socket=upstream.unix_socket or "",
+            ),
+            connect_timeout_s=upstream.connect_timeout_s,
+            headers=headers,
+        )
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        await self._transport.close()
+
+    async def post(
+        self, path: str, body: bytes, request_id: str, trace: Mapping[str, str], *, is_stream: bool
+    ) -> tuple[Reply, float]:
+        """The reply, of status 200, and how long it may take until its first events. Raises ApiError."""
+        started_s = time.monotonic()
+        # A whole answer's headers arrive when it is complete: only the total limit can apply to them.
+        limit_s = self.upstream.first_token_timeout_s if is_stream else self.upstream.total_timeout_s
+        headers = {
+            "accept": "text/event-stream" if is_stream else "application/json",
+            "x-request-id": request_id,
+        }
+        headers.update((name, trace[name]) for name in _TRACE_HEADERS if trace.get(name))
+        try:
+            reply = await self._transport.post(path, headers, body, limit_s)
+        except upstream_errors.TRANSPORT_ERRORS as error:
+            waiting_for = "first token" if is_stream else "total"
+            raise upstream_errors.of_transport(error, self.name, waiting_for) from error
+        if reply.status != 200:
+            found = await self.read_all(reply, upstream_errors.MAX_ERROR_BYTES)
+            raise upstream_errors.of_status(reply.status, reply.headers, found, self.name, self.redactor)
+        return reply, limit_s - (time.monotonic() - started_s)
+
+    async def read_all(self, reply: Reply, max_bytes: int = MAX_ANSWER_BYTES) -> bytes:
+        """The whole body. Raises ApiError."""
+        try:
+            return await reply.read_all(self.upstream.idle_timeout_s, max_bytes)
+        except upstream_errors.TRANSPORT_ERRORS as error:
+            raise upstream_errors.of_transport(error, self.name, "idle") from error
+
+
+def is_event_stream(reply: Reply) -> bool:
+    """Whether the reply is one of server-sent events."""
+    return media_type(reply) == "text/event-stream"
+
+
+def media_type(reply: Reply) -> str:
+    """The reply's content type without parameters."""
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
