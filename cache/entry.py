@@ -38,6 +38,9 @@ class Entry(msgspec.Struct, eq=False, array_like=True):
     labels: Labels = NO_LABELS
     vector_bytes: int = 0  # 0: found by its exact key only; the vector itself is in the index
     hits: int = 0
+    right: int = 0  # verdicts on hits of this entry by meaning
+    wrong: int = 0
+    rejected: tuple[bytes, ...] = ()  # keys of questions that it does not answer
 
     @property
     def size_bytes(self) -> int:

@@ -39,6 +39,10 @@ class MemoryStore:
         self._frequency.record(key)
         return self._live(key, now_s)
 
+    def peek(self, key: bytes, now_s: float) -> Entry | None:
+        """As `get`, without counting a request."""
+        return self._live(key, now_s)
+
     def record_hit(self, key: bytes) -> None:
         """Count a request that was answered with this entry though its own key is another."""
         self._frequency.record(key)

@@ -68,7 +68,7 @@ class RedisStore:
         self._reader = _client(url)  # look-ups never wait for writes
         self._writer = _client(url)
         self._breaker = CircuitBreaker(BREAKER_OPEN_S)
-        self._pending: deque[tuple[Entry, bytes]] = deque()
+        self._pending: deque[tuple[Entry, dict[str, bytes]]] = deque()
         self._has_pending = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._look_ups: set[asyncio.Task[Entry | None]] = set()
@@ -119,10 +119,17 @@ class RedisStore:
 
     def put(self, entry: Entry, vector: NDArray[float16] | None) -> None:
         """Tell the others of an entry, soon."""
+        self._enqueue(entry, {"vector": b"" if vector is None else vector.tobytes()})
+
+    def update(self, entry: Entry) -> None:
+        """Tell the others of verdicts on an entry, soon."""
+        self._enqueue(entry, {})
+
+    def _enqueue(self, entry: Entry, fields: dict[str, bytes]) -> None:
         if len(self._pending) == MAX_PENDING:
             self._pending.popleft()
             self.num_dropped += 1
-        self._pending.append((entry, b"" if vector is None else vector.tobytes()))
+        self._pending.append((entry, fields))
         self._has_pending.set()
 
     async def forget(self, selector: Selector) -> int:
@@ -151,15 +158,16 @@ class RedisStore:
 
     async def _write_pending(self) -> None:
         while self._pending:
-            entry, vector = self._pending[0]
+            entry, fields = self._pending[0]
             name = self._entries + entry.key
             change = msgspec.msgpack.encode(_Change(self._origin, entry.key))
+            mapping: dict[Any, Any] = {**fields, "entry": msgspec.msgpack.encode(entry)}
             async with self._writer.pipeline(transaction=True) as commands:
-                commands.hset(name, mapping={"entry": msgspec.msgpack.encode(entry), "vector": vector})
+                commands.hset(name, mapping=mapping)
                 commands.pexpireat(name, int(entry.expires_s * 1000))
                 commands.xadd(self._log, {"change": change}, maxlen=MAX_LOG_LENGTH)
                 await commands.execute()
-            if self._pending and self._pending[0][0] is entry:  # else it was dropped meanwhile
+            if self._pending and self._pending[0][1] is fields:  # else it was dropped meanwhile
                 self._pending.popleft()
         self._has_pending.clear()
 

@@ -13,6 +13,7 @@ from numpy import float16, float32
 from numpy.typing import NDArray
 
 from cache.entry import Entry, Selector
+from cache.evidence import Evidence, judge, may_answer, posterior
 from cache.memory_store import MemoryStore
 from cache.question import Question
 
@@ -65,6 +66,10 @@ class SharedStore(Protocol):
         """Tell the others of an entry, without waiting."""
         ...
 
+    def update(self, entry: Entry) -> None:
+        """Tell the others of verdicts on an entry, without waiting."""
+        ...
+
     async def forget(self, selector: Selector) -> int:
         """Remove matching entries everywhere; their number."""
         ...
@@ -85,6 +90,7 @@ class SemanticCache:
         self.now_s = now_s
         self._verifier = verifier
         self._shared = shared
+        self.evidence = Evidence()
         self._forgotten: deque[tuple[float, Selector]] = deque(maxlen=MAX_FORGOTTEN)
 
     async def find_exact(self, question: Question) -> Match | None:
@@ -111,9 +117,14 @@ class SemanticCache:
             [entry.text for entry in entries],
             np.stack([each.vector for _, each in found]),
         )
-        best = int(probabilities.argmax())
-        probability = float(probabilities[best])
-        if probability >= self._verifier.threshold(max_error_rate):
+        refined = [
+            posterior(entry, float(each)) if may_answer(entry, question.key) else 0.0
+            for entry, each in zip(entries, probabilities, strict=True)
+        ]
+        best = max(range(len(refined)), key=refined.__getitem__)
+        probability = refined[best]
+        allowed = self.evidence.allowed(question.labels.model, max_error_rate)
+        if probability >= self._verifier.threshold(allowed):
             entries[best].hits += 1
             self.store.record_hit(entries[best].key)
             return Match(entries[best], "semantic", found[best][1].cosine, probability)
@@ -151,6 +162,18 @@ class SemanticCache:
         if is_admitted and self._shared is not None:
             self._shared.put(entry, stored)
         return is_admitted
+
+    async def entry(self, key: bytes) -> Entry | None:
+        """The entry of this key, wherever it is."""
+        found = self.store.peek(key, self.now_s())
+        return found if found is not None or self._shared is None else await self._shared.get(key)
+
+    def judge(self, entry: Entry, question_key: bytes, max_error_rate: float, *, is_right: bool) -> None:
+        """Note whether an entry was the right answer to another question; `max_error_rate`: the policy's."""
+        judge(entry, question_key, is_right=is_right)
+        self.evidence.record(entry.labels.model, max_error_rate, is_right=is_right)
+        if self._shared is not None:
+            self._shared.update(entry)
 
     async def forget(self, selector: Selector) -> int:
         """Remove matching entries, here and where they are shared; their number.

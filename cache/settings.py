@@ -16,6 +16,7 @@ class CacheSettings:
     max_error_rate: float
     ttl_s: float
     max_temperature: float
+    verified_share: float
     drafts: bool
 
     @classmethod

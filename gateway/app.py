@@ -26,7 +26,7 @@ from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
 from gateway.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.openai.adapters import AdaptersEndpoint
-from gateway.openai.cache import CacheEndpoint
+from gateway.openai.cache import CacheAccess, FeedbackEndpoint, InvalidationEndpoint
 from gateway.openai.endpoint import ModelEndpoint, StartTranslation
 from gateway.openai.models import ModelsEndpoint
 from gateway.openai.responses.create import ResponsesTranslation
@@ -46,6 +46,7 @@ from gateway.providers.upstream.anthropic.provider import AnthropicProvider
 from gateway.providers.upstream.openai import OpenAIProvider
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
+from gateway.response_cache.sampling import Sampler
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
@@ -91,7 +92,7 @@ def build_app(
     routes = _model_routes(endpoints, settings, pipeline, responses)
     routes += _response_routes(endpoints, settings, responses)
     routes += _other_routes(endpoints, settings, policies, models, metrics)
-    routes += _cache_routes(endpoints, settings, policies, cache)
+    routes += _cache_routes(endpoints, settings, policies, cache, models, metrics)
     return endpoints.router(routes, [_TracingResource(tracing), responses, *served.resources])
 
 
@@ -158,16 +159,25 @@ def _other_routes(
 
 
 def _cache_routes(
-    endpoints: RouteBuilder, settings: Settings, policies: Policies, cache: ResponseCache
+    endpoints: RouteBuilder,
+    settings: Settings,
+    policies: Policies,
+    cache: ResponseCache,
+    models: ModelTable,
+    metrics: Metrics,
 ) -> list[Route]:
-    endpoint = CacheEndpoint(
+    access = CacheAccess(
         KeyRing(settings.api_keys),
-        cache.answers,
         policies.cache.operators,
         settings.max_body_bytes,
         reaches_all=settings.workers == 1 or policies.cache.redis is not None,
     )
-    return [endpoints.route("POST", "/v1/cache/invalidate", "other", endpoint.invalidate)]
+    invalidation = InvalidationEndpoint(access, cache.answers)
+    feedback = FeedbackEndpoint(access, cache.answers, models, metrics.cache_judged)
+    return [
+        endpoints.route("POST", "/v1/cache/invalidate", "other", invalidation.invalidate),
+        endpoints.route("POST", "/v1/cache/feedback", "other", feedback.judge),
+    ]
 
 
 class _ModelBuilder:
@@ -212,9 +222,10 @@ class _ModelBuilder:
         encoder = self._encoders.get(rules.encoder or next(iter(self._encoders), ""))
         modes = {model.cache.mode for model in models.models.values() if model.cache is not None}
         shared = self._redis_store(store)
-        if encoder is None or "semantic" not in modes:
-            return ResponseCache(SemanticCache(store, None, shared=shared), no_meaning)
-        return ResponseCache(SemanticCache(store, Verifier.load(), shared=shared), embed_with(encoder))
+        has_meaning = encoder is not None and "semantic" in modes
+        embed = embed_with(encoder) if encoder is not None and has_meaning else no_meaning
+        answers = SemanticCache(store, Verifier.load() if has_meaning else None, shared=shared)
+        return ResponseCache(answers, embed, Sampler(embed, self._metrics.cache_judged))
 
     def _redis_store(self, memory: MemoryStore) -> RedisStore | None:
         rules = self._policies.cache.redis

@@ -46,6 +46,13 @@ class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Annotated[float, Meta(ge=0.0, le=2.0)] | None,
         Meta(description="Requests with a higher `temperature` neither read nor write. Default: 1."),
     ] = None
+    verified_share: Annotated[
+        Annotated[float, Meta(ge=0, le=0.5)] | None,
+        Meta(
+            description="Share of semantic hits that are also answered by the model, in the background, and "
+            "compared: the evidence for the false-hit rate in the metrics. Default: 0.01."
+        ),
+    ] = None
     drafts: Annotated[
         bool | None,
         Meta(
@@ -104,5 +111,11 @@ class CacheSection(CacheRules, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 DEFAULTS = CacheRules(
-    mode="none", scope="tenant", max_error_rate=0.01, ttl_s=86400.0, max_temperature=1.0, drafts=True
+    mode="none",
+    scope="tenant",
+    max_error_rate=0.01,
+    ttl_s=86400.0,
+    max_temperature=1.0,
+    verified_share=0.01,
+    drafts=True,
 )

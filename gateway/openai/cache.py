@@ -1,24 +1,28 @@
-"""POST /v1/cache/invalidate: forget stored answers, with their number as a receipt."""
+"""POST /v1/cache/invalidate and /v1/cache/feedback: forget stored answers, or judge one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, get_args
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
 
-from cache.entry import Selector, SelectorKind
+from cache.entry import Entry, Selector, SelectorKind
 from cache.errors import StoreUnavailable
 from cache.semantic_cache import SemanticCache
+from cache.settings import CacheSettings
 from gateway.auth import KeyRing, Principal
-from gateway.errors import Forbidden, InvalidRequest, Unavailable
+from gateway.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from gateway.openai.shape import encode
+from gateway.pipeline.models import ModelTable
 from gateway.requests.parse import decode_body, typed
+from gateway.response_cache.sampling import Verdict
 from gateway.response_cache.use import user_digest
 from gateway.web.http_call import HttpCall
 
 Value = Annotated[str, Meta(min_length=1, max_length=512)]
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 KINDS: tuple[SelectorKind, ...] = get_args(SelectorKind)
 
 
@@ -33,35 +37,53 @@ class InvalidateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     all_tenants: bool = False  # for operators: entries of every tenant
 
 
-class CacheEndpoint:
-    """Forgets entries of the caller's tenant; operators may name another one, or all."""
+class FeedbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether a stored answer was right."""
+
+    entry: Value  # as in the header `x-penstock-cache-entry`
+    verdict: Literal["right", "wrong"]
+    question: Value | None = None  # as in the header `x-penstock-cache-question` of a semantic hit
+
+
+class CacheAccess:
+    """Who may change which entries: those of its own tenant, or any for operators."""
 
     def __init__(
-        self,
-        keys: KeyRing,
-        answers: SemanticCache,
-        operators: Sequence[str],
-        max_body_bytes: int,
-        *,
-        reaches_all: bool,
+        self, keys: KeyRing, operators: Sequence[str], max_body_bytes: int, *, reaches_all: bool
     ) -> None:
         """`reaches_all`: False where other workers have entries of their own, which nothing connects."""
         self._keys = keys
-        self._answers = answers
         self._operators = operators
         self._max_body_bytes = max_body_bytes
         self._reaches_all = reaches_all
 
-    async def invalidate(self, call: HttpCall) -> None:
-        """Forget what the body selects."""
+    async def read(self, call: HttpCall, kind: type[BodyT]) -> tuple[Principal, BodyT]:
+        """The caller and the body. Raises ApiError."""
         principal = self._keys.identify(call.authorization)
-        request = typed(decode_body(await call.read_json_bytes(self._max_body_bytes)), InvalidateRequest)
+        body = typed(decode_body(await call.read_json_bytes(self._max_body_bytes)), kind)
         if not self._reaches_all:
             raise InvalidRequest(
                 "Each of several workers keeps entries of its own: set `cache.redis` in the policies, or run "
-                "one worker, to invalidate them.",
+                "one worker.",
                 code="cache_not_shared",
             )
+        return principal, body
+
+    def may_change(self, principal: Principal, tenant: str | None) -> bool:
+        """`tenant` None: of every tenant."""
+        return tenant == principal.tenant or principal.tenant in self._operators
+
+
+class InvalidationEndpoint:
+    """Forgets entries."""
+
+    def __init__(self, access: CacheAccess, answers: SemanticCache) -> None:
+        self._access = access
+        self._answers = answers
+
+    async def invalidate(self, call: HttpCall) -> None:
+        """Forget what the body selects."""
+        principal, request = await self._access.read(call, InvalidateRequest)
         try:
             found = await self._answers.forget(self._selector(request, principal))
         except StoreUnavailable:
@@ -77,7 +99,7 @@ class CacheEndpoint:
         (kind,) = given
         value: str = getattr(request, kind)
         tenant = request.tenant if request.tenant is not None else principal.tenant
-        if (request.all_tenants or tenant != principal.tenant) and principal.tenant not in self._operators:
+        if not self._access.may_change(principal, None if request.all_tenants else tenant):
             raise Forbidden(
                 f"The principal {principal.tenant!r} may only invalidate entries of its own; add it to "
                 "`cache.operators` in the policies."
@@ -85,3 +107,56 @@ class CacheEndpoint:
         if kind == "user":
             value = user_digest(tenant, value)
         return Selector(kind, value, None if request.all_tenants else tenant)
+
+
+class FeedbackEndpoint:
+    """Takes verdicts on answers from the cache."""
+
+    def __init__(
+        self,
+        access: CacheAccess,
+        answers: SemanticCache,
+        models: ModelTable,
+        on_verdict: Callable[[str, Verdict], None],
+    ) -> None:
+        """`on_verdict` gets the model's name and each verdict on a semantic hit."""
+        self._access = access
+        self._answers = answers
+        self._models = models
+        self._on_verdict = on_verdict
+
+    async def judge(self, call: HttpCall) -> None:
+        """Note a verdict; an entry that is wrong for its own question is removed."""
+        principal, request = await self._access.read(call, FeedbackRequest)
+        key, question = (
+            _key(value, name)
+            for name, value in (("entry", request.entry), ("question", request.question or request.entry))
+        )
+        entry = await self._answers.entry(key)
+        if entry is None or not self._access.may_change(principal, entry.tenant):
+            raise NotFound("There is no such cache entry, or it is another tenant's.", param="entry")
+        is_right, is_removed = request.verdict == "right", False
+        if question != key:
+            model = self._models.models.get(entry.labels.model)
+            settings = CacheSettings.of() if model is None or model.cache is None else model.cache
+            self._answers.judge(entry, question, settings.max_error_rate, is_right=is_right)
+            self._on_verdict(entry.labels.model, request.verdict)
+        elif not is_right:
+            is_removed = await self._remove(entry)
+        await call.respond(
+            encode({"object": "cache.feedback", "entry": request.entry, "removed": is_removed})
+        )
+
+    async def _remove(self, entry: Entry) -> bool:
+        try:
+            return bool(await self._answers.forget(Selector("entry", entry.key.hex(), entry.tenant)))
+        except StoreUnavailable:
+            raise Unavailable("Redis does not answer: send the request again.") from None
+
+
+def _key(value: str, name: str) -> bytes:
+    try:
+        return bytes.fromhex(value)
+    except ValueError:
+        header = f"x-penstock-cache-{name}"
+        raise InvalidRequest(f"{name!r} must be the value of the header {header!r}.", param=name) from None

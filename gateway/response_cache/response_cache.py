@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-
-from numpy import float32
-from numpy.typing import NDArray
 
 from cache.semantic_cache import SemanticCache
 from gateway.response_cache.flights import Flights
+from gateway.response_cache.sampling import Embed, Sampler
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseCache:
-    """`embed` gives the vector of a text, or None when there is no encoder or it does not answer."""
+    """Built once per worker."""
 
     answers: SemanticCache
-    embed: Callable[[str], Awaitable[NDArray[float32] | None]]
+    embed: Embed
+    sampler: Sampler
     flights: Flights = field(default_factory=Flights)

@@ -15,6 +15,7 @@ ENDPOINTS: Final = (*MODEL_ENDPOINTS, "models", "other")
 NO_MODEL: Final = "-"
 STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
 CACHE_OUTCOMES: Final = ("exact", "semantic", "shared", "near", "miss", "bypass")
+CACHE_VERDICTS: Final = ("right", "wrong", "unsure")
 TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning")
 CALL_ERRORS: Final = (
     "InvalidRequest",
@@ -49,7 +50,8 @@ class Histogram:
 
 REQUESTS_OFFSET: Final = 0
 CACHE_OFFSET: Final = REQUESTS_OFFSET + len(STATUSES)
-TOKENS_OFFSET: Final = CACHE_OFFSET + len(CACHE_OUTCOMES)
+VERDICTS_OFFSET: Final = CACHE_OFFSET + len(CACHE_OUTCOMES)
+TOKENS_OFFSET: Final = VERDICTS_OFFSET + len(CACHE_VERDICTS)
 ERRORS_OFFSET: Final = TOKENS_OFFSET + len(TOKEN_KINDS)
 
 DURATION: Final = Histogram(

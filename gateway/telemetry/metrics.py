@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from cache.verify.measures import wilson
 from gateway.answer import Usage
 from gateway.telemetry import instruments
 from gateway.telemetry.engine_metrics import EngineCollector, EngineSource
@@ -60,6 +61,12 @@ class Metrics:
     def begin(self, endpoint: str) -> Meter:
         """Count a request as in flight. KeyError when `endpoint` is not one of ENDPOINTS."""
         return Meter(self._counters.values, self._starts, endpoint)
+
+    def cache_judged(self, model: str, verdict: str) -> None:
+        """A semantic hit of `model` was judged. `verdict`: one of CACHE_VERDICTS."""
+        start = self._starts.get(("chat", model), self._starts["chat", instruments.NO_MODEL])
+        at = instruments.VERDICTS_OFFSET + instruments.CACHE_VERDICTS.index(verdict)
+        self._counters.values[start + at] += 1
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text format, of type CONTENT_TYPE."""
@@ -189,6 +196,15 @@ class _GatewayCollector(Collector):
             used,
         )
         yield _counter(
+            "penstock_cache_verdicts",
+            "Answers served by meaning that were judged, by feedback or by asking the model again.",
+            "verdict",
+            instruments.CACHE_VERDICTS,
+            instruments.VERDICTS_OFFSET,
+            used,
+        )
+        yield _false_hits(used)
+        yield _counter(
             "penstock_tokens",
             "Tokens by kind.",
             "kind",
@@ -217,6 +233,22 @@ def _counter(name: str, help_: str, label: str, values: tuple[str, ...], offset:
         for i, value in enumerate(values):
             if block[offset + i]:
                 family.add_metric([*key, value], block[offset + i])
+    return family
+
+
+def _false_hits(used: _Used) -> Metric:
+    """The share of judged hits that were wrong, and its 95 % interval."""
+    family = GaugeMetricFamily(
+        "penstock_cache_false_hit_rate",
+        "Share of judged semantic hits that were wrong; low and high: its 95 % interval (Wilson).",
+        labels=["model", "value"],
+    )
+    for (endpoint, model), block in used.items():
+        right, wrong = block[instruments.VERDICTS_OFFSET : instruments.VERDICTS_OFFSET + 2]
+        if endpoint == "chat" and right + wrong:
+            low, high = wilson(int(wrong), int(right + wrong))
+            for name, value in (("mean", wrong / (right + wrong)), ("low", low), ("high", high)):
+                family.add_metric([model, name], value)
     return family
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from cache.entry import Entry
 from cache.question import read_question
 from cache.semantic_cache import Match
 from cache.settings import CacheSettings
 from gateway.errors import TimedOut
+from gateway.pipeline.answer_text import whole_text
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.models import ServedModel
@@ -86,6 +88,9 @@ class LookUp:
             exchange.answer = replay(match.entry.answer)
             if use.flight is not None:
                 use.flight.abandon()  # those who wait find the stored answer too
+            if match.tier == "semantic":
+                exchange.response_headers[f"{HEADER}-question"] = use.question.key.hex()
+                self._sample(exchange, use, match.entry, model)
         elif use.settings.drafts and model.kind == "engine":
             _add_draft(exchange, recorded_text(match.entry.answer))
         else:
@@ -118,6 +123,23 @@ class LookUp:
             return None
         found = self._cache.answers.find_similar(use.question, vector, use.settings.max_error_rate)
         return self._fresh(found, directives)
+
+    def _sample(self, exchange: Exchange, use: CacheUse, entry: Entry, model: ServedModel) -> None:
+        """Perhaps ask the model too, to learn whether the hit was right."""
+        assert isinstance(exchange.request, ChatRequest)
+        call = exchange.model_call(exchange.request)
+        settings, key, answers = use.settings, use.question.key, self._cache.answers
+
+        async def texts() -> tuple[str, str]:
+            fresh = await whole_text(await model.provider.chat(call))
+            return await whole_text(replay(entry.answer)), fresh
+
+        self._cache.sampler.consider(
+            settings.verified_share,
+            model.metrics_label or model.name,
+            texts,
+            lambda is_right: answers.judge(entry, key, settings.max_error_rate, is_right=is_right),
+        )
 
     def _fresh(self, match: Match | None, directives: CacheDirectives) -> Match | None:
         if match is None or directives.max_age_s is None:

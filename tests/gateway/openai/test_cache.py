@@ -18,6 +18,7 @@ from tests.gateway.conftest import http_client
 
 ALICE, BOB, OPERATOR = "sk-alice", "sk-bob", "sk-operator"
 URL = "/v1/cache/invalidate"
+FEEDBACK = "/v1/cache/feedback"
 
 
 def tenant(key: str) -> str:
@@ -99,6 +100,47 @@ async def test_refusals(key: str, body: dict[str, Any], status: int, words: str)
     async with http_client(app_of()) as http:
         response = await http.post(URL, json=body, headers=headers(key))
     assert response.status_code == status and words in response.json()["error"]["message"]
+
+
+async def test_a_wrong_answer_is_removed_by_its_tenant_only() -> None:
+    async with http_client(app_of()) as http:
+        entry = (await ask(http, ALICE, "plain"))["x-penstock-cache-entry"]
+        body = {"entry": entry, "verdict": "wrong"}
+        refused = await http.post(FEEDBACK, json=body, headers=headers(BOB))
+        assert (refused.status_code, refused.json()["error"]["param"]) == (404, "entry")
+        right = await http.post(FEEDBACK, json=body | {"verdict": "right"}, headers=headers(ALICE))
+        assert right.json() == {"object": "cache.feedback", "entry": entry, "removed": False}
+        wrong = await http.post(FEEDBACK, json=body, headers=headers(ALICE))
+        assert wrong.json()["removed"] is True
+        assert (await ask(http, ALICE, "plain"))["x-penstock-cache"] == "miss"
+
+
+async def test_verdicts_on_semantic_hits_are_published() -> None:
+    async with http_client(app_of()) as http:
+        entry = (await ask(http, ALICE, "plain"))["x-penstock-cache-entry"]
+        for number in range(20):
+            verdict = "wrong" if number == 0 else "right"
+            body = {"entry": entry, "question": f"{number:064x}", "verdict": verdict}
+            assert (await http.post(FEEDBACK, json=body, headers=headers(ALICE))).status_code == 200
+        page = (await http.get("/metrics")).text
+    assert 'penstock_cache_verdicts_total{endpoint="chat",model="small",verdict="right"} 19.0' in page
+    assert 'penstock_cache_false_hit_rate{model="small",value="mean"} 0.05' in page
+    assert 'penstock_cache_false_hit_rate{model="small",value="high"} 0.2' in page
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"entry": "zz", "verdict": "right"}, "x-penstock-cache-entry"),
+        ({"entry": "00", "question": "zz", "verdict": "right"}, "x-penstock-cache-question"),
+        ({"entry": "00", "verdict": "good"}, "verdict"),
+        ({"verdict": "right"}, "entry"),
+    ],
+)
+async def test_feedback_that_names_nothing(body: dict[str, Any], words: str) -> None:
+    async with http_client(app_of()) as http:
+        response = await http.post(FEEDBACK, json=body, headers=headers(ALICE))
+    assert response.status_code == 400 and words in response.json()["error"]["message"]
 
 
 async def test_several_workers_need_redis() -> None:

@@ -12,6 +12,7 @@ from gateway.pipeline.meaning import no_meaning
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.providers.fake import FakeProvider
 from gateway.response_cache.response_cache import ResponseCache
+from gateway.response_cache.sampling import Sampler
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
@@ -55,4 +56,5 @@ def models(provider: FakeProvider | None = None) -> ModelTable:
 
 
 def response_cache() -> ResponseCache:
-    return ResponseCache(SemanticCache(MemoryStore(1 << 20, 1 << 20), None), no_meaning)
+    answers = SemanticCache(MemoryStore(1 << 20, 1 << 20), None)
+    return ResponseCache(answers, no_meaning, Sampler(no_meaning, METRICS.cache_judged))

@@ -20,6 +20,7 @@ from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.fake import FakeProvider
 from gateway.response_cache.response_cache import ResponseCache
+from gateway.response_cache.sampling import Sampler
 from gateway.web.deadlines import TimeLimits
 from policies.cache import CacheRules
 from tests.gateway.pipeline.exchanges import exchange_of
@@ -46,15 +47,17 @@ class _Equal:
 class Gateway:
     """A pipeline with one model."""
 
-    def __init__(self) -> None:
+    def __init__(self, verified_share: float = 0.0) -> None:
         self.provider = FakeProvider()
         self.num_encoded = 0
         self.may_encode = asyncio.Event()
         self.may_encode.set()
         self.answers = SemanticCache(MemoryStore(1 << 20, 1 << 20), _Equal())
-        rules = CacheSettings.of(CacheRules(mode="semantic"))
+        rules = CacheSettings.of(CacheRules(mode="semantic", verified_share=verified_share))
         model = ServedModel("m", "upstream", self.provider, TimeLimits(None, None, 60), cache=rules)
-        self.cache = ResponseCache(self.answers, self._embed)
+        self.verdicts: list[str] = []
+        sampler = Sampler(self._embed, lambda model, verdict: self.verdicts.append(verdict))
+        self.cache = ResponseCache(self.answers, self._embed, sampler)
         self.pipeline = Pipeline(KeyRing([]), ModelTable([model], {"auto": "m"}), self.cache)
 
     async def _embed(self, text: str) -> NDArray[float32]:
@@ -122,3 +125,25 @@ async def test_a_miss_encodes_once() -> None:
     gateway = Gateway()
     assert await gateway.ask("How high is the tower?") == "miss"
     assert gateway.num_encoded == 1
+
+
+async def test_sampled_hits_are_answered_again_and_judged() -> None:
+    gateway = Gateway(verified_share=0.5)
+    gateway.cache.sampler._random.random = lambda: 0.0  # type: ignore[method-assign]
+    await gateway.ask("How high is the tower?")
+    assert await gateway.ask("What is the height of the tower?") == "semantic"
+    while not gateway.verdicts:
+        await asyncio.sleep(0)
+    assert gateway.verdicts == ["right"] and len(gateway.provider.asked) == 2
+    assert list(gateway.answers.evidence.section("m").verdicts) == [True]
+
+
+async def test_a_rejected_question_is_asked_of_the_model() -> None:
+    gateway = Gateway()
+    await gateway.ask("How high is the tower?")
+    hit = await gateway.start("What is the height of the tower?")
+    entry = await gateway.answers.entry(bytes.fromhex(hit.response_headers["x-penstock-cache-entry"]))
+    question = bytes.fromhex(hit.response_headers["x-penstock-cache-question"])
+    assert entry is not None
+    gateway.answers.judge(entry, question, 0.01, is_right=False)
+    assert await gateway.ask("What is the height of the tower?") != "semantic"

@@ -1,0 +1,98 @@
+"""What became known of answers served by meaning: the live share of false ones, and how strict to be.
+
+A section is what has one error rate: a model of the policies. Verdicts come from feedback, and from sampled
+hits that were answered again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from cache.entry import Entry
+from cache.verify.measures import wilson
+
+LOG = logging.getLogger("penstock.cache")
+
+MAX_VERDICTS = 2000
+"""Of one section at one level; older ones are forgotten."""
+MAX_LEVEL = 5
+PRIOR_STRENGTH = 4.0
+"""Verdicts on one entry that weigh as much as the verifier's estimate."""
+MAX_WRONG = 3
+"""An entry with more wrong verdicts than this, and more than right ones, is not served by meaning again."""
+MAX_REJECTED = 16
+"""Questions that an entry is known not to answer; the oldest are forgotten."""
+
+
+@dataclass(slots=True)
+class Section:
+    """Verdicts at the present level. Each level halves the error rate that is allowed."""
+
+    level: int = 0
+    verdicts: deque[bool] = field(default_factory=lambda: deque(maxlen=MAX_VERDICTS))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the share of false hits."""
+        return wilson(self.verdicts.count(False), len(self.verdicts))
+
+
+class Evidence:
+    """Tightens a section whose hits are false too often; relaxes it when they have been right for long."""
+
+    def __init__(self) -> None:
+        self._sections: defaultdict[str, Section] = defaultdict(Section)
+
+    def section(self, name: str) -> Section:
+        """The verdicts of a section."""
+        return self._sections[name]
+
+    def allowed(self, name: str, max_error_rate: float) -> float:
+        """The error rate to serve at: the policy's, or less."""
+        found = self._sections.get(name)
+        return max_error_rate if found is None else max_error_rate / 2**found.level
+
+    def record(self, name: str, max_error_rate: float, *, is_right: bool) -> None:
+        """A hit was right or wrong.
+
+        The level rises once the share of false hits is known to exceed the policy's, or when verdicts enough
+        to show that it does not fail to. It falls when they show that it is half the policy's.
+        """
+        section = self._sections[name]
+        section.verdicts.append(is_right)
+        low, high = section.interval
+        has_enough = wilson(0, len(section.verdicts))[1] <= max_error_rate / 2
+        if section.level < MAX_LEVEL and (low > max_error_rate or (has_enough and high > max_error_rate)):
+            self._set_level(name, section, section.level + 1)
+        elif section.level and has_enough and high <= max_error_rate / 2:
+            self._set_level(name, section, section.level - 1)
+
+    def _set_level(self, name: str, section: Section, level: int) -> None:
+        wrong, count = section.verdicts.count(False), len(section.verdicts)
+        change = "tightens" if level > section.level else "relaxes"
+        LOG.warning("the cache of %s %s: %d of %d checked hits were false", name, change, wrong, count)
+        section.level = level
+        section.verdicts.clear()  # they were about another threshold
+
+
+def posterior(entry: Entry, probability: float) -> float:
+    """The verifier's P(correct), refined by the verdicts on this entry: the mean of a Beta distribution."""
+    count = entry.right + entry.wrong
+    return (PRIOR_STRENGTH * probability + entry.right) / (PRIOR_STRENGTH + count) if count else probability
+
+
+def judge(entry: Entry, question_key: bytes, *, is_right: bool) -> None:
+    """Note a verdict on an entry that was served for another question."""
+    if is_right:
+        entry.right += 1
+        return
+    entry.wrong += 1
+    entry.rejected = (*entry.rejected, question_key)[-MAX_REJECTED:]
+
+
+def may_answer(entry: Entry, question_key: bytes) -> bool:
+    """Whether nothing is known against serving the entry for this question."""
+    is_bad = entry.wrong > MAX_WRONG and entry.wrong > entry.right
+    return not is_bad and question_key not in entry.rejected

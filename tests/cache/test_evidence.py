@@ -1,0 +1,73 @@
+"""The live false-hit rate, and the error rate that follows from it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cache.evidence import MAX_LEVEL, Evidence, judge, may_answer, posterior
+from tests.cache.entries import entry_of, key_of
+
+TARGET = 0.02
+
+
+def test_a_section_without_verdicts_serves_at_the_policys_rate() -> None:
+    assert Evidence().allowed("m", TARGET) == TARGET
+
+
+def test_a_section_that_is_wrong_too_often_tightens_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    evidence = Evidence()
+    for _ in range(3):
+        evidence.record("m", TARGET, is_right=False)
+    assert evidence.allowed("m", TARGET) < TARGET and evidence.allowed("other", TARGET) == TARGET
+    assert "tightens" in caplog.text
+
+
+def test_one_wrong_answer_among_many_changes_nothing() -> None:
+    evidence = Evidence()
+    for number in range(1000):
+        evidence.record("m", TARGET, is_right=number != 500)
+    assert evidence.allowed("m", TARGET) == TARGET
+    low, high = evidence.section("m").interval
+    assert low < 0.001 < high < TARGET
+
+
+def test_a_tightened_section_relaxes_by_evidence() -> None:
+    evidence = Evidence()
+    for _ in range(3):
+        evidence.record("m", TARGET, is_right=False)
+    level = evidence.section("m").level
+    for _ in range(1000):
+        evidence.record("m", TARGET, is_right=True)
+    assert evidence.section("m").level < level
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0, 10.0])
+def test_the_served_share_of_false_hits_comes_to_the_target(factor: float) -> None:
+    """A verifier that is wrong `factor` times as often as it says."""
+    draw, evidence, wrong = random.Random(1), Evidence(), []
+    for _ in range(30_000):
+        is_wrong = draw.random() < factor * evidence.allowed("m", TARGET)
+        evidence.record("m", TARGET, is_right=not is_wrong)
+        wrong.append(is_wrong)
+    assert sum(wrong[10_000:]) / 20_000 <= 1.3 * TARGET
+    assert evidence.section("m").level <= MAX_LEVEL
+
+
+def test_verdicts_on_an_entry_refine_its_probability() -> None:
+    entry = entry_of(1)
+    assert posterior(entry, 0.97) == 0.97
+    judge(entry, key_of(2), is_right=True)
+    assert 0.97 < posterior(entry, 0.97) < 1.0
+    judge(entry, key_of(3), is_right=False)
+    assert posterior(entry, 0.97) < 0.9
+
+
+def test_an_entry_never_again_answers_a_question_that_it_got_wrong() -> None:
+    entry = entry_of(1)
+    judge(entry, key_of(2), is_right=False)
+    assert not may_answer(entry, key_of(2)) and may_answer(entry, key_of(3))
+    for number in range(3, 30):
+        judge(entry, key_of(number), is_right=False)
+    assert not may_answer(entry, key_of(1000)) and len(entry.rejected) == 16
