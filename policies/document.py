@@ -17,6 +17,7 @@ from policies.names import Effort, Name
 from policies.probes import Probe, ProbeName
 from policies.responses import ResponsesSection
 from policies.routes import Action, Route, RoutingSection
+from policies.services import SERVICES, Api, KeyHeader, ServiceName
 from policies.tenants import Tenant, TenantName
 
 FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
@@ -245,8 +246,15 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model behind an HTTP API."""
 
+    service: Annotated[
+        ServiceName | None,
+        Meta(
+            description="A known service: the default of `base_url`, `api`, `api_key_header` and "
+            "`rename_fields`."
+        ),
+    ] = None
     api: Annotated[
-        Literal["openai", "anthropic"],
+        Api,
         Meta(
             description="The API that it speaks: `openai` and what is compatible with it, or `anthropic`, "
             "Anthropic's Messages."
@@ -255,19 +263,27 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     base_url: Annotated[
         str,
         Meta(
-            pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
-            description="The API's URL without /chat/completions or /messages, e.g. https://host/v1.",
+            pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
+            description="The API's URL without /chat/completions or /messages, e.g. https://host/v1. "
+            "Required without a `service`.",
         ),
-    ]
+    ] = ""
     model: RemoteName | None = None
     api_key_env: EnvironmentName | None = None
     api_key_header: Annotated[
-        Literal["authorization", "api-key", "x-api-key"],
+        KeyHeader,
         Meta(
             description="The header that carries the key to an `openai` API: `authorization` as a bearer, "
             "`api-key` for Azure OpenAI."
         ),
     ] = "authorization"
+    rename_fields: Annotated[
+        dict[str, str],
+        Meta(
+            description="Fields of a request to an `openai` API that have another name there, as in "
+            "`max_completion_tokens: max_tokens`."
+        ),
+    ] = {}
     default_max_tokens: Annotated[
         int,
         Meta(ge=1, description="Tokens of an answer where the request sets no limit; `anthropic` needs one."),
@@ -285,6 +301,19 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Annotated[FilePath, Meta(description="Connect to this Unix socket instead of the base_url's host.")]
         | None
     ) = None
+
+    def __post_init__(self) -> None:
+        """Fill in the service's values where none are given. Raises ValueError without a base_url."""
+        if self.service is not None:
+            service = SERVICES[self.service]
+            for name in ("base_url", "api", "api_key_header", "rename_fields"):
+                if getattr(self, name) == _UPSTREAM_DEFAULTS[name]:
+                    msgspec.structs.force_setattr(self, name, getattr(service, name))
+        if not self.base_url:
+            raise ValueError("needs a base_url, or the name of a known service")
+
+
+_UPSTREAM_DEFAULTS = {"base_url": "", "api": "openai", "api_key_header": "authorization", "rename_fields": {}}
 
 
 class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -160,6 +160,9 @@ class _Merge:
                 self._report(
                     self.places[(*place, field)], f"models.{model}.upstream.{field} {fault}: {url!r}"
                 )
+        if upstream and not {(*place, "base_url"), (*place, "service")} & self.places.keys():
+            message = f"models.{model}.upstream needs a base_url, or the name of a known service as `service`"
+            self._report(self.places[place], message)
         if upstream.get("http2") and str(upstream.get("base_url")).startswith("http://"):
             message = f"models.{model}.upstream.http2 needs a base_url that begins with https://"
             self._report(self.places[(*place, "http2")], message)

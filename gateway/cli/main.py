@@ -23,6 +23,7 @@ from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
 from policies.load import load_policies, merge_models
 from policies.schema import schema_text
+from policies.services import SERVICES
 from policies.show import shown
 from policies.urls import url_fault
 
@@ -98,7 +99,8 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=BASE_URL[#MODEL]",
-        help="add a model of an OpenAI-compatible API; MODEL is its name there; may be repeated",
+        help="add a model of an OpenAI-compatible API; MODEL is its name there; a known service such as "
+        "ollama may stand for its BASE_URL; may be repeated",
     )
     serve.add_argument(
         "--api-key",
@@ -214,7 +216,8 @@ def with_flag_models(policies: Policies, models: Sequence[str], upstreams: Seque
     for text in upstreams:
         name, value = _name_and_value("--upstream", text, "NAME=BASE_URL[#MODEL]")
         url, _, remote = value.partition("#")
-        added[name] = _entry("--upstream", text, {"upstream": {"base_url": url, "model": remote or None}})
+        where = "service" if url in SERVICES else "base_url"
+        added[name] = _entry("--upstream", text, {"upstream": {where: url, "model": remote or None}})
     kept = {base: found for base, found in _adapters_of(policies).items() if base not in added}
     adapters = {name for base, found in kept.items() for each in found for name in (each, f"{base}:{each}")}
     for taken, what in ((set(policies.routes), "a route"), (adapters, "an adapter")):

@@ -115,11 +115,16 @@ CASES = {
     ),
     "HTTP/2 without a URL": (
         "models:\n  u:\n    upstream:\n      http2: true\n",
-        [(4, "models.u.upstream needs the key 'base_url'")],
+        [(3, "models.u.upstream needs a base_url, or the name of a known service as `service`")],
     ),
     "HTTP/2 with a malformed URL": (
         "models:\n  u:\n    upstream:\n      base_url: h\n      http2: true\n",
-        [(4, "models.u.upstream.base_url must be a string of the form ^https?://[^\\s/?#@]+(/[^\\s?#]*)?$")],
+        [
+            (
+                4,
+                "models.u.upstream.base_url must be a string of the form ^(https?://[^\\s/?#@]+(/[^\\s?#]*)?)?$",
+            )
+        ],
     ),
     "ports out of range": (
         "models:\n  u:\n    upstream:\n      base_url: https://h:99999/v1\n      proxy: http://p:x\n",
@@ -166,7 +171,7 @@ CASES = {
     ),
     "missing field": (
         "models:\n  u:\n    upstream:\n      model: x\n",
-        [(4, "models.u.upstream needs the key 'base_url'")],
+        [(3, "models.u.upstream needs a base_url, or the name of a known service as `service`")],
     ),
     "two sections": (
         GOOD.replace("    engine:", "    encoder: {checkpoint: x}\n    engine:"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from gateway.answer import Relayed
@@ -55,7 +58,10 @@ class OpenAIProvider:
     async def _post(self, path: str, call: ModelCall[RequestT]) -> Relayed:
         client = self._client
         is_stream = call.body.get("stream") is True
-        body = msgspec.json.encode({**call.body, "model": self._remote_name})
+        fields: Mapping[str, Any] = call.body
+        if renames := client.upstream.rename_fields:
+            fields = {renames.get(name, name): value for name, value in fields.items()}
+        body = msgspec.json.encode({**fields, "model": self._remote_name})
         reply, left_s = await client.post(
             path, body, call.request_id, call.trace_headers, is_stream=is_stream
         )

@@ -354,3 +354,19 @@ async def test_cancelling_while_waiting_closes_the_upstream_connection() -> None
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.wait_for(server.closed.get(), 5)
+
+
+async def test_fields_have_the_names_of_the_service() -> None:
+    async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
+        upstream = UpstreamModel(service="mistral", base_url=server.base_url, model="there")
+        await opened(upstream).chat(call(max_completion_tokens=5, seed=1, temperature=0))
+    sent = json.loads(server.seen[0].body)
+    assert (sent["max_tokens"], sent["random_seed"], sent["temperature"]) == (5, 1, 0)
+    assert "max_completion_tokens" not in sent and "seed" not in sent
+
+
+async def test_azure_gets_its_key_in_its_own_header() -> None:
+    async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
+        upstream = UpstreamModel(base_url=server.base_url, api_key_header="api-key")
+        await opened(upstream, KEY).chat(call())
+    assert server.seen[0].headers["api-key"] == KEY and "authorization" not in server.seen[0].headers

@@ -1,0 +1,43 @@
+"""Known services: where their API is, and in what it differs from OpenAI's. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Api = Literal["openai", "anthropic"]
+KeyHeader = Literal["authorization", "api-key", "x-api-key"]
+ServiceName = Literal[
+    "anthropic", "deepseek", "fireworks", "gemini", "groq", "mistral", "ollama", "openai", "openrouter",
+    "sglang", "together", "vllm", "xai",
+]  # fmt: skip
+
+_OLDER_LIMIT = {"max_completion_tokens": "max_tokens"}
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The defaults of an upstream that names this service."""
+
+    base_url: str
+    api: Api = "openai"
+    api_key_header: KeyHeader = "authorization"
+    rename_fields: Mapping[str, str] = field(default_factory=dict)
+
+
+SERVICES: Mapping[ServiceName, Service] = {
+    "anthropic": Service("https://api.anthropic.com/v1", "anthropic", "x-api-key"),
+    "deepseek": Service("https://api.deepseek.com/v1", rename_fields=_OLDER_LIMIT),
+    "fireworks": Service("https://api.fireworks.ai/inference/v1", rename_fields=_OLDER_LIMIT),
+    "gemini": Service("https://generativelanguage.googleapis.com/v1beta/openai"),
+    "groq": Service("https://api.groq.com/openai/v1"),
+    "mistral": Service("https://api.mistral.ai/v1", rename_fields={**_OLDER_LIMIT, "seed": "random_seed"}),
+    "ollama": Service("http://127.0.0.1:11434/v1", rename_fields=_OLDER_LIMIT),
+    "openai": Service("https://api.openai.com/v1"),
+    "openrouter": Service("https://openrouter.ai/api/v1", rename_fields=_OLDER_LIMIT),
+    "sglang": Service("http://127.0.0.1:30000/v1"),
+    "together": Service("https://api.together.xyz/v1", rename_fields=_OLDER_LIMIT),
+    "vllm": Service("http://127.0.0.1:8000/v1"),
+    "xai": Service("https://api.x.ai/v1"),
+}
