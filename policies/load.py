@@ -15,6 +15,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
+from policies.check_cache import cache_problems
 from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
@@ -121,6 +122,7 @@ class _Merge:
             self._check_adapters(name, [*(((entry or {}).get("engine") or {}).get("adapters") or {})])
             self._check_batch(name, (entry or {}).get("engine") or {})
             self._check_network(name, (entry or {}).get("upstream") or {})
+        self.problems += cache_problems(self.sections, self.places)
         routes = RouteChecks(self.sections, self.places)
         routes.run()
         self.problems += routes.problems

@@ -1,4 +1,4 @@
-"""`penstock serve | check | explain | policy | chat | adapters | eval | schema`."""
+"""`penstock serve | check | explain | policy | chat | adapters | cache | eval | schema`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.cli.evaluation.flags import read_plan
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
+from policies.cache import DEFAULTS
 from policies.check_routes import adapter_bases
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--effort", help="reasoning_effort: none, low, medium, high …; default: the server's")
     chat.set_defaults(run=_chat)
     _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
+    _add_cache(commands.add_parser("cache", help="say why two prompts do or do not share an answer"))
     evaluate = commands.add_parser("eval", help="measure models and the semantic cache")
     kinds = evaluate.add_subparsers(title="what to evaluate", required=True, metavar="KIND")
     models = kinds.add_parser("models", help="ask models of an OpenAI-compatible API the test questions")
@@ -155,6 +157,34 @@ def _explain(options: argparse.Namespace) -> int:
 
     folder = options.policies or settings.default_policies()
     return explain_request(folder, options.data, options.header, options.tenant, sys.stdout)
+
+
+def _add_cache(cache: argparse.ArgumentParser) -> None:
+    actions = cache.add_subparsers(title="actions", required=True, metavar="ACTION")
+    explaining = actions.add_parser("explain", help="compare two prompts as the semantic cache does")
+    explaining.add_argument("asked", help="the prompt that is asked now")
+    explaining.add_argument("known", help="the prompt whose answer is stored")
+    explaining.add_argument(
+        "--max-error-rate", type=_error_rate, default=DEFAULTS.max_error_rate, metavar="SHARE",
+        help="as in the policies: above 0, at most 0.5; default %(default)s",
+    )  # fmt: skip
+    explaining.add_argument("--json", action="store_true", help="print one JSON object")
+    explaining.set_defaults(run=_explain_cache)
+
+
+def _error_rate(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 0.5:
+        raise ValueError
+    return value
+
+
+def _explain_cache(options: argparse.Namespace) -> int:
+    from gateway.cli.cache import explain, show
+
+    found = explain(options.asked, options.known, options.max_error_rate)
+    show(found, sys.stdout, as_json=options.json)
+    return 0
 
 
 def _add_adapters(adapters: argparse.ArgumentParser) -> None:
