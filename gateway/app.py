@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +20,7 @@ from cache.semantic_cache import SemanticCache
 from cache.settings import CacheSettings
 from cache.verify import Verifier
 from gateway.adapters.loader import AdapterLoader
+from gateway.admin import FIXED_POLICIES, PoliciesEndpoint, PolicyControl
 from gateway.anthropic.errors import ANTHROPIC_ERRORS
 from gateway.anthropic.messages import CountTokensEndpoint, MessagesTranslation
 from gateway.auth import KeyRing
@@ -54,12 +55,69 @@ from gateway.telemetry.setup import Tracing, start_tracing
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.web.deadlines import TimeLimits
 from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
+from policies import cache as policy_cache
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies, UpstreamModel
+from policies.responses import ResponsesSection
 
 if TYPE_CHECKING:
     from cache.redis_store import RedisStore
 
 POLICY_HEADER = "x-penstock-policy"
+SPARE_METRIC_MODELS = 32
+"""Models that reloads of the policies can add to the metrics; those of more count as "-"."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What all versions of the policies have in common in one worker."""
+
+    tracing: Tracing
+    metrics: Metrics
+    statuses: Statuses  # of the engines and encoders, kept up to date by the caller
+    policies: PolicyControl
+    stores: dict[str, MemoryStore] = field(default_factory=dict)  # the latest, by its section of the policies
+    responses: dict[str, ResponseStore] = field(default_factory=dict)  # by their section of the policies
+
+    async def start(self) -> None:
+        """Do nothing: each part starts when it is used."""
+
+    async def close(self) -> None:
+        """Close the stores, and export the remaining spans, with a timeout."""
+        for store in self.responses.values():
+            await store.close()
+        self.tracing.shutdown()
+
+    def memory_store(self, section: policy_cache.MemoryStore) -> MemoryStore:
+        """The store of cached answers with this section: that of the version before, if it had the same."""
+        key = repr(section)
+        if key not in self.stores:
+            self.stores.clear()
+            max_tenant_bytes = int(section.max_bytes * section.max_tenant_share)
+            self.stores[key] = MemoryStore(section.max_bytes, max_tenant_bytes)
+        return self.stores[key]
+
+    def response_store(self, settings: Settings, section: ResponsesSection) -> ResponseStore:
+        """The store of this section, the same for all versions that have it."""
+        key = repr(section)
+        if key not in self.responses:
+            self.responses[key] = ResponseStore(settings.data_dir, section)
+        return self.responses[key]
+
+
+def build_parts(
+    settings: Settings,
+    metric_models: Sequence[str],
+    *,
+    statuses: Statuses | None = None,
+    worker: int = 0,
+    policies: PolicyControl = FIXED_POLICIES,
+) -> WorkerParts:
+    """`worker` is its number, `metric_models` the labels of metrics. Raises TelemetryError."""
+    metrics = Metrics(metric_models, settings.counter_fds, worker, num_spare=SPARE_METRIC_MODELS)
+    metrics.set_policies(lambda: policies.state)
+    return WorkerParts(
+        start_tracing(settings.telemetry), metrics, {} if statuses is None else statuses, policies
+    )
 
 
 def build_app(
@@ -68,32 +126,49 @@ def build_app(
     providers: Mapping[str, Provider] | None = None,
     *,
     statuses: Statuses | None = None,
-    worker: int = 0,
 ) -> Router:
-    """The ASGI application of one worker; call it inside the worker's event loop.
+    """The ASGI application with one version of the policies; call it inside the event loop.
 
-    `providers` replace those of the policies, by model name. `statuses` are those of the engines and
-    encoders, kept up to date by the caller. `worker` is its number. Raises CheckpointError, SettingsError or
+    `providers` replace those of the policies, by model name. Raises CheckpointError, SettingsError or
     TelemetryError.
     """
-    adapters = [name for e in policies.models.values() if e.engine is not None for name in e.engine.adapters]
-    metrics = Metrics([*policies.models, *adapters], settings.counter_fds, worker)
-    tracing = start_tracing(settings.telemetry)
-    known = {} if statuses is None else statuses
-    served = _ModelBuilder(settings, policies, metrics, dict(providers or {}), known)
-    models = ModelTable(
-        [served.build(name) for name in policies.models],
-        {name: target for name, route in policies.routes.items() if (target := route.usual_target)},
-    )
-    endpoints = RouteBuilder(Telemetry(tracing, metrics), {POLICY_HEADER: policies.version})
+    parts = build_parts(settings, policies.names(), statuses=statuses)
+    version = build_version(settings, policies, parts, providers, [parts])
+    parts.metrics.set_engines(version.engines)
+    return version.router
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltVersion:
+    """The application of one version, and its connections to engines, whose statistics are published."""
+
+    router: Router
+    engines: Mapping[str, EngineClient]
+
+
+def build_version(
+    settings: Settings,
+    policies: Policies,
+    parts: WorkerParts,
+    providers: Mapping[str, Provider] | None = None,
+    resources: Sequence[Resource] = (),
+) -> BuiltVersion:
+    """What serves one version of the policies. Raises CheckpointError or SettingsError."""
+    served = _ModelBuilder(settings, policies, dict(providers or {}), parts)
+    targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
+    models = ModelTable([served.build(name) for name in policies.models], targets)
+    endpoints = RouteBuilder(Telemetry(parts.tracing, parts.metrics), {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
     pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies)
-    responses = ResponseStore(settings.data_dir, policies.responses)
+    responses = parts.response_store(settings, policies.responses)
     routes = _model_routes(endpoints, settings, pipeline, responses)
     routes += _response_routes(endpoints, settings, responses)
-    routes += _other_routes(endpoints, settings, policies, models, metrics)
-    routes += _cache_routes(endpoints, settings, policies, cache, models, metrics)
-    return endpoints.router(routes, [_TracingResource(tracing), responses, *served.resources])
+    responses = parts.response_store(settings, policies.responses)
+    routes = _model_routes(endpoints, settings, pipeline, responses)
+    routes += _response_routes(endpoints, settings, responses)
+    routes += _other_routes(endpoints, settings, policies, models, parts)
+    routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
+    return BuiltVersion(endpoints.router(routes, [*resources, *served.resources]), served.engines)
 
 
 def _model_routes(
@@ -134,19 +209,22 @@ def _response_routes(endpoints: RouteBuilder, settings: Settings, responses: Res
 
 
 def _other_routes(
-    endpoints: RouteBuilder, settings: Settings, policies: Policies, models: ModelTable, metrics: Metrics
+    endpoints: RouteBuilder, settings: Settings, policies: Policies, models: ModelTable, parts: WorkerParts
 ) -> list[Route]:
     keys = KeyRing(settings.api_keys)
     listing = ModelsEndpoint(keys, models)
     text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
     counting = CountTokensEndpoint(keys, models, settings.max_body_bytes)
-    health = HealthEndpoint(models, metrics)
+    health = HealthEndpoint(models, parts.metrics, parts.policies)
+    versions = PoliciesEndpoint(keys, policies.admin, parts.policies)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
     loader = AdapterLoader(models, loading, settings.timeouts.total_s)
     adapters = AdaptersEndpoint(keys, loader, settings.max_body_bytes)
     return [
         endpoints.route("POST", "/v1/load_lora_adapter", "other", adapters.load),
         endpoints.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),
+        endpoints.methods("/admin/policies", "other", {"GET": versions.show, "POST": versions.reload}),
+        endpoints.route("POST", "/admin/policies/rollback", "other", versions.rollback),
         endpoints.route("GET", "/v1/models", "models", listing.list),
         endpoints.route("GET", "/v1/models/{id:path}", "models", listing.show),
         endpoints.route("POST", "/v1/messages/count_tokens", "tokenize", counting.count, ANTHROPIC_ERRORS),
@@ -187,16 +265,15 @@ class _ModelBuilder:
         self,
         settings: Settings,
         policies: Policies,
-        metrics: Metrics,
         given: dict[str, Provider],
-        statuses: Statuses,
+        parts: WorkerParts,
     ) -> None:
         self.resources: list[Resource] = []
+        self.engines: dict[str, EngineClient] = {}
         self._settings = settings
         self._policies = policies
-        self._metrics = metrics
         self._given = given
-        self._statuses = statuses
+        self._parts = parts
         timeouts = settings.timeouts
         self._encoders: dict[str, EncoderClient] = {}
         self._limits = TimeLimits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
@@ -217,15 +294,14 @@ class _ModelBuilder:
     def response_cache(self, models: ModelTable) -> ResponseCache:
         """What the models share that have a cache."""
         rules = self._policies.cache
-        memory = rules.memory
-        store = MemoryStore(memory.max_bytes, int(memory.max_bytes * memory.max_tenant_share))
         encoder = self._encoders.get(rules.encoder or next(iter(self._encoders), ""))
         modes = {model.cache.mode for model in models.models.values() if model.cache is not None}
+        store = self._parts.memory_store(rules.memory)
         shared = self._redis_store(store)
         has_meaning = encoder is not None and "semantic" in modes
         embed = embed_with(encoder) if encoder is not None and has_meaning else no_meaning
         answers = SemanticCache(store, Verifier.load() if has_meaning else None, shared=shared)
-        return ResponseCache(answers, embed, Sampler(embed, self._metrics.cache_judged))
+        return ResponseCache(answers, embed, Sampler(embed, self._parts.metrics.cache_judged))
 
     def _redis_store(self, memory: MemoryStore) -> RedisStore | None:
         rules = self._policies.cache.redis
@@ -289,7 +365,7 @@ class _ModelBuilder:
         )
         provider = EngineProvider.of(name, service)
         self.resources.append(client)
-        self._metrics.add_engine(name, client)
+        self.engines[name] = client
         state = self._state(name, client)
         served = ServedModel(name, "engine", provider, self._limits, state, engine=provider)
         return replace(served, num_waiting=lambda: client.stats.num_waiting)
@@ -307,7 +383,7 @@ class _ModelBuilder:
                 return ModelState(ready=True, phase="ready", fraction=1.0)
             if client.hello is not None:
                 return ModelState(ready=False, phase="hung")
-            found = self._statuses.get(name)
+            found = self._parts.statuses.get(name)
             if found is None:
                 return ModelState(ready=False, phase="starting")
             return ModelState(False, found.phase, found.fraction, _failure(found))
@@ -327,17 +403,3 @@ def _failure(status: ProcessStatus) -> ModelFailure | None:
         return None
     retry_in_s = max(0.0, failure.retry_at_s - time.time())
     return ModelFailure(failure.cause, failure.count, round(retry_in_s, 1))
-
-
-class _TracingResource:
-    """Exports the remaining spans when the worker ends."""
-
-    def __init__(self, tracing: Tracing) -> None:
-        self._tracing = tracing
-
-    async def start(self) -> None:
-        """Do nothing: tracing has started with the application."""
-
-    async def close(self) -> None:
-        """Flush, with a timeout."""
-        self._tracing.shutdown()

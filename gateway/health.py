@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import msgspec
 
+from gateway.admin import PolicyControl
 from gateway.pipeline.models import ModelState, ModelTable
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.web.http_call import HttpCall
@@ -18,9 +19,10 @@ READY_PATHS = ("/health/ready", "/ready", "/health")
 class HealthEndpoint:
     """Probes for load balancers and orchestrators, and the scrape target of Prometheus."""
 
-    def __init__(self, models: ModelTable, metrics: Metrics) -> None:
+    def __init__(self, models: ModelTable, metrics: Metrics, policies: PolicyControl) -> None:
         self._models = models
         self._metrics = metrics
+        self._policies = policies
 
     async def live(self, call: HttpCall) -> None:
         """200 while this process runs its event loop."""
@@ -33,10 +35,12 @@ class HealthEndpoint:
         """
         states = {name: model.state() for name, model in self._models.models.items()}
         is_ready = all(state.ready for state in states.values())
-        body = {
+        body: dict[str, object] = {
             "status": "ready" if is_ready else "unavailable",
             "models": {name: _shown(state) for name, state in states.items()},
         }
+        if self._policies.state.error:  # the version before goes on
+            body["policies"] = {"error": self._policies.state.error}
         await call.respond(msgspec.json.encode(body), status=200 if is_ready else 503)
 
     async def metrics(self, call: HttpCall) -> None:

@@ -16,14 +16,14 @@ import uvloop
 from starlette.types import ASGIApp, Message
 
 from backend.errors import CheckpointError
-from gateway.app import build_app
 from gateway.log import configure_logging
 from gateway.processes.managed_process import EXIT_CANNOT_SERVE
+from gateway.processes.messages import Version
 from gateway.processes.supervisor_pipes import SupervisorPipes
-from gateway.settings import Settings, SettingsError
+from gateway.settings import SettingsError
 from gateway.telemetry.errors import TelemetryError
+from gateway.versions import Versions
 from gateway.web.http_server import HttpServer
-from policies.document import Policies
 
 READY_POLL_S = 0.05
 HEARTBEAT_S = 0.5
@@ -32,8 +32,7 @@ HEARTBEAT_S = 0.5
 class WorkerConfig(msgspec.Struct, frozen=True):
     """What the supervisor sends to a worker."""
 
-    settings: Settings
-    policies: Policies
+    version: Version
     listen_fd: int
     number: int
 
@@ -53,20 +52,22 @@ def main() -> int:
 
 
 async def _serve(config: WorkerConfig, pipes: SupervisorPipes) -> None:
-    app = build_app(config.settings, config.policies, statuses=pipes.statuses, worker=config.number)
+    versions = Versions(config.version, config.number, pipes)
+    settings = config.version.settings
     server = HttpServer(
-        app,
-        config.settings.http,
-        drain_timeout_s=config.settings.drain_timeout_s,
-        has_access_log=config.settings.access_log,
+        versions.app,
+        settings.http,
+        drain_timeout_s=settings.drain_timeout_s,
+        has_access_log=settings.access_log,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.drain)
     loop.add_reader(pipes.stdin_fd, _on_stdin, server, pipes)
-    heartbeats = asyncio.create_task(_send_heartbeats(app, pipes))
+    heartbeats = asyncio.create_task(_send_heartbeats(versions))
     await server.serve(socket.socket(fileno=config.listen_fd))
     heartbeats.cancel()
+    await versions.close()
 
 
 def _on_stdin(server: HttpServer, pipes: SupervisorPipes) -> None:
@@ -77,13 +78,14 @@ def _on_stdin(server: HttpServer, pipes: SupervisorPipes) -> None:
         server.drain()
 
 
-async def _send_heartbeats(app: ASGIApp, pipes: SupervisorPipes) -> None:
+async def _send_heartbeats(versions: Versions) -> None:
     """Tell the supervisor that the event loop runs, and when all models are ready: it prints a banner."""
-    while not await _is_ready(app):
-        pipes.report("serving")
+    while not await _is_ready(versions.app):
+        versions.report()
         await asyncio.sleep(READY_POLL_S)
+    versions.phase = "ready"
     while True:
-        pipes.report("ready")
+        versions.report()
         await asyncio.sleep(HEARTBEAT_S)
 
 

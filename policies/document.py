@@ -18,7 +18,7 @@ from policies.probes import Probe, ProbeName
 from policies.responses import ResponsesSection
 from policies.routes import Action, Route, RoutingSection
 from policies.services import SERVICES, Api, KeyHeader, ServiceName
-from policies.tenants import Tenant, TenantName
+from policies.tenants import AdminSection, Tenant, TenantName
 
 FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
 """A path, resolved by the loader against the policy file's folder; `builtin:NAME` stays unchanged."""
@@ -361,6 +361,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     routes: dict[Name, Route] = {}
     routing: RoutingSection = RoutingSection()
     tenants: dict[TenantName, Tenant] = {}
+    admin: AdminSection = AdminSection()
     probes: dict[ProbeName, Probe] = {}
     cache: CacheSection = CacheSection()
     responses: ResponsesSection = ResponsesSection()
@@ -370,6 +371,11 @@ class Policies(Document, frozen=True, kw_only=True):
     """A validated policy folder: all models that rules name exist, and no route shares a name with one."""
 
     version: str = ""  # first 12 hex digits of a SHA-256 over the merged content
+
+    def names(self) -> list[str]:
+        """Models and the adapters of engines."""
+        engines = [entry.engine for entry in self.models.values() if entry.engine is not None]
+        return [*self.models, *(name for engine in engines for name in engine.adapters)]
 
     def actions(self) -> Iterator[tuple[str, Action]]:
         """Every action with its place, as `routes.auto.rules.0`."""

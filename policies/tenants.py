@@ -1,4 +1,4 @@
-"""The `tenants` section: what the policies say about each tenant."""
+"""The sections `tenants` and `admin`: what the policies say about who asks."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str, Meta(max_length=64, description="Any word, for conditions: `tenant.tier == 'gold'`.")
     ] = ""
     description: str = ""
+
+
+class AdminSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may manage the running gateway through /admin."""
+
+    principals: Annotated[list[TenantName], Meta(description="Tenants. Default: nobody.")] = []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 from collections.abc import Mapping
 from typing import Any, TextIO
 
 from gateway.cli.chat import error_message
-from gateway.settings import SettingsError, gateway_url
+from gateway.cli.connection import Connection
 
 _TIMEOUT_S = 120.0
 _ARGUMENTS = {"base_model": "--base", "lora_name": "NAME", "lora_path": "PATH"}
@@ -21,14 +20,7 @@ class AdapterCommand:
 
     def __init__(self, url: str, api_key: str, out: TextIO) -> None:
         """`url` is the gateway's, with or without /v1. Raises SettingsError when it is invalid."""
-        parts = gateway_url(url)
-        assert parts.hostname is not None
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname, parts.port, timeout=_TIMEOUT_S)
-        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
-        self._headers = {"content-type": "application/json"}
-        if api_key:
-            self._headers["authorization"] = f"Bearer {api_key}"
+        self._connection = Connection(url, api_key, _TIMEOUT_S)
         self._out = out
 
     def list(self) -> int:
@@ -55,22 +47,7 @@ class AdapterCommand:
         return 0
 
     def _call(self, method: str, path: str, body: Mapping[str, str | bool] | None) -> dict[str, Any]:
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            self._connection.request(method, self._prefix + path, data, self._headers)
-            response = self._connection.getresponse()
-            answer = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            where = f"{self._connection.host}:{self._connection.port}"
-            raise SettingsError(
-                f"{where} did not answer ({type(error).__name__}); is the gateway up?"
-            ) from None
-        finally:
-            self._connection.close()
-        if response.status != 200:
-            raise SettingsError(_message(answer, response.status))
-        found: dict[str, Any] = json.loads(answer)
-        return found
+        return self._connection.call(method, path, body, _message)
 
 
 def _message(answer: bytes, status: int) -> str:

@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("policies", type=Path, metavar="DIR")
     check.set_defaults(run=_check)
     _add_explain(commands.add_parser("explain", help="say which rule and model a request gets, and why"))
-    _add_policy(commands.add_parser("policy", help="show the policies with every default"))
+    _add_policy(commands.add_parser("policy", help="show policies; reload or roll back those of a gateway"))
     chat = commands.add_parser("chat", help="talk to a running gateway")
     chat.add_argument("message", nargs="*", help="send this and exit; without it, start a conversation")
     chat.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
@@ -145,6 +145,22 @@ def _add_policy(policy: argparse.ArgumentParser) -> None:
         "policies", type=Path, nargs="?", metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
     )
     show.set_defaults(run=_show_policies)
+    for name, text in (
+        ("versions", "print the versions that a running gateway has served"),
+        ("reload", "have a running gateway read its policies again"),
+        ("rollback", "have a running gateway serve the version before"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
+        action.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
+        action.set_defaults(run=_manage_policies, action=name)
+
+
+def _manage_policies(options: argparse.Namespace) -> int:
+    from gateway.cli.policy import manage_policies
+
+    key = options.api_key or settings.default_client_key()
+    return manage_policies(options.action, options.url or settings.default_url(), key, sys.stdout)
 
 
 def _show_policies(options: argparse.Namespace) -> int:
@@ -214,23 +230,28 @@ def _adapters(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from gateway.cli.check import load_checked
     from gateway.cli.serve import serve  # here: its imports would slow down the other commands
 
-    policies = load_policies(options.policies or settings.default_policies())
-    policies = with_flag_models(policies, options.model, options.upstream)
+    folder = options.policies or settings.default_policies()
     names = ("host", "port", "workers", "drain_timeout_s", "access_log")
     flags = {name: getattr(options, name) for name in names}
     flags["api_keys"] = tuple(options.api_keys) if options.api_keys else None
     chosen = settings.read_settings(flags)
     check_settings(chosen)
-    check_ca_bundles(policies)
-    chosen = msgspec.structs.replace(
-        chosen,
-        upstream_api_keys=settings.upstream_api_keys(policies),
-        redis_url=settings.redis_url(policies),
-        upstream_proxies=settings.upstream_proxies(policies),
-    )
-    return serve(chosen, policies)
+
+    def complete(policies: Policies) -> tuple[Policies, Settings]:
+        policies = with_flag_models(policies, options.model, options.upstream)
+        check_ca_bundles(policies)
+        return policies, msgspec.structs.replace(
+            chosen,
+            upstream_api_keys=settings.upstream_api_keys(policies),
+            redis_url=settings.redis_url(policies),
+            upstream_proxies=settings.upstream_proxies(policies),
+        )
+
+    policies, complete_settings = complete(load_policies(folder))
+    return serve(complete_settings, policies, lambda: complete(load_checked(folder).policies), folder)
 
 
 def with_flag_models(policies: Policies, models: Sequence[str], upstreams: Sequence[str]) -> Policies:

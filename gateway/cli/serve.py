@@ -8,10 +8,12 @@ import os
 import socket
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
 from gateway.log import configure_logging
+from gateway.processes.reload import Load
 from gateway.processes.supervisor import Supervisor
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies
@@ -22,8 +24,11 @@ BACKLOG = 2048
 """Connections that the kernel queues until a worker accepts them."""
 
 
-def serve(settings: Settings, policies: Policies) -> int:
-    """Serve until a signal. Returns the exit code. Raises SettingsError when it cannot listen."""
+def serve(settings: Settings, policies: Policies, load: Load, watched: Path) -> int:
+    """Serve until a signal. Returns the exit code. Raises SettingsError when it cannot listen.
+
+    `load` reads the policies again, when the folder or file `watched` changes or an operator asks for it.
+    """
     configure_logging()
     started_s = time.monotonic()
     listener = listen(settings.host, settings.port)
@@ -33,7 +38,7 @@ def serve(settings: Settings, policies: Policies) -> int:
         _print(banner(settings, policies, time.monotonic() - started_s))
 
     async def run() -> int:
-        return await Supervisor(settings, policies, listener, on_ready).run()
+        return await Supervisor(settings, policies, listener, on_ready, load, watched).run()
 
     return asyncio.run(run())
 

@@ -37,6 +37,12 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     phase: str
     fraction: float = 0.0
     error: str = ""  # one sentence without prompt text: why the process is about to exit
+    # Of gateway workers, whose versions of the policies have serial numbers; see messages.py.
+    prepared: int = 0  # the latest that was built, or is current
+    prepare_error: str = ""  # why the one that was asked for could not be built
+    oldest: int = 0  # the lowest with requests
+    ask: str = ""  # "reload" or "rollback"
+    ask_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ class BackendSocket:
     path: str  # for clients
     path_fds: tuple[int, ...]  # to be inherited by clients for `path` to be valid
 
+    @property
+    def shared_path(self) -> str:
+        """For clients that were started before the socket was opened, while this process lives."""
+        return self.path.replace("/proc/self/", f"/proc/{os.getpid()}/", 1)
+
 
 class BackendSockets:
     """The sockets by model name. Only this user can connect."""

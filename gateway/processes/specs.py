@@ -12,6 +12,7 @@ from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
 from gateway.checkpoints import adapter_folder, checkpoint_folder, drafter_folders, expected_digests
 from gateway.processes.managed_process import Command
+from gateway.processes.messages import Version
 from gateway.settings import Settings, subprocess_environment
 from policies.document import EncoderModel, EngineModel, Policies
 
@@ -58,26 +59,19 @@ def backend_command(config: RestartableConfig, policies: Policies, listen_fd: in
 
 
 def worker_command(
-    number: int,
-    policies: Policies,
-    settings: Settings,
-    fds: Sequence[int],
-    statuses: Callable[[], bytes],
+    number: int, fds: Sequence[int], version: Callable[[], Version], statuses: Callable[[], bytes]
 ) -> Command:
     """The command of a gateway worker. Its configuration, which has secrets, goes through a pipe only.
 
-    It inherits `fds`, of which the first is the socket it listens on.
+    It inherits `fds`, of which the first is the socket it listens on; each start serves what `version` gives.
     """
-    config = {"settings": settings, "policies": policies, "listen_fd": fds[0], "number": number}
-    line = msgspec.json.encode(config) + b"\n"
-    return Command(
-        f"gateway worker {number}",
-        "gateway.worker",
-        [],
-        subprocess_environment(policies),
-        lambda: line + statuses(),
-        tuple(fds),
-    )
+
+    def stdin() -> bytes:
+        config = {"version": version(), "listen_fd": fds[0], "number": number}
+        return msgspec.json.encode(config) + b"\n" + statuses()
+
+    environment = subprocess_environment(version().policies)
+    return Command(f"gateway worker {number}", "gateway.worker", [], environment, stdin, tuple(fds))
 
 
 def _engine_config(name: str, engine: EngineModel, settings: Settings) -> EngineConfig:

@@ -25,13 +25,3 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 Statuses = Mapping[str, ProcessStatus]
 """By model name."""
-
-
-def encode_statuses(statuses: Statuses) -> bytes:
-    """One line of JSON."""
-    return msgspec.json.encode(dict(statuses)) + b"\n"
-
-
-def decode_statuses(line: bytes) -> dict[str, ProcessStatus]:
-    """The inverse of `encode_statuses`."""
-    return msgspec.json.decode(line, type=dict[str, ProcessStatus])

@@ -1,6 +1,7 @@
 """The parent process of `penstock serve`: starts engines, encoders and gateway workers.
 
-Restarts them when they exit or hang. At shutdown the workers drain first, then the engines end.
+Restarts them when they exit or hang, and has them all change to new policies. At shutdown the workers drain
+first, then the engines end.
 """
 
 from __future__ import annotations
@@ -10,120 +11,97 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
 
 import msgspec
 
-from backend.server.encoder_client import EncoderClient
-from backend.server.engine_client import EngineClient
-from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
-from gateway.processes.sockets import BackendSockets
-from gateway.processes.specs import RestartableConfig, backend_command, backend_config, worker_command
-from gateway.processes.status import ProcessStatus, encode_statuses
-from gateway.processes.watchdog import Heartbeats, kill_when_hung
+from gateway.processes.backends import KILL_AFTER_S, backend_names, new_backend
+from gateway.processes.managed_process import CannotServe, ManagedProcess
+from gateway.processes.messages import StatusReport, Version, encode
+from gateway.processes.policy_watch import watch
+from gateway.processes.reload import Load, Reloader
+from gateway.processes.specs import worker_command
+from gateway.processes.watchdog import kill_when_hung
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry.shared_counters import new_counter_file
 from policies.document import Policies
 
 logger = logging.getLogger(__name__)
 
-KILL_AFTER_S = 3.0
-"""How long a process may take to exit after its drain timeout."""
-
-
-class BackendClient(Heartbeats, Protocol):
-    """The part of an engine's or encoder's client that the supervisor needs."""
-
-    async def start(self) -> None:
-        """Connect in the background."""
-        ...
-
-    async def close(self) -> None:
-        """Disconnect."""
-        ...
-
-
-@dataclass(eq=False, slots=True)
-class _Backend:
-    """An engine or encoder process, and the client that receives its heartbeats."""
-
-    model: str
-    process: ManagedProcess
-    client: BackendClient
-    fraction: float = 0.0
-
 
 class Supervisor:
     """Runs one `penstock serve`. `run` returns the exit code."""
 
     def __init__(
-        self, settings: Settings, policies: Policies, listener: socket.socket, on_ready: Callable[[], None]
+        self,
+        settings: Settings,
+        policies: Policies,
+        listener: socket.socket,
+        on_ready: Callable[[], None],
+        load: Load,
+        watched: Path | None = None,
     ) -> None:
-        """`on_ready` is called once, when every process is ready for the first time."""
-        self._policies = policies
+        """`on_ready` is called once, when every process is ready for the first time.
+
+        `load` reads the policies again; changes of the folder or file `watched` cause that.
+        """
         self._listener = listener
         self._on_ready = on_ready
-        names = [name for name, entry in policies.models.items() if entry.kind != "upstream"]
-        configs = {name: backend_config(name, policies, settings) for name in names}
-        self._sockets = BackendSockets(names)
-        self._settings = msgspec.structs.replace(
+        self._watched = watched
+        backends = {
+            name: new_backend(name, policies, settings, self._send_statuses)
+            for name in backend_names(policies)
+        }
+        settings = msgspec.structs.replace(
             settings,
-            socket_paths={name: each.path for name, each in self._sockets.by_name.items()},
+            socket_paths={name: each.sockets.by_name[name].path for name, each in backends.items()},
             counter_fds=_new_counter_files(settings.workers),
         )
-        self._backends = [self._backend(name, configs[name]) for name in names]
+        self._settings = settings
+        version = Version(1, policies, settings, tuple(sorted(set(policies.names()))))
+        self._reloader = Reloader(version, backends, load, self._send_statuses)
         self._workers = [self._worker(number) for number in range(settings.workers)]
+        self._reloader.workers = self._workers
         self._stop = asyncio.Event()
         self._signals: list[signal.Signals] = []
 
-    def _backend(self, name: str, config: RestartableConfig) -> _Backend:
-        socket = self._sockets.by_name[name]
-        command = backend_command(config, self._policies, socket.listener.fileno())
-        client: EngineClient | EncoderClient
-        if self._policies.models[name].kind == "engine":
-            client = EngineClient(socket.path)
-            client.on_adapters = config.keep_adapters
-        else:
-            client = EncoderClient(socket.path)
-        backend = _Backend(name, ManagedProcess(command, lambda progress: None), client)
-        backend.process.on_progress = lambda progress: self._on_progress(backend, progress)
-        return backend
-
     def _worker(self, number: int) -> ManagedProcess:
-        fds = [self._listener.fileno(), *self._sockets.fds, *self._settings.counter_fds]
-        command = worker_command(number, self._policies, self._settings, fds, self._encode_statuses)
-        return ManagedProcess(command, lambda progress: None)
+        inherited = [fd for each in self._reloader.backends.values() for fd in each.sockets.fds]
+        fds = [self._listener.fileno(), *inherited, *self._settings.counter_fds]
+        command = worker_command(number, fds, lambda: self._reloader.current, self._encode_statuses)
+        worker = ManagedProcess(command, lambda progress: None)
+        worker.on_progress = lambda progress: self._reloader.on_worker(worker, progress)
+        return worker
 
     async def run(self) -> int:
         """Run until a signal. 0: drained; 2: a configuration cannot work; 128 + n: second signal n."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reloader.request)
+        for backend in self._reloader.backends.values():
+            await backend.start()
         tasks: list[asyncio.Task[None]] = [
-            asyncio.create_task(each.run(), name=each.command.name) for each in self._processes()
+            asyncio.create_task(each.run(), name=each.command.name) for each in self._workers
         ]
-        for backend in self._backends:
-            await backend.client.start()
-            tasks.append(asyncio.create_task(kill_when_hung(backend.process, backend.client)))
         tasks += [asyncio.create_task(kill_when_hung(worker, worker)) for worker in self._workers]
         tasks.append(asyncio.create_task(self._wait_ready()))
-        for task in tasks:
+        if self._watched is not None:
+            tasks.append(asyncio.create_task(watch(self._watched, self._reloader.request)))
+        first = [task for backend in self._reloader.backends.values() for task in backend.tasks]
+        for task in (*tasks, *first):
             task.add_done_callback(self._on_task_end)
         try:
             await self._stop.wait()
             await self._drain()
-            return self._exit_code(tasks)
+            return self._exit_code([*tasks, *first])
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for backend in self._backends:
-                await backend.client.close()
-            self._sockets.close()
-
-    def _processes(self) -> list[ManagedProcess]:
-        return [*self._workers, *(backend.process for backend in self._backends)]
+            await self._reloader.stop()
+            for backend in self._reloader.backends.values():
+                await backend.stop()
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
@@ -147,40 +125,31 @@ class Supervisor:
             )
         limit_s = self._settings.drain_timeout_s + KILL_AFTER_S
         await asyncio.gather(*(worker.stop(limit_s) for worker in self._workers))
-        await asyncio.gather(*(backend.process.stop(KILL_AFTER_S) for backend in self._backends))
+        backends = self._reloader.backends.values()
+        await asyncio.gather(*(backend.process.stop(KILL_AFTER_S) for backend in backends))
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._signals.append(number)
         self._stop.set()
         if len(self._signals) > 1:
-            for process in self._processes():
+            backends = self._reloader.backends.values()
+            for process in (*self._workers, *(backend.process for backend in backends)):
                 process.kill()
 
-    def _on_progress(self, backend: _Backend, progress: Progress) -> None:
-        backend.fraction = progress.fraction
+    def _send_statuses(self) -> None:
         statuses = self._encode_statuses()
         for worker in self._workers:
             worker.send(statuses)
 
     def _encode_statuses(self) -> bytes:
-        return encode_statuses(
-            {
-                backend.model: ProcessStatus(
-                    phase=backend.process.phase or "starting",
-                    fraction=backend.fraction,
-                    failure=backend.process.restarts.repeated,
-                )
-                for backend in self._backends
-            }
-        )
+        backends = self._reloader.backends
+        statuses = {name: backend.status() for name, backend in backends.items()}
+        return encode(StatusReport(statuses)) + encode(self._reloader.state)
 
     async def _wait_ready(self) -> None:
-        while not self._is_ready():
+        while not all(worker.phase == "ready" for worker in self._workers):
             await asyncio.sleep(0.05)
         self._on_ready()
-
-    def _is_ready(self) -> bool:
-        return all(worker.phase == "ready" for worker in self._workers)
 
 
 def _new_counter_files(workers: int) -> tuple[int, ...]:

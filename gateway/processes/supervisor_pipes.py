@@ -1,18 +1,20 @@
 """A worker's end of the pipes to its supervisor.
 
-On stdin comes the configuration, one JSON line, and then a line with the status of all engines and encoders
-whenever one changes. On stdout go progress lines, which are the worker's heartbeats.
+On stdin comes the configuration, one JSON line, and then the messages of `messages.py`. On stdout go progress
+lines, which are the worker's heartbeats.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 
 import msgspec
 
 from gateway.processes.managed_process import Progress
-from gateway.processes.status import ProcessStatus, decode_statuses
+from gateway.processes.messages import StatusReport, ToWorker, decode
+from gateway.processes.status import ProcessStatus
 
 _READ_BYTES = 1 << 16
 
@@ -23,6 +25,7 @@ class SupervisorPipes:
     def __init__(self, stdin_fd: int = 0, stdout_fd: int = 1) -> None:
         self.stdin_fd = stdin_fd
         self.statuses: dict[str, ProcessStatus] = {}  # by model name, kept up to date by `receive`
+        self.on_message: Callable[[ToWorker], None] = lambda message: None  # gets all others
         self._stdout_fd = stdout_fd
         self._buffer = b""
         os.set_blocking(stdout_fd, False)  # a supervisor that does not read must not stop us
@@ -39,13 +42,17 @@ class SupervisorPipes:
         is_open = self._read()
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
-            self.statuses.update(decode_statuses(line))
+            message = decode(line)
+            if isinstance(message, StatusReport):
+                self.statuses.update(message.statuses)
+            else:
+                self.on_message(message)
         return is_open
 
-    def report(self, phase: str) -> None:
+    def report(self, progress: Progress) -> None:
         """Send a progress line; without room for it in the pipe the supervisor misses one heartbeat."""
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            os.write(self._stdout_fd, msgspec.json.encode(Progress(phase, 1.0)) + b"\n")
+            os.write(self._stdout_fd, msgspec.json.encode(progress) + b"\n")
 
     def _read(self) -> bool:
         data = os.read(self.stdin_fd, _READ_BYTES)

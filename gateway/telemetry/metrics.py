@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -22,6 +22,7 @@ from cache.verify.measures import wilson
 from gateway.answer import Usage
 from gateway.telemetry import instruments
 from gateway.telemetry.engine_metrics import EngineCollector, EngineSource
+from gateway.telemetry.policy_metrics import PolicyCollector, PolicySource
 from gateway.telemetry.shared_counters import SharedCounters
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -31,32 +32,55 @@ CLIENT_CLOSED_STATUS = 499
 class Metrics:
     """All series of this worker, and their sums over the workers that share its counter files."""
 
-    def __init__(self, models: Iterable[str], counter_fds: Sequence[int] = (), worker: int = 0) -> None:
+    def __init__(
+        self, models: Iterable[str], counter_fds: Sequence[int] = (), worker: int = 0, num_spare: int = 0
+    ) -> None:
         """`models` are the configured names, the only values of the label `model` apart from "-".
 
-        `counter_fds`: see SharedCounters.
+        `counter_fds`: see SharedCounters; all workers must give the same models in the same order.
+        `num_spare`: how many `add_models` can add.
         """
-        names = (instruments.NO_MODEL, *sorted(set(models)))
-        keys = [
-            (e, m)
-            for e in instruments.ENDPOINTS
-            for m in names
-            if m == instruments.NO_MODEL or e in instruments.MODEL_ENDPOINTS
-        ]
-        gauges = len(instruments.ENDPOINTS)  # requests in flight by endpoint come first
-        self._starts = {key: gauges + i * instruments.BLOCK_SIZE for i, key in enumerate(keys)}
-        size = gauges + len(keys) * instruments.BLOCK_SIZE
-        self._counters = SharedCounters(size, gauges, counter_fds, worker)
+        names = tuple(dict.fromkeys(models))
+        self._gauges = len(instruments.ENDPOINTS)  # requests in flight by endpoint come first
+        self._starts: dict[tuple[str, str], int] = {}
+        self._num_free = len(names) + num_spare
+        size = self._offset(self._num_free)
+        for number, endpoint in enumerate(instruments.ENDPOINTS):
+            self._starts[endpoint, instruments.NO_MODEL] = self._gauges + number * instruments.BLOCK_SIZE
+        self.add_models(names)
+        self._counters = SharedCounters(size, self._gauges, counter_fds, worker)
         self._engines: dict[str, EngineSource] = {}
+        self._policies = PolicyCollector()
         self._registry = CollectorRegistry()
         self._registry.register(_GatewayCollector(self._counters, self._starts))
         self._registry.register(EngineCollector(self._engines))
+        self._registry.register(self._policies)
         if not counter_fds:  # a scrape reaches one of several workers, whose memory alone would mislead
             ProcessCollector(registry=self._registry)
 
-    def add_engine(self, model: str, source: EngineSource) -> None:
-        """Publish the statistics of `model`'s engine."""
-        self._engines[model] = source
+    def add_models(self, models: Iterable[str]) -> None:
+        """Count these models' requests from now on. Those beyond the spare ones keep the label "-"."""
+        for model in models:
+            if self._num_free and (instruments.ENDPOINTS[0], model) not in self._starts:
+                known = len(self._starts) - len(instruments.ENDPOINTS)
+                start = self._offset(known // len(instruments.MODEL_ENDPOINTS))
+                for number, endpoint in enumerate(instruments.MODEL_ENDPOINTS):
+                    self._starts[endpoint, model] = start + number * instruments.BLOCK_SIZE
+                self._num_free -= 1
+
+    def _offset(self, num_models: int) -> int:
+        """Index of the first counter after those of `num_models` models."""
+        blocks = len(instruments.ENDPOINTS) + num_models * len(instruments.MODEL_ENDPOINTS)
+        return self._gauges + blocks * instruments.BLOCK_SIZE
+
+    def set_engines(self, engines: Mapping[str, EngineSource]) -> None:
+        """Publish the statistics of these engines, by model, and of no others."""
+        self._engines.clear()
+        self._engines.update(engines)
+
+    def set_policies(self, state: Callable[[], PolicySource]) -> None:
+        """Publish the version of the policies and how often it has changed."""
+        self._policies.state = state
 
     def begin(self, endpoint: str) -> Meter:
         """Count a request as in flight. KeyError when `endpoint` is not one of ENDPOINTS."""

@@ -108,7 +108,7 @@ class HttpCall:
         length = header(self.scope, b"content-length")
         if length.isdigit() and int(length) > max_bytes:
             raise _too_large(max_bytes)
-        self._check_media_type()
+        self.check_media_type()
         body: bytes | bytearray = b""
         while True:
             message = await self.receive()
@@ -123,7 +123,8 @@ class HttpCall:
                 body = bytearray()  # not a list: pieces may be tiny
             body += piece
 
-    def _check_media_type(self) -> None:
+    def check_media_type(self) -> None:
+        """Raise InvalidRequest (415) unless the request declares JSON."""
         # CSRF: browsers send text/plain, forms and untyped bodies to any origin without a CORS preflight.
         # JSON needs one, which protects a gateway without keys on loopback.
         kind = header(self.scope, b"content-type").split(b";", 1)[0].strip().lower()

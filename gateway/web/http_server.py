@@ -7,9 +7,11 @@ import contextlib
 import logging
 import socket
 import time
+from contextlib import AbstractAsyncContextManager
 from email.utils import formatdate
+from typing import Any, Protocol
 
-from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
 
 from gateway.settings import HttpLimits
 from gateway.web.asgi_endpoint import SHUTDOWN_ERROR_TIMEOUT_S
@@ -23,11 +25,23 @@ BACKLOG = 2048
 DRAIN_POLL_S = 0.05
 
 
+class Application(Protocol):
+    """An ASGI application with start-up and shutdown."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        ...
+
+    def lifespan_context(self, app: Any) -> AbstractAsyncContextManager[Any]:  # noqa: ANN401 - as Router's
+        """Open and close what requests need."""
+        ...
+
+
 class HttpServer:
     """One worker's HTTP/1.1 server."""
 
     def __init__(
-        self, app: Router, limits: HttpLimits, *, drain_timeout_s: float, has_access_log: bool = False
+        self, app: Application, limits: HttpLimits, *, drain_timeout_s: float, has_access_log: bool = False
     ) -> None:
         self.app = app
         self.limits = limits

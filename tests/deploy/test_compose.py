@@ -93,7 +93,7 @@ def test_the_image_has_every_package_that_is_installed() -> None:
 
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
     metrics = Metrics(["pico"])
-    metrics.add_engine("pico", Source(stats=EngineStats()))
+    metrics.set_engines({"pico": Source(stats=EngineStats())})
     serve(metrics)
     page = metrics.render().decode()
     published = set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE))

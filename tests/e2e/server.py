@@ -100,6 +100,11 @@ class Server:
             if b"backend.server.engine_process" in command_line(pid)
         ]
 
+    def backend_pids(self) -> list[int]:
+        """The ids of its engine and encoder processes."""
+        pids = descendants(self.process.pid)
+        return [pid for pid in pids if b"backend.server." in command_line(pid)]
+
     def terminate(self) -> int:
         """Send SIGTERM and wait. Returns the exit code."""
         self.process.send_signal(signal.SIGTERM)

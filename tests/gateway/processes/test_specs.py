@@ -9,6 +9,7 @@ from backend.config import EngineConfig, RestoredAdapter
 from backend.lora.info import AdapterInfo
 from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
+from gateway.processes.messages import Version
 from gateway.processes.specs import backend_command, backend_config, worker_command
 from gateway.settings import Settings
 from policies.document import AdapterEntry, EncoderModel, EngineModel, ModelEntry, Policies, Speculative
@@ -66,9 +67,10 @@ def test_processes_inherit_what_they_need(checkpoint: str) -> None:
     assert command.pass_fds == (9,) and command.arguments[:2] == ["--listen-fd", "9"]
     assert msgspec.json.decode(command.stdin(), type=EncoderConfig).num_threads == 3
     secret = Settings(api_keys=("sk-1",))
-    worker = worker_command(1, encoder, secret, [7, 8], lambda: b"{}\n")
+    version = Version(1, encoder, secret, ("e",))
+    worker = worker_command(1, [7, 8], lambda: version, lambda: b"{}\n")
     config, statuses, end = worker.stdin().split(b"\n")
     assert worker.pass_fds == (7, 8) and (statuses, end) == (b"{}", b"")
     found = msgspec.json.decode(config)
-    assert (found["listen_fd"], found["number"], found["settings"]["api_keys"]) == (7, 1, ["sk-1"])
+    assert (found["listen_fd"], found["number"], found["version"]["settings"]["api_keys"]) == (7, 1, ["sk-1"])
     assert "sk-1" not in f"{worker.arguments}{worker.environment}"

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.processes.status import ProcessStatus, encode_statuses
+from gateway.processes.managed_process import Progress
+from gateway.processes.messages import Activate, StatusReport, ToWorker, encode
+from gateway.processes.status import ProcessStatus
 from gateway.processes.supervisor_pipes import SupervisorPipes
 
-LOADING = encode_statuses({"m": ProcessStatus(phase="loading", fraction=0.5)})
-READY = encode_statuses({"m": ProcessStatus(phase="ready", fraction=1.0)})
+LOADING = encode(StatusReport({"m": ProcessStatus(phase="loading", fraction=0.5)}))
+READY = encode(StatusReport({"m": ProcessStatus(phase="ready", fraction=1.0)}))
 
 
 @pytest.fixture
@@ -38,6 +40,14 @@ def test_statuses_follow_the_configuration(ends: tuple[SupervisorPipes, int, int
     assert not pipes.receive()
 
 
+def test_other_messages_are_passed_on(ends: tuple[SupervisorPipes, int, int]) -> None:
+    pipes, write, _ = ends
+    found: list[ToWorker] = []
+    pipes.on_message = found.append
+    os.write(write, encode(Activate(3)) + READY)
+    assert pipes.receive() and found == [Activate(3)] and pipes.statuses["m"].phase == "ready"
+
+
 def test_a_supervisor_that_is_gone(ends: tuple[SupervisorPipes, int, int]) -> None:
     pipes, write, _ = ends
     os.close(write)
@@ -47,7 +57,7 @@ def test_a_supervisor_that_is_gone(ends: tuple[SupervisorPipes, int, int]) -> No
 def test_a_supervisor_that_does_not_read(ends: tuple[SupervisorPipes, int, int]) -> None:
     pipes, write, read = ends
     for _ in range(10_000):
-        pipes.report("ready")
+        pipes.report(Progress("ready", 1.0))
     first, *_ = os.read(read, 1 << 20).split(b"\n")
     assert first == b'{"phase":"ready","fraction":1.0}'
     os.close(write)

@@ -63,7 +63,7 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         grammar_mask_sum_s=6.5,
     )
     metrics = Metrics(["pico"])
-    metrics.add_engine("pico", Source(stats=stats))
+    metrics.set_engines({"pico": Source(stats=stats)})
     expected = {
         "up": 1,
         "heartbeat_age_seconds": 0.25,
@@ -108,7 +108,7 @@ def test_every_field_of_the_snapshot_is_published() -> None:
 
 def test_an_engine_without_a_heartbeat_is_down_and_has_no_statistics() -> None:
     metrics = Metrics(["pico"])
-    metrics.add_engine("pico", Source(ready=False, heartbeat_age_s=math.inf))
+    metrics.set_engines({"pico": Source(ready=False, heartbeat_age_s=math.inf)})
     assert sample(metrics, "penstock_engine_up", model="pico") == 0
     assert sample(metrics, "penstock_engine_heartbeat_age_seconds", model="pico") == math.inf
     assert sample(metrics, "penstock_engine_queue_requests", model="pico") is None
@@ -116,13 +116,13 @@ def test_an_engine_without_a_heartbeat_is_down_and_has_no_statistics() -> None:
 
 def test_a_dead_engine_keeps_its_counters_and_loses_its_gauges() -> None:
     metrics = Metrics(["pico"])
-    metrics.add_engine("pico", Source(ready=False, stats=EngineStats(num_running=3, steps_total=9)))
+    metrics.set_engines({"pico": Source(ready=False, stats=EngineStats(num_running=3, steps_total=9))})
     assert sample(metrics, "penstock_engine_running_requests", model="pico") is None
     assert sample(metrics, "penstock_engine_steps_total", model="pico") == 9
 
 
 def test_a_snapshot_before_the_first_step_has_no_histograms() -> None:
     metrics = Metrics(["pico"])
-    metrics.add_engine("pico", Source(stats=EngineStats()))
+    metrics.set_engines({"pico": Source(stats=EngineStats())})
     assert sample(metrics, "penstock_engine_queue_requests", model="pico") == 0
     assert sample(metrics, "penstock_engine_step_seconds_count", model="pico") is None

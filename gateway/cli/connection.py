@@ -1,0 +1,51 @@
+"""Requests of the command line to a running gateway."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.cli.chat import error_message
+from gateway.settings import SettingsError, gateway_url
+
+
+class Connection:
+    """One gateway."""
+
+    def __init__(self, url: str, api_key: str, timeout_s: float) -> None:
+        """`url` is the gateway's, with or without /v1. Raises SettingsError when it is invalid."""
+        parts = gateway_url(url)
+        assert parts.hostname is not None
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname, parts.port, timeout=timeout_s)
+        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
+        self._headers = {"content-type": "application/json"}
+        if api_key:
+            self._headers["authorization"] = f"Bearer {api_key}"
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, str | bool] | None = None,
+        message: Callable[[bytes, int], str] = error_message,
+    ) -> dict[str, Any]:
+        """The answer's JSON. Raises SettingsError: no answer, or an error that `message` puts into words."""
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            self._connection.request(method, self._prefix + path, data, self._headers)
+            response = self._connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            where = f"{self._connection.host}:{self._connection.port}"
+            raise SettingsError(
+                f"{where} did not answer ({type(error).__name__}); is the gateway up?"
+            ) from None
+        finally:
+            self._connection.close()
+        if response.status != 200:
+            raise SettingsError(message(answer, response.status))
+        found: dict[str, Any] = json.loads(answer)
+        return found

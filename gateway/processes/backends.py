@@ -1,0 +1,97 @@
+"""Engine and encoder processes: each with its socket, a client for its heartbeats, and a watchdog."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from backend.server.encoder_client import EncoderClient
+from backend.server.engine_client import EngineClient
+from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
+from gateway.processes.sockets import BackendSockets
+from gateway.processes.specs import backend_command, backend_config
+from gateway.processes.status import ProcessStatus
+from gateway.processes.watchdog import kill_when_hung
+from gateway.settings import Settings
+from policies.document import Policies
+
+KILL_AFTER_S = 3.0
+"""How long a process may take to exit after it was told to."""
+
+
+@dataclass(eq=False, slots=True)
+class Backend:
+    """One process. `spec` is what it was configured with: an equal one serves the same."""
+
+    model: str
+    spec: bytes
+    sockets: BackendSockets
+    process: ManagedProcess
+    client: EngineClient | EncoderClient
+    fraction: float = 0.0
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def start(self) -> None:
+        """Start the process and watch it."""
+        self.tasks.append(asyncio.create_task(self.process.run(), name=self.process.command.name))
+        await self.client.start()
+        self.tasks.append(asyncio.create_task(kill_when_hung(self.process, self.client)))
+
+    async def stop(self) -> None:
+        """End it, and release what it holds."""
+        await self.process.stop(KILL_AFTER_S)
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.close()
+
+    async def close(self) -> None:
+        """Disconnect, and close the socket."""
+        await self.client.close()
+        self.sockets.close()
+
+    @property
+    def failure(self) -> str:
+        """Why it will not become ready; "" while it may."""
+        run = self.tasks[0]
+        error = run.exception() if run.done() and not run.cancelled() else None
+        if isinstance(error, CannotServe):
+            return f"{error} cannot serve: see its error in the log"
+        repeated = self.process.restarts.repeated
+        return "" if repeated is None else f"{self.process.command.name} failed: {repeated.cause}"
+
+    def status(self) -> ProcessStatus:
+        """For the workers."""
+        failure = self.process.restarts.repeated
+        return ProcessStatus(phase=self.process.phase or "starting", fraction=self.fraction, failure=failure)
+
+
+def new_backend(
+    name: str, policies: Policies, settings: Settings, on_progress: Callable[[], None]
+) -> Backend:
+    """The process of a model, not started. Raises CheckpointError or SettingsError."""
+    config = backend_config(name, policies, settings)
+    spec = config.line()
+    sockets = BackendSockets([name])
+    socket = sockets.by_name[name]
+    command = backend_command(config, policies, socket.listener.fileno())
+    client: EngineClient | EncoderClient
+    if policies.models[name].kind == "engine":
+        client = EngineClient(socket.path)
+        client.on_adapters = config.keep_adapters
+    else:
+        client = EncoderClient(socket.path)
+    backend = Backend(name, spec, sockets, ManagedProcess(command, lambda progress: None), client)
+
+    def note(progress: Progress) -> None:
+        backend.fraction = progress.fraction
+        on_progress()
+
+    backend.process.on_progress = note
+    return backend
+
+
+def backend_names(policies: Policies) -> list[str]:
+    """The models that have a process."""
+    return [name for name, entry in policies.models.items() if entry.kind != "upstream"]

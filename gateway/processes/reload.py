@@ -1,0 +1,221 @@
+"""Changes the version of the policies that all workers serve, without losing a request.
+
+A new version is loaded, checked and probed; engines whose configuration differs are started beside the old
+ones; every worker builds what serves it; then all switch. Whatever fails before that leaves the old version
+in place. An engine that no version needs ends when its last request has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+
+import msgspec
+
+from backend.errors import CheckpointError
+from gateway.processes.backends import Backend, backend_names, new_backend
+from gateway.processes.managed_process import ManagedProcess, Progress
+from gateway.processes.messages import Activate, PolicyState, Prepare, Reply, Version, encode
+from gateway.processes.specs import backend_config
+from gateway.settings import Settings, SettingsError
+from policies.document import Policies
+from policies.errors import PolicyError
+
+logger = logging.getLogger(__name__)
+
+Load = Callable[[], tuple[Policies, Settings]]
+"""Reads the policies and the settings that follow from them, in a thread. Raises one of `_REFUSALS`."""
+
+PREPARE_TIMEOUT_S = 60.0
+BACKENDS_TIMEOUT_S = 900.0
+POLL_S = 0.02
+MAX_KEPT = 10
+"""Previous versions that a rollback can lead to, one after the other."""
+
+
+class ReloadFailed(Exception):
+    """The old version stays. The message says why, without secrets or prompt text."""
+
+
+_REFUSALS = (PolicyError, SettingsError, CheckpointError, ReloadFailed)
+
+
+class Reloader:
+    """The current version, those before it, and the processes of the current one."""
+
+    def __init__(
+        self, version: Version, backends: dict[str, Backend], load: Load, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called when a backend's state or `state` has changed."""
+        self.current = version
+        self.backends = backends
+        self.state = PolicyState(version.policies.version)
+        self.workers: Sequence[ManagedProcess] = ()
+        self._progress: dict[ManagedProcess, Progress] = {}
+        self._load = load
+        self._on_change = on_change
+        self._serial = version.serial
+        self._previous: list[Version] = []
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def reload(self) -> str:
+        """Read the policies again. Returns what has happened; raises ReloadFailed."""
+        async with self._lock:
+            old = self.current
+            try:
+                policies, settings = await asyncio.to_thread(self._load)
+                if policies.version == old.policies.version:
+                    return f"unchanged: {policies.version} is served already"
+                await self._change(policies, settings)
+            except _REFUSALS as error:
+                raise self._failed(error) from None
+            self._previous = [*self._previous, old][-MAX_KEPT:]
+            return self._succeeded(old)
+
+    async def rollback(self) -> str:
+        """Serve the version before the current one again, whatever the files say. Raises ReloadFailed."""
+        async with self._lock:
+            old = self.current
+            try:
+                if not self._previous:
+                    raise ReloadFailed("there is no previous version since the start")
+                target = self._previous[-1]
+                await self._change(target.policies, target.settings)
+            except _REFUSALS as error:
+                raise self._failed(error) from None
+            self._previous.pop()
+            return self._succeeded(old)
+
+    def on_worker(self, worker: ManagedProcess, progress: Progress) -> None:
+        """Take note of a worker's progress line, and do what it asks for."""
+        self._progress[worker] = progress
+        if progress.ask:
+            self._run(self._answer(worker, progress))
+
+    async def stop(self) -> None:
+        """Leave what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def request(self) -> None:
+        """Reload soon; the log has the outcome."""
+        self._run(self._log_reload())
+
+    async def _log_reload(self) -> None:
+        try:
+            logger.info("policies: %s", await self.reload())
+        except ReloadFailed:
+            return  # it is in the log
+
+    async def _answer(self, worker: ManagedProcess, progress: Progress) -> None:
+        try:
+            message = await (self.rollback() if progress.ask == "rollback" else self.reload())
+            reply = Reply(progress.ask_id, is_done=True, message=message)
+        except ReloadFailed as error:
+            reply = Reply(progress.ask_id, is_done=False, message=str(error))
+        worker.send(encode(reply))
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _failed(self, error: Exception) -> ReloadFailed:
+        kept = self.current.policies.version
+        logger.error("the policies were not changed, %s is still served: %s", kept, error)
+        state = self.state
+        self.state = msgspec.structs.replace(state, num_failures=state.num_failures + 1, error=str(error))
+        self._on_change()
+        return ReloadFailed(str(error))
+
+    def _succeeded(self, old: Version) -> str:
+        self.state = PolicyState(
+            self.current.policies.version,
+            tuple(version.policies.version for version in self._previous),
+            self.state.num_reloads + 1,
+            self.state.num_failures,
+        )
+        self._on_change()
+        return f"{self.current.policies.version} is served, {old.policies.version} before"
+
+    async def _change(self, policies: Policies, settings: Settings) -> None:
+        backends: dict[str, Backend] = {}
+        started: list[Backend] = []
+        self._serial += 1
+        try:
+            for name in backend_names(policies):
+                kept = self.backends.get(name)
+                if kept is None or kept.spec != backend_config(name, policies, settings).line():
+                    kept = new_backend(name, policies, settings, self._on_change)
+                    started.append(kept)
+                    await kept.start()
+                backends[name] = kept
+            await _all_ready(started)
+            version = self._version(policies, settings, backends)
+            await self._prepare(version)
+        except BaseException:
+            self._send(Activate(self._serial, is_discarded=True))
+            await asyncio.gather(*(backend.stop() for backend in started))
+            raise
+        unused = [each for each in self.backends.values() if each not in backends.values()]
+        self.current, self.backends = version, backends
+        self._send(Activate(version.serial))
+        self._run(self._retire(unused, version.serial))
+
+    def _version(self, policies: Policies, settings: Settings, backends: dict[str, Backend]) -> Version:
+        paths = {name: backend.sockets.by_name[name].shared_path for name, backend in backends.items()}
+        counter_fds = self.current.settings.counter_fds
+        settings = msgspec.structs.replace(settings, socket_paths=paths, counter_fds=counter_fds)
+        known = dict.fromkeys((*self.current.metric_models, *policies.names()))
+        return Version(self._serial, policies, settings, tuple(known))
+
+    def _send(self, message: Activate) -> None:
+        for worker in self.workers:
+            worker.send(encode(message))
+
+    async def _prepare(self, version: Version) -> None:
+        """Have every worker build the version. Raises ReloadFailed with a worker's reason."""
+        line = encode(Prepare(version))
+        asked: dict[ManagedProcess, object] = {}
+        async with _limit(PREPARE_TIMEOUT_S, "a worker did not build the new version"):
+            while True:
+                for worker in self.workers:
+                    if asked.get(worker) is not worker.subprocess:  # again when it has been restarted
+                        asked[worker] = worker.subprocess
+                        self._progress.pop(worker, None)
+                        worker.send(line)
+                found = [self._progress.get(worker) for worker in self.workers]
+                errors = [each.prepare_error for each in found if each is not None and each.prepare_error]
+                if errors:
+                    raise ReloadFailed(errors[0])
+                if all(each is not None and each.prepared == version.serial for each in found):
+                    return
+                await asyncio.sleep(POLL_S)
+
+    async def _retire(self, unused: Sequence[Backend], serial: int) -> None:
+        """End processes when no worker has requests of a version before `serial`."""
+        while any(each.oldest < serial for each in self._progress.values()):
+            await asyncio.sleep(POLL_S)
+        await asyncio.gather(*(backend.stop() for backend in unused))
+
+
+async def _all_ready(backends: Sequence[Backend]) -> None:
+    async with _limit(BACKENDS_TIMEOUT_S, "an engine or encoder was not ready"):
+        while not all(backend.client.ready for backend in backends):
+            for backend in backends:
+                if backend.failure:
+                    raise ReloadFailed(backend.failure)
+            await asyncio.sleep(POLL_S)
+
+
+@contextlib.asynccontextmanager
+async def _limit(seconds: float, what: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise ReloadFailed(f"{what} within {seconds:g} s") from None

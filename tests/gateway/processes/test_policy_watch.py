@@ -1,0 +1,55 @@
+"""Changes of policy files are noticed once they have come to rest, whatever kind of change it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gateway.processes.policy_watch import stamp, watch
+from tests.gateway.processes.test_managed_process import until
+
+
+@asynccontextmanager
+async def changes(folder: Path) -> AsyncIterator[list[int]]:
+    found: list[int] = []
+    task = asyncio.create_task(watch(folder, lambda: found.append(len(found)), poll_s=0.01))
+    await asyncio.sleep(0)  # it takes its first stamp
+    yield found
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_written_added_and_removed_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("a: 1")
+    async with changes(tmp_path) as found:
+        path.write_text("a: 22")
+        await until(lambda: len(found) == 1)
+        (tmp_path / "b.yml").write_text("")
+        await until(lambda: len(found) == 2)
+        (tmp_path / "b.yml").unlink()
+        await until(lambda: len(found) == 3)
+
+
+async def test_a_mounted_config_map_changes_by_its_link(tmp_path: Path) -> None:
+    for version in ("one", "two"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "a.yaml").write_text(version * 2)
+    os.utime(tmp_path / "two" / "a.yaml", (1, 1))
+    folder = tmp_path / "mounted"
+    folder.symlink_to("one")
+    async with changes(folder) as found:
+        (tmp_path / "next").symlink_to("two")
+        (tmp_path / "next").rename(folder)
+        await until(lambda: len(found) == 1)
+
+
+def test_other_files_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("")
+    before = stamp(tmp_path)
+    (tmp_path / "notes.txt").write_text("")
+    assert stamp(tmp_path) == before and stamp(tmp_path / "a.yaml") == before
+    assert stamp(tmp_path / "missing") == ()
