@@ -99,3 +99,15 @@ class Relayed:
 
 
 Answer = Generated | Embedded | Relayed
+
+
+async def close_answer(answer: Answer | None) -> None:
+    """Release what the answer holds: engine sequences or an upstream connection. Idempotent."""
+    source: AsyncIterator[object] | bytes | None = None
+    if isinstance(answer, Generated):
+        source = answer.deltas
+    elif isinstance(answer, Relayed):
+        source = answer.body
+    close = getattr(source, "aclose", None)
+    if close is not None:
+        await close()

@@ -157,9 +157,10 @@ def build_version(
     served = _ModelBuilder(settings, policies, dict(providers or {}), parts)
     targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
     models = ModelTable([served.build(name) for name in policies.models], targets)
-    endpoints = RouteBuilder(Telemetry(parts.tracing, parts.metrics), {POLICY_HEADER: policies.version})
+    telemetry = Telemetry(parts.tracing, parts.metrics)
+    endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
-    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies)
+    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, telemetry)
     responses = parts.response_store(settings, policies.responses)
     routes = _model_routes(endpoints, settings, pipeline, responses)
     routes += _response_routes(endpoints, settings, responses)

@@ -151,6 +151,8 @@ def _targets(action: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
         yield ("model",), action["model"]
     for name in (action.get("split") or {}).get("models") or {}:
         yield ("split", "models", name), name
+    if (action.get("shadow") or {}).get("model"):
+        yield ("shadow", "model"), action["shadow"]["model"]
     fallback = action.get("fallback") or {}
     for key in ("any", *ERROR_CLASSES):
         for number, name in enumerate(fallback.get(key) or []):

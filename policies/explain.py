@@ -58,6 +58,8 @@ def _changes(action: Action) -> Iterator[tuple[str, str]]:
         yield "changes", f"a system text of {len(action.system)} characters is added"
     if action.timeouts is not None:
         yield "timeouts", _compact(action.timeouts)
+    if action.shadow is not None:
+        yield "shadow", f"{action.shadow.share:.0%} also to {action.shadow.model}"
     if action.fallback is not None:
         lists = (f"{error} → {', '.join(names)}" for error, names in action.fallback.all() if names)
         yield "fallback", "; ".join(lists)

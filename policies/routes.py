@@ -80,6 +80,14 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield from ((name, models) for name in ERROR_CLASSES if (models := getattr(self, name)) is not None)
 
 
+class Shadow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A copy of requests to another model. Its answer is measured, as the endpoint `shadow`, and dropped."""
+
+    model: Name
+    share: Annotated[float, Meta(gt=0, le=1, description="Of the requests.")] = 0.01
+    max_per_minute: Annotated[int, Meta(ge=1, description="In each gateway worker.")] = 60
+
+
 class SetParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Values that replace those of the request."""
 
@@ -141,6 +149,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     parameters: Parameters | None = None
     system: Annotated[SystemText | None, Meta(description="Added to a chat's system message.")] = None
     timeouts: Timeouts | None = None
+    shadow: Shadow | None = None
 
     @property
     def destination(self) -> str:
@@ -156,11 +165,12 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def all_targets(self) -> list[Name]:
         """Every model that may answer, fallbacks included."""
         fallbacks = () if self.fallback is None else self.fallback.all()
-        return [*self.targets(), *(name for _, names in fallbacks for name in names)]
+        shadows = [] if self.shadow is None else [self.shadow.model]
+        return [*self.targets(), *(name for _, names in fallbacks for name in names), *shadows]
 
 
 DESTINATIONS = ("model", "split", "refuse")
-CHANGES = ("fallback", "parameters", "system", "timeouts")
+CHANGES = ("fallback", "parameters", "system", "timeouts", "shadow")
 
 
 class Rule(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from gateway.answer import Embedded, Generated, Relayed
+from gateway.answer import Embedded, Generated, Relayed, close_answer
 from gateway.auth import Principal
 from gateway.errors import to_api_error
 from gateway.openai.chat import ChatShape
 from gateway.openai.completions import CompletionShape
-from gateway.openai.send_answer import close_answer, send_embedded, send_generated, send_relayed
+from gateway.openai.send_answer import send_embedded, send_generated, send_relayed
 from gateway.openai.shape import Shape
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.pipeline import Pipeline

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
-from gateway.answer import Answer, Delta, Embedded, Generated, Relayed
+from gateway.answer import Delta, Embedded, Generated, Relayed
 from gateway.openai.embeddings import embeddings_body
 from gateway.openai.shape import CollectedChoice, Shape
 from gateway.pipeline.exchange import Exchange
@@ -94,18 +94,6 @@ async def send_relayed(exchange: Exchange, answer: Relayed, call: HttpCall) -> N
         exchange.telemetry.chunk()
         await call.write(piece)
     await call.end_stream()
-
-
-async def close_answer(answer: Answer | None) -> None:
-    """Release what the answer holds: engine sequences or an upstream connection. Idempotent."""
-    source: AsyncIterator[object] | bytes | None = None
-    if isinstance(answer, Generated):
-        source = answer.deltas
-    elif isinstance(answer, Relayed):
-        source = answer.body
-    close = getattr(source, "aclose", None)
-    if close is not None:
-        await close()
 
 
 def _record(exchange: Exchange, answer: Generated, delta: Delta) -> None:

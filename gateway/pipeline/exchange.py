@@ -65,12 +65,21 @@ class Exchange:
         self.telemetry.call_started(model.name, provider, self.body, model.metrics_label)
         self.deadlines.start_model_call(model.limits)
 
-    def model_call(self, request: RequestT) -> ModelCall[RequestT]:
-        """What the provider gets; `request` is this exchange's, its type narrowed by the caller."""
+    async def ask(self, model: ServedModel, telemetry: RequestTelemetry) -> Answer:
+        """Pass the request to a model's provider, as part of the trace of `telemetry`. Raises ApiError."""
+        request, provider = self.request, model.provider
+        if isinstance(request, ChatRequest):
+            return await provider.chat(self.model_call(request, telemetry))
+        if isinstance(request, CompletionRequest):
+            return await provider.complete(self.model_call(request, telemetry))
+        return await provider.embed(self.model_call(request, telemetry))
+
+    def model_call(self, request: RequestT, telemetry: RequestTelemetry | None = None) -> ModelCall[RequestT]:
+        """What a provider gets; `request` is this exchange's, its type narrowed by the caller."""
         return ModelCall(
             request,
             self.body,
             self.request_id,
             self.principal.tenant_salt,
-            self.telemetry.propagation(),
+            (telemetry or self.telemetry).propagation(),
         )

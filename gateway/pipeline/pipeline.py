@@ -12,9 +12,11 @@ from gateway.pipeline.stages.authorize import authorize
 from gateway.pipeline.stages.call_model import CallModel
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.look_up import LookUp
+from gateway.pipeline.stages.mirror import Mirror
 from gateway.pipeline.stages.read_request import read_request
 from gateway.pipeline.stages.remember import Remember
 from gateway.response_cache.response_cache import ResponseCache
+from gateway.telemetry.request import Telemetry
 from policies.document import Policies
 
 NO_RULES = Policies()
@@ -30,12 +32,15 @@ class Pipeline:
         models: ModelTable,
         cache: ResponseCache,
         policies: Policies = NO_RULES,
+        telemetry: Telemetry | None = None,
     ) -> None:
+        """`telemetry`: for requests that are mirrored; None: none are."""
         self.stages: tuple[Stage, ...] = (
             authorize(keys, policies.version),
             read_request,
             ChooseModel(models, policies),
             LookUp(cache),
+            *(() if telemetry is None else (Mirror(models, telemetry),)),
             CallModel(models, policies.routing.max_attempts),
             Remember(cache),
         )

@@ -61,6 +61,7 @@ OPERATIONS: Final = {
     "embeddings": "embeddings",
     "messages": "chat",
     "responses": "chat",
+    "shadow": "chat",
 }
 """Endpoint → gen_ai.operation.name; other endpoints call no model."""
 

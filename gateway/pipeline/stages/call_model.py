@@ -14,7 +14,6 @@ from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.fallback import begin, error_class
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import MODEL_HEADER, REASON_HEADER
-from gateway.requests.types import ChatRequest, CompletionRequest
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult
 from policies.routes import ErrorClass, Fallback
@@ -95,10 +94,5 @@ def _record_failure(exchange: Exchange, model: ServedModel, following: ServedMod
 
 
 async def _call(exchange: Exchange, model: ServedModel) -> Answer:
-    request = exchange.request
     exchange.start_call(model)
-    if isinstance(request, ChatRequest):
-        return await model.provider.chat(exchange.model_call(request))
-    if isinstance(request, CompletionRequest):
-        return await model.provider.complete(exchange.model_call(request))
-    return await model.provider.embed(exchange.model_call(request))
+    return await exchange.ask(model, exchange.telemetry)

@@ -13,6 +13,8 @@ from gateway.cli.check import check
 from policies.errors import PolicyError
 from tests.backend.tokenizer.checkpoints import save_byte_level
 
+SHIPPED = Path(__file__).parents[3] / "policies"
+FOLDERS = [SHIPPED / "default", *sorted((SHIPPED / "examples").glob("*/"))]
 CONFIG = {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 512}
 ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "mine", "r": 4, "lora_alpha": 8}
 POLICIES = """\
@@ -121,6 +123,13 @@ def test_an_encoder_and_an_upstream(folder: Path) -> None:
     (encoder, upstream) = problems(folder)
     assert encoder[0] == 4 and "mine" in encoder[1]
     assert upstream[0] == 8 and "ca_bundle" in upstream[1]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_shipped_policies_pass_their_probes_without_warnings(folder: Path) -> None:
+    out = io.StringIO()
+    assert check(folder, out) == 0
+    assert " passed\n" in out.getvalue() and "warning" not in out.getvalue()
 
 
 def test_probes_run_and_those_that_fail_have_a_place(tmp_path: Path) -> None:

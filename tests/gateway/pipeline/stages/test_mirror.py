@@ -1,0 +1,127 @@
+"""Shadow requests are measured and rate-limited, and the client's request never notices them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.answer import Delta, Generated, Usage
+from gateway.errors import Unavailable
+from gateway.pipeline.exchange import Endpoint, Exchange
+from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.pipeline.stages.choose_model import ChooseModel
+from gateway.pipeline.stages.mirror import MAX_CONCURRENT, Mirror
+from gateway.pipeline.stages.read_request import read_request
+from gateway.providers.fake import FakeProvider, TextCall
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.request import Telemetry
+from gateway.telemetry.setup import OFF
+from gateway.web.deadlines import TimeLimits
+from policies.document import Policies
+from policies.routes import RoutingSection, Rule, Shadow
+from tests.gateway.pipeline.exchanges import exchange_of
+from tests.gateway.processes.test_managed_process import until
+
+
+class Setup:
+    """Two models; requests to `m` are mirrored to `other`."""
+
+    def __init__(self, shadow: Shadow, provider: FakeProvider | None = None) -> None:
+        self.main, self.other = FakeProvider(), provider or FakeProvider()
+        limits = TimeLimits(None, None, 0.2)
+        models = [
+            ServedModel("m", "engine", self.main, limits),
+            ServedModel("other", "engine", self.other, limits),
+        ]
+        table = ModelTable(models, {})
+        self.metrics = Metrics(["m", "other"])
+        self.mirror = Mirror(table, Telemetry(OFF, self.metrics))
+        rules = RoutingSection(rules=[Rule(shadow=shadow)])
+        self.choose = ChooseModel(table, Policies(routing=rules))
+
+    async def ask(self, endpoint: Endpoint = "completions") -> Exchange:
+        exchange = exchange_of(endpoint)
+        await read_request(exchange)
+        await self.choose(exchange)
+        await self.mirror(exchange)
+        return exchange
+
+    def counted(self, status: str) -> bool:
+        text = f'penstock_requests_total{{endpoint="shadow",model="other",status="{status}"}} 1.0'
+        return text in self.metrics.render().decode()
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "embeddings"])
+async def test_a_copy_is_answered_and_measured(endpoint: Endpoint) -> None:
+    setup = Setup(Shadow(model="other", share=1.0))
+    exchange = await setup.ask(endpoint)
+    await until(lambda: setup.counted("2xx"))
+    (asked,) = setup.other.asked
+    assert asked.body is exchange.body and setup.main.asked == []
+    assert exchange.answer is None and exchange.model is not None and exchange.model.name == "m"
+    tokens = 'penstock_tokens_total{endpoint="shadow",kind="input",model="other"} 7.0'
+    assert tokens in setup.metrics.render().decode()
+
+
+async def test_its_failure_is_only_counted() -> None:
+    async def fails(call: TextCall) -> AsyncIterator[Delta]:
+        raise Unavailable("away")
+        yield
+
+    setup = Setup(Shadow(model="other", share=1.0), FakeProvider(fails))
+    exchange = await setup.ask()
+    await until(lambda: setup.counted("5xx"))
+    assert exchange.error is None
+
+
+async def test_a_slow_one_is_given_up_and_closed() -> None:
+    async def waits(call: TextCall) -> AsyncIterator[Delta]:
+        yield Delta(0, "a")
+        await asyncio.Event().wait()
+
+    setup = Setup(Shadow(model="other", share=1.0), FakeProvider(waits))
+    await setup.ask()
+    await until(lambda: setup.counted("5xx"))
+    assert setup.other.num_ended == 1
+
+
+async def test_the_rate_is_bounded() -> None:
+    setup = Setup(Shadow(model="other", share=1.0, max_per_minute=3))
+    for _ in range(9):
+        await setup.ask()
+    await until(lambda: setup.other.num_ended == 3)
+    assert len(setup.other.asked) == 3
+
+
+async def test_so_is_their_number_at_a_time() -> None:
+    async def waits(call: TextCall) -> AsyncIterator[Delta]:
+        await asyncio.Event().wait()
+        yield Delta(0)
+
+    setup = Setup(Shadow(model="other", share=1.0, max_per_minute=1000), FakeProvider(waits))
+    for _ in range(MAX_CONCURRENT + 9):
+        await setup.ask()
+    await until(lambda: len(setup.other.asked) == MAX_CONCURRENT)
+
+
+async def test_a_share_of_the_requests_is_mirrored() -> None:
+    setup = Setup(Shadow(model="other", share=1e-9))
+    for _ in range(20):
+        await setup.ask()
+    assert setup.other.asked == []
+
+
+async def test_an_answer_from_the_cache_is_not_mirrored() -> None:
+    setup = Setup(Shadow(model="other", share=1.0))
+    exchange = exchange_of("completions")
+    await read_request(exchange)
+    await setup.choose(exchange)
+
+    async def stored() -> AsyncIterator[Delta]:
+        yield Delta(0)
+
+    exchange.answer = Generated(stored(), Usage())
+    await setup.mirror(exchange)
+    assert setup.other.asked == []
