@@ -23,4 +23,4 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class AdminSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may manage the running gateway through /admin."""
 
-    principals: Annotated[list[TenantName], Meta(description="Tenants. Default: nobody.")] = []
+    principals: Annotated[list[TenantName], Meta(description="Tenants. Default: none.")] = []

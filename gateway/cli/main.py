@@ -23,6 +23,7 @@ from policies.check_routes import adapter_bases
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
 from policies.load import load_policies, merge_models
+from policies.reference import reference_text
 from policies.schema import schema_text
 from policies.services import SERVICES
 from policies.show import shown
@@ -78,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add_cache_flags(semantic_cache)
     semantic_cache.set_defaults(run=_eval_cache)
     schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
+    schema.add_argument("--markdown", action="store_true", help="print the reference page instead")
     schema.set_defaults(run=_schema)
     return parser
 
@@ -343,7 +345,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _schema(options: argparse.Namespace) -> int:
-    sys.stdout.write(schema_text())
+    sys.stdout.write(reference_text() if options.markdown else schema_text())
     return 0
 
 

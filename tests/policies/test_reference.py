@@ -1,0 +1,18 @@
+"""The published reference is what the records say."""
+
+from __future__ import annotations
+
+from policies.document import Document
+from policies.reference import REFERENCE_PATH, reference_text
+from policies.variables import VARIABLES
+
+
+def test_published_file_is_current() -> None:
+    command = "run: penstock schema --markdown > policies/REFERENCE.md"
+    assert REFERENCE_PATH.read_text() == reference_text(), command
+
+
+def test_every_section_and_variable_is_described() -> None:
+    text = reference_text()
+    for name in (*Document.__struct_fields__, *VARIABLES):
+        assert f"| `{name}` |" in text
