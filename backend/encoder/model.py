@@ -46,8 +46,10 @@ class SentenceEncoder:
         self._special_ids = tokenizer.encode("").ids  # [CLS] [SEP]
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: str, num_threads: int | None = None) -> SentenceEncoder:
-        """Load a folder or a `builtin:` name. Raises CheckpointError."""
+    def from_checkpoint(
+        cls, checkpoint: str, num_threads: int | None = None, *, is_int8: bool = False
+    ) -> SentenceEncoder:
+        """Load a folder or a `builtin:` name; `is_int8`: quantise its products. Raises CheckpointError."""
         shape = read_shape(resolve(checkpoint))
         if checkpoint == BUILTIN:
             check_digests(packaged_digests())
@@ -62,7 +64,7 @@ class SentenceEncoder:
         options.log_severity_level = 3
         # Threads that spin between requests would take a core from the engine.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        model = BertGraph(shape, tensors).build()
+        model = BertGraph(shape, tensors, is_int8=is_int8).build()
         return cls(shape, tokenizer, onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"]))
 
     def tokenize(self, inputs: Sequence[str | list[int]]) -> list[list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from backend.server.wire import Rejected
@@ -12,6 +14,7 @@ class EncoderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     model: str  # the name in client requests
     checkpoint: str  # folder in the format of sentence-transformers, or builtin:all-minilm-l6-v2
+    dtype: Literal["float32", "int8"] = "float32"  # of the matrix products
     num_threads: int | None = None  # None: one per core
     max_queued_tokens: int = 300_000  # above it new requests are rejected
 

@@ -14,7 +14,9 @@ from backend.server.serve import report_progress, run_process
 
 def load(config: EncoderConfig) -> Callable[[socket.socket], EncoderServer]:
     """Load the encoder and run it once. Raises CheckpointError."""
-    encoder = SentenceEncoder.from_checkpoint(config.checkpoint, config.num_threads)
+    encoder = SentenceEncoder.from_checkpoint(
+        config.checkpoint, config.num_threads, is_int8=config.dtype == "int8"
+    )
     report_progress("warming_up", 1.0)
     encoder.embed(encoder.tokenize(["warm up"]))
     return lambda listener: EncoderServer(encoder, config, listener)

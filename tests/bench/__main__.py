@@ -12,6 +12,7 @@ from tests.bench import (
     adapters,
     cache,
     cache_index,
+    cache_semantic,
     engine,
     gateway,
     grammars,
@@ -32,7 +33,8 @@ def main() -> None:
     parser.add_argument("--dir", default=str(default), help=f"where checkpoints are kept (default {default})")
     commands = parser.add_subparsers(dest="benchmark", required=True)
     modules = (
-        adapters, cache, cache_index, engine, gateway, grammars, policy, prefix, soak, speculative, stall,
+        adapters, cache, cache_index, cache_semantic, engine, gateway, grammars, policy, prefix, soak,
+        speculative, stall,
     )  # fmt: skip
     for module in modules:
         name = module.__name__.rsplit(".", 1)[1]

@@ -35,10 +35,10 @@ def run(arguments: argparse.Namespace) -> None:
         for _ in range(arguments.rounds):
             for name, (target, questions) in cases.items():
                 with running(target):
-                    times_s = _times_s(target, questions(), arguments.requests)
-                if name not in best or load.percentile(times_s, 0.5) < load.percentile(best[name], 0.5):
-                    best[name] = times_s
-    rows = [_row(name, times_s, best["no cache"]) for name, times_s in best.items()]
+                    taken_s = times_s(target, questions(), arguments.requests)
+                if name not in best or load.percentile(taken_s, 0.5) < load.percentile(best[name], 0.5):
+                    best[name] = taken_s
+    rows = [row(name, taken_s, best["no cache"]) for name, taken_s in best.items()]
     title = f"cache · one core, one connection · best of {arguments.rounds} rounds"
     report.show(title, rows, arguments.json)
 
@@ -60,7 +60,7 @@ def _distinct() -> Iterator[str]:
         yield f"Hello! What can you do for me today, on day {number}?"
 
 
-def _times_s(target: Target, questions: Iterator[str], count: int) -> list[float]:
+def times_s(target: Target, questions: Iterator[str], count: int) -> list[float]:
     """The time of each of `count` requests, one after the other."""
     connection = http.client.HTTPConnection(*target.url.split("/")[2].split(":"))
     headers = {"content-type": "application/json", "authorization": f"Bearer {target.key}"}
@@ -78,9 +78,9 @@ def _times_s(target: Target, questions: Iterator[str], count: int) -> list[float
     return found
 
 
-def _row(name: str, times_s: list[float], plain_s: list[float]) -> report.Row:
-    p50_s = load.percentile(times_s, 0.5)
+def row(name: str, taken_s: list[float], plain_s: list[float]) -> report.Row:
+    p50_s = load.percentile(taken_s, 0.5)
     return {
-        **{"case": name, "p50 ms": p50_s * 1e3, "p99 ms": load.percentile(times_s, 0.99) * 1e3},
+        **{"case": name, "p50 ms": p50_s * 1e3, "p99 ms": load.percentile(taken_s, 0.99) * 1e3},
         **{"p50 to no cache ms": (p50_s - load.percentile(plain_s, 0.5)) * 1e3},
     }

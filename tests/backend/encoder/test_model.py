@@ -159,3 +159,15 @@ def test_onnxruntime_sends_no_telemetry_of_its_own() -> None:
         "import backend.encoder.model; print(len(calls))"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "1\n"
+
+
+def test_int8_vectors_are_close_and_the_same_in_every_batch(encoder: SentenceEncoder) -> None:
+    quantised = SentenceEncoder.from_checkpoint(BUILTIN, num_threads=1, is_int8=True)
+    texts = [*MIXED, *(text for pair in PARAPHRASES for text in pair)]
+    ids = quantised.tokenize(texts)
+    alone = np.concatenate([quantised.embed([each]) for each in ids])
+    cosines = (alone * vectors(encoder, texts)).sum(axis=1)
+    assert cosines.min() > 0.998
+    for size in (2, 3, 5, len(ids)):
+        for start in range(0, len(ids) - size + 1):
+            assert np.array_equal(quantised.embed(ids[start : start + size]), alone[start : start + size])

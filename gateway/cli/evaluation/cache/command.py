@@ -61,7 +61,7 @@ def evaluate_cache(plan: Plan) -> int:
     verifier = Verifier.load()
     texts = [text for rows in plan.pairs.values() for row in rows for text in (row.a, row.b)]
     texts += [row.query for rows in plan.streams.values() for row in rows]
-    vectors = embed_all(texts, plan.num_threads)
+    vectors = embed_all(texts, plan.num_threads, is_int8=plan.is_int8)
     pairs = [
         result for file, rows in plan.pairs.items() for result in judge_pairs(file, rows, vectors, verifier)
     ]
@@ -77,9 +77,9 @@ def evaluate_cache(plan: Plan) -> int:
     return 0 if is_written else EXIT_FAILED
 
 
-def embed_all(texts: Sequence[str], num_threads: int | None) -> dict[str, Array]:
+def embed_all(texts: Sequence[str], num_threads: int | None, *, is_int8: bool = False) -> dict[str, Array]:
     """The vector of each distinct text. Raises SettingsError for one that is too long."""
-    encoder = SentenceEncoder.from_checkpoint(BUILTIN, num_threads)
+    encoder = SentenceEncoder.from_checkpoint(BUILTIN, num_threads, is_int8=is_int8)
     distinct = sorted(set(texts))
     try:
         ids = [encoder.tokenize([text])[0] for text in distinct]

@@ -50,6 +50,7 @@ class Plan:
     streams: dict[str, list[StreamRow]]
     max_false_share: float
     num_threads: int | None
+    is_int8: bool
     json_path: Path | None
     plot_path: Path | None
 
@@ -68,6 +69,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="false share of all hits at which verifier and cosine are compared, default 0.01",
     )
     add("--threads", type=int, metavar="N", help="threads of the encoder, default one per core")
+    add("--dtype", choices=("float32", "int8"), default="float32", help="of the encoder, default float32")
     add("--json", type=Path, metavar="FILE", help="write all results there")
     add("--plot", type=Path, metavar="FILE", help="draw hits against false hits: FILE.svg or FILE.png")
 
@@ -87,6 +89,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
         streams={str(path): _read("--stream", path, StreamRow) for path in options.stream},
         max_false_share=options.max_false_share,
         num_threads=options.threads,
+        is_int8=options.dtype == "int8",
         json_path=options.json,
         plot_path=options.plot,
     )
