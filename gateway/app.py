@@ -34,6 +34,7 @@ from gateway.openai.responses.create import ResponsesTranslation
 from gateway.openai.responses.store import ResponseStore
 from gateway.openai.responses.stored import StoredResponsesEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
+from gateway.pipeline.decision_log import DecisionLog, LogFile
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.meaning import embed_with, no_meaning
 from gateway.pipeline.models import ModelFailure, ModelState, ModelTable, ServedModel
@@ -48,7 +49,7 @@ from gateway.providers.upstream.openai import OpenAIProvider
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import Tracing, start_tracing
@@ -76,6 +77,7 @@ class WorkerParts:
     statuses: Statuses  # of the engines and encoders, kept up to date by the caller
     policies: PolicyControl
     stores: dict[str, MemoryStore] = field(default_factory=dict)  # the latest, by its section of the policies
+    decisions: LogFile | None = None
     responses: dict[str, ResponseStore] = field(default_factory=dict)  # by their section of the policies
 
     async def start(self) -> None:
@@ -85,6 +87,8 @@ class WorkerParts:
         """Close the stores, and export the remaining spans, with a timeout."""
         for store in self.responses.values():
             await store.close()
+        if self.decisions is not None:
+            self.decisions.close()
         self.tracing.shutdown()
 
     def memory_store(self, section: policy_cache.MemoryStore) -> MemoryStore:
@@ -112,12 +116,19 @@ def build_parts(
     worker: int = 0,
     policies: PolicyControl = FIXED_POLICIES,
 ) -> WorkerParts:
-    """`worker` is its number, `metric_models` the labels of metrics. Raises TelemetryError."""
+    """`worker` is its number, `metric_models` the labels of metrics. Raises SettingsError, TelemetryError."""
     metrics = Metrics(metric_models, settings.counter_fds, worker, num_spare=SPARE_METRIC_MODELS)
     metrics.set_policies(lambda: policies.state)
-    return WorkerParts(
-        start_tracing(settings.telemetry), metrics, {} if statuses is None else statuses, policies
-    )
+    known = {} if statuses is None else statuses
+    decisions = _open_log(settings.decision_log) if settings.decision_log else None
+    return WorkerParts(start_tracing(settings.telemetry), metrics, known, policies, decisions=decisions)
+
+
+def _open_log(path: str) -> LogFile:
+    try:
+        return LogFile(path)
+    except OSError as error:
+        raise SettingsError(f"PENSTOCK_DECISION_LOG={path!r} cannot be written: {error.strerror}") from None
 
 
 def build_app(
@@ -160,7 +171,8 @@ def build_version(
     telemetry = Telemetry(parts.tracing, parts.metrics)
     endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
-    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, telemetry)
+    log = None if parts.decisions is None else DecisionLog(parts.decisions, models, policies)
+    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, telemetry, log)
     responses = parts.response_store(settings, policies.responses)
     routes = _model_routes(endpoints, settings, pipeline, responses)
     routes += _response_routes(endpoints, settings, responses)

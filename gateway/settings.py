@@ -62,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 30.0
     access_log: bool = False
     telemetry: TelemetrySettings = TelemetrySettings()
+    decision_log: str = ""  # file for `penstock replay`; "": decisions are not recorded
     data_dir: str = ""  # folder of what survives a restart, stored responses; "": nothing does
     upstream_api_keys: dict[str, str] = {}  # by model name
     upstream_proxies: dict[str, str] = {}  # by model name; URLs, which may hold a password
@@ -126,6 +127,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_DRAIN_TIMEOUT_S": ("drain_timeout_s", _seconds),
     "PENSTOCK_ACCESS_LOG": ("access_log", _flag),
     "PENSTOCK_DATA_DIR": ("data_dir", str),
+    "PENSTOCK_DECISION_LOG": ("decision_log", str),
 }
 _PREFIX = "PENSTOCK_"
 _OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_REDIS_URL", "PENSTOCK_URL"}

@@ -1,4 +1,4 @@
-"""`penstock serve | check | explain | policy | chat | adapters | cache | eval | schema`."""
+"""`penstock serve | check | explain | replay | policy | chat | adapters | cache | eval | schema`."""
 
 from __future__ import annotations
 
@@ -56,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("policies", type=Path, metavar="DIR")
     check.set_defaults(run=_check)
     _add_explain(commands.add_parser("explain", help="say which rule and model a request gets, and why"))
+    replay = commands.add_parser("replay", help="decide about recorded requests with other policies")
+    replay.add_argument("--policies", type=Path, required=True, metavar="DIR", help="the changed policies")
+    replay.add_argument("--log", type=Path, required=True, metavar="FILE", help="of $PENSTOCK_DECISION_LOG")
+    replay.set_defaults(run=_replay)
     _add_policy(commands.add_parser("policy", help="show policies; reload or roll back those of a gateway"))
     chat = commands.add_parser("chat", help="talk to a running gateway")
     chat.add_argument("message", nargs="*", help="send this and exit; without it, start a conversation")
@@ -168,6 +172,12 @@ def _manage_policies(options: argparse.Namespace) -> int:
 def _show_policies(options: argparse.Namespace) -> int:
     sys.stdout.write(shown(load_policies(options.policies or settings.default_policies())))
     return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from gateway.cli.replay import replay_log
+
+    return replay_log(options.policies, options.log, sys.stdout)
 
 
 def _explain(options: argparse.Namespace) -> int:

@@ -44,6 +44,7 @@ class Exchange:
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.
     request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
+    noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     choice: Choice | None = None  # choose_model: what the rules of the policies say
     reason: str = ""  # choose_model, call_model: why this model, in words without any prompt text
     model: ServedModel | None = None  # choose_model; call_model replaces one that fails

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from gateway.auth import KeyRing
+from gateway.pipeline.decision_log import DecisionLog
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.models import ModelTable
 from gateway.pipeline.stages.account import account
@@ -33,11 +34,14 @@ class Pipeline:
         cache: ResponseCache,
         policies: Policies = NO_RULES,
         telemetry: Telemetry | None = None,
+        log: DecisionLog | None = None,
     ) -> None:
-        """`telemetry`: for requests that are mirrored; None: none are."""
+        """`telemetry`: for requests that are mirrored; None: none are. `log`: None records no decisions."""
+        self._log = log
         self.stages: tuple[Stage, ...] = (
             authorize(keys, policies.version),
             read_request,
+            *(() if log is None else (log.note,)),
             ChooseModel(models, policies),
             LookUp(cache),
             *(() if telemetry is None else (Mirror(models, telemetry),)),
@@ -55,3 +59,5 @@ class Pipeline:
         if exchange.cache_use is not None and exchange.cache_use.flight is not None:
             exchange.cache_use.flight.abandon()  # where it has no answer to share
         account(exchange)
+        if self._log is not None:
+            self._log.record(exchange)

@@ -1,0 +1,116 @@
+"""Decisions as lines of JSON in a file, for `penstock replay`: values of variables, never a prompt's text."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from backend.identifiers import CHOICE
+from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.facts import Facts
+from gateway.pipeline.models import ModelTable
+from policies.document import Policies
+from policies.replay import Record
+from policies.routing import Routing
+from policies.variables import MAPS, VARIABLES
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING = 10_000
+"""Lines that wait for the disk; further ones are dropped, and counted in the log."""
+_NOT_RECORDED = {"request.user"}
+"""Names of people."""
+
+
+class LogFile:
+    """Appends lines in a thread: the disk never delays a request. Several processes may share the file."""
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError when it cannot be opened."""
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._lines: queue.Queue[bytes | None] = queue.Queue(MAX_WAITING)
+        self._num_dropped = 0
+        self._thread = threading.Thread(target=self._write, daemon=True, name=f"writes {Path(path).name}")
+        self._thread.start()
+
+    def add(self, line: bytes) -> None:
+        """Write a line soon."""
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._num_dropped += 1
+
+    def close(self) -> None:
+        """Write what waits."""
+        self._lines.put(None)
+        self._thread.join(timeout=5.0)
+        if self._num_dropped:
+            logger.error("%d decisions were not recorded: the disk was too slow", self._num_dropped)
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                os.write(self._fd, line)
+            except OSError as error:
+                logger.error("decisions cannot be recorded: %s", error.strerror)
+        os.close(self._fd)
+
+
+class DecisionLog:
+    """What one version of the policies records."""
+
+    def __init__(self, file: LogFile, models: ModelTable, policies: Policies) -> None:
+        self._file = file
+        self._version = policies.version
+        self._facts = Facts(models, policies.tenants)
+        self._names = [name for name in VARIABLES if name not in _NOT_RECORDED]
+        routing = Routing(policies)
+        used = [routing.conditions(name)[1] for name in ("", *policies.routes)]
+        self._keys = {key for keys in used for key in keys if key[0] not in ("live.ready", "live.queue")}
+        self._keys |= {(name, model) for name in ("live.ready", "live.queue") for model in policies.models}
+
+    async def note(self, exchange: Exchange) -> None:
+        """The stage: keep the values as they are when the decision is taken."""
+        facts = self._facts.of(exchange, self._names, self._keys)
+        exchange.noted = (time.monotonic(), facts)
+
+    def record(self, exchange: Exchange) -> None:
+        """Write the outcome, unless the request named no model that exists: that may be any text."""
+        choice, error = exchange.choice, exchange.error
+        if exchange.noted is None or choice is None:
+            return
+        is_refused = choice.action is not None and choice.action.refuse is not None
+        if exchange.model is None and not is_refused:
+            return
+        began_s, facts = exchange.noted
+        record = Record(
+            facts=_plain(facts),
+            version=self._version,
+            model="" if exchange.model is None else exchange.model.name,
+            route=choice.route,
+            rule=choice.rule,
+            status=200 if error is None else error.status,
+            input_tokens=exchange.usage.prompt_tokens,
+            output_tokens=exchange.usage.completion_tokens,
+            duration_s=round(time.monotonic() - began_s, 4),
+        )
+        self._file.add(msgspec.json.encode(record) + b"\n")
+
+
+def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+    """Without maps that are empty and an effort that may be any text; the time as ISO 8601."""
+    if not CHOICE.fullmatch(facts["request.reasoning_effort"]):
+        facts = {**facts, "request.reasoning_effort": ""}
+    return {
+        name: value.isoformat(timespec="seconds") if isinstance(value, datetime) else value
+        for name, value in facts.items()
+        if name not in MAPS or value
+    }

@@ -1,0 +1,68 @@
+"""Recorded decisions through changed policies: shares, cost and the moves between models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from policies.document import EngineModel, ModelEntry, Policies, Price
+from policies.replay import Record, replay, report
+from policies.routes import Refusal, Route, Rule, Split
+
+FACTS = {"request.model": "auto", "request.num_messages": 1, "time": "2026-03-04T11:00:00+00:00"}
+
+
+def model(usd: float) -> ModelEntry:
+    price = Price(input_usd_per_million_tokens=usd, output_usd_per_million_tokens=2 * usd)
+    return ModelEntry(engine=EngineModel(checkpoint="/m"), price=price)
+
+
+def policies(*rules: Rule) -> Policies:
+    models = {"small": model(1), "large": model(10)}
+    return Policies(models=models, routes={"auto": Route(rules=list(rules), model="small")})
+
+
+def record(**more: Any) -> Record:  # noqa: ANN401
+    facts = {**FACTS, **more.pop("facts", {})}
+    return Record(facts=facts, version="v", **{"model": "small", "input_tokens": 1_000_000, **more})
+
+
+def test_the_same_policies_change_nothing() -> None:
+    found = replay([record(), record()], policies())
+    assert found.before == found.after and not found.moves
+    assert report(found).endswith("nothing changes\n")
+
+
+def test_moves_and_cost() -> None:
+    changed = policies(Rule(name="long", when="request.num_messages > 3", model="large"))
+    found = replay([record(facts={"request.num_messages": 5}, output_tokens=1_000_000), record()], changed)
+    assert found.moves == {("small", "large", "route auto, rule 1 (long)"): 1}
+    assert (found.before["small"].cost_usd, found.after["small"].cost_usd) == (4.0, 1.0)
+    assert found.after["large"].cost_usd == 30.0
+    assert "1 small → large: route auto, rule 1 (long)\n" in report(found)
+
+
+def test_a_split_moves_fractions_and_a_refusal_all() -> None:
+    split = policies(Rule(split=Split(models={"large": 1, "small": 3})))
+    found = replay([record()] * 4, split)
+    assert found.after["large"].requests == 1 and found.after["small"].requests == 3
+    found = replay([record()], policies(Rule(refuse=Refusal(message="no"))))
+    assert found.after["(refused)"].requests == 1
+
+
+def test_what_was_not_recorded_is_empty_and_models_are_ready() -> None:
+    condition = "headers['x-a'] == '' && live.ready['small'] && live.queue['small'] == 0 && tenant.tier == ''"
+    found = replay([record()], policies(Rule(when=condition, model="large")))
+    assert found.after["large"].requests == 1
+
+
+def test_recorded_values_are_used() -> None:
+    facts = {"live.queue": {"small": 9}, "headers": {"x-a": "b"}}
+    condition = "headers['x-a'] == 'b' && live.queue['small'] > 8 && time.getHours() == 11"
+    found = replay([record(facts=facts)], policies(Rule(when=condition, model="large")))
+    assert found.after["large"].requests == 1
+
+
+def test_requests_for_models_stay_and_unknown_models_are_named() -> None:
+    found = replay([record(model="gone", facts={"request.model": "gone"})], policies())
+    assert found.num_unknown == 1 and not found.moves
+    assert "1 were answered by models that these policies lack" in report(found)
