@@ -67,6 +67,11 @@ class InvertedFile:
                 if number >= 0
             ]
 
+    def vector(self, number: int) -> NDArray[float32] | None:
+        """One vector, if it is there."""
+        with self._lock:
+            return _vector(self._index, number)
+
     def wait_until_built(self) -> None:
         """Wait for a rebuild that is under way."""
         if self._thread is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from numpy import float16, float32
@@ -117,6 +118,12 @@ class MemoryStore:
         if entry.vector_bytes:
             self._index.remove(entry.partition, key)
         return True
+
+    def rows(self) -> Iterator[tuple[Entry, bytes]]:
+        """All entries with their vectors, b"" without one."""
+        for entry in self._entries.values():
+            vector = self._index.vector(entry.partition, entry.key) if entry.vector_bytes else None
+            yield entry, b"" if vector is None else vector.tobytes()
 
     def forget(self, selector: Selector) -> int:
         """Forget the entries that match. Returns their number."""

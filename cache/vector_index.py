@@ -57,6 +57,11 @@ class VectorIndex:
         found = self._partitions.get(partition)
         return [] if found is None else found.search(vector, count)
 
+    def vector(self, partition: bytes, key: bytes) -> NDArray[float16] | None:
+        """The vector of `key`, if it is there."""
+        found = self._partitions.get(partition)
+        return None if found is None else found.vector(key)
+
     def wait_until_built(self) -> None:
         """Wait for indexes that are being built, for measurements: searches are right meanwhile too."""
         for partition in self._partitions.values():
@@ -89,6 +94,11 @@ class _Lists:
         if number is not None:
             del self._keys[number]
             self.file.remove(number)
+
+    def vector(self, key: bytes) -> NDArray[float16] | None:
+        number = self._numbers.get(key)
+        found = None if number is None else self.file.vector(number)
+        return None if found is None else found.astype(float16)
 
     def search(self, vector: NDArray[float32], count: int) -> list[Neighbour]:
         found = self.file.search(vector, count)
@@ -126,6 +136,10 @@ class _Matrix:
                 self.keys[row] = last
                 self._rows[last] = row
                 self.vectors[row] = self.vectors[len(self.keys)]
+
+    def vector(self, key: bytes) -> NDArray[float16] | None:
+        row = self._rows.get(key)
+        return None if row is None else self.vectors[row]
 
     def search(self, vector: NDArray[float32], count: int) -> list[Neighbour]:
         vectors = self.vectors[: len(self.keys)].astype(float32)

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from backend.errors import CheckpointError
 from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
+from cache import snapshot
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
 from cache.settings import CacheSettings
@@ -69,6 +71,28 @@ SPARE_METRIC_MODELS = 32
 
 
 @dataclass(frozen=True, slots=True)
+class CacheStore:
+    """Stored answers, and the file that keeps them over a restart."""
+
+    memory: MemoryStore
+    path: Path | None
+
+    @classmethod
+    def open(cls, section: policy_cache.MemoryStore, worker: int) -> CacheStore:
+        """With what the worker of this number saved before."""
+        store = MemoryStore(section.max_bytes, int(section.max_bytes * section.max_tenant_share))
+        path = Path(f"{section.snapshot_path}.{worker}") if section.snapshot_path else None
+        if path is not None:
+            snapshot.load(path, store, time.time())
+        return cls(store, path)
+
+    def save(self) -> None:
+        """Write the file, if there is one."""
+        if self.path is not None:
+            snapshot.write(self.path, self.memory.rows())
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerParts:
     """What all versions of the policies have in common in one worker."""
 
@@ -76,7 +100,8 @@ class WorkerParts:
     metrics: Metrics
     statuses: Statuses  # of the engines and encoders, kept up to date by the caller
     policies: PolicyControl
-    stores: dict[str, MemoryStore] = field(default_factory=dict)  # the latest, by its section of the policies
+    worker: int = 0  # its number
+    stores: dict[str, CacheStore] = field(default_factory=dict)  # the latest, by its section of the policies
     decisions: LogFile | None = None
     responses: dict[str, ResponseStore] = field(default_factory=dict)  # by their section of the policies
 
@@ -85,6 +110,7 @@ class WorkerParts:
 
     async def close(self) -> None:
         """Close the stores, and export the remaining spans, with a timeout."""
+        self._save_stores()
         for store in self.responses.values():
             await store.close()
         if self.decisions is not None:
@@ -95,10 +121,14 @@ class WorkerParts:
         """The store of cached answers with this section: that of the version before, if it had the same."""
         key = repr(section)
         if key not in self.stores:
+            self._save_stores()
             self.stores.clear()
-            max_tenant_bytes = int(section.max_bytes * section.max_tenant_share)
-            self.stores[key] = MemoryStore(section.max_bytes, max_tenant_bytes)
-        return self.stores[key]
+            self.stores[key] = CacheStore.open(section, self.worker)
+        return self.stores[key].memory
+
+    def _save_stores(self) -> None:
+        for store in self.stores.values():
+            store.save()
 
     def response_store(self, settings: Settings, section: ResponsesSection) -> ResponseStore:
         """The store of this section, the same for all versions that have it."""
@@ -121,7 +151,8 @@ def build_parts(
     metrics.set_policies(lambda: policies.state)
     known = {} if statuses is None else statuses
     decisions = _open_log(settings.decision_log) if settings.decision_log else None
-    return WorkerParts(start_tracing(settings.telemetry), metrics, known, policies, decisions=decisions)
+    tracing = start_tracing(settings.telemetry)
+    return WorkerParts(tracing, metrics, known, policies, worker, decisions=decisions)
 
 
 def _open_log(path: str) -> LogFile:
@@ -173,9 +204,6 @@ def build_version(
     cache = served.response_cache(models)
     log = None if parts.decisions is None else DecisionLog(parts.decisions, models, policies)
     pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, telemetry, log)
-    responses = parts.response_store(settings, policies.responses)
-    routes = _model_routes(endpoints, settings, pipeline, responses)
-    routes += _response_routes(endpoints, settings, responses)
     responses = parts.response_store(settings, policies.responses)
     routes = _model_routes(endpoints, settings, pipeline, responses)
     routes += _response_routes(endpoints, settings, responses)

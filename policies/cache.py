@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from policies.names import Name
+from policies.names import FilePath, Name
 
 CacheMode = Literal["none", "exact", "semantic"]
 CacheScope = Literal["tenant", "shared"]
@@ -71,6 +71,13 @@ class MemoryStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_tenant_share: Annotated[
         float, Meta(gt=0, le=1, description="Largest share of `max_bytes` that one tenant may fill.")
     ] = 0.5
+    snapshot_path: Annotated[
+        FilePath | None,
+        Meta(
+            description="File that keeps the entries over a restart, relative to this file: written when the "
+            "gateway drains, read when it starts. Each worker has one of its own, with its number at the end."
+        ),
+    ] = None
 
 
 class RedisRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from policies.convert import KeyPath
 from policies.errors import Place, Problem
+from policies.names import nearest
 
 
 def cache_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
@@ -16,10 +16,9 @@ def cache_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place])
     encoders = sorted(name for name in models if ("models", name, "encoder") in places)
     named = section.get("encoder")
     if named is not None and named not in encoders:
-        near = get_close_matches(named, encoders, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "add a model with a section `encoder`"
         what = "is not an encoder" if named in models else "is not a model"
-        yield Problem(places[("cache", "encoder")], f"cache.encoder {named!r} {what}; {hint}")
+        message = f"cache.encoder {named!r} {what}{nearest(named, encoders)}"
+        yield Problem(places[("cache", "encoder")], message)
     for name in encoders:
         if ("models", name, "cache") in places:
             message = f"models.{name} is an encoder: its vectors are not cached; remove `cache`"

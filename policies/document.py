@@ -13,14 +13,13 @@ import msgspec
 from msgspec import Meta
 
 from policies.cache import CacheRules, CacheSection
-from policies.names import Effort, Name
+from policies.names import Effort, FilePath, Name
 from policies.probes import Probe, ProbeName
 from policies.responses import ResponsesSection
 from policies.routes import Action, Route, RoutingSection
 from policies.services import SERVICES, Api, KeyHeader, ServiceName
 from policies.tenants import AdminSection, Tenant, TenantName
 
-FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
 """A path, resolved by the loader against the policy file's folder; `builtin:NAME` stays unchanged."""
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=255)]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", description="64 hexadecimal digits, lower case.")]

@@ -22,3 +22,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known: {', '.join(names)}" if names else ""
+
+
+FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
+"""Relative to the file that it is in."""

@@ -88,3 +88,21 @@ def test_a_missing_redis_url_refuses_the_start(start_server: StartServer, tmp_pa
     command = [sys.executable, "-m", "gateway.cli", "serve", "--policies", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2 and "MY_REDIS, which is not set" in ended.stderr
+
+
+def test_a_snapshot_keeps_answers_over_a_restart(
+    start_server: StartServer, upstream: Upstream, tmp_path: Path
+) -> None:
+    sections = {
+        "cache": {"mode": "exact", "memory": {"snapshot_path": "state/cache"}},
+        "models": {"m": {"upstream": {"base_url": upstream.base_url}}},
+    }
+    (tmp_path / "models.yaml").write_text(yaml.safe_dump(sections))
+    outcomes = []
+    for _ in range(2):
+        server = start_server("--policies", str(tmp_path))
+        body = {"model": "m", "messages": [{"role": "user", "content": "kept?"}]}
+        response = httpx.post(server.base_url + "/chat/completions", json=body, timeout=60)
+        outcomes.append(response.headers["x-penstock-cache"])
+        assert server.terminate() == 0
+    assert outcomes == ["miss", "exact"] and (tmp_path / "state" / "cache.0").is_file()

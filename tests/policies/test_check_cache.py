@@ -25,7 +25,7 @@ OTHER = "  other:\n    encoder: {checkpoint: builtin:all-minilm-l6-v2}\n"
             7,
             "cache.encoder 'minilmm' is not a model; did you mean 'minilm'?",
         ),
-        (MODELS + "cache:\n  encoder: small\n", 7, "cache.encoder 'small' is not an encoder; add a model"),
+        (MODELS + "cache:\n  encoder: small\n", 7, "cache.encoder 'small' is not an encoder; known: minilm"),
         (
             MODELS + "    cache: {mode: exact}\n",
             6,
