@@ -28,6 +28,7 @@ BODY = {
     "model": "auto",
     "messages": [{"role": "user", "content": SECRET}],
     "user": SECRET,
+    "reasoning_effort": SECRET,
     "metadata": {"team": "red", "note": SECRET},
 }
 RULES = [
@@ -89,7 +90,8 @@ async def test_the_command_replays_them(tmp_path: Path) -> None:
     await records(tmp_path / "log", (BODY, {}), (BODY, {"x-stop": "yes"}))
     (tmp_path / "p.yaml").write_text(
         "models: {m: {engine: {checkpoint: /m}}, n: {engine: {checkpoint: /n}}}\n"
-        "routes: {auto: {rules: [{name: red, when: \"request.metadata['team'] == 'red'\", model: n}], model: m}}\n"
+        "routes:\n  auto:\n    model: m\n    rules:\n"
+        "      - {name: red, when: \"request.metadata['team'] == 'red'\", model: n}\n"
     )
     out = io.StringIO()
     assert replay_log(tmp_path / "p.yaml", tmp_path / "log", out) == 0
