@@ -63,6 +63,7 @@ async def _serve(config: WorkerConfig, pipes: SupervisorPipes) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.drain)
+    pipes.dispatch()
     loop.add_reader(pipes.stdin_fd, _on_stdin, server, pipes)
     heartbeats = asyncio.create_task(_send_heartbeats(versions))
     await server.serve(socket.socket(fileno=config.listen_fd))

@@ -40,6 +40,11 @@ class SupervisorPipes:
     def receive(self) -> bool:
         """Take what has arrived on stdin, once it is readable; False at its end: the supervisor is gone."""
         is_open = self._read()
+        self.dispatch()
+        return is_open
+
+    def dispatch(self) -> None:
+        """Take what has been read already: after `read_line`, more may have come with that line."""
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
             message = decode(line)
@@ -47,7 +52,6 @@ class SupervisorPipes:
                 self.statuses.update(message.statuses)
             else:
                 self.on_message(message)
-        return is_open
 
     def report(self, progress: Progress) -> None:
         """Send a progress line; without room for it in the pipe the supervisor misses one heartbeat."""

@@ -105,6 +105,10 @@ class Server:
         pids = descendants(self.process.pid)
         return [pid for pid in pids if b"backend.server." in command_line(pid)]
 
+    def worker_pids(self) -> list[int]:
+        """The ids of its gateway workers."""
+        return [pid for pid in descendants(self.process.pid) if b"gateway.worker" in command_line(pid)]
+
     def terminate(self) -> int:
         """Send SIGTERM and wait. Returns the exit code."""
         self.process.send_signal(signal.SIGTERM)

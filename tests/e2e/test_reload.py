@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -180,6 +181,19 @@ def test_the_command_line_manages_versions(running: Running, capsys: pytest.Capt
     running.write(expected="two")
     assert main(["policy", "reload", *url]) == 2
     assert "expected model 'two', got 'one'" in capsys.readouterr().err
+
+
+def test_a_restarted_worker_serves_the_current_version(running: Running) -> None:
+    running.write(target="current")
+    running.post()
+    expected = running.versions()
+    first = running.server.worker_pids()
+    os.kill(first[0], signal.SIGKILL)
+    wait_until(
+        lambda: len(set(running.server.worker_pids()) - set(first)) == 1, 20, lambda: running.server.log
+    )
+    wait_until(running.server.is_ready, 20, lambda: running.server.log)
+    assert all(running.versions() == expected for _ in range(20))
 
 
 def test_processes_start_and_end_with_the_versions_that_need_them(running: Running) -> None:

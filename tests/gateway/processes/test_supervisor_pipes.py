@@ -48,6 +48,16 @@ def test_other_messages_are_passed_on(ends: tuple[SupervisorPipes, int, int]) ->
     assert pipes.receive() and found == [Activate(3)] and pipes.statuses["m"].phase == "ready"
 
 
+def test_what_comes_with_the_configuration_is_not_left_waiting(
+    ends: tuple[SupervisorPipes, int, int],
+) -> None:
+    pipes, write, _ = ends
+    os.write(write, b"config\n" + READY)
+    assert pipes.read_line() == b"config"
+    pipes.dispatch()
+    assert pipes.statuses["m"].phase == "ready"
+
+
 def test_a_supervisor_that_is_gone(ends: tuple[SupervisorPipes, int, int]) -> None:
     pipes, write, _ = ends
     os.close(write)
