@@ -23,21 +23,15 @@ from cache.settings import CacheSettings
 from cache.verify import Verifier
 from gateway.adapters.loader import AdapterLoader
 from gateway.admin import FIXED_POLICIES, PoliciesEndpoint, PolicyControl
-from gateway.anthropic.errors import ANTHROPIC_ERRORS
-from gateway.anthropic.messages import CountTokensEndpoint, MessagesTranslation
 from gateway.auth import KeyRing
 from gateway.checkpoints import checkpoint_folder
 from gateway.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.openai.adapters import AdaptersEndpoint
 from gateway.openai.cache import CacheAccess, FeedbackEndpoint, InvalidationEndpoint
-from gateway.openai.endpoint import ModelEndpoint, StartTranslation
 from gateway.openai.models import ModelsEndpoint
-from gateway.openai.responses.create import ResponsesTranslation
 from gateway.openai.responses.store import ResponseStore
-from gateway.openai.responses.stored import StoredResponsesEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.decision_log import DecisionLog, LogFile
-from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.meaning import embed_with, no_meaning
 from gateway.pipeline.models import ModelFailure, ModelState, ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
@@ -51,13 +45,13 @@ from gateway.providers.upstream.openai import OpenAIProvider
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
+from gateway.routes import model_routes, response_routes
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import Tracing, start_tracing
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.web.deadlines import TimeLimits
-from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 from policies import cache as policy_cache
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies, UpstreamModel
 from policies.responses import ResponsesSection
@@ -205,48 +199,11 @@ def build_version(
     log = None if parts.decisions is None else DecisionLog(parts.decisions, models, policies)
     pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, telemetry, log)
     responses = parts.response_store(settings, policies.responses)
-    routes = _model_routes(endpoints, settings, pipeline, responses)
-    routes += _response_routes(endpoints, settings, responses)
+    routes = model_routes(endpoints, settings, pipeline, responses)
+    routes += response_routes(endpoints, settings, responses)
     routes += _other_routes(endpoints, settings, policies, models, parts)
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
     return BuiltVersion(endpoints.router(routes, [*resources, *served.resources]), served.engines)
-
-
-def _model_routes(
-    endpoints: RouteBuilder, settings: Settings, pipeline: Pipeline, responses: ResponseStore
-) -> list[Route]:
-    def route(
-        path: str,
-        endpoint: Endpoint,
-        translation: StartTranslation | None = None,
-        errors: ErrorFormat = OPENAI_ERRORS,
-    ) -> Route:
-        answer = ModelEndpoint(
-            endpoint,
-            pipeline,
-            max_body_bytes=settings.max_body_bytes,
-            total_timeout_s=settings.timeouts.total_s,
-            translation=translation,
-        )
-        return endpoints.route("POST", path, endpoint, answer, errors)
-
-    return [
-        route("/v1/messages", "messages", MessagesTranslation, ANTHROPIC_ERRORS),
-        route("/v1/responses", "responses", lambda call: ResponsesTranslation(call, responses)),
-        route("/v1/chat/completions", "chat"),
-        route("/v1/completions", "completions"),
-        route("/v1/embeddings", "embeddings"),
-    ]
-
-
-def _response_routes(endpoints: RouteBuilder, settings: Settings, responses: ResponseStore) -> list[Route]:
-    stored = StoredResponsesEndpoint(KeyRing(settings.api_keys), responses)
-    path = "/v1/responses/{id}"
-    return [
-        endpoints.methods(path, "other", {"GET": stored.show, "DELETE": stored.delete}),
-        endpoints.route("GET", f"{path}/input_items", "other", stored.list_items),
-        endpoints.route("POST", f"{path}/cancel", "other", stored.cancel),
-    ]
 
 
 def _other_routes(
@@ -255,7 +212,6 @@ def _other_routes(
     keys = KeyRing(settings.api_keys)
     listing = ModelsEndpoint(keys, models)
     text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
-    counting = CountTokensEndpoint(keys, models, settings.max_body_bytes)
     health = HealthEndpoint(models, parts.metrics, parts.policies)
     versions = PoliciesEndpoint(keys, policies.admin, parts.policies)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
@@ -268,7 +224,6 @@ def _other_routes(
         endpoints.route("POST", "/admin/policies/rollback", "other", versions.rollback),
         endpoints.route("GET", "/v1/models", "models", listing.list),
         endpoints.route("GET", "/v1/models/{id:path}", "models", listing.show),
-        endpoints.route("POST", "/v1/messages/count_tokens", "tokenize", counting.count, ANTHROPIC_ERRORS),
         endpoints.route("POST", "/tokenize", "tokenize", text.tokenize),
         endpoints.route("POST", "/detokenize", "detokenize", text.detokenize),
         *(endpoints.route("GET", path, "", health.live) for path in LIVE_PATHS),

@@ -38,11 +38,14 @@ class Pipeline:
     ) -> None:
         """`telemetry`: for requests that are mirrored; None: none are. `log`: None records no decisions."""
         self._log = log
-        self.stages: tuple[Stage, ...] = (
+        self._choosing: tuple[Stage, ...] = (
             authorize(keys, policies.version),
             read_request,
             *(() if log is None else (log.note,)),
             ChooseModel(models, policies),
+        )
+        self.stages: tuple[Stage, ...] = (
+            *self._choosing,
             LookUp(cache),
             *(() if telemetry is None else (Mirror(models, telemetry),)),
             CallModel(models, policies.routing.max_attempts),
@@ -52,6 +55,11 @@ class Pipeline:
     async def run(self, exchange: Exchange) -> None:
         """Run the stages in order, up to `exchange.answer`. Raises what a stage raises."""
         for stage in self.stages:
+            await stage(exchange)
+
+    async def choose(self, exchange: Exchange) -> None:
+        """Run the stages up to `exchange.model`, for requests that call none. Raises what a stage raises."""
+        for stage in self._choosing:
             await stage(exchange)
 
     def settle(self, exchange: Exchange) -> None:

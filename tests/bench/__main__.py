@@ -23,6 +23,7 @@ from tests.bench import (
     soak,
     speculative,
     stall,
+    translation,
 )
 
 
@@ -34,7 +35,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="benchmark", required=True)
     modules = (
         adapters, cache, cache_index, cache_semantic, engine, gateway, grammars, policy, prefix, soak,
-        speculative, stall,
+        speculative, stall, translation,
     )  # fmt: skip
     for module in modules:
         name = module.__name__.rsplit(".", 1)[1]

@@ -89,6 +89,14 @@ def test_a_tool_loop_with_stored_responses(strict: openai.OpenAI) -> None:
     assert listed == ["message", *[item.type for item in called.output], "function_call_output"]
 
 
+def test_counted_tokens_are_those_of_the_response(strict: openai.OpenAI) -> None:
+    first = strict.responses.create(model=MODEL, input=QUESTION)
+    fields: Any = {"model": MODEL, "input": "And 1 + 1?", "previous_response_id": first.id}
+    counted = strict.responses.input_tokens.count(**fields)
+    response = strict.responses.create(**fields)
+    assert response.usage is not None and counted.input_tokens == response.usage.input_tokens
+
+
 def test_structured_output(strict: openai.OpenAI) -> None:
     schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
     answer = strict.responses.create(

@@ -53,6 +53,22 @@ class ResponsesTranslation(Translation):
             await self._store.put(self._shape.response_id, self._tenant, stored)
 
 
+class ResponsesCounting:
+    """One call of /v1/responses/input_tokens. Implements `gateway.openai.count_tokens.Counting`."""
+
+    def __init__(self, store: ResponseStore) -> None:
+        self._store = store
+
+    async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
+        """See Counting. Raises NotFound for an unknown `previous_response_id`."""
+        _, chat = await chat_of(read_request(body), self._store, principal)
+        return chat
+
+    def counted(self, num_tokens: int) -> dict[str, Any]:
+        """See Counting."""
+        return {"object": "response.input_tokens", "input_tokens": num_tokens}
+
+
 async def chat_of(
     read: ReadRequest, store: ResponseStore, principal: Principal
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:

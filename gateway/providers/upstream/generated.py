@@ -10,6 +10,7 @@ For other APIs in front of an upstream, and for guardrails. It reads:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -97,7 +98,7 @@ class RelayedDeltas:
         self._body = body
         self._events = EventReader()
         self._choices: dict[int, _ChoiceState] = {}
-        self._ready: list[Delta] = []  # in reverse
+        self._ready: deque[Delta] = deque()
         self._ended = False
 
     def __aiter__(self) -> RelayedDeltas:
@@ -109,55 +110,57 @@ class RelayedDeltas:
         while not self._ready:
             if self._ended:
                 raise StopAsyncIteration
-            self._ready = (await self._next())[::-1]
-        return self._ready.pop()
+            await self._next()
+        return self._ready.popleft()
 
     async def aclose(self) -> None:
         """Stop: close the upstream's stream. Idempotent."""
         self._ended = True
-        self._ready = []
+        self._ready.clear()
         close = getattr(self._body, "aclose", None)
         if close is not None:
             await close()
 
-    async def _next(self) -> list[Delta]:
+    async def _next(self) -> None:
+        """Read one piece of the answer into `_ready`."""
         if isinstance(self._body, bytes):
             self._ended = True
-            return self._read(self._body) + self._finish()
+            self._read(self._body)
+            self._finish()
+            return
         data = await anext(self._body, b"")
         try:
             events = self._events.feed(data) if data else self._events.close()
         except EventTooLong:
             raise _invalid("one of its events is too long") from None
-        deltas: list[Delta] = []
         for event in events:
             if event.strip() == DONE:
                 data = b""
                 break
             if event.strip():
-                deltas += self._read(event)
+                self._read(event)
         if not data:
             self._ended = True
-            deltas += self._finish()
-        return deltas
+            self._finish()
 
-    def _read(self, event: bytes) -> list[Delta]:
+    def _read(self, event: bytes) -> None:
         try:
             choices = _decode(event).choices or ()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise _invalid("it is not the JSON that the API specifies") from None
-        deltas = []
         for choice in choices:
-            state = self._choices.setdefault(choice.index, _ChoiceState(choice.index))
+            state = self._choices.get(choice.index)
+            if state is None:
+                state = self._choices[choice.index] = _ChoiceState(choice.index)
             delta = state.read(choice)
             if delta is not None:
-                deltas.append(delta)
-        return deltas
+                self._ready.append(delta)
 
-    def _finish(self) -> list[Delta]:
+    def _finish(self) -> None:
         if not self._choices or not all(state.finish_reason for state in self._choices.values()):
             raise _invalid("it ended before it was complete")
-        return [delta for state in self._choices.values() for delta in state.last()]
+        for state in self._choices.values():
+            self._ready += state.last()
 
 
 class _ChoiceState:
@@ -182,16 +185,19 @@ class _ChoiceState:
         if message is None:
             return None
         text, reasoning = _texts(message)
-        pieces = message.tool_calls or []
-        if message.function_call is not None:
-            pieces.append(_Call(0, None, message.function_call))
-        calls = [call for piece in pieces if (call := self._call(piece)) is not None]
+        calls = self._calls(message) if message.tool_calls or message.function_call else []
         tokens = []
         if choice.logprobs is not None and choice.logprobs.content:
             tokens = [_token(entry) for entry in choice.logprobs.content]
         if not (text or reasoning or calls or tokens):
             return None
         return Delta(self._index, text, tokens, None, reasoning, calls)
+
+    def _calls(self, message: _Message) -> list[ToolCallDelta]:
+        pieces = message.tool_calls or []
+        if message.function_call is not None:
+            pieces.append(_Call(0, None, message.function_call))
+        return [call for piece in pieces if (call := self._call(piece)) is not None]
 
     def last(self) -> list[Delta]:
         """The deltas that end the choice."""

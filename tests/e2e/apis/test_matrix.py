@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import openai
@@ -21,6 +22,10 @@ POLICIES = """
 models:
   openai: {{upstream: {{base_url: "{url}"}}}}
   anthropic: {{upstream: {{api: anthropic, base_url: "{url}"}}}}
+  pico: {{engine: {{checkpoint: "builtin:pico-small"}}}}
+routing:
+  rules:
+    - {{name: agents, when: "request.model.startsWith('claude-')", model: pico}}
 """
 MODELS = {"engine": "pico-large", "openai": "openai", "anthropic": "anthropic"}
 SUM = "What is 17 + 25?"
@@ -126,6 +131,14 @@ def test_a_client_that_leaves(client: Client, provider: str, server: Server, api
         server.wait_metric("penstock_engine_requests_total", lambda value: value > num_aborted, **labels)
     else:
         wait_until(lambda: apis.num_dropped == num_dropped + 1, 10.0, lambda: "the stream still runs")
+
+
+def test_names_of_another_vendors_models_are_mapped_by_a_rule(gateway: Server) -> None:
+    fields: Any = {"model": "claude-opus-5", "messages": [{"role": "user", "content": SUM}]}
+    with anthropic.Anthropic(base_url=gateway.root_url, api_key="none", max_retries=0) as client:
+        message = client.messages.create(max_tokens=9, **fields)
+        counted = client.messages.count_tokens(**fields)
+    assert message.model == "pico" and counted.input_tokens == message.usage.input_tokens > 0
 
 
 def test_the_table_in_the_docs_is_current() -> None:
