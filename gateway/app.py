@@ -284,6 +284,9 @@ class _ModelBuilder:
             price=entry.price,
             adapters=adapters,
             cache=None if settings.mode == "none" or entry.kind == "encoder" else settings,
+            guardrails=self._policies.guardrails.profiles.get(
+                entry.guardrails or self._policies.guardrails.default or ""
+            ),
             policy_digest=_answer_digest(entry),
         )
 

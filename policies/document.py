@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from policies.cache import CacheRules, CacheSection
+from policies.guardrails import GuardrailsSection
 from policies.names import Effort, FilePath, Name
 from policies.probes import Probe, ProbeName
 from policies.responses import ResponsesSection
@@ -350,6 +351,9 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     cache: Annotated[
         CacheRules | None, Meta(description="What differs from the section `cache`, for this model.")
     ] = None
+    guardrails: Annotated[
+        Name | None, Meta(description="Profile of the section `guardrails`; default: its `default`.")
+    ] = None
     description: str = ""
 
     @property
@@ -370,6 +374,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     admin: AdminSection = AdminSection()
     probes: dict[ProbeName, Probe] = {}
     cache: CacheSection = CacheSection()
+    guardrails: GuardrailsSection = GuardrailsSection()
     responses: ResponsesSection = ResponsesSection()
 
 

@@ -20,6 +20,7 @@ from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
+from policies.guardrails import guardrail_problems
 from policies.nodes import read_documents
 from policies.urls import url_fault
 
@@ -123,6 +124,7 @@ class _Merge:
             self._check_batch(name, (entry or {}).get("engine") or {})
             self._check_network(name, (entry or {}).get("upstream") or {})
         self.problems += cache_problems(self.sections, self.places)
+        self.problems += guardrail_problems(self.sections, self.places)
         routes = RouteChecks(self.sections, self.places)
         routes.run()
         self.problems += routes.problems

@@ -22,11 +22,12 @@ ROOT_ENTRIES = {
     "constraints.txt",
     "deploy",
     "gateway",
+    "guardrails",
     "policies",
     "pyproject.toml",
     "tests",
 }
-PACKAGES = ("gateway", "cache", "policies", "backend")
+PACKAGES = ("gateway", "cache", "guardrails", "policies", "backend")
 GRAB_BAGS = {"utils", "util", "common", "helpers", "helper", "misc", "core"}
 # Folders that hold records and interfaces only; their users test them.
 TESTED_BY_THEIR_USERS = {Path("backend")}

@@ -11,6 +11,7 @@ from gateway.auth import ANONYMOUS, Principal
 from gateway.errors import ApiError
 from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.models import ServedModel
+from gateway.pipeline.screening import Screening
 from gateway.providers.base import ModelCall, RequestT
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.response_cache.use import CacheUse
@@ -50,6 +51,7 @@ class Exchange:
     model: ServedModel | None = None  # choose_model; call_model replaces one that fails
     failed_models: list[str] = field(default_factory=list)  # call_model
     meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks
+    screening: Screening | None = None  # screen_request, where the model has guardrails
     cache_use: CacheUse | None = None  # look_up, where the model has a cache and the request may use it
     answer: Answer | None = None  # look_up or call_model
     error: ApiError | None = None  # sent instead of an answer, or in the middle of one

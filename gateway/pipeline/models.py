@@ -16,6 +16,7 @@ from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.web.deadlines import TimeLimits
 from policies.document import Price
+from policies.guardrails import GuardrailProfile
 
 Kind = Literal["engine", "upstream", "encoder"]
 
@@ -58,6 +59,7 @@ class ServedModel:
     upstream_api: str = "openai"  # that an upstream speaks
     price: Price | None = None
     cache: CacheSettings | None = None  # None: its answers are not kept
+    guardrails: GuardrailProfile | None = None
     policy_digest: str = ""  # of its section of the policies, as far as it changes answers
     adapters: frozenset[str] = frozenset()  # of the policies; the engine may have loaded others
     parent: str = ""  # an adapter's base model

@@ -16,6 +16,8 @@ from gateway.pipeline.stages.look_up import LookUp
 from gateway.pipeline.stages.mirror import Mirror
 from gateway.pipeline.stages.read_request import read_request
 from gateway.pipeline.stages.remember import Remember
+from gateway.pipeline.stages.screen_answer import screen_answer
+from gateway.pipeline.stages.screen_request import screen_request
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.telemetry.request import Telemetry
 from policies.document import Policies
@@ -46,10 +48,12 @@ class Pipeline:
         )
         self.stages: tuple[Stage, ...] = (
             *self._choosing,
+            screen_request,
             LookUp(cache),
             *(() if telemetry is None else (Mirror(models, telemetry),)),
             CallModel(models, policies.routing.max_attempts),
             Remember(cache),
+            screen_answer,
         )
 
     async def run(self, exchange: Exchange) -> None:

@@ -48,12 +48,14 @@ RULE: Final = "penstock.rule"
 REASON: Final = "penstock.reason"
 POLICY_VERSION: Final = "penstock.policy.version"
 CACHE_OUTCOME: Final = "penstock.cache.outcome"
+GUARDRAILS: Final = "penstock.guardrails"
 
 PROVIDER_OURS: Final = "penstock"
 
 STAGE_AUTHORIZE: Final = "authorize"
 STAGE_CHOOSE_MODEL: Final = "choose model"
 STAGE_LOOK_UP: Final = "look up"
+STAGE_SCREEN: Final = "screen"
 
 OPERATIONS: Final = {
     "chat": "chat",

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policies.errors import PolicyError
+from policies.load import load_policies
+
+GOOD = """\
+models:
+  m:
+    engine: {checkpoint: builtin:pico-small}
+    guardrails: strict
+guardrails:
+  default: strict
+  profiles:
+    strict:
+      personal_data: {action: mask, kinds: [email, card]}
+      injection: {action: block}
+"""
+
+
+def test_a_profile_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    policies = load_policies(tmp_path)
+    rules = policies.guardrails.profiles["strict"].personal_data
+    assert (
+        rules is not None and rules.kinds == ["email", "card"] and policies.models["m"].guardrails == "strict"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        (
+            "guardrails: strict\n",
+            "guardrails: strickt\n",
+            4,
+            "'strickt' is not a guardrail profile; did you mean",
+        ),
+        (
+            "default: strict",
+            "default: lax",
+            6,
+            "guardrails.default 'lax' is not a guardrail profile; known: strict",
+        ),
+        ("action: mask", "action: hide", 9, "action"),
+        ("kinds: [email", "kinds: [mail", 9, "kinds"),
+    ],
+)
+def test_problems(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(PolicyError) as caught:
+        load_policies(tmp_path)
+    (problem,) = caught.value.problems
+    assert problem.place.line == line and message in problem.message
