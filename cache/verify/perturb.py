@@ -175,14 +175,6 @@ def add_only(text: str, random: Random, corpus: Corpus) -> str | None:
     return _substitute(found, f"{word} ") if found else None
 
 
-_UNITS = (
-    "km=miles|kilometers=miles|kg=pounds|kilograms=pounds|celsius=fahrenheit|dollars=euros|dollars=rupees"
-)
-_UNITS += "|pounds=kg|miles=km|meters=feet|feet=meters|inches=centimeters|hours=minutes|hours=days|days=weeks"
-_UNITS += "|months=years|weeks=months|years=months"
-_UNITS += "|liters=gallons|minutes=seconds|grams=ounces|GB=MB|million=billion|rupees=dollars|percent=points"
-
-
 def change_unit(text: str, random: Random, corpus: Corpus) -> str | None:
     """km → miles."""
     found = [(match, new) for old, new in UNITS for match in re.finditer(rf"\b{old}\b", text)]
