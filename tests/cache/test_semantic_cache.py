@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from numpy import float32
@@ -12,28 +10,7 @@ from cache.memory_store import MemoryStore
 from cache.question import Question
 from cache.semantic_cache import SemanticCache
 from tests.cache.entries import key_of, unit
-
-
-class ScriptedVerifier:
-    """P by the known question's text."""
-
-    version = "1"
-
-    def __init__(self, **probabilities: float) -> None:
-        self._probabilities = probabilities
-
-    def threshold(self, max_false_share: float) -> float:
-        return 1.0 - max_false_share
-
-    def probabilities(
-        self,
-        asked: str,
-        asked_vector: NDArray[float32],
-        known: Sequence[str],
-        known_vectors: NDArray[float32],
-    ) -> NDArray[float32]:
-        assert known_vectors.shape == (len(known), len(asked_vector)) and known_vectors.dtype == float32
-        return np.array([self._probabilities[text] for text in known], float32)
+from tests.cache.verifiers import ScriptedVerifier
 
 
 def question(text: str, partition: bytes = b"p") -> Question:

@@ -5,13 +5,13 @@ The last message chooses the behaviour: "status 429", "cut" (ends in mid-stream)
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+
+from tests.e2e.http_thread import HttpThread
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
 
@@ -24,34 +24,15 @@ class Seen:
     body: dict[str, Any] = field(default_factory=dict)
 
 
-class Upstream:
+class Upstream(HttpThread):
     """Listens on an ephemeral port until closed; `seen` has every request."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        assert self._ready.wait(10.0)
+        super().__init__()
 
-    def close(self) -> None:
-        """Stop listening."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10.0)
-
-    def _run(self) -> None:
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._chat)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        self._loop.run_until_complete(runner.setup())
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        self._loop.run_until_complete(site.start())
-        self.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        self._ready.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
-        self._loop.close()
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/v1/chat/completions", self._chat)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -7,43 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from typing import Any
 
 from aiohttp import web
 
+from tests.e2e.http_thread import HttpThread
+
 Part = tuple[str, str]  # kind, text: of "reasoning", "text" or "call" (arguments)
 
 
-class ApiUpstream:
+class ApiUpstream(HttpThread):
     """Listens on an ephemeral port until closed; `num_dropped` counts clients that left a stream."""
 
     def __init__(self) -> None:
         self.num_dropped = 0
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        assert self._ready.wait(10.0)
+        super().__init__()
 
-    def close(self) -> None:
-        """Stop listening."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10.0)
-
-    def _run(self) -> None:
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_post("/v1/messages", self._messages)
-        runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-        self._loop.run_until_complete(runner.setup())
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        self._loop.run_until_complete(site.start())
-        self.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        self._ready.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
-        self._loop.close()
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/v1/chat/completions", self._chat)
+        router.add_post("/v1/messages", self._messages)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,25 +22,8 @@ from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
 from gateway.web.deadlines import TimeLimits
 from policies.cache import CacheRules
+from tests.cache.verifiers import ScriptedVerifier
 from tests.gateway.pipeline.exchanges import exchange_of
-
-
-class _Equal:
-    """A verifier for which everything means the same."""
-
-    version = "1"
-
-    def probabilities(
-        self,
-        asked: str,
-        asked_vector: NDArray[float32],
-        known: Sequence[str],
-        known_vectors: NDArray[float32],
-    ) -> NDArray[float32]:
-        return np.ones(len(known), float32)
-
-    def threshold(self, max_false_share: float) -> float:
-        return 0.5
 
 
 class Gateway:
@@ -52,7 +34,7 @@ class Gateway:
         self.num_encoded = 0
         self.may_encode = asyncio.Event()
         self.may_encode.set()
-        self.answers = SemanticCache(MemoryStore(1 << 20, 1 << 20), _Equal())
+        self.answers = SemanticCache(MemoryStore(1 << 20, 1 << 20), ScriptedVerifier(others=1.0))
         rules = CacheSettings.of(CacheRules(mode="semantic", verified_share=verified_share))
         model = ServedModel("m", "upstream", self.provider, TimeLimits(None, None, 60), cache=rules)
         self.verdicts: list[str] = []
