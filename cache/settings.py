@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies.cache import DEFAULTS, CacheMode, CacheRules, CacheScope
 
@@ -28,3 +28,8 @@ class CacheSettings:
             for name in cls.__slots__
         }
         return cls(**values)
+
+    def with_rules(self, rules: CacheRules) -> CacheSettings:
+        """These settings with what `rules` sets."""
+        given = {name: found for name in self.__slots__ if (found := getattr(rules, name)) is not None}
+        return replace(self, **given)

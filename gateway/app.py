@@ -283,7 +283,7 @@ class _ModelBuilder:
             self._served(name),
             price=entry.price,
             adapters=adapters,
-            cache=None if settings.mode == "none" or entry.kind == "encoder" else settings,
+            cache=None if entry.kind == "encoder" else settings,
             guardrails=self._policies.guardrails.profiles.get(
                 entry.guardrails or self._policies.guardrails.default or ""
             ),
@@ -295,6 +295,7 @@ class _ModelBuilder:
         rules = self._policies.cache
         encoder = self._encoders.get(rules.encoder or next(iter(self._encoders), ""))
         modes = {model.cache.mode for model in models.models.values() if model.cache is not None}
+        modes |= {each.cache.mode or "none" for _, each in self._policies.actions() if each.cache is not None}
         store = self._parts.memory_store(rules.memory)
         shared = self._redis_store(store)
         has_meaning = encoder is not None and "semantic" in modes

@@ -23,8 +23,7 @@ def cache_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place])
         if ("models", name, "cache") in places:
             message = f"models.{name} is an encoder: its vectors are not cached; remove `cache`"
             yield Problem(places[("models", name, "cache")], message)
-    wanted = [("cache", "mode"), *(("models", name, "cache", "mode") for name in models)]
-    for path in wanted:
+    for path in [path for path in places if path[-2:] == ("cache", "mode")]:
         if _at(sections, path) == "semantic" and named is None and len(encoders) != 1:
             where, which = ".".join(path), ", ".join(encoders)
             remedy = (
@@ -38,5 +37,5 @@ def cache_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place])
 def _at(sections: Mapping[str, Any], path: KeyPath) -> object:
     value: Any = sections
     for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
+        value = value[int(key)] if isinstance(value, list) else value.get(key)
     return value

@@ -63,10 +63,21 @@ class GuardrailsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 def guardrail_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
     """References to profiles that do not exist."""
     profiles = sections["guardrails"].get("profiles") or {}
-    named = {("guardrails", "default"): sections["guardrails"].get("default")}
-    for model, entry in sections["models"].items():
-        named["models", model, "guardrails"] = (entry or {}).get("guardrails")  # type: ignore[index]
+    named: dict[KeyPath, str | None] = {("guardrails", "default"): sections["guardrails"].get("default")}
+    for section in ("models", "routes"):
+        for owner, entry in sections[section].items():
+            named[section, owner, "guardrails"] = (entry or {}).get("guardrails")
+            named |= _of_rules((section, owner), entry or {})
+    named |= _of_rules(("routing",), sections["routing"])
     for path, name in named.items():
         if name is not None and name not in profiles:
             message = f"{'.'.join(path)} {name!r} is not a guardrail profile{nearest(name, profiles)}"
             yield Problem(places[path], message)
+
+
+def _of_rules(path: KeyPath, section: Mapping[str, Any]) -> dict[KeyPath, str | None]:
+    """The profiles that the rules of a section name."""
+    rules = enumerate(section.get("rules") or [])
+    return {
+        (*path, "rules", str(number), "guardrails"): (rule or {}).get("guardrails") for number, rule in rules
+    }

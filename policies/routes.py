@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import Meta
 
+from policies.cache import CacheRules
 from policies.names import Effort, Name
 
 ErrorClass = Literal["context_too_long", "rate_limited", "timeout", "server_error", "unavailable"]
@@ -150,6 +151,12 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     system: Annotated[SystemText | None, Meta(description="Added to a chat's system message.")] = None
     timeouts: Timeouts | None = None
     shadow: Shadow | None = None
+    cache: Annotated[
+        CacheRules | None, Meta(description="What differs from the model's `cache`, for these requests.")
+    ] = None
+    guardrails: Annotated[
+        Name | None, Meta(description="Profile of the section `guardrails`, in place of the model's.")
+    ] = None
 
     @property
     def destination(self) -> str:
@@ -170,7 +177,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 DESTINATIONS = ("model", "split", "refuse")
-CHANGES = ("fallback", "parameters", "system", "timeouts", "shadow")
+CHANGES = ("fallback", "parameters", "system", "timeouts", "shadow", "cache", "guardrails")
 
 
 class Rule(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,8 +1,8 @@
-"""What rules change in a request before its model is called: parameters, the system message, time limits."""
+"""What rules change in a request, and in how its model is used."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from gateway.pipeline.models import ServedModel
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from gateway.web.deadlines import TimeLimits
+from policies.guardrails import GuardrailProfile
 from policies.routes import Action, Bounds, Parameters, Timeouts
 
 _SYSTEM_ROLES = ("system", "developer")
@@ -32,17 +33,27 @@ def change_request(exchange: Exchange, changes: Sequence[Action]) -> None:
         exchange.request = typed(body, type(exchange.request))
 
 
-def limited(model: ServedModel, changes: Sequence[Action], *, is_stream: bool) -> ServedModel:
-    """The model with the time limits of rules."""
-    limits = model.limits
+def adapted(
+    model: ServedModel,
+    changes: Sequence[Action],
+    profiles: Mapping[str, GuardrailProfile],
+    *,
+    is_stream: bool,
+) -> ServedModel:
+    """The model with the time limits, cache rules and guardrails of rules."""
+    limits, cache, guardrails = model.limits, model.cache, model.guardrails
     for change in changes:
         if change.timeouts is not None:
             limits = _with_timeouts(limits, change.timeouts)
-    if limits is model.limits:
+        if change.cache is not None and cache is not None:
+            cache = cache.with_rules(change.cache)
+        if change.guardrails is not None:
+            guardrails = profiles[change.guardrails]
+    if limits is not model.limits and model.kind == "upstream" and not is_stream:
+        limits = replace(limits, first_token_s=None)  # its first byte comes when the answer is complete
+    if limits is model.limits and cache is model.cache and guardrails is model.guardrails:
         return model
-    if model.kind == "upstream" and not is_stream:  # its first byte comes when the answer is complete
-        limits = replace(limits, first_token_s=None)
-    return replace(model, limits=limits)
+    return replace(model, limits=limits, cache=cache, guardrails=guardrails)
 
 
 def _with_timeouts(limits: TimeLimits, timeouts: Timeouts) -> TimeLimits:

@@ -50,7 +50,7 @@ class DryRun:
             _LIMITS,
             lambda: state,
             num_waiting=lambda: self._live.queue.get(name, 0),
-            cache=None if rules.mode == "none" or entry.kind == "encoder" else rules,
+            cache=None if entry.kind == "encoder" else rules,
             adapters=frozenset(entry.engine.adapters if entry.engine is not None else ()),
         )
 

@@ -58,7 +58,7 @@ class ServedModel:
     engine: EngineProvider | None = None  # `provider` again, when it is our engine
     upstream_api: str = "openai"  # that an upstream speaks
     price: Price | None = None
-    cache: CacheSettings | None = None  # None: its answers are not kept
+    cache: CacheSettings | None = None  # None: a model whose answers cannot be kept
     guardrails: GuardrailProfile | None = None
     policy_digest: str = ""  # of its section of the policies, as far as it changes answers
     adapters: frozenset[str] = frozenset()  # of the policies; the engine may have loaded others

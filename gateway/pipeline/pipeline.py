@@ -51,7 +51,7 @@ class Pipeline:
             screen_request,
             LookUp(cache),
             *(() if telemetry is None else (Mirror(models, telemetry),)),
-            CallModel(models, policies.routing.max_attempts),
+            CallModel(models, policies.routing.max_attempts, policies.guardrails.profiles),
             Remember(cache),
             screen_answer,
         )

@@ -40,6 +40,11 @@ class Screening:
         return " ".join(f"{kind}={count}" for kind, count in sorted(found.items()))
 
     @property
+    def is_flagged(self) -> bool:
+        """Whether something was found that went on unchanged: the answer is not stored."""
+        return bool(self._attack or (self.verdicts and not self.changes_text))
+
+    @property
     def changes_text(self) -> bool:
         """Whether the answer may be other than what the model wrote."""
         rules = self._profile.personal_data

@@ -41,6 +41,12 @@ OTHER = "  other:\n    encoder: {checkpoint: builtin:all-minilm-l6-v2}\n"
             4,
             "models.small.cache.mode is 'semantic', which needs an encoder; name one of minilm, other in",
         ),
+        (
+            MODELS.split("  minilm")[0]
+            + "routes:\n  r:\n    model: small\n    rules: [{model: small, cache: {mode: semantic}}]\n",
+            7,
+            "routes.r.rules.0.cache.mode is 'semantic', which needs an encoder",
+        ),
     ],
 )
 def test_problems(tmp_path: Path, text: str, line: int, message: str) -> None:

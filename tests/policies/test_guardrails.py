@@ -45,6 +45,12 @@ def test_a_profile_is_read(tmp_path: Path) -> None:
             6,
             "guardrails.default 'lax' is not a guardrail profile; known: strict",
         ),
+        (
+            "guardrails:\n",
+            "routes:\n  r: {model: m, guardrails: lax}\nguardrails:\n",
+            6,
+            "routes.r.guardrails 'lax'",
+        ),
         ("action: mask", "action: hide", 9, "action"),
         ("kinds: [email", "kinds: [mail", 9, "kinds"),
     ],

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from backend.errors import EngineError
 from gateway.answer import Answer, Generated
 from gateway.errors import ApiError, NotFound, TimedOut, Unavailable, to_api_error
-from gateway.pipeline.changes import limited
+from gateway.pipeline.changes import adapted
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.fallback import begin, error_class
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import MODEL_HEADER, REASON_HEADER
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult
+from policies.guardrails import GuardrailProfile
 from policies.routes import ErrorClass, Fallback
 
 
 class CallModel:
     """The stage; `models` are those that it may fall back to."""
 
-    def __init__(self, models: ModelTable, max_attempts: int) -> None:
+    def __init__(
+        self,
+        models: ModelTable,
+        max_attempts: int,
+        profiles: Mapping[str, GuardrailProfile] = MappingProxyType({}),
+    ) -> None:
+        """`profiles`: the guardrails that rules name."""
         self._models = models
+        self._profiles = profiles
         self._max_attempts = max_attempts
 
     async def __call__(self, exchange: Exchange) -> None:
@@ -72,7 +82,9 @@ class CallModel:
                 continue
             with contextlib.suppress(NotFound):  # an adapter that has been unloaded
                 found = self._models.resolve(name)
-                return limited(found, exchange.choice.changes, is_stream=bool(exchange.request.stream))
+                return adapted(
+                    found, exchange.choice.changes, self._profiles, is_stream=bool(exchange.request.stream)
+                )
         return None
 
 

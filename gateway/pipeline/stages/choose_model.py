@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from gateway.errors import ApiError, Forbidden, RateLimited
-from gateway.pipeline.changes import change_request, limited
+from gateway.pipeline.changes import adapted, change_request
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.facts import Facts, user_of
 from gateway.pipeline.models import ModelTable
@@ -42,6 +42,7 @@ class ChooseModel:
         self._facts = Facts(models, policies.tenants, clock)
         self._keeps_tried = keep_tried
         self._is_exposed = policies.routing.expose
+        self._profiles = policies.guardrails.profiles
 
     async def __call__(self, exchange: Exchange) -> None:
         """Fill `exchange.model`, `choice` and `reason`. Raises NotFound, or the ApiError of a refusal."""
@@ -52,7 +53,9 @@ class ChooseModel:
             refusal = choice.action.refuse if choice.action is not None else None
             if refusal is None:
                 found = self._models.resolve(self._target(exchange, choice))
-                exchange.model = limited(found, choice.changes, is_stream=bool(exchange.request.stream))
+                exchange.model = adapted(
+                    found, choice.changes, self._profiles, is_stream=bool(exchange.request.stream)
+                )
         if choice.route or choice.rule:
             decided = {spans.ROUTE: choice.route, spans.RULE: choice.rule, spans.REASON: exchange.reason}
             exchange.telemetry.annotate(decided)

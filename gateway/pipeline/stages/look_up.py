@@ -40,7 +40,7 @@ class LookUp:
         assert model is not None
         metadata = request.metadata if isinstance(request, ChatRequest) else None
         directives = read_directives(*exchange.cache_headers, metadata)
-        if model.cache is not None and isinstance(request, ChatRequest):
+        if model.cache is not None and model.cache.mode != "none" and isinstance(request, ChatRequest):
             with exchange.telemetry.stage(spans.STAGE_LOOK_UP):
                 await self._look_up(exchange, model, model.cache, directives)
             use = exchange.cache_use
@@ -67,7 +67,9 @@ class LookUp:
             question = read_question(exchange.body, exchange.principal.tenant, owner, labels)
         except UnicodeEncodeError:  # a lone surrogate: the provider refuses it by name
             return
-        use = CacheUse(settings, question, directives.may_write, self._cache.answers.now_s())
+        is_flagged = exchange.screening is not None and exchange.screening.is_flagged
+        may_write = directives.may_write and not is_flagged
+        use = CacheUse(settings, question, may_write, self._cache.answers.now_s())
         exchange.cache_use = use
         if use.is_semantic:
             exchange.meaning = Meaning(question.text, self._cache.embed)

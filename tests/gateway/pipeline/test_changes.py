@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.pipeline.changes import change_request, limited
+from gateway.pipeline.changes import adapted, change_request
 from gateway.pipeline.models import Kind, ServedModel
 from gateway.pipeline.stages.read_request import read_request
 from gateway.providers.fake import FakeProvider
@@ -111,6 +111,6 @@ async def test_without_changes_the_request_is_the_same_object() -> None:
 )
 def test_time_limits(kind: Kind, is_stream: bool, first_s: float | None) -> None:
     model = ServedModel("m", kind, FakeProvider(), TimeLimits(30, 20, 60))
-    found = limited(model, [Action(timeouts=Timeouts(first_token_s=1, total_s=5))], is_stream=is_stream)
+    found = adapted(model, [Action(timeouts=Timeouts(first_token_s=1, total_s=5))], {}, is_stream=is_stream)
     assert found.limits == TimeLimits(first_s, 20, 5)
-    assert limited(model, [Action(system="x")], is_stream=is_stream) is model
+    assert adapted(model, [Action(system="x")], {}, is_stream=is_stream) is model

@@ -18,6 +18,7 @@ from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
 from policies.cache import CacheRules, CacheSection
 from policies.document import EngineModel, ModelEntry, Policies, UpstreamModel
+from policies.routes import Route
 from tests.gateway.conftest import http_client
 from tests.gateway.connection import Connection, events
 
@@ -92,6 +93,17 @@ async def test_a_model_without_a_cache_has_no_header() -> None:
         for _ in range(2):
             assert await outcome(http, body() | {"model": "plain"}) == "none"
     assert len(provider.asked) == 2
+
+
+async def test_a_route_has_cache_rules_of_its_own() -> None:
+    models = {"m": ModelEntry(engine=EngineModel(checkpoint="/none"))}
+    routes = {"kept": Route(model="m", cache=CacheRules(mode="exact")), "plain": Route(model="m")}
+    provider = FakeProvider()
+    app = build_app(Settings(), Policies(models=models, routes=routes, version="v1"), {"m": provider})
+    async with http_client(app) as http:
+        for route, expected in (("kept", ["miss", "exact"]), ("plain", ["none", "none"])):
+            assert [await outcome(http, body() | {"model": route}) for _ in range(2)] == expected
+    assert len(provider.asked) == 3
 
 
 @pytest.mark.parametrize("fields", [{"n": 2}, {"temperature": 1.5}, {"store": True}])
