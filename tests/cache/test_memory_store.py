@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cache.entry import OVERHEAD_BYTES, Entry, Labels, Selector
+from cache.inverted_file import load_faiss
 from cache.memory_store import MemoryStore
 from tests.cache.entries import DIMENSIONS, add, entry_of, key_of, unit
 
@@ -112,6 +113,7 @@ def test_selectors(selector: Selector, left: set[int]) -> None:
 
 def _bytes_per_entry(partitions: bool) -> float:
     store = MemoryStore(1 << 30, 1 << 30)
+    load_faiss()  # so that only entries are measured
     tracemalloc.start()
     try:
         for number in range(2000):

@@ -20,8 +20,6 @@ from cache.redis_store import RedisStore
 from tests.cache.entries import entry_of, key_of, unit
 from tests.cache.redis_server import RedisServer
 
-NOW_S = time.time()
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
@@ -47,7 +45,7 @@ class Replica:
         self.store = RedisStore(server.url, prefix, self.memory, time.time)
 
     def put(self, number: int, tenant: str = "alice", ttl_s: float = 60.0) -> None:
-        entry = entry_of(number, tenant=tenant, created_s=NOW_S, ttl_s=ttl_s)
+        entry = entry_of(number, tenant=tenant, created_s=time.time(), ttl_s=ttl_s)
         entry.labels = Labels("small", "", ("even",) if number % 2 == 0 else ())
         vector = unit(number).astype(float16)
         self.memory.add(entry, vector)
