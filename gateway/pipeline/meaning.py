@@ -61,7 +61,8 @@ def embed_with(client: EncoderClient) -> Embed:
         except TimeoutError:
             breaker.record(is_success=False)
             return None
-        except EngineError:  # such as a text that is too long
+        except EngineError:  # such as a text that is too long: the request has not waited
+            breaker.record(is_success=True)
             return None
         breaker.record(is_success=True)
         return np.frombuffer(found.vectors[0], float32)

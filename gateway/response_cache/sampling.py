@@ -10,6 +10,7 @@ from typing import Literal
 from numpy import float32
 from numpy.typing import NDArray
 
+from backend.errors import EngineError
 from cache.verify.words import read
 from gateway.errors import ApiError
 
@@ -23,7 +24,8 @@ MAX_RUNNING = 1
 """Checks at a time in one worker; hits beyond are not checked."""
 TIMEOUT_S = 120.0
 SAME_COSINE = 0.9
-"""Two wordings of one answer, if their numbers and negations agree."""
+"""Two wordings of one answer, if their numbers and negations agree. Not calibrated: strict, so that what is
+called right is; most other pairs of wordings are unsure and do not count."""
 OTHER_COSINE = 0.5
 """Answers further apart are about different things."""
 
@@ -57,7 +59,7 @@ class Sampler:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 verdict = await self._compare(*await texts())
-        except (ApiError, TimeoutError):
+        except (ApiError, EngineError, TimeoutError):
             return  # the model is away or busy
         self._on_verdict(model, verdict)
         if verdict != "unsure":
@@ -76,4 +78,6 @@ class Sampler:
         cosine = float(vectors[0] @ vectors[1])
         if cosine < OTHER_COSINE:
             return "wrong"
-        return "right" if cosine >= SAME_COSINE and first.num_negations == second.num_negations else "unsure"
+        if cosine < SAME_COSINE:
+            return "unsure"
+        return "right" if first.num_negations == second.num_negations else "wrong"

@@ -40,7 +40,7 @@ async def verdict(one: str, other: str) -> tuple[list[str], list[bool]]:
         ("Paris in 1990", "Paris in 1991", "wrong"),
         ("Paris", "Rome", "wrong"),
         ("Paris", "Perhaps Paris", "unsure"),
-        ("Paris is it", "It is not Paris", "unsure"),
+        ("Paris is it", "It is not Paris", "wrong"),
         ("unknown", "Paris", "unsure"),
     ],
 )
