@@ -13,13 +13,14 @@ import msgspec
 from backend.errors import CheckpointError
 from backend.server.engine_client import EngineClient
 from gateway.admin import Ask
-from gateway.app import BuiltVersion, build_parts, build_version
+from gateway.app import BuiltVersion, build_version
 from gateway.errors import InvalidRequest, TimedOut
 from gateway.processes.managed_process import Progress
 from gateway.processes.messages import Activate, PolicyState, Prepare, Reply, ToWorker, Version
 from gateway.processes.supervisor_pipes import SupervisorPipes
 from gateway.settings import SettingsError
 from gateway.web.versioned_app import VersionedApp
+from gateway.worker_parts import build_parts
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,192 @@
+"""From the policies' models to what serves them: providers, clients and the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from backend.errors import CheckpointError
+from backend.server.encoder_client import EncoderClient
+from backend.server.engine_client import EngineClient
+from backend.tokenizer import Tokenizer
+from cache.memory_store import MemoryStore
+from cache.semantic_cache import SemanticCache
+from cache.settings import CacheSettings
+from cache.verify import Verifier
+from gateway.checkpoints import checkpoint_folder
+from gateway.pipeline.meaning import embed_with, no_meaning
+from gateway.pipeline.models import ModelFailure, ModelState, ModelTable, ServedModel
+from gateway.processes.status import ProcessStatus
+from gateway.providers.base import Provider
+from gateway.providers.encoder import EncoderProvider
+from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
+from gateway.providers.upstream.anthropic.provider import AnthropicProvider
+from gateway.providers.upstream.openai import OpenAIProvider
+from gateway.requests.reasoning import default_effort_error
+from gateway.response_cache.response_cache import ResponseCache
+from gateway.response_cache.sampling import Sampler
+from gateway.settings import Settings
+from gateway.web.asgi_endpoint import Resource
+from gateway.web.deadlines import TimeLimits
+from gateway.worker_parts import WorkerParts
+from policies.document import EncoderModel, EngineModel, ModelEntry, Policies, UpstreamModel
+
+if TYPE_CHECKING:
+    from cache.redis_store import RedisStore
+
+
+class ModelBuilder:
+    """Builds each model's provider; `resources` collects what opens and closes with the worker."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policies: Policies,
+        given: dict[str, Provider],
+        parts: WorkerParts,
+    ) -> None:
+        self.resources: list[Resource] = []
+        self.engines: dict[str, EngineClient] = {}
+        self._settings = settings
+        self._policies = policies
+        self._given = given
+        self._parts = parts
+        timeouts = settings.timeouts
+        self._encoders: dict[str, EncoderClient] = {}
+        self._limits = TimeLimits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
+
+    def build(self, name: str) -> ServedModel:
+        """The model `name` of the policies."""
+        entry = self._policies.models[name]
+        adapters = frozenset(entry.engine.adapters if entry.engine is not None else ())
+        settings = CacheSettings.of(entry.cache, self._policies.cache)
+        return replace(
+            self._served(name),
+            price=entry.price,
+            adapters=adapters,
+            cache=None if entry.kind == "encoder" else settings,
+            guardrails=self._policies.guardrails.profiles.get(
+                entry.guardrails or self._policies.guardrails.default or ""
+            ),
+            policy_digest=_answer_digest(entry),
+        )
+
+    def response_cache(self, models: ModelTable) -> ResponseCache:
+        """What the models share that have a cache."""
+        rules = self._policies.cache
+        encoder = self._encoders.get(rules.encoder or next(iter(self._encoders), ""))
+        modes = {model.cache.mode for model in models.models.values() if model.cache is not None}
+        modes |= {each.cache.mode or "none" for _, each in self._policies.actions() if each.cache is not None}
+        store = self._parts.memory_store(rules.memory)
+        shared = self._redis_store(store)
+        has_meaning = encoder is not None and "semantic" in modes
+        embed = embed_with(encoder) if encoder is not None and has_meaning else no_meaning
+        answers = SemanticCache(store, Verifier.load() if has_meaning else None, shared=shared)
+        return ResponseCache(answers, embed, Sampler(embed, self._parts.metrics.cache_judged))
+
+    def _redis_store(self, memory: MemoryStore) -> RedisStore | None:
+        rules = self._policies.cache.redis
+        if rules is None:
+            return None
+        from cache.redis_store import RedisStore
+
+        store = RedisStore(self._settings.redis_url, rules.prefix, memory, time.time)
+        self.resources.append(store)
+        return store
+
+    def _served(self, name: str) -> ServedModel:
+        entry = self._policies.models[name]
+        given = self._given.get(name)
+        if given is not None:
+            engine = given if isinstance(given, EngineProvider) else None
+            return ServedModel(name, entry.kind, given, self._limits, engine=engine)
+        if entry.upstream is not None:
+            return self._upstream(name, entry.upstream)
+        if entry.engine is not None:
+            return self._engine(name, entry.engine)
+        assert entry.encoder is not None
+        return self._encoder(name, entry.encoder)
+
+    def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
+        kind = AnthropicProvider if upstream.api == "anthropic" else OpenAIProvider
+        provider = kind(
+            name,
+            upstream,
+            self._settings.upstream_api_keys.get(name),
+            self._settings.upstream_proxies.get(name, ""),
+        )
+        self.resources.append(provider)
+        # The provider itself enforces the limits on connecting, the first token and idling.
+        return ServedModel(
+            name,
+            "upstream",
+            provider,
+            TimeLimits(None, None, upstream.total_timeout_s),
+            upstream_api=upstream.api,
+        )
+
+    def _engine(self, name: str, engine: EngineModel) -> ServedModel:
+        client = EngineClient(self._settings.socket_paths[name])
+        tokenizer = Tokenizer.from_checkpoint(checkpoint_folder(engine.checkpoint))
+        error = default_effort_error(tokenizer.thinking, engine.reasoning)
+        if error:
+            raise CheckpointError(
+                f"models.{name}.engine.reasoning.default_effort is {engine.reasoning.default_effort!r}, but "
+                f"{engine.checkpoint!r} cannot do that. {error}"
+            )
+        wait_s = self._settings.timeouts.engine_start_s
+        service = EngineService(
+            client,
+            tokenizer,
+            wait_s,
+            engine.reasoning,
+            engine.tool_parser,
+            engine.speculative,
+            engine.unknown_fields,
+        )
+        provider = EngineProvider.of(name, service)
+        self.resources.append(client)
+        self.engines[name] = client
+        state = self._state(name, client)
+        served = ServedModel(name, "engine", provider, self._limits, state, engine=provider)
+        return replace(served, num_waiting=lambda: client.stats.num_waiting)
+
+    def _encoder(self, name: str, encoder: EncoderModel) -> ServedModel:
+        client = EncoderClient(self._settings.socket_paths[name])
+        self._encoders[name] = client
+        self.resources.append(client)
+        provider = EncoderProvider(name, client, encoder.unknown_fields)
+        return ServedModel(name, "encoder", provider, self._limits, self._state(name, client))
+
+    def _state(self, name: str, client: EngineClient | EncoderClient) -> Callable[[], ModelState]:
+        def state() -> ModelState:
+            if client.ready:
+                return ModelState(ready=True, phase="ready", fraction=1.0)
+            if client.hello is not None:
+                return ModelState(ready=False, phase="hung")
+            found = self._parts.statuses.get(name)
+            if found is None:
+                return ModelState(ready=False, phase="starting")
+            return ModelState(False, found.phase, found.fraction, _failure(found))
+
+        return state
+
+
+def _answer_digest(entry: ModelEntry) -> str:
+    """SHA-256 of what a model's policy says about its answers."""
+    section = entry.engine or entry.upstream or entry.encoder
+    return hashlib.sha256(msgspec.json.encode(section, order="deterministic")).hexdigest()
+
+
+def _failure(status: ProcessStatus) -> ModelFailure | None:
+    failure = status.failure
+    if failure is None:
+        return None
+    retry_in_s = max(0.0, failure.retry_at_s - time.time())
+    return ModelFailure(failure.cause, failure.count, round(retry_in_s, 1))

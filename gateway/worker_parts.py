@@ -1,0 +1,115 @@
+"""What all versions of the policies have in common in one worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cache import snapshot
+from cache.memory_store import MemoryStore
+from gateway.admin import FIXED_POLICIES, PolicyControl
+from gateway.openai.responses.store import ResponseStore
+from gateway.pipeline.decision_log import LogFile
+from gateway.processes.status import Statuses
+from gateway.settings import Settings, SettingsError
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.setup import Tracing, start_tracing
+from policies import cache as policy_cache
+from policies.responses import ResponsesSection
+
+SPARE_METRIC_MODELS = 32
+"""Models that reloads of the policies can add to the metrics; those of more count as "-"."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStore:
+    """Stored answers, and the file that keeps them over a restart."""
+
+    memory: MemoryStore
+    path: Path | None
+
+    @classmethod
+    def open(cls, section: policy_cache.MemoryStore, worker: int) -> CacheStore:
+        """With what the worker of this number saved before."""
+        store = MemoryStore(section.max_bytes, int(section.max_bytes * section.max_tenant_share))
+        path = Path(f"{section.snapshot_path}.{worker}") if section.snapshot_path else None
+        if path is not None:
+            snapshot.load(path, store, time.time())
+        return cls(store, path)
+
+    def save(self) -> None:
+        """Write the file, if there is one."""
+        if self.path is not None:
+            snapshot.write(self.path, self.memory.rows())
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What all versions of the policies have in common in one worker."""
+
+    tracing: Tracing
+    metrics: Metrics
+    statuses: Statuses  # of the engines and encoders, kept up to date by the caller
+    policies: PolicyControl
+    worker: int = 0  # its number
+    stores: dict[str, CacheStore] = field(default_factory=dict)  # the latest, by its section of the policies
+    decisions: LogFile | None = None
+    responses: dict[str, ResponseStore] = field(default_factory=dict)  # by their section of the policies
+
+    async def start(self) -> None:
+        """Do nothing: each part starts when it is used."""
+
+    async def close(self) -> None:
+        """Close the stores, and export the remaining spans, with a timeout."""
+        self._save_stores()
+        for store in self.responses.values():
+            await store.close()
+        if self.decisions is not None:
+            self.decisions.close()
+        self.tracing.shutdown()
+
+    def memory_store(self, section: policy_cache.MemoryStore) -> MemoryStore:
+        """The store of cached answers with this section: that of the version before, if it had the same."""
+        key = repr(section)
+        if key not in self.stores:
+            self._save_stores()
+            self.stores.clear()
+            self.stores[key] = CacheStore.open(section, self.worker)
+        return self.stores[key].memory
+
+    def _save_stores(self) -> None:
+        for store in self.stores.values():
+            store.save()
+
+    def response_store(self, settings: Settings, section: ResponsesSection) -> ResponseStore:
+        """The store of this section, the same for all versions that have it."""
+        key = repr(section)
+        if key not in self.responses:
+            self.responses[key] = ResponseStore(settings.data_dir, section)
+        return self.responses[key]
+
+
+def build_parts(
+    settings: Settings,
+    metric_models: Sequence[str],
+    *,
+    statuses: Statuses | None = None,
+    worker: int = 0,
+    policies: PolicyControl = FIXED_POLICIES,
+) -> WorkerParts:
+    """`worker` is its number, `metric_models` the labels of metrics. Raises SettingsError, TelemetryError."""
+    metrics = Metrics(metric_models, settings.counter_fds, worker, num_spare=SPARE_METRIC_MODELS)
+    metrics.set_policies(lambda: policies.state)
+    known = {} if statuses is None else statuses
+    decisions = _open_log(settings.decision_log) if settings.decision_log else None
+    tracing = start_tracing(settings.telemetry)
+    return WorkerParts(tracing, metrics, known, policies, worker, decisions=decisions)
+
+
+def _open_log(path: str) -> LogFile:
+    try:
+        return LogFile(path)
+    except OSError as error:
+        raise SettingsError(f"PENSTOCK_DECISION_LOG={path!r} cannot be written: {error.strerror}") from None
