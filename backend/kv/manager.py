@@ -68,6 +68,14 @@ class KVManager:
         """Pages that no sequence uses and that only the prefix tree keeps."""
         return self._tree.num_evictable
 
+    def cached_digests(self) -> list[bytes]:
+        """The digests of all published pages."""
+        return self._tree.digests()
+
+    def take_changes(self) -> dict[bytes, bool]:
+        """Published (True) and evicted (False) pages since the last call, by digest; the first starts it."""
+        return self._tree.take_changes()
+
     def match(self, sequence: Sequence) -> PrefixMatch:
         """Find the longest cached prefix of a sequence without pages. Changes nothing.
 

@@ -59,9 +59,10 @@ class PrefixTree:
     eviction is O(1) and never cuts a path in the middle.
     """
 
-    __slots__ = ("_evictable", "_node_of_page", "_nodes")
+    __slots__ = ("_changes", "_evictable", "_node_of_page", "_nodes")
 
     def __init__(self, num_pages: int) -> None:
+        self._changes: dict[bytes, bool] | None = None  # digest → published (True) or evicted since read
         self._nodes: dict[bytes, Node] = {}
         self._node_of_page: list[Node | None] = [None] * num_pages
         self._evictable: OrderedDict[int, Node] = OrderedDict()  # by page, least recently used first
@@ -88,6 +89,8 @@ class PrefixTree:
         assert parent is None or not parent.is_evicted, "a page is published below a living parent"
         node = Node(digest, page, parent)
         self._nodes[digest] = node
+        if self._changes is not None:
+            self._changes[digest] = True
         self._node_of_page[page] = node
         if parent is not None:
             parent.num_children += 1
@@ -120,12 +123,23 @@ class PrefixTree:
         page, node = self._evictable.popitem(last=False)
         assert node.num_children == 0, f"page {page} would be evicted before its children"
         del self._nodes[node.digest]
+        if self._changes is not None:
+            self._changes[node.digest] = False
         self._node_of_page[page] = None
         if node.parent is not None:
             node.parent.num_children -= 1
         node.page = -1
         node.parent = None  # a stale reference to this node must not keep the path alive
         return page
+
+    def digests(self) -> list[bytes]:
+        """Return the digests of all published pages."""
+        return list(self._nodes)
+
+    def take_changes(self) -> dict[bytes, bool]:
+        """Return what was published (True) or evicted (False) since the last call; the first starts it."""
+        changes, self._changes = self._changes or {}, {}
+        return changes
 
     def check_invariants(self) -> None:
         """Raise AssertionError if links, pins or the eviction order disagree. For tests: O(nodes)."""

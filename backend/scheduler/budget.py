@@ -41,6 +41,15 @@ class PrefillBudget:
         self._ceiling_tokens = min_chunk_tokens  # slow start: doubles with every mixed step within the bound
         self._steps_since_measured = 0
 
+    @property
+    def prefill_s_per_token(self) -> float:
+        """Measured seconds per prompt token, beside decodes if there have been any; 0.0: not measured."""
+        return self._mixed_s_per_token or self._prefill_only.s_per_token
+
+    def decode_s(self, num_decodes: int) -> float:
+        """Measured seconds of a decode-only step of about this batch size; 0.0: not measured."""
+        return self._decode_time_s(max(1, num_decodes))
+
     def prefill_tokens(self, num_decodes: int, num_prefills: int) -> int:
         """Return the prompt tokens for the next step.
 

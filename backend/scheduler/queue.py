@@ -20,7 +20,7 @@ class WaitingQueue:
     def __init__(self, max_queue: int) -> None:
         self._max_queue = max_queue
         self._sequences: OrderedDict[str, Sequence] = OrderedDict()
-        self._departure_interval_s = 0.0
+        self.departure_interval_s = 0.0  # moving average of the time between two departures
         self._last_departure_s = -1.0
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class WaitingQueue:
         del self._sequences[sequence.request.request_id]
         if self._last_departure_s >= 0.0:
             interval_s = now_s - self._last_departure_s
-            self._departure_interval_s += _EMA_WEIGHT * (interval_s - self._departure_interval_s)
+            self.departure_interval_s += _EMA_WEIGHT * (interval_s - self.departure_interval_s)
         # The gap after an empty queue says nothing about how fast a full one drains.
         self._last_departure_s = now_s if self._sequences else -1.0
 
@@ -70,5 +70,5 @@ class WaitingQueue:
 
     def _retry_after_s(self) -> float:
         # Once a tenth of the queue has drained, a retry is likely to find room.
-        drain_s = self._departure_interval_s * len(self._sequences) / 10
+        drain_s = self.departure_interval_s * len(self._sequences) / 10
         return min(_MAX_RETRY_S, max(_MIN_RETRY_S, drain_s))

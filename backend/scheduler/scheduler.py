@@ -62,7 +62,7 @@ class Scheduler:
         self._running: dict[str, Sequence] = {}  # in order of admission: the newest is last
         self._free_rows = list(range(config.max_running - 1, -1, -1))
         self._oldest_first = False
-        self._budget = PrefillBudget(
+        self.budget = PrefillBudget(
             config.max_batch_tokens, config.min_chunk_tokens, config.max_step_stretch, config.max_step_s
         )
 
@@ -75,6 +75,16 @@ class Scheduler:
     def num_running(self) -> int:
         """Sequences that own a row."""
         return len(self._running)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens that the sequences in the queue have to compute, prefix hits included."""
+        return sum(sequence.num_uncomputed_tokens for sequence in self._queue.sequences())
+
+    @property
+    def admission_interval_s(self) -> float:
+        """Measured time between two admissions from a queue that was not empty; 0.0: none yet."""
+        return self._queue.departure_interval_s
 
     @property
     def num_joining(self) -> int:
@@ -126,7 +136,7 @@ class Scheduler:
             chunks.sort(key=lambda chunk: chunk.sequence.adapter_slot)
         if not chunks and prefills:
             self._make_room(prefills[0], preempted)  # guarantee progress
-        tokens = self._budget.prefill_tokens(len(chunks), len(prefills) + len(self._queue))
+        tokens = self.budget.prefill_tokens(len(chunks), len(prefills) + len(self._queue))
         if preempted:
             prefills = [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
         elif len(self._queue):
@@ -155,7 +165,7 @@ class Scheduler:
                 continue
             advance(sequence, 1 + (len(accepted.get(sequence, ())) if accepted else 0))
             self._kv.trim(sequence)
-        self._budget.observe(num_decodes, plan.num_tokens - plan.num_drafts - num_decodes, step_time_s)
+        self.budget.observe(num_decodes, plan.num_tokens - plan.num_drafts - num_decodes, step_time_s)
 
     def append_token(self, sequence: Sequence, token_id: int) -> None:
         """Append a sampled token; the next step computes it."""

@@ -16,6 +16,7 @@ from backend.server.client import PendingCalls, ProcessClient
 from backend.server.engine_messages import (
     AdapterDone,
     Adapters,
+    CachedPages,
     Cancel,
     EngineStats,
     FromEngine,
@@ -26,6 +27,7 @@ from backend.server.engine_messages import (
     Submit,
     UnloadAdapter,
 )
+from backend.server.quote import PageIndex, Quote, predict
 from backend.server.wire import Rejected
 from backend.types import Request, StepOutput
 
@@ -95,6 +97,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
     def __init__(self, socket_path: str | Path) -> None:
         super().__init__(socket_path, "engine", msgspec.msgpack.Decoder(FromEngine))
         self.stats = EngineStats()
+        self.pages = PageIndex()
         self.adapters: dict[str, AdapterInfo] = {}  # those that requests can name, by name
         self.on_adapters: Callable[[Adapters], None] | None = None  # called when they change
         self._numbers = itertools.count()
@@ -111,6 +114,22 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
     def has_adapter(self, name: str) -> bool:
         """Whether requests can name the adapter, as far as is known; True before the first connection."""
         return self._known_adapters is None or name in self._known_adapters
+
+    def quote(
+        self, token_ids: list[int], *, tenant_salt: str = "", adapter: str = "", max_tokens: int | None = None
+    ) -> Quote | None:
+        """What a prompt would cost now; `adapter` is a digest. None while the engine is not ready."""
+        if self.hello is None or not self.ready:
+            return None
+        return predict(
+            self.hello,
+            self.stats,
+            self.pages,
+            token_ids,
+            tenant_salt=tenant_salt,
+            adapter=adapter,
+            max_tokens=max_tokens,
+        )
 
     def submit(self, requests: list[Request]) -> list[RequestStream]:
         """Send requests together: all are admitted or none. Raises EngineUnavailable when not connected.
@@ -171,6 +190,8 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
                 self.hello = message
             case Adapters():
                 self._learn(message)
+            case CachedPages():
+                self.pages.update(message)
             case AdapterDone():
                 self._adapter_calls.settle(message.call_id, message.info)
 
@@ -203,6 +224,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         for stream in streams.values():
             stream.fail(new_error())
         self.adapters = {}
+        self.pages = PageIndex()
         self._adapter_calls.fail_all(new_error)
 
 

@@ -67,6 +67,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     device: str
     dtype: str
     max_queue: int = 512  # requests that may wait; a gateway must not send more at once
+    kv_dtype: str = ""
 
 
 class Outputs(msgspec.Struct, tag="outputs", frozen=True):
@@ -74,6 +75,9 @@ class Outputs(msgspec.Struct, tag="outputs", frozen=True):
 
     outputs: list[StepOutput]
 
+
+DIGEST_BYTES = 8
+"""Of a page's digest in CachedPages: two of a million pages are equal with a chance of 1 in 10^7."""
 
 # Upper bounds of the histogram buckets in EngineStats, without +Inf.
 STEP_TIME_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -84,11 +88,25 @@ COMPILE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 MASK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 
 
+class CachedPages(msgspec.Struct, tag="cached_pages", frozen=True):
+    """Engine → gateway, before heartbeats: changes of the prefix cache; all of it after Hello.
+
+    Each is a concatenation of page digests, cut to DIGEST_BYTES.
+    """
+
+    published: bytes = b""
+    evicted: bytes = b""
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A snapshot for metrics; counters never decrease while the process lives."""
 
     num_waiting: int = 0
     num_running: int = 0
+    waiting_tokens: int = 0  # of prompts that are not computed
+    admission_interval_s: float = 0.0  # measured time between two admissions from the queue
+    prefill_s_per_token: float = 0.0  # measured; 0: not yet
+    decode_step_s: float = 0.0  # measured, at the present batch size; 0: not yet
     free_pages: int = 0  # free or evictable
     total_pages: int = 0
     cached_pages: int = 0  # held by the prefix tree, evictable
@@ -129,4 +147,4 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
 
 
 ToEngine = Submit | Cancel | LoadAdapter | UnloadAdapter
-FromEngine = Hello | Outputs | Rejected | Heartbeat | AdapterDone | Adapters
+FromEngine = Hello | Outputs | Rejected | Heartbeat | AdapterDone | Adapters | CachedPages

@@ -68,6 +68,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         device=str(model.device),
         dtype=str(model.dtype).removeprefix("torch."),
         max_queue=config.max_queue,
+        kv_dtype=facts.kv_dtype,
     )
     return Engine(
         config,

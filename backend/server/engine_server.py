@@ -14,8 +14,10 @@ from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterStore
 from backend.server.connections import Connection
 from backend.server.engine_messages import (
+    DIGEST_BYTES,
     AdapterDone,
     Adapters,
+    CachedPages,
     Cancel,
     Heartbeat,
     Hello,
@@ -62,6 +64,7 @@ class EngineServer(Server[ToEngine]):
         self._routes: dict[str, _Route] = {}
         self._sent_adapters_version = 0
         self._stats = StatsCollector()
+        engine.kv.take_changes()
 
     def close(self) -> None:
         """Close the engine, and export the last spans."""
@@ -78,6 +81,7 @@ class EngineServer(Server[ToEngine]):
         self._send(connection, self._hello)
         if self._engine.adapters is not None:
             self._send(connection, _adapters_message(self._engine.adapters))
+        self._send(connection, CachedPages(_joined(self._engine.kv.cached_digests())))
 
     def _handle(self, connection: Gateway, message: ToEngine) -> None:
         match message:
@@ -111,6 +115,11 @@ class EngineServer(Server[ToEngine]):
         return _ADAPTER_POLL_S
 
     def _heartbeat(self) -> Heartbeat:
+        changes = self._engine.kv.take_changes()
+        if changes:
+            published = [digest for digest, is_published in changes.items() if is_published]
+            evicted = [digest for digest, is_published in changes.items() if not is_published]
+            self._broadcast(CachedPages(_joined(published), _joined(evicted)))
         return Heartbeat(self._stats.steps_total, self._stats.snapshot(self._engine))
 
     def _cancel_all(self, connection: Gateway) -> int:
@@ -215,6 +224,10 @@ class EngineServer(Server[ToEngine]):
         if self._spans is not None:
             for trace in traces:
                 self._spans.emit(trace)
+
+
+def _joined(digests: list[bytes]) -> bytes:
+    return b"".join(digest[:DIGEST_BYTES] for digest in digests)
 
 
 def _adapters_message(adapters: AdapterStore) -> Adapters:

@@ -113,6 +113,10 @@ class StatsCollector:
         return EngineStats(
             num_waiting=engine.scheduler.num_waiting,
             num_running=engine.scheduler.num_running,
+            waiting_tokens=engine.scheduler.waiting_tokens,
+            admission_interval_s=engine.scheduler.admission_interval_s,
+            prefill_s_per_token=engine.scheduler.budget.prefill_s_per_token,
+            decode_step_s=engine.scheduler.budget.decode_s(engine.scheduler.num_running),
             free_pages=engine.kv.free_pages,
             total_pages=engine.kv.num_pages,
             cached_pages=engine.kv.cached_pages,

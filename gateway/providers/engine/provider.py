@@ -11,10 +11,11 @@ import msgspec
 from backend.errors import EngineUnavailable
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Hello
+from backend.server.quote import Quote
 from backend.tokenizer.tokenizer import LONG_TEXT_CHARS
 from backend.types import GrammarSpec, Request, SamplingParams
 from gateway.answer import Generated, Relayed
-from gateway.errors import InvalidRequest
+from gateway.errors import ApiError, InvalidRequest
 from gateway.providers.base import ModelCall
 from gateway.providers.engine.choice_decoder import ChoiceDecoder
 from gateway.providers.engine.generation import Generation, SequenceJob
@@ -142,6 +143,25 @@ class EngineProvider:
             f"The model {self.model.name!r} does not make embeddings; GET /v1/models lists those that exist.",
             param="model",
             code="model_not_supported",
+        )
+
+    async def quote(self, request: ChatRequest, tenant_salt: str) -> Quote | None:
+        """What a chat would cost the engine now; None while it is away, or for a chat that it refuses."""
+        service = self.service
+        try:
+            reasoning = chat_reasoning(
+                request, service.tokenizer.thinking, service.reasoning, is_strict=False
+            )
+            grammar = grammar_for(request)
+            tools = decide_tools(
+                read_tools(request), service.tokenizer.tool_use, service.call_syntax, grammar
+            )
+            prompt = await self._encode_chat(request, reasoning, tools)
+            adapter = self.model.adapter_digest()
+        except ApiError:
+            return None
+        return self.client.quote(
+            prompt, tenant_salt=tenant_salt, adapter=adapter, max_tokens=request.token_limit
         )
 
     def reasoning(self, effort: str | None, template_kwargs: Mapping[str, Any] | None) -> ReasoningDecision:

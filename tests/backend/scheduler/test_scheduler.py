@@ -11,7 +11,7 @@ from tests.backend.scheduler.fake_runner import FakeRunner
 def make_runner(num_pages: int = 1024, **settings: int) -> FakeRunner:
     limits = {"max_model_tokens": 8192, "max_batch_tokens": 512, "max_running": 8} | settings
     runner = FakeRunner(SchedulerConfig(**limits), num_pages)
-    runner.scheduler._budget.observe(0, 512, 512 * runner.prompt_token_s)  # skip the slow start
+    runner.scheduler.budget.observe(0, 512, 512 * runner.prompt_token_s)  # skip the slow start
     return runner
 
 

@@ -1,0 +1,87 @@
+"""Quotes: what a prompt would cost an engine now, predicted in the gateway from what the engine publishes.
+
+The engine sends the digests of its cached pages and its measured speeds with heartbeats, so that a quote
+takes no message and no time of its step. It may be wrong by what has changed since the last heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from backend.kv.prefix_tree import page_digest, root_digest
+from backend.server.engine_messages import DIGEST_BYTES, CachedPages, EngineStats, Hello
+from backend.types import PAGE_TOKENS
+
+DEFAULT_OUTPUT_TOKENS = 64
+"""Expected length of an answer of an engine that has finished none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """Prediction for one request. Times are 0.0 while the engine has not measured its speed."""
+
+    prompt_tokens: int
+    cached_tokens: int  # of the prompt, in the prefix cache
+    queue_tokens: int  # prompt tokens of requests that wait before it
+    ttft_s: float  # time to first token
+    cost_s: float  # the machine's time, as its share of batches
+
+
+class PageIndex:
+    """The published pages of one engine."""
+
+    __slots__ = ("_digests",)
+
+    def __init__(self) -> None:
+        self._digests: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def update(self, message: CachedPages) -> None:
+        """Apply changes."""
+        self._digests.difference_update(_split(message.evicted))
+        self._digests.update(_split(message.published))
+
+    def cached_tokens(self, root: bytes, token_ids: Sequence[int]) -> int:
+        """Tokens of the longest cached prefix, from the chain's root digest; never the last token."""
+        digest = root
+        for start in range(0, (len(token_ids) - 1) // PAGE_TOKENS * PAGE_TOKENS, PAGE_TOKENS):
+            digest = page_digest(digest, token_ids[start : start + PAGE_TOKENS])
+            if digest[:DIGEST_BYTES] not in self._digests:
+                return start
+        return (len(token_ids) - 1) // PAGE_TOKENS * PAGE_TOKENS
+
+
+def predict(
+    hello: Hello,
+    stats: EngineStats,
+    pages: PageIndex,
+    token_ids: Sequence[int],
+    *,
+    tenant_salt: str = "",
+    adapter: str = "",
+    max_tokens: int | None = None,
+) -> Quote:
+    """The quote for a prompt. `adapter`: its digest; `max_tokens`: bounds the expected answer."""
+    root = root_digest(hello.revision, hello.kv_dtype, tenant_salt, adapter)
+    cached = pages.cached_tokens(root, token_ids)
+    prefill_s = (len(token_ids) - cached) * stats.prefill_s_per_token
+    queue_s = max(
+        stats.waiting_tokens * stats.prefill_s_per_token, stats.num_waiting * stats.admission_interval_s
+    )
+    output = _expected_output(stats)
+    output = output if max_tokens is None else min(output, max_tokens)
+    decode_s = output * stats.decode_step_s / max(1, stats.num_running)
+    ttft_s = queue_s + prefill_s + stats.decode_step_s
+    return Quote(len(token_ids), cached, stats.waiting_tokens, ttft_s, prefill_s + decode_s)
+
+
+def _expected_output(stats: EngineStats) -> float:
+    finished = sum(stats.requests_total.get(reason, 0) for reason in ("stop", "length"))
+    return stats.generated_tokens_total / finished if finished else DEFAULT_OUTPUT_TOKENS
+
+
+def _split(digests: bytes) -> Iterator[bytes]:
+    return (digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES))
