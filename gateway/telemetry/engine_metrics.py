@@ -40,6 +40,19 @@ class EngineSource(Protocol):
 
 GAUGES: Final = {
     "num_waiting": ("penstock_engine_queue_requests", "Sequences waiting."),
+    "waiting_tokens": ("penstock_engine_waiting_tokens", "Prompt tokens not computed yet."),
+    "admission_interval_s": (
+        "penstock_engine_admission_interval_seconds",
+        "Measured time between two admissions from the queue.",
+    ),
+    "prefill_s_per_token": (
+        "penstock_engine_prefill_seconds_per_token",
+        "Measured time per prompt token; 0: not measured yet.",
+    ),
+    "decode_step_s": (
+        "penstock_engine_decode_step_seconds",
+        "Measured time of a decode step at the present batch size; 0: not measured yet.",
+    ),
     "num_running": ("penstock_engine_running_requests", "Sequences running."),
     "free_pages": ("penstock_engine_free_pages", "KV pages free or evictable."),
     "total_pages": ("penstock_engine_total_pages", "KV pages."),
