@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.heads.logistic import fit
+from backend.heads.weights import write_weights
 from cache.heads import followup, timeliness
-from cache.heads.linear import WEIGHTS, fit
+from cache.heads.linear import WEIGHTS
 from cache.heads.questions import time_questions
 from cache.verify.dataset import Array, cached_vectors, read_rows
 from cache.verify.train import embed
-from cache.verify.weights import write_weights
 
 MARKER_PENALTY = 1.0
 NUM_OWN_TURNS = 400

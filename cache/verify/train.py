@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from backend.encoder.checkpoint import BUILTIN, resolve
 from backend.encoder.model import SentenceEncoder
+from backend.heads.weights import write_weights
 from cache.verify.dataset import (
     NUM_PERTURBED,
     NUM_TEMPLATES,
@@ -37,7 +38,6 @@ from cache.verify.network import MAX_WORDS
 from cache.verify.replay import Replay, finest
 from cache.verify.verifier import WEIGHTS, Verifier
 from cache.verify.vocabulary import Vocabulary
-from cache.verify.weights import write_weights
 from cache.verify.words import read
 
 LOG = logging.getLogger("cache.verify.train")

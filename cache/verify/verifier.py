@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.heads.weights import read_weights
 from cache.verify.features import NAMES, pair_features
 from cache.verify.network import MAX_WORDS, PairNetwork, pad
 from cache.verify.vocabulary import Vocabulary
-from cache.verify.weights import read_weights
 from cache.verify.words import MAX_CHARS, Sentence, read
 
 Array = NDArray[np.float32]

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from cache.errors import WeightsError
-
 Tensor = NDArray[Any]
+
+
+class WeightsError(Exception):
+    """Shipped weights are missing, broken or not those that were trained."""
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cache.errors import WeightsError
-from cache.verify.weights import read_weights, write_weights
+from backend.heads.weights import WeightsError, read_weights, write_weights
 
 
 def test_written_weights_are_read_with_their_digest(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Small trained classifiers: weights with digests, and logistic regression."""
