@@ -11,13 +11,11 @@ from backend.identifiers import KEY, quoted
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
 from gateway.requests.parse import typed_at
+from gateway.requests.reasoning_details import OURS, REDACTED, details
 
 ROLES = ("user", "assistant", "system")
 USER_BLOCKS = ("text", "image", "document", "tool_result")
 ASSISTANT_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
-
-OUR_SIGNATURE = "penstock:"
-"""Begins the signatures of thinking that no upstream has signed."""
 
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -39,6 +37,11 @@ class _Thinking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     thinking: str
     signature: str = ""
+
+
+class _RedactedThinking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    data: str
 
 
 class _ToolUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,7 +149,7 @@ def _user(blocks: list[Any], where: str) -> list[dict[str, Any]]:
 
 def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
     texts: list[str] = []
-    thoughts: list[_Thinking] = []
+    thoughts: list[tuple[str, str]] = []  # each with its signature
     calls: list[dict[str, Any]] = []
     for index, block in enumerate(blocks):
         place = f"{where}[{index}]"
@@ -154,19 +157,17 @@ def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
         if kind == "text":
             texts.append(typed_at(block, _Text, place).text)
         elif kind == "thinking":
-            thoughts.append(typed_at(block, _Thinking, place))
+            thought = typed_at(block, _Thinking, place)
+            thoughts.append((thought.thinking, thought.signature))
         elif kind == "redacted_thinking":
-            raise refusals.unsupported(
-                place, "'redacted_thinking' can be read by Anthropic only; leave it out"
-            )
+            thoughts.append(("", REDACTED + typed_at(block, _RedactedThinking, place).data))
         else:
             calls.append(_call(typed_at(block, _ToolUse, place)))
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) if texts or not calls else None}
-    if any(thought.thinking for thought in thoughts):
-        message["reasoning_content"] = "\n".join(thought.thinking for thought in thoughts)
-        signature = thoughts[0].signature
-        if len(thoughts) == 1 and not signature.startswith(OUR_SIGNATURE):
-            message["reasoning_signature"] = signature  # for the upstream that wrote it
+    if reasoning := "\n".join(text for text, _ in thoughts if text):
+        message["reasoning_content"] = reasoning
+    if signed := [each for each in thoughts if each[1] and not each[1].startswith(OURS)]:
+        message["reasoning_details"] = details(signed)
     if calls:
         message["tool_calls"] = calls
     return message

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from gateway.answer import Delta, ToolCallDelta, Usage
-from gateway.anthropic.content import OUR_SIGNATURE
 from gateway.openai.shape import CollectedChoice, encode
+from gateway.requests.reasoning_details import OURS, REDACTED
 from gateway.requests.tool_call_messages import INVALID_ARGUMENTS
 
 STOP_REASONS = {
@@ -55,8 +55,8 @@ class MessageShape:
             events += self._open("thinking", {"thinking": "", "signature": ""})
             events += self._delta("thinking_delta", "thinking", delta.reasoning)
             self._signature.update(delta.reasoning.encode("utf-8", "replace"))
-        if delta.reasoning_signature and self._open_kind == "thinking":
-            events += self._close(delta.reasoning_signature)
+        if delta.reasoning_signature and self._shows_thinking:
+            events += self._sign(delta.reasoning_signature)
         if delta.text:
             events += self._open("text", {"text": ""})
             events += self._delta("text_delta", "text", delta.text)
@@ -92,12 +92,11 @@ class MessageShape:
         return encode(self._message(content, self._stop_reason, self._stop_sequence, usage_object(usage)))
 
     def _thinking(self, choice: CollectedChoice) -> list[dict[str, Any]]:
-        blocks = choice.signed_reasoning
-        thinking = "".join(choice.reasoning_pieces)
-        if not blocks and thinking:
-            self._signature.update(thinking.encode("utf-8", "replace"))
-            blocks = [(thinking, self._signed())]
-        return [{"type": "thinking", "thinking": text, "signature": signed} for text, signed in blocks]
+        found = [_thinking_block(text, signature) for text, signature in choice.signed_reasoning]
+        if unsigned := choice.unsigned_reasoning:
+            self._signature.update(unsigned.encode("utf-8", "replace"))
+            found.append(_thinking_block(unsigned, self._signed()))
+        return found
 
     def _message(
         self, content: list[Any], stop_reason: str | None, stop_sequence: str | None, usage: object
@@ -117,6 +116,13 @@ class MessageShape:
         self._stop_reason = STOP_REASONS.get(reason, "end_turn")
         if stop_string and self._stop_reason == "end_turn":
             self._stop_reason, self._stop_sequence = "stop_sequence", stop_string
+
+    def _sign(self, signature: str) -> bytes:
+        """End a block of thinking with this signature; without text it is a block of its own."""
+        if signature.startswith(REDACTED):
+            data = signature.removeprefix(REDACTED)
+            return self._open("redacted_thinking", {"data": data}) + self._close()
+        return self._open("thinking", {"thinking": "", "signature": ""}) + self._close(signature)
 
     def _call(self, call: ToolCallDelta) -> bytes:
         events = b""
@@ -156,7 +162,7 @@ class MessageShape:
 
     def _signed(self) -> str:
         """A thinking block's signature: clients want one to send the block back. It is not verified."""
-        return OUR_SIGNATURE + b64encode(self._signature.digest()).decode()
+        return OURS + b64encode(self._signature.digest()).decode()
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
@@ -177,6 +183,12 @@ def _input(arguments: str) -> object:
     except (msgspec.DecodeError, RecursionError):
         return {INVALID_ARGUMENTS: arguments}
     return msgspec.Raw(arguments.encode() or b"{}")
+
+
+def _thinking_block(text: str, signature: str) -> dict[str, str]:
+    if signature.startswith(REDACTED):
+        return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED)}
+    return {"type": "thinking", "thinking": text, "signature": signature}
 
 
 def _event(kind: str, members: dict[str, object]) -> bytes:

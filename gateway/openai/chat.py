@@ -10,6 +10,7 @@ from gateway.answer import Delta, ToolCallDelta, Usage
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.usage import usage_object
+from gateway.requests.reasoning_details import GEMINI, details
 from gateway.requests.types import ChatRequest
 
 
@@ -17,6 +18,7 @@ class ChatShape:
     """Encodes one chat answer, whole or as chunks."""
 
     __slots__ = (
+        "_collected",
         "_empty",
         "_heads",
         "_pads",
@@ -59,6 +61,7 @@ class ChatShape:
         self._empty = b"null" if offers_tools else b'""'
         # Choices without output so far: one that ends so has "" as its content, as without tools.
         self._silent = set(range(request.num_choices)) if offers_tools else set()
+        self._collected: dict[int, CollectedChoice] = {}  # the reasoning of each choice: it may be signed
         self._heads: list[bytes] = []
         self._tail = b""
 
@@ -86,6 +89,11 @@ class ChatShape:
                 b'%s{"content":null,"reasoning_content":%s,"reasoning":%s},"logprobs":null,"finish_reason":null}]%s'
                 % (head, *[encode(delta.reasoning)] * 2, self._end(delta.reasoning))
             )
+            self._collected.setdefault(delta.index, CollectedChoice()).reasoning_pieces.append(
+                delta.reasoning
+            )
+        if self._shows_reasoning or delta.reasoning_signature.startswith(GEMINI):
+            events += self._signed(delta)
         if delta.text or delta.tokens:
             events += b'%s{"content":%s%s},"logprobs":%s,"finish_reason":null}]%s' % (
                 head,
@@ -108,6 +116,17 @@ class ChatShape:
             reason = delta.finish_reason.encode()
             events += b'%s{%s},"logprobs":null,"finish_reason":"%s"}]%s' % (head, last, reason, self._end(""))
         return events
+
+    def _signed(self, delta: Delta) -> bytes:
+        """The chunk of a signature, with the reasoning that it is for: clients send both back."""
+        if not delta.reasoning_signature:
+            return b""
+        choice = self._collected.setdefault(delta.index, CollectedChoice())
+        choice.add(Delta(delta.index, reasoning_signature=delta.reasoning_signature))
+        signed = choice.signed_reasoning
+        found = encode({"reasoning_details": details(signed[-1:], len(signed) - 1)})
+        head = self._heads[delta.index]
+        return b'%s%s,"logprobs":null,"finish_reason":null}]%s' % (head, found, self._end(""))
 
     def closing(self, usage: Usage) -> bytes:
         """The usage chunk, if requested, and `[DONE]`."""
@@ -138,7 +157,14 @@ class ChatShape:
 
     def _message(self, choice: CollectedChoice) -> dict[str, object]:
         reasoning = "".join(choice.reasoning_pieces) or None
-        shown = {"reasoning_content": reasoning, "reasoning": reasoning} if self._shows_reasoning else {}
+        shown: dict[str, object] = {}
+        if self._shows_reasoning:
+            shown = {"reasoning_content": reasoning, "reasoning": reasoning}
+        signed = choice.signed_reasoning
+        if not self._shows_reasoning:
+            signed = [("", signature) for _, signature in signed if signature.startswith(GEMINI)]
+        if signed:
+            shown["reasoning_details"] = details(signed)
         text = "".join(choice.text_pieces)
         calls = [_whole_call(call) for call in choice.tool_calls]
         return {

@@ -30,14 +30,18 @@ class CollectedChoice:
     finish_reason: str | None = None
     stop_string: str = ""
 
+    @property
+    def unsigned_reasoning(self) -> str:
+        """What came after the last signature."""
+        num_signed = sum(len(text) for text, _ in self.signed_reasoning)
+        return "".join(self.reasoning_pieces)[num_signed:]
+
     def add(self, delta: Delta) -> None:
         """Append the next delta."""
         self.text_pieces.append(delta.text)
         self.reasoning_pieces.append(delta.reasoning)
         if delta.reasoning_signature:
-            num_signed = sum(len(text) for text, _ in self.signed_reasoning)
-            block = "".join(self.reasoning_pieces)[num_signed:]
-            self.signed_reasoning.append((block, delta.reasoning_signature))
+            self.signed_reasoning.append((self.unsigned_reasoning, delta.reasoning_signature))
         self.tokens += delta.tokens
         for call in delta.tool_calls:
             if call.index == len(self.tool_calls):

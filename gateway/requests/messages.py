@@ -12,8 +12,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where answers carry their reasoning; clients send it back with the answer."""
 READ_FIELDS = ("role", "content", "name", "refusal", "tool_calls", "tool_call_id", *REASONING_FIELDS)
-CLIENT_FIELDS = ("parsed", "reasoning_signature")
-"""Ignored in answers that come back: the content as OpenAI's client parsed it; an upstream's signature."""
+CLIENT_FIELDS = ("parsed", "reasoning_details")
+"""Ignored in answers that come back: the content as OpenAI's client parsed it; what an upstream signed."""
 FIELDS = (*READ_FIELDS, *CLIENT_FIELDS, "audio", "function_call", "annotations")
 TEXT_PART_FIELDS = ("type", "text", "prompt_cache_breakpoint")
 MESSAGE_CHARS = 64

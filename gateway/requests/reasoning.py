@@ -49,6 +49,13 @@ def chat_reasoning(
     return replace(found, is_shown=is_shown, ignores_effort=is_ignored)
 
 
+def shows_reasoning(request: ChatRequest) -> bool:
+    """Whether the answer of an upstream shows its reasoning: as asked, else where an effort is."""
+    if request.include_reasoning is None:
+        return request.reasoning_effort not in (None, "none")
+    return request.include_reasoning
+
+
 def resolve_reasoning(
     effort: str | None, template_kwargs: Mapping[str, Any] | None, mode: ThinkingMode, policy: Reasoning
 ) -> ReasoningDecision:

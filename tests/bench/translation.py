@@ -16,9 +16,9 @@ from gateway.openai.chat import ChatShape
 from gateway.openai.responses.input_items import chat_messages, read_items
 from gateway.openai.responses.request import read_request
 from gateway.openai.responses.shape import ResponseShape
-from gateway.openai.shape import Shape
+from gateway.openai.shape import Shape, encode
 from gateway.providers.upstream.anthropic.reader import MessageReader
-from gateway.providers.upstream.anthropic.request import encoded, messages_body
+from gateway.providers.upstream.anthropic.request import messages_body
 from gateway.providers.upstream.generated import generated
 from gateway.providers.upstream.redaction import Redactor
 from gateway.requests.parse import typed
@@ -89,7 +89,7 @@ def _requests() -> dict[str, Callable[[], object]]:
     return {
         "/v1/messages -> chat": lambda: read_messages_request(MESSAGES),
         "/v1/responses -> chat": response,
-        "chat -> Anthropic's API": lambda: encoded(messages_body(chat, body, "m", 1000)[0]),
+        "chat -> Anthropic's API": lambda: encode(messages_body(chat, body, "m", 1000)[0]),
     }
 
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 from backend.identifiers import KEY, quoted
 from gateway.requests import refusals
 from gateway.requests.parse import typed_at
+from gateway.requests.reasoning_details import details
 
 KINDS = ("message", "function_call", "function_call_output", "reasoning")
 ROLES = ("user", "assistant", "system", "developer")
@@ -104,18 +105,22 @@ def chat_messages(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     messages: list[dict[str, Any]] = []
     reasoning = ""
+    signed: list[tuple[str, str]] = []
     for item in items:
         kind = item["type"]
         if kind == "reasoning":
             parts = item.get("content") or item["summary"]
-            reasoning += "\n".join(part["text"] for part in parts)
+            text = "\n".join(part["text"] for part in parts)
+            reasoning += text
+            if item.get("encrypted_content"):
+                signed.append((text, item["encrypted_content"]))
             continue
         if kind == "function_call_output":
             output = _content(item["output"])
             messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": output})
             continue
         if kind == "function_call":
-            message = _open_assistant(messages, reasoning)
+            message = _open_assistant(messages, reasoning or signed)
             call = {"name": item["name"], "arguments": item["arguments"]}
             calls = message.setdefault("tool_calls", [])
             calls.append({"id": item["call_id"], "type": "function", "function": call})
@@ -124,11 +129,13 @@ def chat_messages(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             messages.append(message)
         if reasoning and message["role"] == "assistant":
             message.setdefault("reasoning_content", reasoning)
-        reasoning = ""
+        if signed and message["role"] == "assistant":
+            message.setdefault("reasoning_details", details(signed))
+        reasoning, signed = "", []
     return messages
 
 
-def _open_assistant(messages: list[dict[str, Any]], reasoning: str) -> dict[str, Any]:
+def _open_assistant(messages: list[dict[str, Any]], reasoning: object) -> dict[str, Any]:
     """The last message, when it is the assistant's and no reasoning came since; else a new one."""
     if not messages or messages[-1]["role"] != "assistant" or reasoning:
         messages.append({"role": "assistant", "content": None})
@@ -185,7 +192,8 @@ def _reasoning(value: dict[str, Any], where: str) -> dict[str, Any]:
     for name in ("summary", "content"):
         for index, part in enumerate(getattr(found, name) or ()):
             typed_at(part, _ReasoningPart, f"{where}.{name}[{index}]")
-    return {"summary": found.summary, "content": found.content or []}
+    item = {"summary": found.summary, "content": found.content or []}
+    return item | ({"encrypted_content": found.encrypted_content} if found.encrypted_content else {})
 
 
 _READERS = {

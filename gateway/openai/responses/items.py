@@ -47,6 +47,7 @@ class OpenItem:
     writer: EventWriter
     is_summary: bool = False  # reasoning that is shown as a summary
     call: ToolCallDelta | None = None  # the first piece of a function call
+    signature: str = ""  # of reasoning
     item_id: str = ""
     pieces: list[str] = field(default_factory=list)
     tokens: list[TokenInfo] = field(default_factory=list)
@@ -95,7 +96,8 @@ class OpenItem:
             return head | {"role": "assistant", "content": parts}
         if self.kind == "reasoning":
             shown, empty = ("summary", "content") if self.is_summary else ("content", "summary")
-            return head | {shown: parts, empty: []}
+            signed = {"encrypted_content": self.signature} if self.signature else {}
+            return head | {shown: parts, empty: []} | signed
         assert self.call is not None
         arguments = "".join(self.pieces) if status != "in_progress" else ""
         return head | {"call_id": self.call.call_id, "name": self.call.name, "arguments": arguments}

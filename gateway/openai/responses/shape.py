@@ -16,6 +16,7 @@ from gateway.errors import ApiError, error_body
 from gateway.openai.responses.items import EventWriter, OpenItem, Status
 from gateway.openai.responses.request import ReadRequest
 from gateway.openai.shape import CollectedChoice, encode
+from gateway.requests.reasoning_details import GEMINI
 
 ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 """OpenAI's code of a failed response by HTTP status; every other one is a `server_error`."""
@@ -58,6 +59,9 @@ class ResponseShape:
         events = b""
         if delta.reasoning and self._shows_reasoning:
             events += self._add("reasoning", delta.reasoning)
+        signature = delta.reasoning_signature
+        if signature and (self._shows_reasoning or signature.startswith(GEMINI)):
+            events += self._sign(signature)
         if delta.text or delta.tokens:
             events += self._add("message", delta.text, delta.tokens)
         for call in delta.tool_calls:
@@ -79,7 +83,9 @@ class ResponseShape:
     def whole(self, choices: Sequence[CollectedChoice], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
         for choice in choices[:1]:
-            self.chunk(Delta(0, reasoning="".join(choice.reasoning_pieces)))
+            for text, signature in choice.signed_reasoning:
+                self.chunk(Delta(0, reasoning=text, reasoning_signature=signature))
+            self.chunk(Delta(0, reasoning=choice.unsigned_reasoning))
             self.chunk(Delta(0, "".join(choice.text_pieces), choice.tokens))
             self.chunk(Delta(0, tool_calls=choice.tool_calls))
             self._finish_reason = choice.finish_reason or "stop"
@@ -105,6 +111,17 @@ class ResponseShape:
             events = self._begin(OpenItem(kind, self._num_items(), self._writer, is_summary=is_summary))
         assert self._open is not None
         return events + self._open.add(text, tokens or [])
+
+    def _sign(self, signature: str) -> bytes:
+        """End the reasoning that a signature is for; without text it is an item of its own."""
+        events = b""
+        if self._open is None or self._open.kind != "reasoning":
+            is_summary = self._wants_summary
+            item = OpenItem("reasoning", self._num_items(), self._writer, is_summary=is_summary)
+            events = self._begin(item)
+        assert self._open is not None
+        self._open.signature = signature
+        return events + self._close("completed")
 
     def _call(self, call: ToolCallDelta) -> bytes:
         events = b""

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.anthropic.content import chat_messages, system_message
 from gateway.errors import InvalidRequest
+from gateway.requests.reasoning_details import REDACTED, details
 
 TEXT = {"type": "text", "text": "Hi.", "cache_control": {"type": "ephemeral"}}
 USE = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}}
@@ -41,8 +42,12 @@ def test_an_assistants_blocks_are_one_message() -> None:
     message = {"role": "assistant", "content": "Hi.", "reasoning_content": "1 + 1", "tool_calls": [CALL]}
     assert assistant(thinking, TEXT, USE) == [message]
     theirs = {**thinking, "signature": "x"}
-    assert assistant(theirs, TEXT, USE) == [{**message, "reasoning_signature": "x"}]
-    assert assistant(theirs, theirs, TEXT, USE) == [{**message, "reasoning_content": "1 + 1\n1 + 1"}]
+    redacted = {"type": "redacted_thinking", "data": "y"}
+    signed = details([("1 + 1", "x"), ("", REDACTED + "y")])
+    assert assistant(thinking, TEXT, USE) == [message]
+    assert assistant(theirs, redacted, TEXT, USE) == [{**message, "reasoning_details": signed}]
+    (both,) = assistant(theirs, theirs, TEXT, USE)
+    assert both["reasoning_content"] == "1 + 1\n1 + 1" and len(both["reasoning_details"]) == 2
     assert assistant(USE) == [{"role": "assistant", "content": None, "tool_calls": [CALL]}]
 
 
@@ -93,8 +98,8 @@ def test_documents_of_text() -> None:
         ),
         ({"role": "assistant", "content": [RESULT]}, "messages[0].content[0].type"),
         (
-            {"role": "assistant", "content": [{"type": "redacted_thinking", "data": ""}]},
-            "messages[0].content[0]",
+            {"role": "assistant", "content": [{"type": "redacted_thinking"}]},
+            "messages[0].content[0].data",
         ),
         ({"role": "assistant", "content": [{**USE, "input": 1}]}, "messages[0].content[0].input"),
         (

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from gateway.answer import Delta, FinishReason, ToolCallDelta, Usage
 from gateway.anthropic.shape import MessageShape
 from gateway.openai.shape import CollectedChoice
+from gateway.requests.reasoning_details import GEMINI, REDACTED
 
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 USAGE = Usage(prompt_tokens=20, completion_tokens=9, cached_tokens=16, reasoning_tokens=3)
@@ -123,16 +124,28 @@ def test_an_upstreams_thinking_keeps_its_signature() -> None:
     deltas = [
         Delta(0, reasoning="h"),
         Delta(0, reasoning="m", reasoning_signature="one"),
+        Delta(0, reasoning_signature=REDACTED + "data"),
         Delta(0, reasoning="so", reasoning_signature="two"),
         Delta(0, "4"),
         end("stop"),
     ]
     found = whole(deltas)
-    signed = [(block["thinking"], block["signature"]) for block in found["content"][:2]]
-    assert signed == [("hm", "one"), ("so", "two")]
+    assert found["content"][:3] == [
+        {"type": "thinking", "thinking": "hm", "signature": "one"},
+        {"type": "redacted_thinking", "data": "data"},
+        {"type": "thinking", "thinking": "so", "signature": "two"},
+    ]
     assert accumulated(streamed(deltas)) == found
     ours = whole([Delta(0, reasoning="hm"), end("stop")])
     assert ours["content"][0]["signature"].startswith("penstock:")
+
+
+def test_the_signature_of_a_call_is_a_block_before_it() -> None:
+    called = replace(call(0, "{}", "add"), reasoning_signature=GEMINI + "x")
+    deltas = [Delta(0, "So:"), called, end("tool_calls")]
+    (*_, signed, use) = accumulated(streamed(deltas))["content"]
+    assert signed == {"type": "thinking", "thinking": "", "signature": "gemini:x"} and use["name"] == "add"
+    assert signed in whole(deltas)["content"]
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
+from gateway.providers.upstream.parts import Image, message_parts
 from gateway.requests import refusals
 from gateway.requests.messages import ROLES, content_text
+from gateway.requests.reasoning_details import REDACTED, ReasoningBlock, read_blocks
 from gateway.requests.tool_call_messages import plain_calls
-
-SIGNATURE = "reasoning_signature"
-"""The field of an assistant's message with the signature of its reasoning; Anthropic's API checks it."""
-_DATA_URL = re.compile(r"data:(?P<media_type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=_-]+)\Z")
 
 
 def messages_and_system(messages: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
@@ -44,16 +41,13 @@ def may_think(messages: Sequence[dict[str, Any]]) -> bool:
     for message in reversed(messages):
         if message.get("role") == "user":
             return True
-        if message.get("tool_calls") and not message.get(SIGNATURE):
+        if message.get("tool_calls") and not _signed(message, "messages"):
             return False
     return True
 
 
 def _assistant(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
-    signature, thinking = message.get(SIGNATURE), message.get("reasoning_content")
-    if isinstance(signature, str) and isinstance(thinking, str):
-        blocks.append({"type": "thinking", "thinking": thinking, "signature": signature})
+    blocks = [_thinking(block) for block in _signed(message, where)]
     text = content_text(message, where)
     if text:
         blocks.append({"type": "text", "text": text})
@@ -70,14 +64,20 @@ def _assistant(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
     return blocks
 
 
+def _signed(message: dict[str, Any], where: str) -> list[ReasoningBlock]:
+    """The reasoning that this API has signed."""
+    return [block for block in read_blocks(message, where) if block.is_anthropic]
+
+
+def _thinking(block: ReasoningBlock) -> dict[str, Any]:
+    if block.signature.startswith(REDACTED):
+        return {"type": "redacted_thinking", "data": block.signature.removeprefix(REDACTED)}
+    return {"type": "thinking", "thinking": block.text, "signature": block.signature}
+
+
 def _user(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
     """The blocks of a user's message or a tool's."""
-    content = message.get("content")
-    if isinstance(content, list) and content:
-        blocks = [_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
-    else:
-        text = content_text(message, where)
-        blocks = [{"type": "text", "text": text}] if text else []
+    blocks = [_block(part) for part in message_parts(message, where)]
     if message["role"] == "user":
         return blocks
     identifier = message.get("tool_call_id")
@@ -86,20 +86,9 @@ def _user(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
     return [{"type": "tool_result", "tool_use_id": identifier, "content": blocks}]
 
 
-def _part(part: object, where: str) -> dict[str, Any]:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if not isinstance(part, dict) or kind not in ("text", "image_url"):
-        raise refusals.wrong_value(f"{where}.type", "expected 'text' or 'image_url'")
-    if kind == "text":
-        if not isinstance(part.get("text"), str):
-            raise refusals.wrong_type(f"{where}.text", "a string")
-        return {"type": "text", "text": part["text"]}
-    image = part.get("image_url")
-    url = image.get("url") if isinstance(image, dict) else None
-    if not isinstance(url, str):
-        raise refusals.missing(f"{where}.image_url.url")
-    if found := _DATA_URL.match(url):
-        return {"type": "image", "source": {"type": "base64", **found.groupdict()}}
-    if not url.startswith(("https://", "http://")):
-        raise refusals.wrong_value(f"{where}.image_url.url", "expected an http(s) URL or a base64 data URL")
-    return {"type": "image", "source": {"type": "url", "url": url}}
+def _block(part: str | Image) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if part.url:
+        return {"type": "image", "source": {"type": "url", "url": part.url}}
+    return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": part.data}}

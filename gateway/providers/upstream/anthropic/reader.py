@@ -12,6 +12,7 @@ from gateway.errors import ApiError
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS, MAX_USAGE_TOKENS
 from gateway.providers.upstream.redaction import Redactor
+from gateway.requests.reasoning_details import REDACTED
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "max_tokens": "length",
@@ -43,6 +44,7 @@ class _Block(msgspec.Struct, gc=False):
     text: str = ""
     thinking: str = ""
     signature: str = ""
+    data: str = ""  # of redacted thinking
     partial_json: str = ""
     id: str = ""
     name: str = ""
@@ -155,6 +157,8 @@ class MessageReader:
             self.deltas.append(Delta(0, piece.text))
         if piece.thinking or piece.signature:
             self.deltas.append(Delta(0, reasoning=piece.thinking, reasoning_signature=piece.signature))
+        if piece.type == "redacted_thinking":
+            self.deltas.append(Delta(0, reasoning_signature=REDACTED + piece.data))
         if piece.partial_json:
             if index not in self._calls:
                 raise self.invalid("it has the arguments of a tool call that has not begun")

@@ -5,44 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from gateway.providers.upstream.anthropic.messages import may_think, messages_and_system
+from gateway.providers.upstream.fields import field_rules
 from gateway.requests import refusals
-from gateway.requests.field_support import CHAT, HONOURED, Rule, check_supported
+from gateway.requests.field_support import check_supported
 from gateway.requests.structured_output import read_format
 from gateway.requests.tools import read_tools
 from gateway.requests.types import ChatRequest
 
 EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 """`reasoning_effort` → Anthropic's `output_config.effort`."""
-_ONE_CHOICE = Rule("refused", "Anthropic's API gives one answer", (1,))
-_NONE = Rule("refused", "Anthropic's API has no such field")
-_ACCEPTED = Rule("accepted")
-_HONOURED = (
-    "model", "messages", "stream", "stream_options", "temperature", "top_p", "top_k", "stop", "max_tokens",
-    "max_completion_tokens", "response_format", "reasoning_effort", "tools", "tool_choice",
-    "parallel_tool_calls", "user", "safety_identifier", "include_reasoning", "continue_final_message",
-    "add_generation_prompt",
-)  # fmt: skip
-_HARMLESS: Mapping[str, Rule] = {
-    "n": _ONE_CHOICE,
-    "presence_penalty": _NONE._replace(harmless=(0,)),
-    "frequency_penalty": _NONE._replace(harmless=(0,)),
-    "logit_bias": _NONE._replace(harmless=({},)),
-    "logprobs": _NONE._replace(harmless=(False,)),
-    "store": _NONE._replace(harmless=(False,)),
-    "service_tier": _NONE._replace(harmless=("auto", "default")),
-    "modalities": _NONE._replace(harmless=(["text"],)),
-    "verbosity": Rule("ignored", "Anthropic's API has no such field", ("medium",)),
-    "prompt_cache_options": Rule("ignored", "Anthropic's API has no such field", ({},)),
-    "prediction": Rule("ignored", "it affects only the speed"),
-    "speculative": Rule("ignored", "it affects only the speed"),
-    **dict.fromkeys(("metadata", "prompt_cache_key", "prompt_cache_retention"), _ACCEPTED),
-}
-FIELDS: Mapping[str, Rule] = {
-    name: HONOURED if name in _HONOURED else _HARMLESS.get(name, _NONE) for name in CHAT
-}
+FIELDS = field_rules(
+    "Anthropic's API", ("top_k", "parallel_tool_calls", "continue_final_message", "add_generation_prompt")
+)
 """What Anthropic's API does with each field of a chat."""
 
 
@@ -133,11 +108,3 @@ def _tools(request: ChatRequest) -> dict[str, Any]:
 def _schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """An input schema: Anthropic's API wants the type, which OpenAI's takes for granted."""
     return {"type": "object", **parameters}
-
-
-def encoded(body: dict[str, Any]) -> bytes:
-    """The body as JSON. Raises InvalidRequest for text that JSON cannot carry."""
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        raise refusals.unsupported("messages", "a text holds a lone surrogate") from None

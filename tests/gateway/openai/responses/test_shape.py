@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from pydantic import TypeAdapter
 
 from gateway.answer import Delta, FinishReason, TokenInfo, ToolCallDelta, Usage
 from gateway.errors import RateLimited, UpstreamFailed
+from gateway.openai.responses.input_items import chat_messages, read_items
 from gateway.openai.responses.request import read_request
 from gateway.openai.responses.shape import ResponseShape
 from gateway.openai.shape import CollectedChoice
+from gateway.requests.reasoning_details import read_blocks
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 USAGE = Usage(prompt_tokens=20, completion_tokens=9, cached_tokens=16, reasoning_tokens=3)
@@ -47,7 +50,7 @@ def whole(deltas: list[Delta], **fields: object) -> Response:
     choice = CollectedChoice()
     for delta in deltas:
         calls = [ToolCallDelta(c.index, c.arguments, c.call_id, c.name) for c in delta.tool_calls]
-        choice.add(Delta(0, delta.text, delta.tokens, delta.finish_reason, delta.reasoning, calls))
+        choice.add(replace(delta, tool_calls=calls))
     return Response.model_validate_json(shape(**fields).whole([choice], USAGE))
 
 
@@ -181,3 +184,20 @@ def test_any_stream_is_the_whole_response(
     assert without_ids(events[-1].response) == without_ids(whole(deltas, reasoning=reasoning))
     shown = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert shown == "".join(texts) == events[-1].response.output_text
+
+
+def test_signed_reasoning_comes_back_to_the_upstream_that_signed_it() -> None:
+    called = replace(call(0, "{}", "add"), reasoning_signature="gemini:x")
+    deltas = [
+        Delta(0, reasoning="hm"),
+        Delta(0, reasoning="!", reasoning_signature="signed"),
+        called,
+        end("tool_calls"),
+    ]
+    answer = whole(deltas)
+    events = streamed(deltas)
+    assert without_ids(events[-1].response) == without_ids(answer)
+    items = read_items([item.model_dump(exclude_none=True) for item in answer.output])
+    (message,) = chat_messages(items)
+    assert read_blocks(message, "") == [("hm!", "signed"), ("", "gemini:x")]
+    assert message["reasoning_content"] == "hm!" and message["tool_calls"][0]["function"]["name"] == "add"

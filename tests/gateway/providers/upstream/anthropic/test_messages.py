@@ -8,6 +8,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.providers.upstream.anthropic.messages import may_think, messages_and_system
+from gateway.requests.reasoning_details import details
 
 USER = {"role": "user", "content": "Hi."}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -39,7 +40,7 @@ def test_arguments_that_are_no_object_are_kept_as_text() -> None:
 
 def test_reasoning_goes_back_only_with_its_signature() -> None:
     unsigned = {**CALLED, "reasoning_content": "hm"}
-    signed = {**unsigned, "reasoning_signature": "x"}
+    signed = {**unsigned, "reasoning_details": details([("hm", "x")])}
     assert messages_and_system([unsigned])[0][0]["content"][0]["type"] == "text"
     assert messages_and_system([signed])[0][0]["content"][0] == {
         "type": "thinking",

@@ -11,6 +11,7 @@ import pytest
 from gateway.errors import ApiError, InvalidRequest
 from gateway.providers.base import ModelCall
 from gateway.requests.parse import typed
+from gateway.requests.reasoning_details import GEMINI, REDACTED, details
 from gateway.requests.types import CompletionRequest, EmbeddingRequest
 from tests.gateway.providers.upstream.anthropic.calls import (
     EVENTS,
@@ -40,7 +41,7 @@ TOOL_LOOP: list[dict[str, Any]] = [
         "role": "assistant",
         "content": None,
         "reasoning_content": "hm",
-        "reasoning_signature": "signed",
+        "reasoning_details": details([("hm", "signed"), ("", REDACTED + "x"), ("", GEMINI + "x")]),
         "tool_calls": [CALL],
     },
     {"role": "tool", "tool_call_id": "toolu_1", "content": "2"},
@@ -58,6 +59,7 @@ SDK_LOOP: Any = [
         "role": "assistant",
         "content": [
             {"type": "thinking", "thinking": "hm", "signature": "signed"},
+            {"type": "redacted_thinking", "data": "x"},
             {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}},
         ],
     },

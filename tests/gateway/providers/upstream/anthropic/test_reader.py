@@ -69,6 +69,15 @@ def test_a_stream_that_ends_anywhere_is_whole_or_an_error() -> None:
     assert num_whole == 3  # without the last line feeds
 
 
+def test_redacted_thinking_is_kept() -> None:
+    content = {"type": "redacted_thinking", "data": "abc"}
+    reader = MessageReader("here", Redactor())
+    reader.read_whole(json.dumps({**MESSAGE, "content": [content, *CONTENT[1:]]}).encode())
+    assert reader.deltas[0].reasoning_signature == "redacted:abc"
+    raw = block(0, content) + EVENTS[EVENTS.index(b"event: message_delta") :]
+    assert read(raw)[1][0].reasoning_signature == "redacted:abc"
+
+
 @pytest.mark.parametrize(
     ("reason", "sequence", "expected"),
     [

@@ -1,0 +1,44 @@
+"""What an API that is not OpenAI's does with each field of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gateway.requests.field_support import CHAT, HONOURED, Rule
+
+_HONOURED = (
+    "model", "messages", "stream", "stream_options", "temperature", "top_p", "stop", "max_tokens",
+    "max_completion_tokens", "response_format", "reasoning_effort", "include_reasoning", "tools",
+    "tool_choice",
+)  # fmt: skip
+_ACCEPTED = ("metadata", "prompt_cache_key", "prompt_cache_retention", "user", "safety_identifier")
+_HARMLESS = {
+    "n": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "store": (False,),
+    "service_tier": ("auto", "default"),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (True,),
+    "continue_final_message": (False,),
+    "add_generation_prompt": (True,),
+}
+
+
+def field_rules(api: str, honoured: Iterable[str] = ()) -> Mapping[str, Rule]:
+    """The rule of every field; `honoured` are those that this API has besides the usual ones."""
+    none = Rule("refused", f"{api} has no such field")
+    ignored = Rule("ignored", f"{api} has no such field")
+    speed = Rule("ignored", "it affects only the speed")
+    rules = {name: none._replace(harmless=values) for name, values in _HARMLESS.items()}
+    rules |= dict.fromkeys(_ACCEPTED, Rule("accepted"))
+    rules |= {
+        "verbosity": ignored._replace(harmless=("medium",)),
+        "prompt_cache_options": ignored._replace(harmless=({},)),
+        "prediction": speed,
+        "speculative": speed,
+    }
+    rules |= dict.fromkeys((*_HONOURED, *honoured), HONOURED)
+    return {name: rules.get(name, none) for name in CHAT}

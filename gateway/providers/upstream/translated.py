@@ -1,0 +1,165 @@
+"""A provider whose API is not OpenAI's: a chat becomes its request, its answer deltas."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from gateway.answer import Delta, Embedded, Generated, Usage
+from gateway.errors import ApiError, InvalidRequest
+from gateway.providers.base import ModelCall
+from gateway.providers.upstream import errors as upstream_errors
+from gateway.providers.upstream.answer_stream import AnswerStream, EventConsumer
+from gateway.providers.upstream.client import UpstreamClient, is_event_stream, media_type
+from gateway.providers.upstream.transport import Reply
+from gateway.requests import refusals
+from gateway.requests.reasoning import shows_reasoning
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from policies.document import UpstreamModel
+
+
+class TranslatedChat(NamedTuple):
+    """A chat in the upstream's API."""
+
+    path: str
+    body: Mapping[str, Any]
+    ignored_fields: list[str]
+
+
+class ChatReader(EventConsumer, Protocol):
+    """Follows one answer. `deltas` are those of what was read so far; their consumer removes them."""
+
+    usage: Usage
+    deltas: list[Delta]
+
+    def read_whole(self, body: bytes) -> None:
+        """Read an answer that is not streamed. Raises ApiError."""
+        ...
+
+    def invalid(self, what: str) -> ApiError:
+        """The error for an answer that violates the API."""
+        ...
+
+
+class TranslatingProvider(ABC):
+    """Calls one upstream model."""
+
+    api_name: str
+    """Whose API it is, for errors."""
+
+    def __init__(
+        self, name: str, upstream: UpstreamModel, api_key: str | None = None, proxy: str = ""
+    ) -> None:
+        """Create inside a running event loop. `name` is the model's name here, `proxy` a URL.
+
+        Raises SettingsError when the CA bundle cannot be read.
+        """
+        self.upstream = upstream
+        self.remote_name = upstream.model or name
+        self.client = UpstreamClient(name, upstream, self.headers(api_key), api_key, proxy)
+
+    @abstractmethod
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Of every request."""
+
+    @abstractmethod
+    def translate(self, request: ChatRequest, body: Mapping[str, Any]) -> TranslatedChat:
+        """The upstream's request. Raises InvalidRequest, naming the field, for what the API cannot do."""
+
+    @abstractmethod
+    def reader(self, request: ChatRequest) -> ChatReader:
+        """For one answer."""
+
+    async def start(self) -> None:  # noqa: B027  not abstract: most have nothing to start
+        """Nothing to start: connections are opened on demand."""
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        await self.client.close()
+
+    async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
+        """Answer a chat. Raises ApiError."""
+        request = call.request
+        chat = self.translate(request, call.body)
+        is_stream = bool(request.stream)
+        reply, left_s = await self.client.post(
+            chat.path, _encoded(chat.body), call.request_id, call.trace_headers, is_stream=is_stream
+        )
+        reader = self.reader(request)
+        try:
+            stream = await self._begin(reply, reader, left_s) if is_stream else None
+            if stream is None:
+                reader.read_whole(await self.client.read_all(reply))
+        except BaseException:
+            reply.close()
+            raise
+        return Generated(
+            TranslatedDeltas(reader, stream),
+            reader.usage,
+            shows_reasoning=shows_reasoning(request),
+            offers_tools=bool(request.tools),
+            ignored_fields=chat.ignored_fields,
+        )
+
+    async def _begin(self, reply: Reply, reader: ChatReader, first_token_timeout_s: float) -> AnswerStream:
+        if not is_event_stream(reply):
+            if media_type(reply) == "application/json":  # perhaps an error with status 200
+                reader.read(await self.client.read_all(reply, upstream_errors.MAX_ERROR_BYTES))
+            raise reader.invalid("a stream was requested, and it is not one")
+        stream = AnswerStream(reply, reader, self.upstream.idle_timeout_s)
+        await stream.begin(first_token_timeout_s)
+        return stream
+
+    async def complete(self, call: ModelCall[CompletionRequest]) -> Generated:
+        """Refuse: the API has chats only."""
+        raise self._refusal("/v1/completions", call.request.model)
+
+    async def embed(self, call: ModelCall[EmbeddingRequest]) -> Embedded:
+        """Refuse: the API has chats only."""
+        raise self._refusal("/v1/embeddings", call.request.model)
+
+    def _refusal(self, path: str, model: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"The model {model[:128]!r} is an upstream of {self.api_name}, of which only chats are "
+            f"translated: it does not answer {path}.",
+            param="model",
+            code="model_not_supported",
+        )
+
+
+class TranslatedDeltas:
+    """The deltas of one answer. A class: a generator that never started does not close its source."""
+
+    def __init__(self, reader: ChatReader, stream: AnswerStream | None) -> None:
+        """`stream`: None for an answer that the reader has read as a whole."""
+        self._reader = reader
+        self._stream = stream
+
+    def __aiter__(self) -> TranslatedDeltas:
+        """Return the iterator itself."""
+        return self
+
+    async def __anext__(self) -> Delta:
+        """The next delta. Raises ApiError."""
+        while not self._reader.deltas:
+            if self._stream is None:
+                raise StopAsyncIteration
+            await anext(self._stream)  # raises StopAsyncIteration at its end
+        return self._reader.deltas.pop(0)
+
+    async def aclose(self) -> None:
+        """Stop: close the upstream's stream. Idempotent."""
+        self._reader.deltas.clear()
+        if self._stream is not None:
+            await self._stream.aclose()
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """The body as JSON. Raises InvalidRequest for text that JSON cannot carry."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        raise refusals.unsupported("messages", "a text holds a lone surrogate") from None
