@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,9 @@ from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
 from gateway.providers.upstream.anthropic.provider import AnthropicProvider
+from gateway.providers.upstream.gemini.provider import GeminiProvider
 from gateway.providers.upstream.openai import OpenAIProvider
+from gateway.providers.upstream.translated import TranslatingProvider
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
@@ -36,9 +38,16 @@ from gateway.web.asgi_endpoint import Resource
 from gateway.web.deadlines import TimeLimits
 from gateway.worker_parts import WorkerParts
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies, UpstreamModel
+from policies.services import Api
 
 if TYPE_CHECKING:
     from cache.redis_store import RedisStore
+
+UPSTREAM_PROVIDERS: Mapping[Api, type[OpenAIProvider | TranslatingProvider]] = {
+    "openai": OpenAIProvider,
+    "anthropic": AnthropicProvider,
+    "gemini": GeminiProvider,
+}
 
 
 class ModelBuilder:
@@ -114,8 +123,7 @@ class ModelBuilder:
         return self._encoder(name, entry.encoder)
 
     def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
-        kind = AnthropicProvider if upstream.api == "anthropic" else OpenAIProvider
-        provider = kind(
+        provider = UPSTREAM_PROVIDERS[upstream.api](
             name,
             upstream,
             self._settings.upstream_api_keys.get(name),

@@ -256,16 +256,16 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     api: Annotated[
         Api,
         Meta(
-            description="The API that it speaks: `openai` and what is compatible with it, or `anthropic`, "
-            "Anthropic's Messages."
+            description="The API that it speaks: `openai` and what is compatible with it, `anthropic`, "
+            "Anthropic's Messages, or `gemini`, Google's generateContent."
         ),
     ] = "openai"
     base_url: Annotated[
         str,
         Meta(
             pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
-            description="The API's URL without /chat/completions or /messages, e.g. https://host/v1. "
-            "Required without a `service`.",
+            description="The API's URL without /chat/completions, /messages or /models, e.g. "
+            "https://host/v1. Required without a `service`.",
         ),
     ] = ""
     model: RemoteName | None = None

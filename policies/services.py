@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Api = Literal["openai", "anthropic"]
-KeyHeader = Literal["authorization", "api-key", "x-api-key"]
+Api = Literal["openai", "anthropic", "gemini"]
+KeyHeader = Literal["authorization", "api-key", "x-api-key", "x-goog-api-key"]
 ServiceName = Literal[
     "anthropic", "deepseek", "fireworks", "gemini", "groq", "mistral", "ollama", "openai", "openrouter",
     "sglang", "together", "vllm", "xai",
@@ -30,7 +30,7 @@ SERVICES: Mapping[ServiceName, Service] = {
     "anthropic": Service("https://api.anthropic.com/v1", "anthropic", "x-api-key"),
     "deepseek": Service("https://api.deepseek.com/v1", rename_fields=_OLDER_LIMIT),
     "fireworks": Service("https://api.fireworks.ai/inference/v1", rename_fields=_OLDER_LIMIT),
-    "gemini": Service("https://generativelanguage.googleapis.com/v1beta/openai"),
+    "gemini": Service("https://generativelanguage.googleapis.com/v1beta", "gemini", "x-goog-api-key"),
     "groq": Service("https://api.groq.com/openai/v1"),
     "mistral": Service("https://api.mistral.ai/v1", rename_fields={**_OLDER_LIMIT, "seed": "random_seed"}),
     "ollama": Service("http://127.0.0.1:11434/v1", rename_fields=_OLDER_LIMIT),

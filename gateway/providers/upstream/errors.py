@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -27,9 +28,12 @@ MAX_NAME_CHARACTERS = 200
 _KEPT_STATUSES = {400, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504}
 """Statuses passed on as they are when the upstream explains them in OpenAI's error shape."""
 
+_DELAY = re.compile(r"([0-9]{1,6})(\.[0-9]{1,9})?s")
 _RETRY_AFTER = re.compile(r"[0-9]{1,6}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 """Seconds, or an HTTP date. Nothing else is passed on."""
 
+REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id")
+"""Of Anthropic, OpenAI and Google, AWS, Azure."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 TRANSPORT_ERRORS = (TransportError, EventTooLong)
@@ -41,6 +45,8 @@ class _Error(msgspec.Struct):
     type: object = None
     param: object = None
     code: object = None
+    status: object = None  # Google: the name of the code
+    details: list[dict[str, Any]] = []  # Google
 
 
 class _ErrorBody(msgspec.Struct):
@@ -71,18 +77,18 @@ def of_status(
     name = f"The upstream of model {model!r}"
     retry_after = headers.get("retry-after", "").strip()
     kept = {"retry-after": retry_after} if _RETRY_AFTER.fullmatch(retry_after) else {}
-    request_id = headers.get("request-id", "") or headers.get("x-request-id", "")
+    request_id = next((headers[name] for name in REQUEST_ID_HEADERS if headers.get(name)), "")
     if _REQUEST_ID.fullmatch(request_id) and redactor.clean(request_id, len(request_id)) == request_id:
         kept["x-upstream-request-id"] = request_id
     status = 503 if status == 529 else status  # Anthropic's "overloaded"
-    if status in {401, 403}:
+    if status in {401, 403} or b'"API_KEY_INVALID"' in body[:MAX_ERROR_BYTES]:  # Google's is a 400
         return UpstreamFailed(
             f"{name} refused the gateway's API key; its operator must check the model's `api_key_env`.",
             code="upstream_authentication_error",
         )
     explained = of_error_body(body, redactor, status if status in _KEPT_STATUSES else 502)
     if explained is not None:
-        explained.headers = kept
+        explained.headers = {**explained.headers, **kept}
         return explained
     if status == 429:
         return RateLimited(f"{name} allows no more requests now.", headers=kept)
@@ -105,7 +111,10 @@ def of_error_body(body: bytes, redactor: Redactor, status: int) -> ApiError | No
     if len(body) > MAX_ERROR_BYTES:
         return None
     try:
-        found = msgspec.json.decode(body, type=_ErrorBody).error
+        decoded = msgspec.json.decode(body, type=_ErrorBody | list[_ErrorBody])
+        found = (decoded[0] if isinstance(decoded, list) else decoded).error  # Google may send a list
+    except IndexError:
+        return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if isinstance(found, str):
@@ -118,10 +127,19 @@ def of_error_body(body: bytes, redactor: Redactor, status: int) -> ApiError | No
     return ApiError(
         redactor.clean(found.message, MAX_MESSAGE_CHARACTERS),
         type=name(found.type) or ("invalid_request_error" if status < 500 else "upstream_error"),
-        code=name(str(found.code) if is_number else found.code),
+        code=name(found.status) or name(str(found.code) if is_number else found.code),
         param=name(found.param),
         status=status,
+        headers=_retry_after(found.details) if status in (429, 503) else None,
     )
+
+
+def _retry_after(details: list[dict[str, Any]]) -> dict[str, str]:
+    """The header for Google's `RetryInfo`, whose delay is like "7s" or "0.5s"."""
+    for detail in details:
+        if found := _DELAY.fullmatch(str(detail.get("retryDelay", ""))):
+            return {"retry-after": str(int(found[1]) + bool(found[2]))}
+    return {}
 
 
 def invalid(model: str, what: str) -> UpstreamFailed:
