@@ -1,38 +1,22 @@
-"""Stored responses, per tenant, in an SQLite file that all workers share.
-
-A write is complete or absent after a crash of the process (WAL). SQLite runs in a thread of its own.
-"""
+"""Stored responses, per tenant, in a database that all workers share."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
 import sqlite3
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from gateway.errors import NotFound, Unavailable
+from gateway.database import Database
+from gateway.errors import NotFound
 from policies.responses import ResponsesSection
 
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-FILE_NAME = "responses.sqlite"
-BUSY_TIMEOUT_S = 5.0
 ERASED_AT_ONCE = 256
 """Rows that one write erases at most, so that no request waits for a long clean-up."""
 _SCHEMA = """
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = NORMAL;
-PRAGMA secure_delete = ON;
 CREATE TABLE IF NOT EXISTS responses (
     id TEXT PRIMARY KEY,
     tenant TEXT NOT NULL,
@@ -57,11 +41,10 @@ class ResponseStore:
 
     def __init__(self, folder: str, policy: ResponsesSection, now_s: Callable[[], float] = time.time) -> None:
         """`folder`: where the file is, or will be; "": in memory, for as long as this worker lives."""
-        self._folder = folder
+        remedy = " With 'store': false a request needs none."
+        self._database = Database(folder, "responses", _SCHEMA, remedy)
         self._policy = policy
         self._now_s = now_s
-        self._thread = ThreadPoolExecutor(1, "responses")
-        self._connection: sqlite3.Connection | None = None
 
     @property
     def is_enabled(self) -> bool:
@@ -73,10 +56,7 @@ class ResponseStore:
 
     async def close(self) -> None:
         """Close the file."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, connection.close)
-        self._thread.shutdown(wait=False)
+        await self._database.close()
 
     async def put(self, response_id: str, tenant: str, stored: StoredResponse) -> None:
         """Store a response. Raises Unavailable."""
@@ -88,7 +68,7 @@ class ResponseStore:
             row = (response_id, tenant, expires_s, stored.response, items)
             connection.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?)", row)
 
-        await self._run(write)
+        await self._database.write(write)
 
     async def get(self, response_id: str, tenant: str) -> StoredResponse:
         """A response of this tenant. Raises NotFound or Unavailable."""
@@ -100,7 +80,7 @@ class ResponseStore:
             ).fetchone()
             return found
 
-        found = await self._run(read)
+        found = await self._database.read(read)
         if found is None:
             raise _unknown(response_id)
         return StoredResponse(found[0], msgspec.json.decode(found[1]))
@@ -112,7 +92,7 @@ class ResponseStore:
             query = "DELETE FROM responses WHERE id = ? AND tenant = ? AND expires_s > ?"
             return connection.execute(query, (response_id, tenant, self._now_s())).rowcount
 
-        if not await self._run(erase):
+        if not await self._database.write(erase):
             raise _unknown(response_id)
 
     def _erase_old(self, connection: sqlite3.Connection, num_bytes: int) -> None:
@@ -123,35 +103,6 @@ class ResponseStore:
         while _used_bytes(connection) + num_bytes > self._policy.max_bytes:
             if not connection.execute(oldest.format(""), (ERASED_AT_ONCE,)).rowcount:
                 return
-
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in one transaction. Raises Unavailable."""
-
-        def run() -> T:
-            if self._connection is None:
-                self._connection = self._open()
-            with self._connection:
-                return work(self._connection)
-
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, run)
-        except (sqlite3.Error, OSError) as error:
-            logger.error("the store of responses failed: %s", error)
-            raise Unavailable(
-                "The store of responses failed; the log says why. With 'store': false a request needs none.",
-                code="response_store_unavailable",
-            ) from None
-
-    def _open(self) -> sqlite3.Connection:
-        path = ":memory:"
-        if self._folder:
-            folder = Path(self._folder)
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = str(folder / FILE_NAME)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # prompts: for this user only
-        connection = sqlite3.connect(path, BUSY_TIMEOUT_S, check_same_thread=False)
-        connection.executescript(_SCHEMA)
-        return connection
 
 
 def _used_bytes(connection: sqlite3.Connection) -> int:

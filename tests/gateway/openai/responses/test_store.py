@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import NotFound, Unavailable
-from gateway.openai.responses.store import FILE_NAME, ResponseStore, StoredResponse
+from gateway.openai.responses.store import ResponseStore, StoredResponse
 from policies.responses import ResponsesSection
 
 ITEMS = [{"id": "msg_1", "type": "message"}]
@@ -79,7 +79,7 @@ async def test_the_oldest_make_room(store: ResponseStore, clock: Clock) -> None:
 
 async def test_the_file_is_private_and_shared_by_workers(store: ResponseStore, tmp_path: Path) -> None:
     await store.put("resp_1", "a", STORED)
-    assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "responses.sqlite").stat().st_mode) == 0o600
     other = ResponseStore(str(tmp_path), ResponsesSection(), lambda: 1000.0)
     assert await other.get("resp_1", "a") == STORED
     await other.close()

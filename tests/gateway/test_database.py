@@ -1,0 +1,47 @@
+"""Transactions of one database file by several workers."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gateway.database import Database
+from gateway.errors import Unavailable
+
+SCHEMA = "CREATE TABLE IF NOT EXISTS counters (value INTEGER NOT NULL);"
+
+
+def add_one(connection: sqlite3.Connection) -> None:
+    (value,) = connection.execute("SELECT coalesce(max(value), 0) FROM counters").fetchone()
+    connection.execute("INSERT INTO counters VALUES (?)", (value + 1,))
+
+
+async def values(database: Database) -> list[int]:
+    rows = await database.read(lambda c: c.execute("SELECT value FROM counters ORDER BY value").fetchall())
+    return [value for (value,) in rows]
+
+
+async def test_a_write_sees_what_other_workers_have_written(tmp_path: Path) -> None:
+    workers = [Database(str(tmp_path), "counters", SCHEMA) for _ in range(3)]
+    await asyncio.gather(*(worker.write(add_one) for worker in workers for _ in range(20)))
+    assert await values(workers[0]) == list(range(1, 61))
+    for worker in workers:
+        await worker.close()
+
+
+async def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    database = Database(str(tmp_path), "counters", SCHEMA, " Try later.")
+
+    def fail(connection: sqlite3.Connection) -> None:
+        add_one(connection)
+        connection.execute("INSERT INTO nothing VALUES (1)")
+
+    assert not database.exists()
+    with pytest.raises(Unavailable, match=r"counters failed.* Try later\.") as raised:
+        await database.write(fail)
+    assert raised.value.code == "counter_store_unavailable"
+    assert await values(database) == [] and database.exists()
+    await database.close()
