@@ -81,6 +81,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     traceparent: str = ""  # W3C trace context; "" when the request is not traced
     grammar: GrammarSpec | None = None
     draft: DraftOptions | None = None  # None: the model's configuration
+    priority: int = 0  # 1: background; computed when none with 0 has a prompt to compute
     prediction_token_ids: list[int] = []  # expected output, used as drafts; does not change the result
 
 

@@ -22,7 +22,7 @@ from gateway.pipeline.pipeline import Pipeline
 from gateway.processes.status import Statuses
 from gateway.providers.base import Provider
 from gateway.response_cache.response_cache import ResponseCache
-from gateway.routes import model_routes, response_routes
+from gateway.routes import batch_routes, model_routes, response_routes
 from gateway.served_models import ModelBuilder
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
@@ -47,9 +47,20 @@ def build_app(
     TelemetryError.
     """
     parts = build_parts(settings, policies.names(), statuses=statuses)
-    version = build_version(settings, policies, parts, providers, [parts])
+    runner = parts.batches.runner
+    version = build_version(settings, policies, parts, providers, Resources((parts,), (runner,)))
     parts.metrics.set_engines(version.engines)
+    runner.app = version.router
+    runner.use(policies.batches)
     return version.router
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What an application opens with itself, `first` before and `last` after what its models need."""
+
+    first: Sequence[Resource] = ()
+    last: Sequence[Resource] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,7 @@ def build_version(
     policies: Policies,
     parts: WorkerParts,
     providers: Mapping[str, Provider] | None = None,
-    resources: Sequence[Resource] = (),
+    resources: Resources = Resources(),
 ) -> BuiltVersion:
     """What serves one version of the policies. Raises CheckpointError or SettingsError."""
     served = ModelBuilder(settings, policies, dict(providers or {}), parts)
@@ -81,7 +92,9 @@ def build_version(
     routes += response_routes(endpoints, settings, responses)
     routes += _other_routes(endpoints, settings, policies, models, parts)
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
-    return BuiltVersion(endpoints.router(routes, [*resources, *served.resources]), served.engines)
+    routes += batch_routes(endpoints, settings, parts.batches, policies.batches)
+    opened = [*resources.first, *served.resources, *resources.last]
+    return BuiltVersion(endpoints.router(routes, opened), served.engines)
 
 
 def _other_routes(

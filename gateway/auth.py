@@ -19,6 +19,15 @@ class Principal:
     tenant_salt: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class InternalCaller:
+    """For whom the gateway makes a request itself: a tenant whose key has been checked before."""
+
+    tenant: str
+    priority: int = 0  # of its sequences in an engine, as `backend.types.Request` has it
+    endpoint_label: str = ""  # in metrics; "": the endpoint's own
+
+
 ANONYMOUS = Principal(tenant="default", key_id="")
 """Every caller, when no key is configured."""
 
@@ -39,6 +48,14 @@ class KeyRing:
     def is_open(self) -> bool:
         """True when no key is configured."""
         return not self._entries
+
+    def principal_of(self, tenant: str) -> Principal:
+        """The principal of a tenant that was identified before. Raises Unauthorized if its key is gone."""
+        known = [principal for _, principal in self._entries] or [ANONYMOUS]
+        for principal in known:
+            if principal.tenant == tenant:
+                return principal
+        raise Unauthorized("The API key of this request's tenant is no longer configured.")
 
     def identify(self, authorization: str) -> Principal:
         """The principal of an `Authorization` header. Raises Unauthorized."""

@@ -9,8 +9,11 @@ from starlette.routing import Route
 from gateway.anthropic.errors import ANTHROPIC_ERRORS
 from gateway.anthropic.messages import MessagesCounting, MessagesTranslation
 from gateway.auth import KeyRing
+from gateway.batches.service import BatchService
+from gateway.openai.batches import BatchesEndpoint
 from gateway.openai.count_tokens import Counting, CountTokensEndpoint
 from gateway.openai.endpoint import ModelEndpoint, StartTranslation
+from gateway.openai.files import FilesEndpoint
 from gateway.openai.responses.create import ResponsesCounting, ResponsesTranslation
 from gateway.openai.responses.store import ResponseStore
 from gateway.openai.responses.stored import StoredResponsesEndpoint
@@ -20,6 +23,7 @@ from gateway.settings import Settings
 from gateway.web.asgi_endpoint import RouteBuilder
 from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 from gateway.web.http_call import HttpCall
+from policies.batches import BatchesSection
 
 
 def model_routes(
@@ -76,4 +80,21 @@ def response_routes(endpoints: RouteBuilder, settings: Settings, responses: Resp
         endpoints.methods(path, "other", {"GET": stored.show, "DELETE": stored.delete}),
         endpoints.route("GET", f"{path}/input_items", "other", stored.list_items),
         endpoints.route("POST", f"{path}/cancel", "other", stored.cancel),
+    ]
+
+
+def batch_routes(
+    endpoints: RouteBuilder, settings: Settings, service: BatchService, policy: BatchesSection
+) -> list[Route]:
+    """Files, and batches of requests."""
+    keys = KeyRing(settings.api_keys)
+    files = FilesEndpoint(keys, service.files, policy)
+    batches = BatchesEndpoint(keys, service.batches, policy, service.runner.wake)
+    return [
+        endpoints.methods("/v1/files", "other", {"GET": files.list, "POST": files.upload}),
+        endpoints.methods("/v1/files/{id}", "other", {"GET": files.show, "DELETE": files.delete}),
+        endpoints.route("GET", "/v1/files/{id}/content", "other", files.content),
+        endpoints.methods("/v1/batches", "other", {"GET": batches.list, "POST": batches.create}),
+        endpoints.route("GET", "/v1/batches/{id}", "other", batches.show),
+        endpoints.route("POST", "/v1/batches/{id}/cancel", "other", batches.cancel),
     ]

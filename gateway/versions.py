@@ -42,10 +42,12 @@ class Versions:
         self._parts = build_parts(
             first.settings, first.metric_models, statuses=pipes.statuses, worker=worker, policies=self
         )
-        self._engines: dict[int, Mapping[str, EngineClient]] = {}  # of versions that are opened
+        self._opened: dict[int, tuple[Version, Mapping[str, EngineClient]]] = {}
         built = self._build(first)
         self._parts.metrics.set_engines(built.engines)
-        self.app = VersionedApp(first.serial, built.router)
+        runner = self._parts.batches.runner
+        runner.use(first.policies.batches)
+        runner.app = self.app = VersionedApp(first.serial, built.router, runner)
         self._error = ""
         self._answers: dict[int, asyncio.Future[Reply]] = {}
         self._ask_ids = itertools.count(1)
@@ -90,7 +92,7 @@ class Versions:
     def report(self, progress: Progress | None = None) -> None:
         """Send a heartbeat."""
         progress = progress or Progress(self.phase, 1.0)
-        prepared = max(self.app.serial, *self._engines) if self._engines else self.app.serial
+        prepared = max(self.app.serial, *self._opened) if self._opened else self.app.serial
         self._pipes.report(
             msgspec.structs.replace(
                 progress, prepared=prepared, prepare_error=self._error, oldest=self.app.oldest_serial
@@ -108,7 +110,7 @@ class Versions:
             return
         await self.app.open(version.serial, built.router)
         await self._connected(built)
-        self._engines[version.serial] = built.engines
+        self._opened[version.serial] = version, built.engines
         self.report()
 
     async def _connected(self, built: BuiltVersion) -> None:
@@ -119,12 +121,14 @@ class Versions:
                     await asyncio.sleep(_POLL_S)
 
     def _activate(self, message: Activate) -> None:
-        engines = self._engines.pop(message.serial, None)
+        opened = self._opened.pop(message.serial, None)
         if message.is_discarded:
             self._run(self.app.discard(message.serial))
-        elif engines is not None:
+        elif opened is not None:
+            version, engines = opened
             self.app.switch(message.serial)
             self._parts.metrics.set_engines(engines)
+            self._parts.batches.runner.use(version.policies.batches)
         self.report()
 
     def _build(self, version: Version) -> BuiltVersion:

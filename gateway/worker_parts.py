@@ -10,6 +10,7 @@ from pathlib import Path
 from cache import snapshot
 from cache.memory_store import MemoryStore
 from gateway.admin import FIXED_POLICIES, PolicyControl
+from gateway.batches.service import BatchService
 from gateway.openai.responses.store import ResponseStore
 from gateway.pipeline.decision_log import LogFile
 from gateway.processes.status import Statuses
@@ -53,6 +54,7 @@ class WorkerParts:
     metrics: Metrics
     statuses: Statuses  # of the engines and encoders, kept up to date by the caller
     policies: PolicyControl
+    batches: BatchService
     worker: int = 0  # its number
     stores: dict[str, CacheStore] = field(default_factory=dict)  # the latest, by its section of the policies
     decisions: LogFile | None = None
@@ -66,6 +68,7 @@ class WorkerParts:
         self._save_stores()
         for store in self.responses.values():
             await store.close()
+        await self.batches.close()
         if self.decisions is not None:
             self.decisions.close()
         self.tracing.shutdown()
@@ -105,7 +108,8 @@ def build_parts(
     known = {} if statuses is None else statuses
     decisions = _open_log(settings.decision_log) if settings.decision_log else None
     tracing = start_tracing(settings.telemetry)
-    return WorkerParts(tracing, metrics, known, policies, worker, decisions=decisions)
+    batches = BatchService(settings.data_dir, settings.max_body_bytes)
+    return WorkerParts(tracing, metrics, known, policies, batches, worker, decisions=decisions)
 
 
 def _open_log(path: str) -> LogFile:

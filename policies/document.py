@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.guardrails import GuardrailsSection
 from policies.names import Effort, FilePath, Name
@@ -376,6 +377,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cache: CacheSection = CacheSection()
     guardrails: GuardrailsSection = GuardrailsSection()
     responses: ResponsesSection = ResponsesSection()
+    batches: BatchesSection = BatchesSection()
 
 
 class Policies(Document, frozen=True, kw_only=True):

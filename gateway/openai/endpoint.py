@@ -82,6 +82,7 @@ class ModelEndpoint:
             call.authorization,
             call.cache_headers,
             call.read_header,
+            call.internal_caller,
             translation.to_chat if translation is not None else None,
         )
         try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gateway.answer import Answer, Usage
-from gateway.auth import ANONYMOUS, Principal
+from gateway.auth import ANONYMOUS, InternalCaller, Principal
 from gateway.errors import ApiError
 from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.models import ServedModel
@@ -40,6 +40,7 @@ class Exchange:
     cache_headers: tuple[str, str] = ("", "")  # `x-penstock-cache` and `cache-control`; look_up reads them
     # One of the policies' allow-listed headers; "" when the request lacks it. For choose_model.
     read_header: Callable[[str], str] = lambda name: ""
+    caller: InternalCaller | None = None  # of a request that the gateway makes itself; authorize reads it
     translate: Translate | None = None  # read_request calls it; may raise ApiError
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
@@ -62,11 +63,19 @@ class Exchange:
         """The answer's token counts, complete when the answer has ended."""
         return Usage() if self.answer is None else self.answer.usage
 
+    @property
+    def priority(self) -> int:
+        """Of its sequences in an engine: 0, or 1 for a batch's."""
+        return 0 if self.caller is None else self.caller.priority
+
     def start_call(self, model: ServedModel) -> None:
         """From now on time is the model's, not the gateway's, and the model's limits apply."""
         provider = model.upstream_api if model.kind == "upstream" else spans.PROVIDER_OURS
         self.telemetry.call_started(model.name, provider, self.body, model.metrics_label)
-        self.deadlines.start_model_call(model.limits)
+        limits = model.limits
+        if self.priority:  # it may wait for others for as long as the total allows
+            limits = replace(limits, first_token_s=None, idle_s=None)
+        self.deadlines.start_model_call(limits)
 
     async def ask(self, model: ServedModel, telemetry: RequestTelemetry) -> Answer:
         """Pass the request to a model's provider, as part of the trace of `telemetry`. Raises ApiError."""
@@ -85,4 +94,5 @@ class Exchange:
             self.request_id,
             self.principal.tenant_salt,
             (telemetry or self.telemetry).propagation(),
+            self.priority,
         )

@@ -21,6 +21,7 @@ class ModelCall(Generic[RequestT]):
     request_id: str
     tenant_salt: str = ""  # keeps one tenant's KV pages from another's
     trace_headers: Mapping[str, str] = field(default_factory=dict)  # W3C; empty when not traced
+    priority: int = 0  # in the engine's queue and steps; 1: only what requests with 0 leave over
 
     @property
     def traceparent(self) -> str:

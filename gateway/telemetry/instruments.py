@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MODEL_ENDPOINTS: Final = (
-    "chat", "messages", "responses", "completions", "embeddings", "tokenize", "detokenize", "shadow",
+    "chat", "messages", "responses", "completions", "embeddings", "tokenize", "detokenize", "shadow", "batch",
 )  # fmt: skip
 ENDPOINTS: Final = (*MODEL_ENDPOINTS, "models", "other")
 NO_MODEL: Final = "-"

@@ -38,12 +38,21 @@ class Telemetry:
         self.metrics = metrics
 
     def begin(
-        self, endpoint: str, method: str, route: str, headers: Iterable[tuple[bytes, bytes]]
+        self,
+        endpoint: str,
+        method: str,
+        route: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        *,
+        metrics_label: str = "",
     ) -> RequestTelemetry:
-        """Start a request. `endpoint`: one of instruments.ENDPOINTS; `route`: a path template or ""."""
+        """Start a request. `endpoint`: one of instruments.ENDPOINTS; `route`: a path template or "".
+
+        `metrics_label`: another one of instruments.ENDPOINTS, for the metrics.
+        """
         tracer = self.tracing.tracer
         recorded = RecordedSpans(tracer, method, route, headers) if tracer is not None else NO_SPANS
-        return RequestTelemetry(recorded, self.metrics.begin(endpoint), endpoint)
+        return RequestTelemetry(recorded, self.metrics.begin(metrics_label or endpoint), endpoint)
 
 
 class RequestTelemetry:

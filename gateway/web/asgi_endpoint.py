@@ -12,13 +12,14 @@ from typing import Protocol
 from starlette.routing import Route, Router
 from starlette.types import Lifespan, Receive, Scope, Send
 
+from gateway.auth import InternalCaller
 from gateway.errors import ApiError, MethodNotAllowed, NotFound, Unavailable, to_api_error
 from gateway.telemetry import spans
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
 from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
-from gateway.web.http_call import HttpCall
+from gateway.web.http_call import INTERNAL_CALLER, HttpCall
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -117,7 +118,14 @@ class AsgiEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, with the handler's response or with an error."""
-        telemetry = self._telemetry.begin(self._label, scope["method"], self._template, scope["headers"])
+        caller: InternalCaller | None = scope.get(INTERNAL_CALLER)
+        telemetry = self._telemetry.begin(
+            self._label,
+            scope["method"],
+            self._template,
+            scope["headers"],
+            metrics_label=caller.endpoint_label if caller is not None else "",
+        )
         call = HttpCall(scope, receive, send, telemetry, self._headers, self._error_format)
         telemetry.annotate({spans.REQUEST_ID: call.request_id})
         error: ApiError | None = None

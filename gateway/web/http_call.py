@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import parse_qsl
 
 from starlette.types import Message, Receive, Scope, Send
 
+from gateway.auth import InternalCaller
 from gateway.errors import ApiError, BodyTooLarge, ClientGone, InvalidRequest
 from gateway.telemetry.request import RequestTelemetry
 from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 
+INTERNAL_CALLER = "penstock.internal_caller"
+"""Key in a scope of the InternalCaller of a request that the gateway makes itself; clients cannot set it."""
+
 JSON = b"application/json"
+BINARY = b"application/octet-stream"
 SSE = b"text/event-stream; charset=utf-8"
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")
@@ -86,6 +91,11 @@ class HttpCall:
         return authorization if authorization or not api_key else f"Bearer {api_key}"
 
     @property
+    def internal_caller(self) -> InternalCaller | None:
+        """For whom the gateway makes this request itself; None for a client's."""
+        return self.scope.get(INTERNAL_CALLER)
+
+    @property
     def cache_headers(self) -> tuple[str, str]:
         """The values of `x-penstock-cache` and `cache-control`; "" where one is missing."""
         own, standard = header(self.scope, b"x-penstock-cache"), header(self.scope, b"cache-control")
@@ -123,6 +133,24 @@ class HttpCall:
                 body = bytearray()  # not a list: pieces may be tiny
             body += piece
 
+    async def body_pieces(self, max_bytes: int) -> AsyncGenerator[bytes, None]:
+        """The request's body as it arrives, once. Raises BodyTooLarge, or ClientGone."""
+        length = header(self.scope, b"content-length")
+        if length.isdigit() and int(length) > max_bytes:
+            raise _too_large(max_bytes)
+        num_bytes = 0
+        more = True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone("The client left before its request was complete.")
+            piece: bytes = message.get("body", b"")
+            num_bytes += len(piece)
+            if num_bytes > max_bytes:
+                raise _too_large(max_bytes)
+            more = message.get("more_body", False)
+            yield piece
+
     def check_media_type(self) -> None:
         """Raise InvalidRequest (415) unless the request declares JSON."""
         # CSRF: browsers send text/plain, forms and untyped bodies to any origin without a CORS preflight.
@@ -159,6 +187,11 @@ class HttpCall:
         """Begin a stream of server-sent events."""
         self.is_stream = True
         await self._start(200, [*self._fixed_headers, *_SSE_HEADERS], headers)
+
+    async def start_file(self, num_bytes: int, headers: Mapping[str, str] | None = None) -> None:
+        """Begin a response of `num_bytes` bytes, to be sent in pieces."""
+        length = (b"content-length", b"%d" % num_bytes)
+        await self._start(200, [*self._fixed_headers, (b"content-type", BINARY), length], headers)
 
     async def write(self, piece: bytes) -> None:
         """Send a piece of the stream; waits while the client is slow to read (backpressure)."""

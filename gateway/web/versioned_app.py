@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
+from gateway.web.asgi_endpoint import Resource
+
 
 @dataclass(eq=False, slots=True)
 class _Version:
@@ -23,8 +25,9 @@ class _Version:
 class VersionedApp:
     """An ASGI application. `open` starts a version's resources, `switch` makes it the current one."""
 
-    def __init__(self, serial: int, app: Router) -> None:
-        """`serial` is the number of the first version."""
+    def __init__(self, serial: int, app: Router, background: Resource | None = None) -> None:
+        """`serial` is the number of the first version; `background` makes requests to this application."""
+        self._background = background
         self._current = _Version(serial, app)
         self._opened: dict[int, _Version] = {}  # started, neither current nor replaced
         self._replaced: dict[int, _Version] = {}  # with requests
@@ -55,9 +58,13 @@ class VersionedApp:
     async def lifespan_context(self, _: object) -> AsyncIterator[None]:
         """Open the first version; at the end close whichever are open."""
         await _start(self._current)
+        if self._background is not None:
+            await self._background.start()
         try:
             yield
         finally:
+            if self._background is not None:
+                await self._background.close()
             for task in self._retiring:
                 task.cancel()
             await asyncio.gather(*self._retiring, return_exceptions=True)

@@ -34,7 +34,7 @@ def test_health(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1", "/v1/", "/v1/nothing", "/v1/chat", "/v1/audio", "/v1/files/x", "/nothing"]
+    "path", ["/v1", "/v1/", "/v1/nothing", "/v1/chat", "/v1/audio", "/v1/nothing/x", "/nothing"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_other_paths_are_a_clean_404(http: httpx.Client, method: str, path: str) -> None:

@@ -1,11 +1,14 @@
 """A scripted OpenAI-compatible provider in the test's own process: what an upstream may do, on demand.
 
-The last message chooses the behaviour: "status 429", "cut" (ends in mid-stream), anything else is echoed.
+The last message chooses the behaviour: "status 429", "cut" (ends in mid-stream), "hold" (answers once
+`released`); anything else is echoed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +32,7 @@ class Upstream(HttpThread):
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
+        self.released = threading.Event()
         super().__init__()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -38,6 +42,8 @@ class Upstream(HttpThread):
         body = await request.json()
         self.seen.append(Seen({k.lower(): v for k, v in request.headers.items()}, body))
         text = body["messages"][-1]["content"]
+        while text.startswith("hold") and not self.released.is_set():
+            await asyncio.sleep(0.01)
         if text.startswith("status "):
             error = {"message": "scripted", "type": "scripted_error", "param": None, "code": "scripted"}
             return web.json_response(

@@ -14,7 +14,10 @@ def authorize(keys: KeyRing, policy_version: str) -> Callable[[Exchange], Awaita
 
     async def stage(exchange: Exchange) -> None:
         with exchange.telemetry.stage(spans.STAGE_AUTHORIZE):
-            exchange.principal = keys.identify(exchange.authorization)
+            caller = exchange.caller
+            exchange.principal = (
+                keys.identify(exchange.authorization) if caller is None else keys.principal_of(caller.tenant)
+            )
         exchange.telemetry.annotate(
             {spans.TENANT: exchange.principal.tenant, spans.POLICY_VERSION: policy_version}
         )

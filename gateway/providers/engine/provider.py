@@ -234,6 +234,7 @@ class EngineProvider:
             params=params,
             tenant_salt=call.tenant_salt,
             traceparent=call.traceparent,
+            priority=call.priority,
         )
         return SequenceJob(request, decoder, echo, counts_prompt=index == 0, tools=tools)
 

@@ -1,0 +1,215 @@
+"""Stored files, per tenant: their content in a folder, the rest in the database.
+
+A file is complete before its row is written: what a crash leaves without one is erased later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from gateway.batches.pages import PageQuery
+from gateway.batches.records import StoredFile
+from gateway.database import Database
+from gateway.errors import InvalidRequest, NotFound, Unavailable
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS files (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS files_by_tenant ON files (tenant, number);
+"""
+ORPHANED_AFTER_S = 24 * 3600
+"""A file without a row is erased at this age: a younger one may still be written."""
+_COLUMNS = "id, purpose, filename, bytes, created_at, expires_at"
+
+
+class FileStore:
+    """The files of all tenants; every method takes the tenant that may see them."""
+
+    def __init__(self, database: Database, folder: str, now_s: Callable[[], float] = time.time) -> None:
+        """`folder`: of the content; "": nothing can be stored."""
+        self._database = database
+        self._folder = Path(folder, "files") if folder else None
+        self._now_s = now_s
+
+    def path(self, file_id: str) -> Path:
+        """Where the content of a file is. Raises Unavailable without a folder."""
+        if self._folder is None:
+            raise Unavailable(
+                "This server stores no files: it has no folder for them. Set PENSTOCK_DATA_DIR to one.",
+                code="no_data_folder",
+            )
+        return self._folder / file_id
+
+    async def check_room(self, tenant: str, max_bytes: int) -> None:
+        """Raise InvalidRequest when the tenant's files have `max_bytes` already."""
+
+        def read(connection: sqlite3.Connection) -> int:
+            query = "SELECT coalesce(sum(bytes), 0) FROM files WHERE tenant = ? AND expires_at > ?"
+            return int(connection.execute(query, (tenant, self._now_s())).fetchone()[0])
+
+        self.path("")
+        used = await self._database.read(read)
+        if used >= max_bytes:
+            raise InvalidRequest(
+                f"Your files have {used} bytes, and the limit is {max_bytes}: delete some first.",
+                code="storage_limit_exceeded",
+            )
+
+    async def add(
+        self, tenant: str, purpose: str, filename: str, content: IO[bytes], ttl_s: int
+    ) -> StoredFile:
+        """Store a copy of `content`, from where it is read next. Raises Unavailable."""
+        file_id = "file-" + secrets.token_hex(12)
+        path = self.path(file_id)
+        try:
+            num_bytes = await asyncio.to_thread(write_file, path, iter(partial(content.read, 1 << 20), b""))
+        except OSError as error:
+            raise _cannot_write(error) from None
+        return await self._database.write(
+            lambda connection: self.register(connection, tenant, file_id, purpose, filename, num_bytes, ttl_s)
+        )
+
+    def register(
+        self,
+        connection: sqlite3.Connection,
+        tenant: str,
+        file_id: str,
+        purpose: str,
+        filename: str,
+        num_bytes: int,
+        ttl_s: int,
+    ) -> StoredFile:
+        """Write the row of a file whose content is complete, inside a transaction."""
+        now = int(self._now_s())
+        file = StoredFile(
+            id=file_id,
+            purpose=purpose,
+            filename=filename,
+            bytes=num_bytes,
+            created_at=now,
+            expires_at=now + ttl_s,
+        )
+        connection.execute(
+            f"INSERT INTO files (tenant, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (tenant, file_id, purpose, filename, num_bytes, now, now + ttl_s),
+        )
+        return file
+
+    async def get(self, file_id: str, tenant: str) -> StoredFile:
+        """A file of this tenant. Raises NotFound or Unavailable."""
+        query = f"SELECT {_COLUMNS} FROM files WHERE id = ? AND tenant = ? AND expires_at > ?"
+        values = (file_id, tenant, self._now_s())
+        row = await self._database.read(lambda connection: connection.execute(query, values).fetchone())
+        if row is None:
+            raise _unknown(file_id)
+        return _file(row)
+
+    async def page(self, tenant: str, purpose: str, query: PageQuery) -> tuple[list[StoredFile], bool]:
+        """Some of the tenant's files, of all purposes or one, and whether more follow."""
+        where, values = "tenant = ? AND expires_at > ?", [tenant, self._now_s()]
+        if purpose:
+            where, values = f"{where} AND purpose = ?", [*values, purpose]
+        rows, has_more = await self._database.read(
+            lambda connection: query.rows(connection, "files", _COLUMNS, where, values)
+        )
+        return [_file(row) for row in rows], has_more
+
+    async def delete(self, file_id: str, tenant: str) -> None:
+        """Erase a file. Raises NotFound, or InvalidRequest for the input of a batch that has not ended."""
+
+        def erase(connection: sqlite3.Connection) -> None:
+            found = "SELECT 1 FROM files WHERE id = ? AND tenant = ? AND expires_at > ?"
+            if connection.execute(found, (file_id, tenant, self._now_s())).fetchone() is None:
+                raise _unknown(file_id)
+            used = "SELECT id FROM batches WHERE is_open AND input_file_id = ?"
+            if (batch := connection.execute(used, (file_id,)).fetchone()) is not None:
+                raise InvalidRequest(
+                    f"The batch {batch[0]!r} reads this file: cancel it first, or wait for its end.",
+                    code="file_in_use",
+                    status=409,
+                )
+            connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
+
+        await self._database.write(erase)
+        await asyncio.to_thread(self.path(file_id).unlink, missing_ok=True)
+
+    async def erase_old(self) -> None:
+        """Erase files that have expired and that no open batch reads, and content without a row."""
+
+        def erase(connection: sqlite3.Connection) -> tuple[set[str], set[str]]:
+            old = connection.execute(
+                "DELETE FROM files WHERE expires_at <= ? AND id NOT IN "
+                "(SELECT input_file_id FROM batches WHERE is_open) RETURNING id",
+                (self._now_s(),),
+            ).fetchall()
+            kept = connection.execute("SELECT id FROM files").fetchall()
+            return {file_id for (file_id,) in old}, {file_id for (file_id,) in kept}
+
+        folder = self._folder
+        if folder is not None and folder.is_dir():
+            old, kept = await self._database.write(erase)
+            await asyncio.to_thread(_erase, folder, old, kept, self._now_s() - ORPHANED_AFTER_S)
+
+
+def write_file(path: Path, pieces: Iterable[bytes]) -> int:
+    """Write a file that is complete or absent after a crash; returns its size. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    try:
+        with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+            num_bytes = file.tell()
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    return num_bytes
+
+
+def _erase(folder: Path, old: set[str], kept: set[str], orphans_before_s: float) -> None:
+    for path in folder.iterdir():
+        if path.name in old or (path.name not in kept and path.stat().st_mtime < orphans_before_s):
+            path.unlink(missing_ok=True)
+
+
+def _file(row: tuple[str, str, str, int, int, int]) -> StoredFile:
+    file_id, purpose, filename, num_bytes, created_at, expires_at = row
+    return StoredFile(
+        id=file_id,
+        purpose=purpose,
+        filename=filename,
+        bytes=num_bytes,
+        created_at=created_at,
+        expires_at=expires_at,
+    )
+
+
+def _cannot_write(error: OSError) -> Unavailable:
+    return Unavailable(f"The file cannot be stored: {error.strerror}.", code="file_store_unavailable")
+
+
+def _unknown(file_id: str) -> NotFound:
+    shown = file_id[:64] if file_id.isascii() and file_id.isprintable() else ""
+    return NotFound(
+        f"No such File object: {shown!r}: it has expired, was deleted or never existed.",
+        param="id",
+        code="file_not_found",
+    )

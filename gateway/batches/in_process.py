@@ -1,0 +1,59 @@
+"""Requests that the gateway makes to its own application, without a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from starlette.types import ASGIApp, Message
+
+from gateway.auth import InternalCaller
+from gateway.web.http_call import INTERNAL_CALLER
+
+
+@dataclass(slots=True)
+class Reply:
+    """A whole response."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)  # names in lower case
+    body: bytes = b""
+
+
+async def post(app: ASGIApp, path: str, body: bytes, caller: InternalCaller) -> Reply:
+    """POST a JSON body as `caller`. It takes the way of every other request, authentication excepted."""
+    pieces: list[bytes] = []
+    reply = Reply()
+    is_read = False
+
+    async def receive() -> Message:
+        nonlocal is_read
+        if is_read:
+            await asyncio.Event().wait()  # this client never disconnects
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            reply.status = message["status"]
+            reply.headers = {
+                name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]
+            }
+        else:
+            pieces.append(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode("ascii"),
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))],
+        "client": None,
+        INTERNAL_CALLER: caller,
+    }
+    await app(scope, receive, send)
+    reply.body = b"".join(pieces)
+    return reply

@@ -1,0 +1,173 @@
+"""One batch from its input file to its output files; a process that is killed loses only lines in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from time import time
+
+from starlette.types import ASGIApp
+
+from gateway.auth import InternalCaller
+from gateway.batches.files import FileStore, write_file
+from gateway.batches.in_process import Reply, post
+from gateway.batches.lines import (
+    BatchLine,
+    answer_line,
+    check_lines,
+    read_lines,
+    unasked_line,
+    usage_of,
+)
+from gateway.batches.records import Batch, EndStatus, Fault, StoredBatch
+from gateway.batches.store import BatchStore
+from policies.batches import BatchesSection
+
+BACKGROUND_PRIORITY = 1
+"""Of the sequences of batches in an engine; those of other requests have 0."""
+RETRIED_STATUSES = (429, 502, 503, 504)
+MAX_TRIES = 6
+RETRY_S = 1.0
+"""Before the second try; doubled before each further one."""
+_READ_AHEAD = 32
+"""Lines that are read from the input file at once."""
+_UNASKED: dict[EndStatus, tuple[str, str]] = {
+    "expired": ("batch_expired", "This request could not be executed before the completion window expired."),
+    "cancelled": ("batch_cancelled", "This request was not executed before the batch was cancelled."),
+}
+
+
+class BatchRun:
+    """Runs one batch that no other process runs."""
+
+    def __init__(
+        self,
+        stored: StoredBatch,
+        store: BatchStore,
+        files: FileStore,
+        app: ASGIApp,
+        slots: asyncio.Semaphore,
+        policy: BatchesSection,
+        *,
+        max_line_bytes: int,
+    ) -> None:
+        """`slots` bounds the lines in flight."""
+        self._stored = stored
+        self._store = store
+        self._path = files.path(stored.batch.input_file_id)
+        self._files = files
+        self._app = app
+        self._slots = slots
+        self._policy = policy
+        self._max_line_bytes = max_line_bytes
+        self._caller = InternalCaller(stored.tenant, BACKGROUND_PRIORITY, "batch")
+
+    async def run(self) -> None:
+        """Do what remains. Raises Unavailable or OSError when it cannot go on now."""
+        number = self._stored.number
+        if self._batch.status == "validating":
+            await self._validate()
+        if self._batch.status == "in_progress":
+            await self._ask_lines()
+        if self._batch.status == "in_progress" and not self._is_expired:
+            self._stored = await self._store.finalize(number)
+        if self._batch.status == "cancelling":
+            await self._end("cancelled")
+        elif self._batch.status == "finalizing":
+            await self._end("completed")
+        elif self._batch.status == "in_progress":
+            await self._end("expired")
+
+    @property
+    def _batch(self) -> Batch:
+        return self._stored.batch
+
+    @property
+    def _is_expired(self) -> bool:
+        return time() >= self._batch.expires_at
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._batch.status == "in_progress" and not self._is_expired
+
+    async def _validate(self) -> None:
+        try:
+            num_lines, faults = await asyncio.to_thread(
+                check_lines,
+                self._path,
+                self._batch.endpoint,
+                max_lines=self._policy.max_lines,
+                max_line_bytes=self._max_line_bytes,
+            )
+        except FileNotFoundError:
+            num_lines, faults = 0, [Fault("file_not_found", "The input file was deleted.")]
+        number = self._stored.number
+        if faults:
+            self._stored = await self._store.fail(number, faults)
+        else:
+            self._stored = await self._store.begin(number, num_lines)
+
+    async def _ask_lines(self) -> None:
+        """Ask every line that has no answer, until the batch is cancelled or expires."""
+        answered = await self._store.answered(self._stored.number)
+        async with asyncio.TaskGroup() as tasks:
+            async for line in _lines(self._path):
+                if line.number in answered:
+                    continue
+                await self._slots.acquire()
+                if not self._goes_on:
+                    self._slots.release()
+                    return
+                task = tasks.create_task(self._answer(line))
+                task.add_done_callback(lambda _: self._slots.release())
+
+    async def _answer(self, line: BatchLine) -> None:
+        reply = await self._ask(line)
+        is_error = reply.status >= 400
+        answer = answer_line(line.custom_id, reply.status, reply.headers.get("x-request-id", ""), reply.body)
+        usage = usage_of(b"{}" if is_error else reply.body)
+        self._stored = await self._store.record(
+            self._stored.number, line.number, answer, usage, is_error=is_error
+        )
+
+    async def _ask(self, line: BatchLine) -> Reply:
+        for tries in range(1, MAX_TRIES + 1):
+            reply = await post(self._app, self._batch.endpoint, line.body, self._caller)
+            if reply.status not in RETRIED_STATUSES or tries == MAX_TRIES or not self._goes_on:
+                break
+            await asyncio.sleep(RETRY_S * 2 ** (tries - 1))
+        return reply
+
+    async def _end(self, status: EndStatus) -> None:
+        """Write the files, then register them and end the batch in one transaction."""
+        batch, number = self._batch, self._stored.number
+        answered = await self._store.answered(number)
+        sizes: dict[str, int] = {}
+
+        def write(answers: Iterator[bytes], errors: Iterator[bytes]) -> None:
+            unasked = () if status == "completed" else self._unasked(status, answered)
+            for file_id, lines in ((batch.output_id, answers), (batch.error_id, chain(errors, unasked))):
+                num_bytes = write_file(self._files.path(file_id), lines)
+                if num_bytes:
+                    sizes[file_id] = num_bytes
+                else:
+                    self._files.path(file_id).unlink(missing_ok=True)
+
+        if batch.request_counts.total:  # 0: cancelled before its lines were counted
+            await self._store.lines(number, write)
+        self._stored = await self._store.end(number, status, sizes)
+
+    def _unasked(self, status: EndStatus, answered: set[int]) -> Iterator[bytes]:
+        code, message = _UNASKED[status]
+        for line in read_lines(self._path):
+            if line.number not in answered:
+                yield unasked_line(line.custom_id, code, message)
+
+
+async def _lines(path: Path) -> AsyncIterator[BatchLine]:
+    lines = read_lines(path)
+    while some := await asyncio.to_thread(lambda: list(islice(lines, _READ_AHEAD))):
+        for line in some:
+            yield line

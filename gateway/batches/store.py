@@ -1,0 +1,256 @@
+"""Stored batches, per tenant, and the answered lines of those that have not ended."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import msgspec
+
+from gateway.batches.files import FileStore
+from gateway.batches.pages import PageQuery
+from gateway.batches.records import (
+    COMPLETION_WINDOWS_S,
+    Batch,
+    BatchUsage,
+    Counts,
+    EndStatus,
+    Fault,
+    Faults,
+    StoredBatch,
+)
+from gateway.database import Database
+from gateway.errors import InvalidRequest, NotFound
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS batches (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    input_file_id TEXT NOT NULL,
+    output_ttl_s INTEGER NOT NULL,
+    is_open INTEGER NOT NULL,
+    record BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS batches_by_tenant ON batches (tenant, number);
+CREATE INDEX IF NOT EXISTS open_batches ON batches (input_file_id) WHERE is_open;
+CREATE TABLE IF NOT EXISTS batch_lines (
+    batch INTEGER NOT NULL REFERENCES batches (number) ON DELETE CASCADE,
+    number INTEGER NOT NULL,
+    is_error INTEGER NOT NULL,
+    line BLOB NOT NULL,
+    PRIMARY KEY (batch, number)
+) WITHOUT ROWID;
+"""
+_COLUMNS = "number, tenant, output_ttl_s, record"
+_decode = msgspec.json.Decoder(Batch).decode
+_encode = msgspec.json.encode
+
+
+class BatchStore:
+    """The batches of all tenants. Methods for clients take the tenant, those for the runner a batch."""
+
+    def __init__(self, database: Database, files: FileStore, now_s: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._files = files
+        self._now_s = now_s
+
+    async def add(
+        self,
+        tenant: str,
+        endpoint: str,
+        input_file_id: str,
+        *,
+        window: str,
+        metadata: dict[str, str] | None,
+        output_ttl_s: int,
+    ) -> Batch:
+        """A new batch. Raises NotFound without that file, InvalidRequest for one of another purpose."""
+        file = await self._files.get(input_file_id, tenant)
+        if file.purpose != "batch":
+            raise InvalidRequest(
+                f"The file {file.id!r} has the purpose {file.purpose!r}: upload it with 'batch'.",
+                param="input_file_id",
+                code="invalid_value",
+            )
+        now = int(self._now_s())
+        batch = Batch(
+            id="batch_" + secrets.token_hex(12),
+            endpoint=endpoint,
+            input_file_id=input_file_id,
+            created_at=now,
+            expires_at=now + COMPLETION_WINDOWS_S[window],
+            completion_window=window,
+            metadata=metadata,
+        )
+        row = (batch.id, tenant, input_file_id, output_ttl_s, True, _encode(batch))
+        query = (
+            "INSERT INTO batches (id, tenant, input_file_id, output_ttl_s, is_open, record) "
+            "VALUES (?, ?, ?, ?, ?, ?)"
+        )
+        await self._database.write(lambda connection: connection.execute(query, row).rowcount)
+        return batch
+
+    async def get(self, batch_id: str, tenant: str) -> Batch:
+        """A batch of this tenant. Raises NotFound."""
+        return (await self._database.read(lambda connection: _find(connection, batch_id, tenant))).batch
+
+    async def page(self, tenant: str, query: PageQuery) -> tuple[list[Batch], bool]:
+        """Some of the tenant's batches, and whether more follow."""
+        rows, has_more = await self._database.read(
+            lambda connection: query.rows(connection, "batches", "record", "tenant = ?", [tenant])
+        )
+        return [_decode(record) for (record,) in rows], has_more
+
+    async def cancel(self, batch_id: str, tenant: str) -> Batch:
+        """Answer no more lines. Raises NotFound, or InvalidRequest for one that has ended."""
+
+        def change(connection: sqlite3.Connection) -> Batch:
+            stored = _find(connection, batch_id, tenant)
+            batch = stored.batch
+            if batch.status == "cancelling":
+                return batch
+            if batch.status not in ("validating", "in_progress"):
+                raise InvalidRequest(
+                    f"The batch {batch.id!r} cannot be cancelled: its status is {batch.status!r}.",
+                    code="batch_not_cancellable",
+                    status=409,
+                )
+            return self._put(connection, stored, status="cancelling", cancelling_at=int(self._now_s()))
+
+        return await self._database.write(change)
+
+    def exists(self) -> bool:
+        """False before the first file or batch is stored."""
+        return self._database.exists()
+
+    async def at(self, number: int) -> StoredBatch:
+        """The batch of this number."""
+        return await self._database.read(lambda connection: _at(connection, number))
+
+    async def open_batches(self) -> list[StoredBatch]:
+        """All that have not ended, the oldest first."""
+        query = f"SELECT {_COLUMNS} FROM batches WHERE is_open ORDER BY number"
+        rows = await self._database.read(lambda connection: connection.execute(query).fetchall())
+        return [_stored(row) for row in rows]
+
+    async def begin(self, number: int, num_lines: int) -> StoredBatch:
+        """The input file is valid: its lines are asked from now on."""
+        now = int(self._now_s())
+        counts = Counts(total=num_lines)
+        return await self._change(
+            number, "validating", "in_progress", in_progress_at=now, request_counts=counts
+        )
+
+    async def fail(self, number: int, faults: list[Fault]) -> StoredBatch:
+        """The input file is not valid."""
+        now = int(self._now_s())
+        return await self._change(number, "validating", "failed", failed_at=now, errors=Faults(faults))
+
+    async def record(
+        self, number: int, line_number: int, line: bytes, usage: BatchUsage, *, is_error: bool
+    ) -> StoredBatch:
+        """Keep a line's answer, unless it has one. Returns the batch as it is now."""
+
+        def write(connection: sqlite3.Connection) -> StoredBatch:
+            stored = _at(connection, number)
+            query = "INSERT OR IGNORE INTO batch_lines VALUES (?, ?, ?, ?)"
+            if not connection.execute(query, (number, line_number, is_error, line)).rowcount:
+                return stored
+            batch, counts = stored.batch, stored.batch.request_counts
+            counts = Counts(counts.total, counts.completed + (not is_error), counts.failed + is_error)
+            self._put(connection, stored, request_counts=counts, usage=batch.usage.plus(usage))
+            return _at(connection, number)
+
+        return await self._database.write(write)
+
+    async def answered(self, number: int) -> set[int]:
+        """The numbers of the lines that have an answer."""
+        query = "SELECT number FROM batch_lines WHERE batch = ?"
+        rows = await self._database.read(lambda connection: connection.execute(query, (number,)).fetchall())
+        return {line_number for (line_number,) in rows}
+
+    async def finalize(self, number: int) -> StoredBatch:
+        """All lines are answered that will be: output files are written next."""
+        return await self._change(number, "in_progress", "finalizing", finalizing_at=int(self._now_s()))
+
+    async def lines(self, number: int, write: Callable[[Iterator[bytes], Iterator[bytes]], None]) -> None:
+        """Pass the answers, and the errors, to `write`, in order, in the store's thread."""
+
+        def read(connection: sqlite3.Connection) -> None:
+            query = "SELECT line FROM batch_lines WHERE batch = ? AND is_error = ? ORDER BY number"
+            with (
+                closing(connection.execute(query, (number, False))) as answers,
+                closing(connection.execute(query, (number, True))) as errors,
+            ):
+                write((line for (line,) in answers), (line for (line,) in errors))
+
+        await self._database.read(read)
+
+    async def end(self, number: int, status: EndStatus, sizes: dict[str, int]) -> StoredBatch:
+        """Its files are written: `sizes` has the bytes of each by its id."""
+
+        def write(connection: sqlite3.Connection) -> StoredBatch:
+            stored = _at(connection, number)
+            batch = stored.batch
+            for file_id, num_bytes in sizes.items():
+                name = f"{batch.id}_{'output' if file_id == batch.output_id else 'error'}.jsonl"
+                self._files.register(
+                    connection, stored.tenant, file_id, "batch_output", name, num_bytes, stored.output_ttl_s
+                )
+            output_id = batch.output_id if batch.output_id in sizes else None
+            error_id = batch.error_id if batch.error_id in sizes else None
+            now = {f"{status}_at": int(self._now_s())}
+            self._put(
+                connection, stored, status=status, output_file_id=output_id, error_file_id=error_id, **now
+            )
+            connection.execute("DELETE FROM batch_lines WHERE batch = ?", (number,))
+            return _at(connection, number)
+
+        return await self._database.write(write)
+
+    async def erase_old(self, ttl_s: int) -> None:
+        """Erase batches that ended more than `ttl_s` ago."""
+        query = "DELETE FROM batches WHERE NOT is_open AND json_extract(record, '$.expires_at') < ?"
+        await self._database.write(
+            lambda connection: connection.execute(query, (self._now_s() - ttl_s,)).rowcount
+        )
+
+    async def _change(self, number: int, before: str, status: str, **fields: object) -> StoredBatch:
+        """Change the status, unless a client has cancelled the batch meanwhile."""
+
+        def write(connection: sqlite3.Connection) -> StoredBatch:
+            stored = _at(connection, number)
+            if stored.batch.status == before:
+                self._put(connection, stored, status=status, **fields)
+            return _at(connection, number)
+
+        return await self._database.write(write)
+
+    def _put(self, connection: sqlite3.Connection, stored: StoredBatch, **fields: object) -> Batch:
+        batch = msgspec.structs.replace(stored.batch, **fields)
+        query = "UPDATE batches SET is_open = ?, record = ? WHERE number = ?"
+        connection.execute(query, (batch.is_open, _encode(batch), stored.number))
+        return batch
+
+
+def _at(connection: sqlite3.Connection, number: int) -> StoredBatch:
+    query = f"SELECT {_COLUMNS} FROM batches WHERE number = ?"
+    return _stored(connection.execute(query, (number,)).fetchone())
+
+
+def _find(connection: sqlite3.Connection, batch_id: str, tenant: str) -> StoredBatch:
+    query = f"SELECT {_COLUMNS} FROM batches WHERE id = ? AND tenant = ?"
+    row = connection.execute(query, (batch_id, tenant)).fetchone()
+    if row is None:
+        shown = batch_id[:64] if batch_id.isascii() and batch_id.isprintable() else ""
+        raise NotFound(f"No batch found with id {shown!r}.", param="id", code="batch_not_found")
+    return _stored(row)
+
+
+def _stored(row: tuple[int, str, int, bytes]) -> StoredBatch:
+    number, tenant, output_ttl_s, record = row
+    return StoredBatch(number, tenant, output_ttl_s, _decode(record))
