@@ -2,8 +2,10 @@
 
 Running sequences come before waiting ones, decodes before prompts, and several prompts progress together.
 There are no prefill and decode phases: every sequence, preempted ones included, advances from
-`num_computed_tokens` to the end of its tokens. One thread calls schedule → (forward) → append_token for each
-accepted draft token → commit → append_token or finish for each sampled sequence.
+`num_computed_tokens` to the end of its tokens. Background sequences get what online ones leave over: they
+wait behind them, are preempted for them, and are left out of steps that compute an online prompt. One thread
+calls schedule → (forward) → append_token for each accepted draft token → commit → append_token or finish for
+each sampled sequence.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ class Scheduler:
         self._clock = clock
         self._queue = WaitingQueue(config.max_queue)
         self._running: dict[str, Sequence] = {}  # in order of admission: the newest is last
+        self._num_background = 0  # of those
         self._free_rows = list(range(config.max_running - 1, -1, -1))
         self._oldest_first = False
         self.budget = PrefillBudget(
@@ -130,17 +133,22 @@ class Scheduler:
         `drafts` holds draft tokens of decoding sequences; they get the tokens and pages that are left over.
         """
         preempted: list[Sequence] = []
-        chunks, prefills = self._plan_decodes(preempted)
+        if self._num_background:
+            self._make_way(preempted)
+        chunks, prefills = self._pause_background(*self._plan_decodes(preempted))
         if self._adapters is not None and self._adapters.is_used:
             # Rows grouped by adapter need no gather in the LoRA layers.
             chunks.sort(key=lambda chunk: chunk.sequence.adapter_slot)
         if not chunks and prefills:
             self._make_room(prefills[0], preempted)  # guarantee progress
-        tokens = self.budget.prefill_tokens(len(chunks), len(prefills) + len(self._queue))
+        tokens = self._prompt_tokens(chunks, prefills)
         if preempted:
             prefills = [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
         elif len(self._queue):
             self._admit(prefills, tokens)
+            if self._num_background:
+                chunks, prefills = self._pause_background(chunks, prefills)
+                tokens = self._prompt_tokens(chunks, prefills)
         if prefills and tokens:
             chunks += self._plan_prefills(prefills, tokens)
         num_drafts = self._add_drafts(chunks, drafts) if drafts else 0
@@ -206,10 +214,13 @@ class Scheduler:
         )
 
     def _plan_decodes(self, preempted: list[Sequence]) -> tuple[list[ScheduledChunk], list[Sequence]]:
-        """Plan one token for every decoding sequence; return the others as prefills, oldest first."""
+        """Plan one token for every decoding sequence; return the others as prefills.
+
+        Both are online ones first, then oldest first.
+        """
         chunks: list[ScheduledChunk] = []
         prefills: list[Sequence] = []
-        for sequence in list(self._running.values()):
+        for sequence in self._by_priority():
             if sequence.status is not SequenceStatus.RUNNING:
                 continue  # preempted earlier in this loop
             start = sequence.num_computed_tokens
@@ -221,6 +232,47 @@ class Scheduler:
                 if start < len(sequence.pages) * PAGE_TOKENS or self._make_room(sequence, preempted):
                     chunks.append(ScheduledChunk(sequence, start, 1))
         return chunks, prefills
+
+    def _by_priority(self) -> list[Sequence]:
+        """Running sequences: online ones first, then oldest first."""
+        running = list(self._running.values())
+        return sorted(running, key=_priority) if self._num_background else running
+
+    def _pause_background(
+        self, chunks: list[ScheduledChunk], prefills: list[Sequence]
+    ) -> tuple[list[ScheduledChunk], list[Sequence]]:
+        """Without background sequences if an online one has a prompt to compute."""
+        if not self._num_background or all(map(_priority, prefills)):
+            return chunks, prefills
+        return (
+            [chunk for chunk in chunks if not chunk.sequence.request.priority],
+            [sequence for sequence in prefills if not sequence.request.priority],
+        )
+
+    def _prompt_tokens(self, chunks: list[ScheduledChunk], prefills: list[Sequence]) -> int:
+        """Prompt tokens of the next step; few if it has only background prompts: an online one may arrive."""
+        tokens = self.budget.prefill_tokens(len(chunks), len(prefills) + len(self._queue))
+        if prefills and all(map(_priority, prefills)):
+            return min(tokens, self.budget.tokens_within(self._config.max_background_step_s))
+        return tokens
+
+    def _make_way(self, preempted: list[Sequence]) -> None:
+        """Preempt background sequences, the newest first, until the next waiting online sequence fits."""
+        waiting = self._queue.first_online()
+        while waiting is not None and self._num_background:
+            online = [s for s in self._running.values() if not s.request.priority]
+            reserved = sum(pages_for(len(s.tokens)) - len(s.pages) for s in online)
+            if self._free_rows and self._has_pages(waiting, self._kv.match(waiting), reserved):
+                return
+            self._preempt(self._by_priority()[-1], preempted)
+
+    def _has_pages(self, sequence: Sequence, match: PrefixMatch, reserved: int) -> bool:
+        """Whether it fits beside the pages that are `reserved` for running sequences."""
+        if not self._running:
+            return True
+        num_new = pages_for(len(sequence.tokens)) - len(match.nodes)
+        # Each running sequence may soon need one more page: keep those free, or some would be preempted.
+        return num_new + match.num_evictable <= self._kv.free_pages - reserved - len(self._running)
 
     def _add_drafts(self, chunks: list[ScheduledChunk], drafts: Mapping[Sequence, Draft]) -> int:
         """Extend decode chunks by their drafts and return the number of draft tokens.
@@ -259,22 +311,22 @@ class Scheduler:
         return replace(chunk, num_tokens=1 + len(tree), draft=tree.tokens, parents=parents)
 
     def _make_room(self, sequence: Sequence, preempted: list[Sequence]) -> bool:
-        """Allocate a page for the next token, preempting from the newest on.
+        """Allocate a page for the next token, preempting the newest, background sequences first.
 
-        Returns False if the sequence itself was preempted. Decodes already planned are older than it and
-        therefore never preempted.
+        Returns False if the sequence itself was preempted. Decodes already planned come later in the order of
+        preemption, and are never preempted.
         """
         start = sequence.num_computed_tokens
         while self._kv.grow(sequence, start + 1) <= start:
-            victim = next(reversed(self._running.values()))
-            self._preempt(victim)
-            preempted.append(victim)
+            victim = self._by_priority()[-1]
+            self._preempt(victim, preempted)
             if victim is sequence:
                 return False
         return True
 
-    def _preempt(self, victim: Sequence) -> None:
+    def _preempt(self, victim: Sequence, preempted: list[Sequence]) -> None:
         """Free row and pages. On resumption, most of its pages are usually still prefix hits."""
+        preempted.append(victim)
         self._leave(victim)
         victim.status = SequenceStatus.WAITING
         victim.num_preemptions += 1
@@ -291,6 +343,7 @@ class Scheduler:
         if self._running.pop(sequence.request.request_id, None) is not None:
             self._free_rows.append(sequence.row)
             sequence.row = -1
+            self._num_background -= _priority(sequence)
             if self._adapters is not None:
                 self._adapters.give_back(sequence)
 
@@ -299,21 +352,25 @@ class Scheduler:
 
         Stops at the first that does not fit beside what the running ones still need. Skips sequences whose
         next page a running one is about to compute (a prefix hit is cheaper than computing it twice), and
-        those whose adapter has no device slot yet.
+        those whose adapter has no device slot yet. Online ones wait for no background prompt.
         """
         kv, adapters = self._kv, self._adapters
         num_candidates = len(self._free_rows) + _MAX_SKIPPED
         if adapters is not None:
             adapters.begin_pass()
             num_candidates = len(self._queue)
-        tokens -= sum(sequence.num_uncomputed_tokens for sequence in prefills)
-        reserved = sum(pages_for(len(s.tokens)) - len(s.pages) for s in prefills)
-        in_progress = {digest for s in prefills if (digest := kv.next_digest(s)) is not None}
+        candidates = self._queue.first(num_candidates)
+        is_background = all(map(_priority, candidates))
+        ahead = [sequence for sequence in prefills if is_background or not sequence.request.priority]
+        num_ahead = len(ahead)
+        tokens -= sum(sequence.num_uncomputed_tokens for sequence in ahead)
+        reserved = sum(pages_for(len(s.tokens)) - len(s.pages) for s in ahead)
+        in_progress = {digest for s in ahead if (digest := kv.next_digest(s)) is not None}
         num_skipped = 0
-        for sequence in self._queue.first(num_candidates):
+        for sequence in candidates:
             if not self._free_rows or num_skipped == _MAX_SKIPPED:
                 return
-            if len(prefills) >= _MAX_PREFILLING and tokens <= 0:
+            if num_ahead >= _MAX_PREFILLING and tokens <= 0:
                 return
             if adapters is not None and sequence.request.adapter and not adapters.admits(sequence):
                 continue
@@ -321,14 +378,12 @@ class Scheduler:
             if match.next_digest in in_progress:
                 num_skipped += 1
                 continue
-            num_new = pages_for(len(sequence.tokens)) - len(match.nodes)
-            # Each running sequence may soon need one more page: keep those free, or some would be preempted.
-            spare = kv.free_pages - reserved - len(self._running)
-            if self._running and num_new + match.num_evictable > spare:
+            if not self._has_pages(sequence, match, reserved):
                 return
             self._start(sequence, match)
             prefills.append(sequence)
-            reserved += num_new
+            num_ahead += 1
+            reserved += pages_for(len(sequence.tokens)) - len(match.nodes)
             tokens -= sequence.num_uncomputed_tokens
             if (digest := kv.next_digest(sequence)) is not None:
                 in_progress.add(digest)
@@ -341,6 +396,7 @@ class Scheduler:
         if self._adapters is not None and sequence.request.adapter:
             self._adapters.take(sequence)
         self._running[sequence.request.request_id] = sequence
+        self._num_background += _priority(sequence)
 
     def _prefill_order(self, prefills: list[Sequence]) -> list[Sequence]:
         """Shortest remaining first; every other step moves the oldest to the front to prevent starvation."""
@@ -374,3 +430,7 @@ class Scheduler:
                 if sequence.scheduled_s < 0.0:
                     sequence.scheduled_s = now_s
         return chunks
+
+
+def _priority(sequence: Sequence) -> int:
+    return sequence.request.priority

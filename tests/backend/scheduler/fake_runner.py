@@ -56,8 +56,12 @@ class FakeRunner:
         self.decode_s = 0.010
         self.prompt_token_s = 0.0001
 
-    def add(self, request_id: str, prompt: list[int], params: SamplingParams, salt: str = "") -> Sequence:
-        request = Request(request_id=request_id, prompt_token_ids=prompt, params=params, tenant_salt=salt)
+    def add(
+        self, request_id: str, prompt: list[int], params: SamplingParams, salt: str = "", priority: int = 0
+    ) -> Sequence:
+        request = Request(
+            request_id=request_id, prompt_token_ids=prompt, params=params, tenant_salt=salt, priority=priority
+        )
         sequence = Sequence(request, list(prompt), len(prompt))
         self.scheduler.add(sequence)
         self.sequences[request_id] = sequence
@@ -102,6 +106,10 @@ class FakeRunner:
             assert chunk.start == sequence.num_computed_tokens and chunk.end <= len(sequence.tokens)
             assert chunk.end <= len(sequence.pages) * PAGE_TOKENS
         decoding = [i for i in self.running() & running_before if self.is_decoding(self.sequences[i])]
+        online = {i for i, s in self.sequences.items() if not s.request.priority}
+        if any(i in online and i not in decoding for i in planned):
+            assert planned.keys() <= online, "a background sequence is in a step with an online prompt"
+            decoding = [i for i in decoding if i in online]
         assert [chunk.sequence for chunk in plan.chunks[: len(decoding)]] == [
             chunk.sequence for chunk in plan.chunks if chunk.sequence.request.request_id in decoding
         ], "decodes come first"

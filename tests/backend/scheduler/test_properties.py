@@ -54,6 +54,7 @@ class Addition:
     salt: str
     min_tokens: int = 0
     prompt_logprobs: int | None = None
+    priority: int = 0
 
     def apply(self, runner: FakeRunner, serial: int) -> None:
         prompt = PREFIXES[self.prefix] + [1 + (serial % 3 + i) % 28 for i in range(self.num_own)]
@@ -61,7 +62,7 @@ class Addition:
             max_tokens=self.max_tokens, min_tokens=self.min_tokens, prompt_logprobs=self.prompt_logprobs
         )
         with contextlib.suppress(QueueFull, PromptTooLong):
-            runner.add(str(serial), prompt or [1], params, self.salt)
+            runner.add(str(serial), prompt or [1], params, self.salt, self.priority)
 
 
 additions = st.builds(
@@ -72,6 +73,7 @@ additions = st.builds(
     salt=st.sampled_from(["", "", "b"]),
     min_tokens=st.sampled_from([0, 1]),
     prompt_logprobs=st.sampled_from([None, None, None, 0]),
+    priority=st.sampled_from([0, 0, 1]),
 )
 steps = st.integers(1, 12)
 aborts = st.tuples(st.integers(0, 50))

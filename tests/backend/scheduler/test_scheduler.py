@@ -277,3 +277,67 @@ def test_duplicate_ids_and_the_queue_bound() -> None:
         runner.add("d", prompt(20), endless(5))
     runner.run()
     runner.add("a", prompt(20), endless(5))
+
+
+def start_background(runner: FakeRunner, num_sequences: int, prompt_tokens: int = 20) -> list[Sequence]:
+    sequences = [
+        runner.add(f"background {i}", prompt(prompt_tokens, 500 + i), endless(60), priority=1)
+        for i in range(num_sequences)
+    ]
+    for _ in range(6):
+        runner.step()
+    return sequences
+
+
+def test_an_online_prompt_pauses_the_background_and_its_decodes_do_not() -> None:
+    runner = make_runner()
+    start_background(runner, 4)
+    runner.add("online", prompt(1000), endless(5))
+    assert tokens_by_id(runner.step()) == {"online": 512}
+    assert tokens_by_id(runner.step()) == {"online": 488}
+    assert set(tokens_by_id(runner.step())) == {"online", *(f"background {i}" for i in range(4))}
+
+
+def test_prompts_of_the_background_make_short_steps() -> None:
+    runner = make_runner()
+    start_background(runner, 2, prompt_tokens=4000)
+    before_s = runner.now_s
+    runner.step()
+    limit_s = runner.config.max_background_step_s
+    assert runner.now_s - before_s <= runner.decode_s + 1.2 * limit_s
+
+
+def test_online_sequences_take_rows_of_the_background_and_give_them_back() -> None:
+    runner = make_runner(max_running=2)
+    background = start_background(runner, 3)
+    assert [s.status is SequenceStatus.RUNNING for s in background] == [True, True, False]
+    online = runner.add("online", prompt(20), endless(3))
+    assert runner.step().preempted == [background[1]]
+    assert tokens_by_id(runner.step()) == {"online": 20}
+    runner.run()
+    assert online.num_preemptions == 0
+    assert all(s.status is SequenceStatus.FINISHED for s in background)
+
+
+def test_online_sequences_take_pages_of_the_background() -> None:
+    runner = make_runner(num_pages=24)
+    background = start_background(runner, 2, prompt_tokens=100)
+    online = runner.add("online", prompt(200), endless(40))
+    assert runner.step().preempted == [background[1]]
+    while online.status is not SequenceStatus.FINISHED:
+        runner.step()
+    assert online.num_preemptions == 0
+    runner.run()
+    assert all(s.status is SequenceStatus.FINISHED for s in background)
+
+
+def test_background_sequences_wait_behind_online_ones_and_fill_a_queue_of_their_own() -> None:
+    runner = make_runner(max_running=1, max_queue=2)
+    for index in range(2):
+        runner.add(f"background {index}", prompt(20, index), endless(2), priority=1)
+    with pytest.raises(QueueFull):
+        runner.add("third", prompt(20, 7), endless(2), priority=1)
+    first = runner.add("first", prompt(20, 5), endless(2))
+    assert tokens_by_id(runner.step()) == {"first": 20}
+    runner.run()
+    assert first.num_preemptions == 0
