@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from gateway.providers.upstream.translated import TranslatingProvider
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 from gateway.web.asgi_endpoint import Resource
 from gateway.web.deadlines import TimeLimits
 from gateway.worker_parts import WorkerParts
@@ -42,12 +42,6 @@ from policies.services import Api
 
 if TYPE_CHECKING:
     from cache.redis_store import RedisStore
-
-UPSTREAM_PROVIDERS: Mapping[Api, type[OpenAIProvider | TranslatingProvider]] = {
-    "openai": OpenAIProvider,
-    "anthropic": AnthropicProvider,
-    "gemini": GeminiProvider,
-}
 
 
 class ModelBuilder:
@@ -123,7 +117,7 @@ class ModelBuilder:
         return self._encoder(name, entry.encoder)
 
     def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
-        provider = UPSTREAM_PROVIDERS[upstream.api](
+        provider = _upstream_provider(name, upstream.api)(
             name,
             upstream,
             self._settings.upstream_api_keys.get(name),
@@ -184,6 +178,19 @@ class ModelBuilder:
             return ModelState(False, found.phase, found.fraction, _failure(found))
 
         return state
+
+
+def _upstream_provider(model: str, api: Api) -> type[OpenAIProvider | TranslatingProvider]:
+    """Raises SettingsError where it is not installed."""
+    if api == "bedrock":
+        try:
+            from gateway.providers.upstream.bedrock.provider import BedrockProvider
+        except ImportError as error:
+            raise SettingsError(f"model {model!r} needs botocore: pip install 'penstock[bedrock]'") from error
+        return BedrockProvider
+    if api == "openai":
+        return OpenAIProvider
+    return AnthropicProvider if api == "anthropic" else GeminiProvider
 
 
 def _answer_digest(entry: ModelEntry) -> str:

@@ -258,15 +258,16 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Api,
         Meta(
             description="The API that it speaks: `openai` and what is compatible with it, `anthropic`, "
-            "Anthropic's Messages, or `gemini`, Google's generateContent."
+            "Anthropic's Messages, `gemini`, Google's generateContent, or `bedrock`, AWS's Converse, signed "
+            "with the credentials that AWS's tools find unless there is an `api_key_env`."
         ),
     ] = "openai"
     base_url: Annotated[
         str,
         Meta(
             pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
-            description="The API's URL without /chat/completions, /messages or /models, e.g. "
-            "https://host/v1. Required without a `service`.",
+            description="The API's URL without /chat/completions, /messages, /models or "
+            "/model, e.g. https://host/v1. Required without a `service`.",
         ),
     ] = ""
     model: RemoteName | None = None
@@ -278,6 +279,14 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "`api-key` for Azure OpenAI."
         ),
     ] = "authorization"
+    credentials: Annotated[
+        Literal["google"] | None,
+        Meta(
+            description="`google`: tokens of Application Default Credentials in place of a key, for `gemini` "
+            "on Vertex AI, whose base_url is like https://LOCATION-aiplatform.googleapis.com/v1/projects/"
+            "PROJECT/locations/LOCATION/publishers/google."
+        ),
+    ] = None
     rename_fields: Annotated[
         dict[str, str],
         Meta(

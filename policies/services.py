@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Api = Literal["openai", "anthropic", "gemini"]
+Api = Literal["openai", "anthropic", "gemini", "bedrock"]
 KeyHeader = Literal["authorization", "api-key", "x-api-key", "x-goog-api-key"]
 ServiceName = Literal[
-    "anthropic", "deepseek", "fireworks", "gemini", "groq", "mistral", "ollama", "openai", "openrouter",
-    "sglang", "together", "vllm", "xai",
+    "anthropic", "bedrock", "deepseek", "fireworks", "gemini", "groq", "mistral", "ollama", "openai",
+    "openrouter", "sglang", "together", "vllm", "xai",
 ]  # fmt: skip
 
 _OLDER_LIMIT = {"max_completion_tokens": "max_tokens"}
@@ -28,6 +28,7 @@ class Service:
 
 SERVICES: Mapping[ServiceName, Service] = {
     "anthropic": Service("https://api.anthropic.com/v1", "anthropic", "x-api-key"),
+    "bedrock": Service("https://bedrock-runtime.us-east-1.amazonaws.com", "bedrock"),
     "deepseek": Service("https://api.deepseek.com/v1", rename_fields=_OLDER_LIMIT),
     "fireworks": Service("https://api.fireworks.ai/inference/v1", rename_fields=_OLDER_LIMIT),
     "gemini": Service("https://generativelanguage.googleapis.com/v1beta", "gemini", "x-goog-api-key"),

@@ -20,6 +20,8 @@ GEMINI = "gemini:"
 """Begins the signatures of Gemini's calls, which do not depend on the reasoning that is shown."""
 REDACTED = "redacted:"
 """Begins the data of a block that Anthropic has encrypted as a whole."""
+REDACTED_BEDROCK = "redacted:bedrock:"
+"""The same, as Bedrock encodes it."""
 
 
 class ReasoningBlock(NamedTuple):
@@ -31,7 +33,7 @@ class ReasoningBlock(NamedTuple):
     @property
     def is_anthropic(self) -> bool:
         """True for blocks that go back to Anthropic's models."""
-        return not self.signature.startswith((OURS, GEMINI))
+        return not self.signature.startswith((OURS, GEMINI, REDACTED_BEDROCK))
 
 
 class _Detail(msgspec.Struct, frozen=True):

@@ -32,17 +32,36 @@ class EventConsumer(Protocol):
         ...
 
 
+class EventSplitter(Protocol):
+    """Finds the events in a stream's bytes: server-sent ones, or those of another framing."""
+
+    def feed(self, chunk: bytes, /) -> list[bytes]:
+        """The events that this chunk completes. Raises an error of TRANSPORT_ERRORS."""
+        ...
+
+    def close(self) -> list[bytes]:
+        """What is left at the end of the stream."""
+        ...
+
+
 class AnswerStream:
     """A streamed answer as bytes: whole, checked events. `aclose` drops the upstream connection.
 
     Raises ApiError unless the answer is complete, so that a truncated stream is never taken for an answer.
     """
 
-    def __init__(self, reply: Reply, answer: EventConsumer, idle_timeout_s: float) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        answer: EventConsumer,
+        idle_timeout_s: float,
+        events: EventSplitter | None = None,
+    ) -> None:
+        """`events`: by default those of server-sent events."""
         self._reply = reply
         self._answer = answer
         self._idle_timeout_s = idle_timeout_s
-        self._events = EventReader()
+        self._events = events or EventReader()
         self._first = b""
         self._is_done = False  # [DONE] was received
         self._ended = False

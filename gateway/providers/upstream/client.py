@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from gateway.providers.upstream import errors as upstream_errors
@@ -54,19 +55,30 @@ class UpstreamClient:
         await self._transport.close()
 
     async def post(
-        self, path: str, body: bytes, request_id: str, trace: Mapping[str, str], *, is_stream: bool
+        self,
+        path: str,
+        body: bytes,
+        request_id: str,
+        trace: Mapping[str, str],
+        *,
+        is_stream: bool,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[Reply, float]:
-        """The reply, of status 200, and how long it may take until its first events. Raises ApiError."""
+        """The reply, of status 200, and how long it may take until its first events. Raises ApiError.
+
+        `headers`: of this request, besides those of all.
+        """
         started_s = time.monotonic()
         # A whole answer's headers arrive when it is complete: only the total limit can apply to them.
         limit_s = self.upstream.first_token_timeout_s if is_stream else self.upstream.total_timeout_s
-        headers = {
+        sent = {
             "accept": "text/event-stream" if is_stream else "application/json",
             "x-request-id": request_id,
         }
-        headers.update((name, trace[name]) for name in _TRACE_HEADERS if trace.get(name))
+        sent.update((name, trace[name]) for name in _TRACE_HEADERS if trace.get(name))
+        sent.update(headers)
         try:
-            reply = await self._transport.post(path, headers, body, limit_s)
+            reply = await self._transport.post(path, sent, body, limit_s)
         except upstream_errors.TRANSPORT_ERRORS as error:
             waiting_for = "first token" if is_stream else "total"
             raise upstream_errors.of_transport(error, self.name, waiting_for) from error

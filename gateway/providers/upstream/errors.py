@@ -50,7 +50,8 @@ class _Error(msgspec.Struct):
 
 
 class _ErrorBody(msgspec.Struct):
-    error: _Error | str
+    error: _Error | str | None = None
+    message: str | None = None  # AWS
 
 
 def of_transport(error: Exception, model: str, waiting_for: str) -> ApiError:
@@ -89,6 +90,8 @@ def of_status(
     explained = of_error_body(body, redactor, status if status in _KEPT_STATUSES else 502)
     if explained is not None:
         explained.headers = {**explained.headers, **kept}
+        kind = headers.get("x-amzn-errortype", "").partition(":")[0]
+        explained.code = explained.code or redactor.clean(kind, MAX_NAME_CHARACTERS) or None
         return explained
     if status == 429:
         return RateLimited(f"{name} allows no more requests now.", headers=kept)
@@ -107,15 +110,16 @@ def of_status(
 
 
 def of_error_body(body: bytes, redactor: Redactor, status: int) -> ApiError | None:
-    """The error in a body of OpenAI's error shape; None for other shapes, or when it is too long."""
+    """The error in a body of a known error shape; None for other shapes, or when it is too long."""
     if len(body) > MAX_ERROR_BYTES:
         return None
     try:
         decoded = msgspec.json.decode(body, type=_ErrorBody | list[_ErrorBody])
-        found = (decoded[0] if isinstance(decoded, list) else decoded).error  # Google may send a list
-    except IndexError:
+        holder = decoded[0] if isinstance(decoded, list) else decoded  # Google may send a list
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    found = holder.error or holder.message
+    if found is None:
         return None
     if isinstance(found, str):
         found = _Error(message=found)

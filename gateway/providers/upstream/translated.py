@@ -12,8 +12,9 @@ from gateway.answer import Delta, Embedded, Generated, Usage
 from gateway.errors import ApiError, InvalidRequest
 from gateway.providers.base import ModelCall
 from gateway.providers.upstream import errors as upstream_errors
-from gateway.providers.upstream.answer_stream import AnswerStream, EventConsumer
-from gateway.providers.upstream.client import UpstreamClient, is_event_stream, media_type
+from gateway.providers.upstream.answer_stream import AnswerStream, EventConsumer, EventSplitter
+from gateway.providers.upstream.client import UpstreamClient, media_type
+from gateway.providers.upstream.sse import EventReader
 from gateway.providers.upstream.transport import Reply
 from gateway.requests import refusals
 from gateway.requests.reasoning import shows_reasoning
@@ -49,6 +50,7 @@ class TranslatingProvider(ABC):
 
     api_name: str
     """Whose API it is, for errors."""
+    stream_media_type = "text/event-stream"
 
     def __init__(
         self, name: str, upstream: UpstreamModel, api_key: str | None = None, proxy: str = ""
@@ -73,6 +75,14 @@ class TranslatingProvider(ABC):
     def reader(self, request: ChatRequest) -> ChatReader:
         """For one answer."""
 
+    async def signed_headers(self, path: str, body: bytes) -> Mapping[str, str]:
+        """Of one request: what authenticates it, where `headers` do not. Raises UpstreamFailed."""
+        return {}
+
+    def events(self) -> EventSplitter:
+        """Of one stream."""
+        return EventReader()
+
     async def start(self) -> None:  # noqa: B027  not abstract: most have nothing to start
         """Nothing to start: connections are opened on demand."""
 
@@ -85,8 +95,12 @@ class TranslatingProvider(ABC):
         request = call.request
         chat = self.translate(request, call.body)
         is_stream = bool(request.stream)
+        body = _encoded(chat.body)
+        headers = dict(await self.signed_headers(chat.path, body))
+        if is_stream:
+            headers["accept"] = self.stream_media_type
         reply, left_s = await self.client.post(
-            chat.path, _encoded(chat.body), call.request_id, call.trace_headers, is_stream=is_stream
+            chat.path, body, call.request_id, call.trace_headers, is_stream=is_stream, headers=headers
         )
         reader = self.reader(request)
         try:
@@ -105,11 +119,12 @@ class TranslatingProvider(ABC):
         )
 
     async def _begin(self, reply: Reply, reader: ChatReader, first_token_timeout_s: float) -> AnswerStream:
-        if not is_event_stream(reply):
-            if media_type(reply) == "application/json":  # perhaps an error with status 200
+        found = media_type(reply)
+        if found != self.stream_media_type:
+            if found == "application/json":  # perhaps an error with status 200
                 reader.read(await self.client.read_all(reply, upstream_errors.MAX_ERROR_BYTES))
             raise reader.invalid("a stream was requested, and it is not one")
-        stream = AnswerStream(reply, reader, self.upstream.idle_timeout_s)
+        stream = AnswerStream(reply, reader, self.upstream.idle_timeout_s, self.events())
         await stream.begin(first_token_timeout_s)
         return stream
 
