@@ -8,7 +8,7 @@ DOCUMENT = Path(__file__).parents[3] / "gateway" / "FEATURES.md"
 BEGIN, END = "<!-- matrix: begin -->\n", "<!-- matrix: end -->\n"
 
 ENDPOINTS = {"chat": "`/v1/chat/completions`", "responses": "`/v1/responses`", "messages": "`/v1/messages`"}
-PROVIDERS = {"engine": "pico-large", "openai": "an OpenAI-compatible API", "anthropic": "Anthropic's API"}
+PROVIDERS = ("engine", "openai", "anthropic", "gemini", "bedrock", "azure")
 FEATURES = ("text", "stream", "tools", "structured", "reasoning", "image", "error", "cancel")
 REFUSED = {("engine", "image")}
 """Pairs of provider and feature that are refused by name."""

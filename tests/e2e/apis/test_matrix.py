@@ -14,6 +14,7 @@ import pytest
 
 from tests.e2e.apis.clients import CLIENTS, Asked, Client
 from tests.e2e.apis.matrix import DOCUMENT, ENDPOINTS, PROVIDERS, written
+from tests.e2e.apis.scripted import SIGNATURE
 from tests.e2e.apis.upstream import ApiUpstream
 from tests.e2e.conftest import StartServer
 from tests.e2e.server import Server, wait_until
@@ -22,12 +23,25 @@ POLICIES = """
 models:
   openai: {{upstream: {{base_url: "{url}"}}}}
   anthropic: {{upstream: {{api: anthropic, base_url: "{url}"}}}}
+  gemini: {{upstream: {{api: gemini, base_url: "{url}", model: there}}}}
+  bedrock: {{upstream: {{api: bedrock, base_url: "{url}", model: anthropic.there}}}}
+  azure:
+    upstream:
+      base_url: "{url}/openai/v1"
+      api_key_header: api-key
+      api_key_env: AZURE_KEY
   pico: {{engine: {{checkpoint: "builtin:pico-small"}}}}
 routing:
   rules:
     - {{name: agents, when: "request.model.startsWith('claude-')", model: pico}}
 """
-MODELS = {"engine": "pico-large", "openai": "openai", "anthropic": "anthropic"}
+ENVIRONMENT = {
+    "AZURE_KEY": "azure-key",
+    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_DEFAULT_REGION": "eu-west-1",
+}
+MODELS = {provider: "pico-large" if provider == "engine" else provider for provider in PROVIDERS}
 SUM = "What is 17 + 25?"
 CALL = "What is 417 + 256?"
 LONG = "Copy: " + " ".join(f"river{number} stone{number}" for number in range(60))
@@ -49,7 +63,7 @@ def gateway(start_server: StartServer, apis: ApiUpstream, tmp_path_factory: pyte
     """A gateway in front of the scripted upstreams only."""
     folder: Path = tmp_path_factory.mktemp("policies")
     (folder / "models.yaml").write_text(POLICIES.format(url=apis.base_url))
-    return start_server("--policies", str(folder))
+    return start_server("--policies", str(folder), environment=ENVIRONMENT)
 
 
 @pytest.fixture
@@ -91,11 +105,13 @@ def test_reasoning(client: Client, provider: str) -> None:
 
 
 @pairs
-def test_reasoning_in_a_tool_loop(client: Client, provider: str) -> None:
+def test_reasoning_in_a_tool_loop(client: Client, provider: str, apis: ApiUpstream) -> None:
     asked = Asked(CALL, tools=True, reasoning=True)
     called = client.ask(MODELS[provider], asked)
     assert called.reasoning and called.calls
     assert "673" in client.give_result(MODELS[provider], asked, called, "673").text
+    if provider in ("anthropic", "gemini", "bedrock"):
+        assert apis.last_body.count(SIGNATURE) == 1
 
 
 @pairs
@@ -131,6 +147,15 @@ def test_a_client_that_leaves(client: Client, provider: str, server: Server, api
         server.wait_metric("penstock_engine_requests_total", lambda value: value > num_aborted, **labels)
     else:
         wait_until(lambda: apis.num_dropped == num_dropped + 1, 10.0, lambda: "the stream still runs")
+
+
+def test_keys_are_sent_as_each_service_wants_them(gateway: Server, apis: ApiUpstream) -> None:
+    with openai.OpenAI(base_url=gateway.base_url, api_key="none", max_retries=0) as client:
+        for model in ("azure", "bedrock"):
+            client.chat.completions.create(model=model, messages=[{"role": "user", "content": SUM}])
+            if model == "azure":
+                assert apis.last_headers["api-key"] == "azure-key"
+    assert apis.last_headers["authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
 
 
 def test_names_of_another_vendors_models_are_mapped_by_a_rule(gateway: Server) -> None:
