@@ -86,7 +86,7 @@ def build_version(
     endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
     log = None if parts.decisions is None else DecisionLog(parts.decisions, models, policies)
-    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, telemetry, log)
+    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, telemetry, log, served.embed())
     responses = parts.response_store(settings, policies.responses)
     routes = model_routes(endpoints, settings, pipeline, responses)
     routes += response_routes(endpoints, settings, responses)

@@ -19,7 +19,7 @@ from cache.semantic_cache import SemanticCache
 from cache.settings import CacheSettings
 from cache.verify import Verifier
 from gateway.checkpoints import checkpoint_folder
-from gateway.pipeline.meaning import embed_with, no_meaning
+from gateway.pipeline.meaning import Embed, embed_with, no_meaning
 from gateway.pipeline.models import ModelFailure, ModelState, ModelTable, ServedModel
 from gateway.processes.status import ProcessStatus
 from gateway.providers.base import Provider
@@ -62,6 +62,7 @@ class ModelBuilder:
         self._parts = parts
         timeouts = settings.timeouts
         self._encoders: dict[str, EncoderClient] = {}
+        self._embed: Embed | None = None
         self._limits = TimeLimits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
 
     def build(self, name: str) -> ServedModel:
@@ -83,15 +84,21 @@ class ModelBuilder:
     def response_cache(self, models: ModelTable) -> ResponseCache:
         """What the models share that have a cache."""
         rules = self._policies.cache
-        encoder = self._encoders.get(rules.encoder or next(iter(self._encoders), ""))
         modes = {model.cache.mode for model in models.models.values() if model.cache is not None}
         modes |= {each.cache.mode or "none" for _, each in self._policies.actions() if each.cache is not None}
         store = self._parts.memory_store(rules.memory)
         shared = self._redis_store(store)
-        has_meaning = encoder is not None and "semantic" in modes
-        embed = embed_with(encoder) if encoder is not None and has_meaning else no_meaning
+        has_meaning = bool(self._encoders) and "semantic" in modes
+        embed = self.embed() if has_meaning else no_meaning
         answers = SemanticCache(store, Verifier.load() if has_meaning else None, shared=shared)
         return ResponseCache(answers, embed, Sampler(embed, self._parts.metrics.cache_judged))
+
+    def embed(self) -> Embed:
+        """What gives a text's vector, the same for all; of nothing where the policies have no encoder."""
+        if self._embed is None:
+            name = self._policies.cache.encoder or next(iter(self._encoders), "")
+            self._embed = embed_with(self._encoders[name]) if name in self._encoders else no_meaning
+        return self._embed
 
     def _redis_store(self, memory: MemoryStore) -> RedisStore | None:
         rules = self._policies.cache.redis

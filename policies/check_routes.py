@@ -101,12 +101,22 @@ class RouteChecks:
             self._report(path, f"{'.'.join(path)} has both {' and '.join(found)}; keep one")
         for where, target in _targets(action):
             self._check_target((*path, *where), target)
+        self._check_choose((*path, "choose"), action.get("choose") or {})
         bounds = ((action.get("parameters") or {}).get("clamp")) or {}
         for name, bound in bounds.items():
             low, high = (bound or {}).get("min"), (bound or {}).get("max")
             if low is not None and high is not None and low > high:
                 where = (*path, "parameters", "clamp", name)
                 self._report(where, f"{'.'.join(where)} has min {low:g} over max {high:g}; swap them")
+
+    def _check_choose(self, path: KeyPath, choose: Mapping[str, Any]) -> None:
+        label, candidates, default = ".".join(path), choose.get("candidates") or {}, choose.get("default")
+        if default is not None and default not in candidates:
+            message = f"{label}.default is {default!r}, no candidate{nearest(default, candidates)}"
+            self._report((*path, "default"), message)
+        for key in ("strong_share", "default"):
+            if choose.get(key) is not None and choose.get("estimate") is None:
+                self._report((*path, key), f"{label}.{key} needs an `estimate`; add one or remove it")
 
     def _check_target(self, path: KeyPath, target: str) -> None:
         what = f"route {path[1]!r}" if path[0] == "routes" else ".".join(path[:3])
@@ -151,6 +161,8 @@ def _targets(action: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
         yield ("model",), action["model"]
     for name in (action.get("split") or {}).get("models") or {}:
         yield ("split", "models", name), name
+    for name in (action.get("choose") or {}).get("candidates") or {}:
+        yield ("choose", "candidates", name), name
     if (action.get("shadow") or {}).get("model"):
         yield ("shadow", "model"), action["shadow"]["model"]
     fallback = action.get("fallback") or {}

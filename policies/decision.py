@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from policies.probes import CacheUse, Probe
 from policies.routing import Choice
@@ -17,6 +17,8 @@ class Decision:
     models: tuple[str, ...] = ()
     status: int = 200
     message: str = ""  # of the refusal
+    strategy: str = ""  # what chose among candidates, and why
+    values: Mapping[str, float] = field(default_factory=dict)  # by candidate, as the strategy compares
     cache: CacheUse = "none"
 
 

@@ -20,6 +20,9 @@ def explain(decision: Decision, version: str) -> str:
         lines.append(("refused", f"{decision.status}: {decision.message}"))
     else:
         lines.append(("model", " or ".join(decision.models)))
+    if decision.strategy:
+        values = ", ".join(f"{name} {value:.3f}" for name, value in decision.values.items())
+        lines.append(("chosen", f"{decision.strategy}   [{values}]"))
     lines.append(("why", choice.reason))
     for change in choice.changes:
         lines += _changes(change)

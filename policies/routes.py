@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from policies.cache import CacheRules
+from policies.choose import Choose
 from policies.names import Effort, Name
 
 ErrorClass = Literal["context_too_long", "rate_limited", "timeout", "server_error", "unavailable"]
@@ -139,12 +140,13 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do with a request: one destination (`model`, `split` or `refuse`), and changes to it."""
+    """What to do: one destination (`model`, `split`, `choose` or `refuse`), and changes to the request."""
 
     model: Annotated[
         Name | None, Meta(description="The model or adapter (`NAME` or `BASE:NAME`) that answers.")
     ] = None
     split: Split | None = None
+    choose: Choose | None = None
     refuse: Refusal | None = None
     fallback: Fallback | None = None
     parameters: Parameters | None = None
@@ -167,6 +169,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The models that may answer first."""
         if self.model is not None:
             return [self.model]
+        if self.choose is not None:
+            return [*self.choose.candidates]
         return [*self.split.models] if self.split is not None else []
 
     def all_targets(self) -> list[Name]:
@@ -176,7 +180,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return [*self.targets(), *(name for _, names in fallbacks for name in names), *shadows]
 
 
-DESTINATIONS = ("model", "split", "refuse")
+DESTINATIONS = ("model", "split", "choose", "refuse")
 CHANGES = ("fallback", "parameters", "system", "timeouts", "shadow", "cache", "guardrails")
 
 

@@ -25,9 +25,10 @@ ROOT_ENTRIES = {
     "guardrails",
     "policies",
     "pyproject.toml",
+    "router",
     "tests",
 }
-PACKAGES = ("gateway", "cache", "guardrails", "policies", "backend")
+PACKAGES = ("gateway", "cache", "router", "guardrails", "policies", "backend")
 GRAB_BAGS = {"utils", "util", "common", "helpers", "helper", "misc", "core"}
 # Folders that hold records and interfaces only; their users test them.
 TESTED_BY_THEIR_USERS = {Path("backend")}

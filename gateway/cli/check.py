@@ -9,6 +9,7 @@ from typing import TextIO
 
 from backend.encoder.checkpoint import read_shape, resolve
 from backend.errors import AdapterError, CheckpointError
+from backend.heads.weights import WeightsError
 from backend.server.engine_check import check_adapter, check_context, check_model
 from backend.tokenizer import Tokenizer
 from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
@@ -22,6 +23,7 @@ from policies.decision import failures
 from policies.document import EngineModel, ModelEntry
 from policies.errors import Place, PolicyError, Problem
 from policies.load import Loaded, load_folder
+from router.estimate import load_estimate
 
 Check = tuple[KeyPath, Callable[[], object]]
 """A key of the policies, and what raises an error about its value."""
@@ -34,9 +36,8 @@ def check(folder: Path, out: TextIO) -> int:
     for warning in loaded.warnings:
         out.write(f"{warning.place}: warning: {warning.message}\n")
     models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
-    routes = ", ".join(
-        f"{name} -> {route.usual_target or 'refused'}" for name, route in policies.routes.items()
-    )
+    targets = {name: route.targets() or [route.usual_target] for name, route in policies.routes.items()}
+    routes = ", ".join(f"{name} -> {' | '.join(found) or 'refused'}" for name, found in targets.items())
     out.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
     if policies.probes:
         out.write(f"probes  {len(policies.probes)} passed\n")
@@ -51,10 +52,29 @@ def load_checked(folder: Path) -> Loaded:
         for name, entry in loaded.policies.models.items()
         for problem in _problems(name, entry, loaded.places)
     ]
-    problems += asyncio.run(_failed_probes(loaded))
+    problems += _broken_estimates(loaded)
+    if not problems:
+        problems += asyncio.run(_failed_probes(loaded))
     if problems:
         raise PolicyError(problems)
     return loaded
+
+
+def _broken_estimates(loaded: Loaded) -> Iterator[Problem]:
+    for path, action in loaded.policies.actions():
+        if action.choose is None or action.choose.estimate is None:
+            continue
+        try:
+            load_estimate(action.choose.estimate)
+        except WeightsError as error:
+            key = (*path.split("."), "choose", "estimate")
+            yield Problem(_place(loaded, key), f"{'.'.join(key)}: {error}")
+
+
+def _place(loaded: Loaded, key: KeyPath) -> Place:
+    while key not in loaded.places:  # an item of a list: the nearest key above it
+        key = key[:-1]
+    return loaded.places[key]
 
 
 async def _failed_probes(loaded: Loaded) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""`penstock serve | check | explain | replay | policy | chat | adapters | cache | eval | schema`."""
+"""`penstock serve | check | explain | replay | policy | chat | adapters | cache | router | eval | schema`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 import msgspec
 
 from backend.errors import CheckpointError
+from backend.heads.weights import WeightsError
 from gateway import settings
 from gateway.cli.evaluation.cache.inputs import add_flags as add_cache_flags
 from gateway.cli.evaluation.cache.inputs import read_plan as read_cache_plan
 from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.cli.evaluation.flags import read_plan
+from gateway.cli.router_flags import add_flags as add_router_flags
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
 from policies.cache import DEFAULTS
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run: Callable[[argparse.Namespace], int] = options.run
         return run(options)
-    except (SettingsError, PolicyError, CheckpointError) as error:
+    except (SettingsError, PolicyError, CheckpointError, WeightsError) as error:
         sys.stderr.write(f"penstock: {error}\n")
         return EXIT_USAGE
     except KeyboardInterrupt:
@@ -82,6 +84,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_cache_flags(semantic_cache)
     semantic_cache.set_defaults(run=_eval_cache)
+    router = commands.add_parser("router", help="train what predicts which model a prompt needs")
+    kinds = router.add_subparsers(title="what to do", required=True, metavar="ACTION")
+    train = kinds.add_parser("train", help="an estimate from outcomes")
+    add_router_flags(train)
+    train.set_defaults(run=_router_train)
     schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
     schema.add_argument("--markdown", action="store_true", help="print the reference page instead")
     schema.set_defaults(run=_schema)
@@ -381,6 +388,13 @@ def _eval_models(options: argparse.Namespace) -> int:
     with _eval_packages():
         from gateway.cli.evaluation.command import evaluate_models
     return evaluate_models(plan)
+
+
+def _router_train(options: argparse.Namespace) -> int:
+    from gateway.cli.train_router import train
+
+    with _eval_packages():
+        return train(options, sys.stdout)
 
 
 def _eval_cache(options: argparse.Namespace) -> int:

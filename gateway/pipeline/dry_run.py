@@ -75,7 +75,16 @@ class DryRun:
         choice, model = exchange.choice, exchange.model
         assert choice is not None and model is not None
         targets = () if choice.action is None else choice.action.targets()
-        return Decision(choice, tuple(targets) or (model.name,), cache=_cache_use(exchange, model))
+        chosen = exchange.decision
+        if chosen is not None and chosen.strategy != "fastest":  # which draws
+            targets = [chosen.model]
+        return Decision(
+            choice,
+            tuple(targets) or (model.name,),
+            cache=_cache_use(exchange, model),
+            strategy="" if chosen is None else f"{chosen.strategy}: {chosen.reason}",
+            values={} if chosen is None else chosen.values,
+        )
 
     async def probe(self, probe: Probe) -> Decision:
         """The decision about a probe's request. Raises the ApiError of a request that is not valid."""

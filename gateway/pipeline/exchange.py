@@ -19,6 +19,7 @@ from gateway.telemetry import spans
 from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
 from policies.routing import Choice
+from router.strategies import Decision
 
 Endpoint = Literal["chat", "completions", "embeddings", "messages", "responses"]
 """Messages and Responses are translated to chat and back: the pipeline knows them by their label only."""
@@ -48,6 +49,7 @@ class Exchange:
     request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     choice: Choice | None = None  # choose_model: what the rules of the policies say
+    decision: Decision | None = None  # choose_model: what a strategy chose, where the rules say `choose`
     reason: str = ""  # choose_model, call_model: why this model, in words without any prompt text
     model: ServedModel | None = None  # choose_model; call_model replaces one that fails
     failed_models: list[str] = field(default_factory=list)  # call_model

@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable
 from gateway.auth import KeyRing
 from gateway.pipeline.decision_log import DecisionLog
 from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.latency import Latencies
+from gateway.pipeline.meaning import Embed, no_meaning
 from gateway.pipeline.models import ModelTable
+from gateway.pipeline.selection import Selection
 from gateway.pipeline.stages.account import account
 from gateway.pipeline.stages.authorize import authorize
 from gateway.pipeline.stages.call_model import CallModel
@@ -37,14 +40,19 @@ class Pipeline:
         policies: Policies = NO_RULES,
         telemetry: Telemetry | None = None,
         log: DecisionLog | None = None,
+        embed: Embed = no_meaning,
     ) -> None:
-        """`telemetry`: for requests that are mirrored; None: none are. `log`: None records no decisions."""
+        """`telemetry`: for requests that are mirrored; None: none are. `log`: None records no decisions.
+
+        `embed`: what gives a text's vector, for estimates.
+        """
         self._log = log
+        self._latencies = Latencies()
         self._choosing: tuple[Stage, ...] = (
             authorize(keys, policies.version),
             read_request,
             *(() if log is None else (log.note,)),
-            ChooseModel(models, policies),
+            ChooseModel(models, policies, selection=Selection(models, policies, embed, self._latencies)),
         )
         self.stages: tuple[Stage, ...] = (
             *self._choosing,
@@ -71,5 +79,8 @@ class Pipeline:
         if exchange.cache_use is not None and exchange.cache_use.flight is not None:
             exchange.cache_use.flight.abandon()  # where it has no answer to share
         account(exchange)
+        waited_s = exchange.telemetry.time_to_first_chunk_s
+        if exchange.model is not None and waited_s is not None:
+            self._latencies.observe(exchange.model.name, waited_s)
         if self._log is not None:
             self._log.record(exchange)

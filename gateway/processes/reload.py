@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 import msgspec
 
 from backend.errors import CheckpointError
+from backend.heads.weights import WeightsError
 from gateway.processes.backends import Backend, backend_names, new_backend
 from gateway.processes.managed_process import ManagedProcess, Progress
 from gateway.processes.messages import Activate, PolicyState, Prepare, Reply, Version, encode
@@ -39,7 +40,7 @@ class ReloadFailed(Exception):
     """The old version stays. The message says why, without secrets or prompt text."""
 
 
-_REFUSALS = (PolicyError, SettingsError, CheckpointError, ReloadFailed)
+_REFUSALS = (PolicyError, SettingsError, CheckpointError, WeightsError, ReloadFailed)
 
 
 class Reloader:

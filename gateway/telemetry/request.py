@@ -69,6 +69,13 @@ class RequestTelemetry:
         self._ended = False
 
     @property
+    def time_to_first_chunk_s(self) -> float | None:
+        """From the start of the model call; None where there was no call, or no piece of an answer."""
+        if not (self._first_chunk_s and self._call_started_s):
+            return None
+        return self._first_chunk_s - self._call_started_s
+
+    @property
     def traceparent(self) -> str:
         """W3C parent for the spans of other processes; "" when not traced."""
         return self.spans.propagation().get("traceparent", "")

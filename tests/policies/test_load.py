@@ -39,7 +39,7 @@ def test_default_folder_loads() -> None:
     policies = load_policies(DEFAULT)
     assert policies.models["pico-small"].kind == "engine"
     assert policies.models["all-minilm-l6-v2"].kind == "encoder"
-    assert policies.routes["auto"].model == "pico-small"
+    assert policies.routes["auto"].targets() == ["pico-small", "pico-large"]
     assert len(policies.version) == 12
 
 

@@ -14,6 +14,7 @@ from gateway.pipeline.changes import adapted, change_request
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.facts import Facts, user_of
 from gateway.pipeline.models import ModelTable
+from gateway.pipeline.selection import Selection
 from gateway.requests.types import ChatRequest
 from gateway.telemetry import spans
 from policies.document import Policies
@@ -35,8 +36,10 @@ class ChooseModel:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         *,
         keep_tried: bool = False,
+        selection: Selection | None = None,
     ) -> None:
         """`keep_tried`: choices list every rule that was tried, for explanations."""
+        self._selection = selection or Selection(models, policies)
         self._models = models
         self._routing = Routing(policies)
         self._facts = Facts(models, policies.tenants, clock)
@@ -52,7 +55,7 @@ class ChooseModel:
             exchange.reason = choice.reason
             refusal = choice.action.refuse if choice.action is not None else None
             if refusal is None:
-                found = self._models.resolve(self._target(exchange, choice))
+                found = self._models.resolve(await self._target(exchange, choice))
                 exchange.model = adapted(
                     found, choice.changes, self._profiles, is_stream=bool(exchange.request.stream)
                 )
@@ -74,7 +77,7 @@ class ChooseModel:
         facts = self._facts.of(exchange, *self._routing.conditions(name))
         return self._routing.decide(name, facts, keep_tried=self._keeps_tried)
 
-    def _target(self, exchange: Exchange, choice: Choice) -> str:
+    async def _target(self, exchange: Exchange, choice: Choice) -> str:
         action = choice.action
         if action is None:
             return exchange.request.model
@@ -82,6 +85,10 @@ class ChooseModel:
             target = pick(action.split.models, draw(exchange, choice, action.split))
             exchange.reason += f", split by {action.split.sticky}"
             return target
+        if action.choose is not None:
+            decision = exchange.decision = await self._selection.choose(exchange, action.choose)
+            exchange.reason += f", {decision.strategy}: {decision.reason}"
+            return decision.model
         assert action.model is not None
         return action.model
 

@@ -11,20 +11,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import track
 
-from backend.encoder.checkpoint import BUILTIN
-from backend.encoder.model import SentenceEncoder
-from backend.errors import RequestError
 from cache.verify import Verifier
 from cache.verify.replay import Outcome, Replay, finest
 from gateway.cli.evaluation.cache import report
 from gateway.cli.evaluation.cache.inputs import PairRow, Plan, StreamRow
 from gateway.cli.evaluation.files import write_file
-from gateway.settings import SettingsError
+from gateway.cli.evaluation.vectors import embed_all
 
 EXIT_FAILED = 1
-BATCH_TOKENS = 512
 COSINES = tuple(np.round(np.arange(0.80, 0.9951, 0.01), 3).tolist())
 PROBABILITIES = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99)
 
@@ -75,27 +70,6 @@ def evaluate_cache(plan: Plan) -> int:
     if plan.plot_path is not None:
         report.save_plot(streams, plan.plot_path)
     return 0 if is_written else EXIT_FAILED
-
-
-def embed_all(texts: Sequence[str], num_threads: int | None, *, is_int8: bool = False) -> dict[str, Array]:
-    """The vector of each distinct text. Raises SettingsError for one that is too long."""
-    encoder = SentenceEncoder.from_checkpoint(BUILTIN, num_threads, is_int8=is_int8)
-    distinct = sorted(set(texts))
-    try:
-        ids = [encoder.tokenize([text])[0] for text in distinct]
-    except RequestError as error:
-        raise SettingsError(f"a question cannot be embedded: {error}") from None
-    order = sorted(range(len(distinct)), key=lambda i: len(ids[i]))
-    batches: list[list[int]] = [[]]
-    for i in order:
-        if batches[-1] and (len(batches[-1]) + 1) * len(ids[i]) > BATCH_TOKENS:
-            batches.append([])
-        batches[-1].append(i)
-    vectors: dict[str, Array] = {}
-    console = Console(stderr=True)
-    for batch in track(batches, "Embedding", console=console, disable=not console.is_terminal):
-        vectors |= zip((distinct[i] for i in batch), encoder.embed([ids[i] for i in batch]), strict=True)
-    return vectors
 
 
 def judge_pairs(

@@ -1,0 +1,79 @@
+"""`penstock router train`: an estimate of quality from outcomes, for the key `estimate` of a `choose`."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from typing import TextIO
+
+import numpy as np
+
+from gateway.settings import SettingsError
+from router.estimate.train import (
+    Outcome,
+    OutcomeError,
+    fit_clusters,
+    fit_words,
+    gains_of,
+    order_by_score,
+    read_outcomes,
+    save,
+)
+
+MIN_OUTCOMES = 50
+
+
+def train(options: argparse.Namespace, out: TextIO) -> int:
+    """Fit and write; returns the exit code. Raises SettingsError."""
+    if options.out.suffix != ".safetensors":
+        raise SettingsError(f"--out {str(options.out)!r} must end with .safetensors")
+    try:
+        outcomes = read_outcomes(options.data)
+        pairs = _pairs(options, outcomes)
+        used = [each for each in outcomes if pairs.get(each.source, pairs.get("")) is not None]
+        gains = np.concatenate(
+            [
+                np.zeros(0, np.float32),
+                *(gains_of([each], *pairs.get(each.source, pairs.get("", ("", "")))) for each in used),
+            ]
+        )
+    except OutcomeError as error:
+        raise SettingsError(str(error)) from None
+    if len(used) < MIN_OUTCOMES:
+        raise SettingsError(f"{len(used)} outcomes are too few; at least {MIN_OUTCOMES} are needed")
+    if options.form == "words":
+        tensors = fit_words(used, gains)
+    else:
+        from gateway.cli.evaluation.vectors import embed_all  # needs an optional package
+
+        vectors = embed_all([each.prompt for each in used], options.threads, is_int8=True, skip_long=True)
+        kept = [index for index, each in enumerate(used) if each.prompt in vectors]
+        tensors = fit_clusters(np.stack([vectors[used[index].prompt] for index in kept]), gains[kept])
+    card = {
+        "form": options.form,
+        "predicts": "score of the strong model less that of the weak one",
+        "pairs": {source or "all": list(pair) for source, pair in pairs.items()},
+        "outcomes": dict(Counter(each.source or "unnamed" for each in used)),
+        "mean_gain": round(float(gains.mean()), 4),
+    }
+    save(options.out, tensors, card)
+    out.write(f"{options.out}: {len(used)} outcomes, mean gain {gains.mean():.3f}\n")
+    return 0
+
+
+def _pairs(options: argparse.Namespace, outcomes: Sequence[Outcome]) -> dict[str, tuple[str, str]]:
+    """By source, the weak and the strong model; "" is every source."""
+    found: dict[str, tuple[str, str]] = {}
+    for text in options.pair:
+        source, _, models = text.partition("=")
+        weak, comma, strong = models.partition(",")
+        if not (source and weak and comma and strong):
+            raise SettingsError(f"--pair {text!r} must have the form SOURCE=WEAK,STRONG")
+        found[source] = weak, strong
+    if found:
+        return found
+    order = order_by_score(outcomes)
+    if len(order) < 2 and not (options.weak and options.strong):
+        raise SettingsError("the outcomes need the scores of two models")
+    return {"": (options.weak or order[0], options.strong or order[-1])}

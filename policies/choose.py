@@ -1,0 +1,76 @@
+"""The destination `choose`: candidates, and the strategy that chooses among them for each request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from policies.names import FilePath, Name
+
+StrategyName = Literal["quality_per_cost", "cheapest", "fastest"]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Weight = Annotated[float, Meta(ge=0.0, le=1000.0)]
+
+
+class ChoiceCandidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model to choose, as compared with the others."""
+
+    quality: Annotated[
+        Share, Meta(description="Mean score on usual requests, as `penstock eval models` measures it.")
+    ] = 0.5
+    cost: Annotated[
+        Weight | None,
+        Meta(
+            description="Of a usual request, relative to the other candidates. Default: the model's `price`, "
+            "for as many input as output tokens."
+        ),
+    ] = None
+    max_tokens: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Prompts of more tokens, at 4 characters each, go to other candidates."),
+    ] = None
+    can_reason: Annotated[
+        bool, Meta(description="False: requests with a `reasoning_effort` go to other candidates.")
+    ] = True
+    can_call_tools: Annotated[bool, Meta(description="False: requests with tools go elsewhere.")] = True
+
+
+class Choose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model of several for each request, by what is known about it."""
+
+    candidates: Annotated[dict[Name, ChoiceCandidate], Meta(min_length=1)]
+    strategy: Annotated[
+        StrategyName,
+        Meta(
+            description="`quality_per_cost`: most quality - cost_weight x cost - latency_weight x seconds, "
+            "where the dearest candidate's cost is 1. `cheapest`: the least cost with at least "
+            "`min_quality`. `fastest`: the least expected time to the first token, of two drawn."
+        ),
+    ] = "quality_per_cost"
+    estimate: Annotated[
+        FilePath | None,
+        Meta(
+            description="What predicts how much better the best candidate answers than the worst: "
+            "`builtin:pico`, `builtin:general`, or a file of `penstock router train`. Default: each "
+            "candidate has its usual `quality`."
+        ),
+    ] = None
+    cost_weight: Annotated[Weight, Meta(description="Quality that the dearest candidate must add.")] = 0.1
+    strong_share: Annotated[
+        Share | None,
+        Meta(
+            description="In place of `cost_weight`: the share of recent requests that the best candidate "
+            "should get; needs an `estimate`."
+        ),
+    ] = None
+    latency_weight: Annotated[Weight, Meta(description="Quality that a second is worth.")] = 0.0
+    min_quality: Annotated[Share, Meta(description="For `cheapest`.")] = 0.0
+    default: Annotated[
+        Name | None,
+        Meta(description="The candidate for what is far from the estimate's data. Default: none."),
+    ] = None
+    min_familiarity: Annotated[
+        Share, Meta(description="What is less familiar to the estimate goes to `default`.")
+    ] = 0.2

@@ -1,0 +1,1 @@
+"""Which model should answer: signals, an estimate of quality, strategies. Pure decisions; knows no HTTP."""

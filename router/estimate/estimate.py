@@ -1,0 +1,145 @@
+"""Predicts the gain of the strongest model over the cheapest for a prompt.
+
+Gain is what decides, not difficulty, which sends hopeless questions to the strong model too. Two forms, by
+what was trained: over hashed words and surface features, which needs nothing but the text; or over the
+clusters of sentence vectors, as in Avengers-Pro (arXiv 2508.12631). Far from the training data neither says
+anything, so the prediction goes to the mean gain there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.heads.weights import WeightsError, read_weights
+from router.estimate.features import NUM_BUCKETS, NUM_SURFACE, NUM_VOCABULARY, surface_features, word_buckets
+
+Array = NDArray[np.float32]
+WEIGHTS = Path(__file__).with_name("weights")
+BUILTIN = "builtin:"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """For one prompt."""
+
+    gain: float  # expected score of the strongest model less that of the cheapest, -1 to 1
+    familiarity: float  # 0 to 1: how near the training data is
+
+
+class Estimate:
+    """The weights of one training run. Immutable."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises WeightsError."""
+        tensors, self.digest = read_weights(path)
+        try:
+            if "clusters.centres" in tensors:
+                self._form: _Words | _Clusters = _Clusters(
+                    tensors["clusters.centres"].astype(np.float32),
+                    tensors["clusters.weight"].astype(np.float32),
+                    float(tensors["clusters.temperature"][0]),
+                )
+            else:
+                self._form = _Words(
+                    tensors["surface.mean"],
+                    tensors["surface.scale"],
+                    tensors["surface.weight"],
+                    tensors["words.weight"].astype(np.float32),
+                    tensors["words.known"].astype(np.float32),
+                )
+            self._bias, self._base, self._slope, self._middle = map(float, tensors["scalars"])
+        except (KeyError, ValueError) as error:
+            raise WeightsError(f"{str(path)!r} lacks {error}: train it again.") from error
+
+    @property
+    def needs_vector(self) -> bool:
+        """Whether it reads the sentence vector, and nothing else."""
+        return isinstance(self._form, _Clusters)
+
+    @property
+    def mean_gain(self) -> float:
+        """Of the training data."""
+        return self._base
+
+    def predict(self, text: str, vector: Array | None = None, *, has_tools: bool = False) -> Prediction:
+        """`vector` (384,) of unit length, of the same text; without one the mean gain where it is needed."""
+        if isinstance(self._form, _Words):
+            score, similarity = self._form.score(text, has_tools=has_tools)
+        elif vector is not None:
+            score, similarity = self._form.score(vector)
+        else:
+            return Prediction(self._base, 0.0)
+        familiarity = 1 / (1 + math.exp(-max(-30.0, min(30.0, self._slope * (similarity - self._middle)))))
+        gain = self._base + familiarity * (self._bias + score - self._base)
+        return Prediction(max(-1.0, min(1.0, gain)), familiarity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Linear in surface features and hashed words."""
+
+    mean: Array  # (NUM_SURFACE,)
+    scale: Array
+    surface: Array
+    words: Array  # (NUM_BUCKETS,)
+    known: Array  # (NUM_VOCABULARY,), 1: seen in training
+
+    def __post_init__(self) -> None:
+        if self.surface.shape != (NUM_SURFACE,) or self.words.shape + self.known.shape != (
+            NUM_BUCKETS,
+            NUM_VOCABULARY,
+        ):
+            raise ValueError("the features of this version")
+
+    def score(self, text: str, *, has_tools: bool) -> tuple[float, float]:
+        """The score, and the share of the text's words that are known."""
+        surface = (surface_features(text, has_tools=has_tools) - self.mean) * self.scale
+        buckets, vocabulary = word_buckets(text)
+        score = float(surface @ self.surface)
+        if len(buckets):
+            score += float(self.words[buckets].sum()) / math.sqrt(len(buckets))
+        return score, float(self.known[vocabulary].mean()) if len(vocabulary) else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Clusters:
+    """Linear in the soft assignment to clusters of sentence vectors."""
+
+    centres: Array  # (K, 384), of unit length
+    weights: Array  # (K,)
+    temperature: float
+
+    def score(self, vector: Array) -> tuple[float, float]:
+        """The score, and the cosine to the nearest centre."""
+        cosines = self.centres @ vector
+        assignment = np.exp((cosines - cosines.max()) / self.temperature)
+        return float(assignment @ self.weights / assignment.sum()), float(cosines.max())
+
+
+def builtin_names() -> list[str]:
+    """The estimates that ship, as policies name them."""
+    return sorted(f"{BUILTIN}{path.stem}" for path in WEIGHTS.glob("*.safetensors"))
+
+
+@lru_cache(maxsize=8)
+def load_estimate(name: str) -> Estimate:
+    """`builtin:NAME` or the path of a safetensors file. Raises WeightsError."""
+    if not name.startswith(BUILTIN):
+        return Estimate(Path(name))
+    if name not in builtin_names():
+        raise WeightsError(f"there is no estimate {name!r}; there are {', '.join(builtin_names())}.")
+    return Estimate(WEIGHTS / f"{name.removeprefix(BUILTIN)}.safetensors")
+
+
+def card_of(name: str) -> dict[str, object]:
+    """What its training run wrote about it."""
+    path = WEIGHTS / name.removeprefix(BUILTIN) if name.startswith(BUILTIN) else Path(name)
+    found: dict[str, object] = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    return found

@@ -1,0 +1,54 @@
+"""`penstock router train`: from outcomes to an estimate that a policy can name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.main import main
+from router.estimate.estimate import Estimate
+
+
+@pytest.fixture
+def outcomes(tmp_path: Path) -> Path:
+    path = tmp_path / "outcomes.jsonl"
+    rows = [
+        {
+            "prompt": f"{verb} {number}",
+            "scores": {"a": score, "b": 1.0},
+            "source": "s",
+        }
+        for number in range(40)
+        for verb, score in (("Add", 1.0), ("Prove", 0.0))
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    return path
+
+
+def test_an_estimate_is_written_with_its_card(
+    outcomes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "own.safetensors"
+    assert main(["router", "train", "--data", str(outcomes), "--out", str(out)]) == 0
+    assert "80 outcomes, mean gain 0.500" in capsys.readouterr().out
+    assert Estimate(out).predict("Prove 7").gain > 0.8 > 0.2 > Estimate(out).predict("Add 7").gain
+    card = json.loads(out.with_suffix(".json").read_text("utf-8"))
+    assert card["pairs"] == {"all": ["a", "b"]} and card["outcomes"] == {"s": 80}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--out", "x.bin"], "must end with .safetensors"),
+        (["--out", "x.safetensors", "--pair", "s=a"], "must have the form SOURCE=WEAK,STRONG"),
+        (["--out", "x.safetensors", "--pair", "other=a,b"], "0 outcomes are too few"),
+        (["--out", "x.safetensors", "--weak", "z"], "lack a score of 'z'"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(
+    outcomes: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["router", "train", "--data", str(outcomes), *flags]) == 2
+    assert message in capsys.readouterr().err
