@@ -74,11 +74,6 @@ class PrefillBudget:
         ceiling = int(self._ceiling_tokens * pressure)
         return min(left, max(self._min_chunk_tokens, min(allowed, ceiling)))
 
-    def tokens_within(self, time_s: float) -> int:
-        """Prompt tokens that take about `time_s`, as far as is known, and at least the smallest chunk."""
-        cost_s = self.prefill_s_per_token
-        return max(self._min_chunk_tokens, int(time_s / cost_s) if cost_s else 0)
-
     def observe(self, num_decodes: int, num_prompt_tokens: int, step_time_s: float) -> None:
         """Update the averages with the measured time of a step."""
         if step_time_s <= 0.0 or num_decodes + num_prompt_tokens == 0:

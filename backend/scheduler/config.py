@@ -19,6 +19,7 @@ class SchedulerConfig:
     max_step_stretch: float = 2.3  # target: time of a step with prefill / time of a decode-only step
     max_step_s: float = 1.0  # prompt tokens per step are limited to what this time is expected to allow
     max_background_step_s: float = 0.005  # likewise in steps with prompts of background sequences only
+    max_background_share: float = 0.1  # of online steps' time, for background sequences in addition
     min_chunk_tokens: int = PAGE_TOKENS  # smallest prefill chunk, except at the end of a prompt
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from backend.errors import PromptTooLong, RequestError
 from backend.kv.manager import KVManager, PrefixMatch, pages_for
 from backend.lora.slots import AdapterSlots
+from backend.scheduler.background import BackgroundBudget
 from backend.scheduler.budget import PrefillBudget
 from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.queue import WaitingQueue
@@ -67,6 +68,12 @@ class Scheduler:
         self._oldest_first = False
         self.budget = PrefillBudget(
             config.max_batch_tokens, config.min_chunk_tokens, config.max_step_stretch, config.max_step_s
+        )
+        self._background_budget = BackgroundBudget(
+            config.max_batch_tokens,
+            config.min_chunk_tokens,
+            config.max_background_step_s,
+            config.max_background_share,
         )
 
     @property
@@ -135,7 +142,9 @@ class Scheduler:
         preempted: list[Sequence] = []
         if self._num_background:
             self._make_way(preempted)
-        chunks, prefills = self._pause_background(*self._plan_decodes(preempted))
+        chunks, prefills = self._plan_decodes(preempted)
+        if self._num_background:
+            chunks, prefills = self._pause_background(chunks, prefills)
         if self._adapters is not None and self._adapters.is_used:
             # Rows grouped by adapter need no gather in the LoRA layers.
             chunks.sort(key=lambda chunk: chunk.sequence.adapter_slot)
@@ -173,7 +182,20 @@ class Scheduler:
                 continue
             advance(sequence, 1 + (len(accepted.get(sequence, ())) if accepted else 0))
             self._kv.trim(sequence)
-        self.budget.observe(num_decodes, plan.num_tokens - plan.num_drafts - num_decodes, step_time_s)
+        num_prompt_tokens = plan.num_tokens - plan.num_drafts - num_decodes
+        background = [chunk for chunk in plan.chunks if chunk.sequence.request.priority]
+        if any(chunk.num_tokens - len(chunk.draft) > 1 for chunk in background):
+            self._background_budget.observe_prompts(num_prompt_tokens, step_time_s)
+        else:
+            self.budget.observe(num_decodes, num_prompt_tokens, step_time_s)
+        if self._num_background:
+            self._charge_background(len(plan.chunks) - len(background), len(background), step_time_s)
+
+    def _charge_background(self, num_online: int, num_background: int, step_time_s: float) -> None:
+        if not num_background:
+            self._background_budget.observe_online(step_time_s)
+        elif num_online:
+            self._background_budget.observe_joint(step_time_s - self.budget.decode_s(num_online))
 
     def append_token(self, sequence: Sequence, token_id: int) -> None:
         """Append a sampled token; the next step computes it."""
@@ -241,19 +263,18 @@ class Scheduler:
     def _pause_background(
         self, chunks: list[ScheduledChunk], prefills: list[Sequence]
     ) -> tuple[list[ScheduledChunk], list[Sequence]]:
-        """Without background sequences if an online one has a prompt to compute."""
-        if not self._num_background or all(map(_priority, prefills)):
-            return chunks, prefills
-        return (
-            [chunk for chunk in chunks if not chunk.sequence.request.priority],
-            [sequence for sequence in prefills if not sequence.request.priority],
-        )
+        """Without background sequences if an online one has a prompt to compute or they had their share."""
+        online = [chunk for chunk in chunks if not chunk.sequence.request.priority]
+        online_prefills = [sequence for sequence in prefills if not sequence.request.priority]
+        if online_prefills or (online and not self._background_budget.may_join):
+            return online, online_prefills
+        return chunks, prefills
 
     def _prompt_tokens(self, chunks: list[ScheduledChunk], prefills: list[Sequence]) -> int:
         """Prompt tokens of the next step; few if it has only background prompts: an online one may arrive."""
         tokens = self.budget.prefill_tokens(len(chunks), len(prefills) + len(self._queue))
         if prefills and all(map(_priority, prefills)):
-            return min(tokens, self.budget.tokens_within(self._config.max_background_step_s))
+            return min(tokens, self._background_budget.prompt_tokens)
         return tokens
 
     def _make_way(self, preempted: list[Sequence]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from cache.entry import Entry
@@ -59,6 +61,8 @@ class LookUp:
         assert isinstance(request, ChatRequest)
         if revision is None or bypass_reason(exchange.body, settings):
             return
+        if exchange.priority:  # comparing by meaning takes time of this process, which online requests need
+            settings = replace(settings, mode="exact")
         tenant = exchange.principal.tenant if settings.scope == "tenant" else ""
         wire = "stream" if model.kind == "upstream" and request.stream else ""
         owner = (settings.scope, tenant, model.name, revision, wire)

@@ -107,9 +107,10 @@ class FakeRunner:
             assert chunk.end <= len(sequence.pages) * PAGE_TOKENS
         decoding = [i for i in self.running() & running_before if self.is_decoding(self.sequences[i])]
         online = {i for i, s in self.sequences.items() if not s.request.priority}
-        if any(i in online and i not in decoding for i in planned):
-            assert planned.keys() <= online, "a background sequence is in a step with an online prompt"
-            decoding = [i for i in decoding if i in online]
+        if planned.keys() & online:
+            if any(i not in decoding for i in planned.keys() & online):
+                assert planned.keys() <= online, "a background sequence is in a step with an online prompt"
+            decoding = [i for i in decoding if i in online or i in planned]
         assert [chunk.sequence for chunk in plan.chunks[: len(decoding)]] == [
             chunk.sequence for chunk in plan.chunks if chunk.sequence.request.request_id in decoding
         ], "decodes come first"

@@ -284,7 +284,7 @@ def start_background(runner: FakeRunner, num_sequences: int, prompt_tokens: int 
         runner.add(f"background {i}", prompt(prompt_tokens, 500 + i), endless(60), priority=1)
         for i in range(num_sequences)
     ]
-    for _ in range(6):
+    for _ in range(12):
         runner.step()
     return sequences
 
@@ -296,6 +296,20 @@ def test_an_online_prompt_pauses_the_background_and_its_decodes_do_not() -> None
     assert tokens_by_id(runner.step()) == {"online": 512}
     assert tokens_by_id(runner.step()) == {"online": 488}
     assert set(tokens_by_id(runner.step())) == {"online", *(f"background {i}" for i in range(4))}
+
+
+def test_the_background_adds_its_share_to_the_time_of_online_decodes() -> None:
+    runner = make_runner()
+    runner.prompt_token_s = 0.002
+    online = runner.add("online", prompt(20), endless(1000))
+    background = [runner.add(f"b{i}", prompt(300, 500 + i), endless(60), priority=1) for i in range(3)]
+    while online.status is not SequenceStatus.FINISHED:
+        runner.step()
+    alone_s = 1001 * runner.decode_s
+    assert 1.05 * alone_s <= runner.now_s <= 1.15 * alone_s
+    assert any(s.num_output_tokens for s in background)
+    runner.run()
+    assert all(s.status is SequenceStatus.FINISHED for s in background)
 
 
 def test_prompts_of_the_background_make_short_steps() -> None:

@@ -13,7 +13,7 @@ from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
 from cache.settings import CacheSettings
 from gateway.answer import Generated
-from gateway.auth import KeyRing
+from gateway.auth import InternalCaller, KeyRing
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
@@ -49,9 +49,10 @@ class Gateway:
         vector[0] = 1.0
         return vector
 
-    async def start(self, text: str, directives: str = "") -> Exchange:
+    async def start(self, text: str, directives: str = "", caller: InternalCaller | None = None) -> Exchange:
         """Run the stages; the answer is still to be read."""
         exchange = exchange_of()
+        exchange.caller = caller
         body = f'{{"model": "m", "messages": [{{"role": "user", "content": "{text}"}}]}}'
 
         async def read_body() -> bytes:
@@ -62,9 +63,9 @@ class Gateway:
         await self.pipeline.run(exchange)
         return exchange
 
-    async def ask(self, text: str, directives: str = "") -> str:
+    async def ask(self, text: str, directives: str = "", caller: InternalCaller | None = None) -> str:
         """The outcome, when the whole answer was read."""
-        exchange = await self.start(text, directives)
+        exchange = await self.start(text, directives, caller)
         await read(exchange)
         self.pipeline.settle(exchange)
         return exchange.response_headers["x-penstock-cache"]
@@ -129,3 +130,13 @@ async def test_a_rejected_question_is_asked_of_the_model() -> None:
     assert entry is not None
     gateway.answers.judge(entry, question, 0.01, is_right=False)
     assert await gateway.ask("What is the height of the tower?") != "semantic"
+
+
+async def test_the_lines_of_batches_are_not_compared_by_meaning() -> None:
+    gateway = Gateway()
+    line = InternalCaller("default", priority=1)
+    assert await gateway.ask("How high is the tower?") == "miss"
+    num_encoded = gateway.num_encoded
+    assert await gateway.ask("How tall is the tower?", caller=line) == "miss"
+    assert await gateway.ask("How tall is the tower?", caller=line) == "exact"
+    assert gateway.num_encoded == num_encoded
