@@ -1,4 +1,4 @@
-"""`penstock serve | check | explain | replay | policy | chat | adapters | cache | router | eval | schema`."""
+"""`penstock serve | check | explain | replay | policy | chat | adapters | cache | router | eval | batch`."""
 
 from __future__ import annotations
 
@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     train = kinds.add_parser("train", help="an estimate from outcomes")
     add_router_flags(train)
     train.set_defaults(run=_router_train)
+    _add_batch(commands.add_parser("batch", help="answer a file of requests without a running server"))
     schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
     schema.add_argument("--markdown", action="store_true", help="print the reference page instead")
     schema.set_defaults(run=_schema)
@@ -96,27 +97,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_serve(serve: argparse.ArgumentParser) -> None:
-    serve.add_argument(
-        "--policies", type=Path, metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
-    )
+    _add_model_flags(serve)
     serve.add_argument("--host", help="address to listen on, default 127.0.0.1")
     serve.add_argument("--port", type=int, help="port to listen on, default 8080; 0: any free port")
     serve.add_argument("--workers", type=int, metavar="N", help="gateway processes, default 1")
-    serve.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME=CHECKPOINT_DIR",
-        help="serve a checkpoint in Hugging Face format; may be repeated",
-    )
-    serve.add_argument(
-        "--upstream",
-        action="append",
-        default=[],
-        metavar="NAME=BASE_URL[#MODEL]",
-        help="add a model of an OpenAI-compatible API; MODEL is its name there; a known service such as "
-        "ollama may stand for its BASE_URL; may be repeated",
-    )
     serve.add_argument(
         "--api-key",
         action="append",
@@ -133,6 +117,34 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     )
     serve.add_argument("--access-log", action="store_true", default=None, help="log one line per request")
     serve.set_defaults(run=_serve)
+
+
+def _add_model_flags(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--policies", type=Path, metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
+    )
+    command.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME=CHECKPOINT_DIR",
+        help="serve a checkpoint in Hugging Face format; may be repeated",
+    )
+    command.add_argument(
+        "--upstream",
+        action="append",
+        default=[],
+        metavar="NAME=BASE_URL[#MODEL]",
+        help="add a model of an OpenAI-compatible API; MODEL is its name there; a known service such as "
+        "ollama may stand for its BASE_URL; may be repeated",
+    )
+
+
+def _add_batch(batch: argparse.ArgumentParser) -> None:
+    batch.add_argument("file", type=Path, metavar="FILE", help="one request per line, as for /v1/batches")
+    batch.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help="answers, then errors")
+    _add_model_flags(batch)
+    batch.set_defaults(run=_batch)
 
 
 def _add_explain(explain: argparse.ArgumentParser) -> None:
@@ -249,17 +261,36 @@ def _adapters(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from gateway.cli.check import load_checked
     from gateway.cli.serve import serve  # here: its imports would slow down the other commands
 
-    folder = options.policies or settings.default_policies()
     names = ("host", "port", "workers", "drain_timeout_s", "access_log")
     flags = {name: getattr(options, name) for name in names}
     flags["api_keys"] = tuple(options.api_keys) if options.api_keys else None
+    folder, chosen, policies, load = _prepare(options, flags)
+    return serve(chosen, policies, load, folder)
+
+
+def _batch(options: argparse.Namespace) -> int:
+    from gateway.cli.batch import run_batch
+
+    _, chosen, policies, load = _prepare(options, {})
+    return run_batch(chosen, policies, load, options.file, options.output, sys.stderr)
+
+
+Loaded = tuple[Policies, Settings]
+
+
+def _prepare(
+    options: argparse.Namespace, flags: dict[str, object]
+) -> tuple[Path, Settings, Policies, Callable[[], Loaded]]:
+    """The policy folder, settings and policies to serve, and what loads both again. Raises SettingsError."""
+    from gateway.cli.check import load_checked
+
+    folder = options.policies or settings.default_policies()
     chosen = settings.read_settings(flags)
     check_settings(chosen)
 
-    def complete(policies: Policies) -> tuple[Policies, Settings]:
+    def complete(policies: Policies) -> Loaded:
         policies = with_flag_models(policies, options.model, options.upstream)
         check_ca_bundles(policies)
         return policies, msgspec.structs.replace(
@@ -270,7 +301,7 @@ def _serve(options: argparse.Namespace) -> int:
         )
 
     policies, complete_settings = complete(load_policies(folder))
-    return serve(complete_settings, policies, lambda: complete(load_checked(folder).policies), folder)
+    return folder, complete_settings, policies, lambda: complete(load_checked(folder).policies)
 
 
 def with_flag_models(policies: Policies, models: Sequence[str], upstreams: Sequence[str]) -> Policies:

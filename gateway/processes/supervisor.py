@@ -103,6 +103,10 @@ class Supervisor:
             for backend in self._reloader.backends.values():
                 await backend.stop()
 
+    def stop(self) -> None:
+        """Let `run` drain and return, as after a signal."""
+        self._stop.set()
+
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._stop.set()

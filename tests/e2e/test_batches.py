@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +119,33 @@ def test_a_batch_survives_a_kill(start_server: StartServer, tmp_path: Path) -> N
     asked = Counter(seen.body["messages"][0]["content"] for seen in upstream.seen)
     assert all(asked[text] == 1 for text in texts[:20]), "answered lines were asked again"
     assert sum(asked.values()) <= 40 + 2  # at most those in flight at the kill
+    upstream.close()
+
+
+def test_the_command_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    upstream = Upstream()
+    source, target = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    texts = ["quick 0", "quick 1", "hold 2", "hold 3", "status 400"]
+    source.write_bytes(lines(texts, "remote"))
+    (tmp_path / "policies").mkdir()
+    policies = str(policy(tmp_path / "policies", upstream))
+    command = [sys.executable, "-m", "gateway.cli", "batch", str(source), "-o", str(target), "--policies"]
+    with subprocess.Popen([*command, policies], start_new_session=True, stderr=subprocess.DEVNULL) as killed:
+        wait_until(lambda: len(upstream.seen) == 4, END_TIMEOUT_S, lambda: f"{len(upstream.seen)} asked")
+        os.killpg(killed.pid, signal.SIGKILL)
+    assert not target.exists()
+    upstream.released.set()
+    done = subprocess.run([*command, policies], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and "5 of 5 lines, 1 failed" in done.stderr, done.stderr
+    found = [json.loads(line) for line in target.read_bytes().splitlines()]
+    assert [line["custom_id"] for line in found] == [f"id-{number}" for number in range(5)]
+    asked = Counter(seen.body["messages"][0]["content"] for seen in upstream.seen)
+    assert asked["quick 0"] == asked["quick 1"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "answers.jsonl",
+        "policies",
+        "questions.jsonl",
+    ]
     upstream.close()
 
 
