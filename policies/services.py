@@ -38,7 +38,7 @@ SERVICES: Mapping[ServiceName, Service] = {
     "openai": Service("https://api.openai.com/v1"),
     "openrouter": Service("https://openrouter.ai/api/v1", rename_fields=_OLDER_LIMIT),
     "sglang": Service("http://127.0.0.1:30000/v1"),
-    "together": Service("https://api.together.xyz/v1", rename_fields=_OLDER_LIMIT),
+    "together": Service("https://api.together.ai/v1", rename_fields=_OLDER_LIMIT),
     "vllm": Service("http://127.0.0.1:8000/v1"),
     "xai": Service("https://api.x.ai/v1"),
 }

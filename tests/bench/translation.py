@@ -19,11 +19,18 @@ from gateway.openai.responses.shape import ResponseShape
 from gateway.openai.shape import Shape, encode
 from gateway.providers.upstream.anthropic.reader import MessageReader
 from gateway.providers.upstream.anthropic.request import messages_body
+from gateway.providers.upstream.bedrock.events import AwsEventReader
+from gateway.providers.upstream.bedrock.reader import ConverseReader
+from gateway.providers.upstream.bedrock.request import converse_body
+from gateway.providers.upstream.gemini.reader import CandidateReader
+from gateway.providers.upstream.gemini.request import generate_body
 from gateway.providers.upstream.generated import generated
 from gateway.providers.upstream.redaction import Redactor
+from gateway.providers.upstream.translated import ChatReader
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from tests.bench import report
+from tests.gateway.providers.upstream.bedrock.aws_events import event
 
 NUM_DELTAS = 1000
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -90,6 +97,8 @@ def _requests() -> dict[str, Callable[[], object]]:
         "/v1/messages -> chat": lambda: read_messages_request(MESSAGES),
         "/v1/responses -> chat": response,
         "chat -> Anthropic's API": lambda: encode(messages_body(chat, body, "m", 1000)[0]),
+        "chat -> Gemini's API": lambda: encode(generate_body(chat, body, "m")[0]),
+        "chat -> Bedrock's API": lambda: encode(converse_body(chat, body, "anthropic.m")[0]),
     }
 
 
@@ -106,7 +115,13 @@ def _deltas() -> dict[str, Callable[[], object]]:
         for name, make in shapes.items()
     }
     cases["OpenAI's API -> delta"] = lambda: asyncio.run(_generated())
-    cases["Anthropic's API -> delta"] = _read
+    chats = {
+        "Anthropic's": lambda: _read(MessageReader("m", Redactor()), EVENT),
+        "Gemini's": lambda: _read(CandidateReader("m", Redactor(), 1), GEMINI_EVENT),
+        "Bedrock's": lambda: _read(ConverseReader("m", Redactor()), BEDROCK_EVENT),
+    }
+    cases |= {f"{api} API -> delta": read for api, read in chats.items()}
+    cases["AWS event stream -> event"] = _split
     return cases
 
 
@@ -119,6 +134,12 @@ def _shaped(shape: Shape) -> None:
 CHUNK = {"id": "x", "choices": [{"index": 0, "delta": {"content": " word"}, "finish_reason": None}]}
 PIECE = b"data: %s\n\n" % json.dumps(CHUNK).encode()
 LAST = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+GEMINI_EVENT = (
+    b'{"candidates":[{"content":{"parts":[{"text":" word"}],"role":"model"},"index":0}],'
+    b'"usageMetadata":{"promptTokenCount":5,"candidatesTokenCount":3,"totalTokenCount":8},"modelVersion":"m"}'
+)
+BEDROCK_EVENT = b'{"contentBlockDelta":{"contentBlockIndex":0,"delta":{"text":" word"},"p":"abcdefghijkl"}}'
+AWS_EVENT = event("contentBlockDelta", contentBlockIndex=0, delta={"text": " word"})
 EVENT = b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":" word"}}'
 
 
@@ -132,8 +153,13 @@ async def _generated() -> None:
         pass
 
 
-def _read() -> None:
-    reader = MessageReader("m", Redactor())
+def _read(reader: ChatReader, event: bytes) -> None:
     for _ in range(NUM_DELTAS):
-        reader.read(EVENT)
+        reader.read(event)
         reader.deltas.clear()
+
+
+def _split() -> None:
+    events = AwsEventReader()
+    for _ in range(NUM_DELTAS):
+        events.feed(AWS_EVENT)

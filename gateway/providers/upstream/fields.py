@@ -22,8 +22,6 @@ _HARMLESS = {
     "service_tier": ("auto", "default"),
     "modalities": (["text"],),
     "parallel_tool_calls": (True,),
-    "continue_final_message": (False,),
-    "add_generation_prompt": (True,),
 }
 
 
@@ -34,7 +32,10 @@ def field_rules(api: str, honoured: Iterable[str] = ()) -> Mapping[str, Rule]:
     speed = Rule("ignored", "it affects only the speed")
     rules = {name: none._replace(harmless=values) for name, values in _HARMLESS.items()}
     rules |= dict.fromkeys(_ACCEPTED, Rule("accepted"))
+    no_end = f"{api} does not continue an answer: the last message must be the user's or a tool's"
     rules |= {
+        "continue_final_message": Rule("refused", no_end, (False,)),
+        "add_generation_prompt": ignored._replace(harmless=(True,)),
         "verbosity": ignored._replace(harmless=("medium",)),
         "prompt_cache_options": ignored._replace(harmless=({},)),
         "prediction": speed,
