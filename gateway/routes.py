@@ -61,14 +61,15 @@ def model_routes(
         )
         return endpoints.route("POST", path, "tokenize", count, errors)
 
+    # Those that are called most come first: every route before costs half a microsecond.
     return [
-        count_route("/v1/messages/count_tokens", "messages", MessagesCounting, ANTHROPIC_ERRORS),
-        count_route("/v1/responses/input_tokens", "responses", lambda call: ResponsesCounting(responses)),
-        route("/v1/messages", "messages", MessagesTranslation, ANTHROPIC_ERRORS),
-        route("/v1/responses", "responses", lambda call: ResponsesTranslation(call, responses)),
         route("/v1/chat/completions", "chat"),
+        route("/v1/responses", "responses", lambda call: ResponsesTranslation(call, responses)),
+        route("/v1/messages", "messages", MessagesTranslation, ANTHROPIC_ERRORS),
         route("/v1/completions", "completions"),
         route("/v1/embeddings", "embeddings"),
+        count_route("/v1/messages/count_tokens", "messages", MessagesCounting, ANTHROPIC_ERRORS),
+        count_route("/v1/responses/input_tokens", "responses", lambda call: ResponsesCounting(responses)),
     ]
 
 
