@@ -163,6 +163,9 @@ def _targets(action: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
         yield ("split", "models", name), name
     for name in (action.get("choose") or {}).get("candidates") or {}:
         yield ("choose", "candidates", name), name
+    for number, name in enumerate((action.get("cascade") or {}).get("models") or []):
+        if name is not None:
+            yield ("cascade", "models", str(number)), name
     if (action.get("shadow") or {}).get("model"):
         yield ("shadow", "model"), action["shadow"]["model"]
     fallback = action.get("fallback") or {}

@@ -1,8 +1,8 @@
-"""The destination `choose`: candidates, and the strategy that chooses among them for each request."""
+"""The destinations `choose`, one of several models for each request, and `cascade`, one after the other."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -11,6 +11,8 @@ from policies.names import FilePath, Name
 
 StrategyName = Literal["quality_per_cost", "cheapest", "fastest"]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+EscalationCause = Literal["low_confidence", "refusal", "invalid_json", "truncated", "error"]
+ESCALATION_CAUSES: tuple[EscalationCause, ...] = get_args(EscalationCause)
 Weight = Annotated[float, Meta(ge=0.0, le=1000.0)]
 
 
@@ -74,3 +76,39 @@ class Choose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_familiarity: Annotated[
         Share, Meta(description="What is less familiar to the estimate goes to `default`.")
     ] = 0.2
+
+
+class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first model answers; where the beginning of its answer is not good enough, the next one does."""
+
+    models: Annotated[
+        list[Name], Meta(min_length=2, max_length=4, description="From the cheapest to the best.")
+    ]
+    min_confidence: Annotated[
+        Share, Meta(description="Least probability of any token that is held back.")
+    ] = 0.6
+    hold_back_tokens: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=4096,
+            description="A stream begins when this many tokens, or all of them, are good enough.",
+        ),
+    ] = 64
+    escalate_on: Annotated[
+        list[EscalationCause],
+        Meta(
+            description="`low_confidence`: needs log-probabilities, as our engine and most upstreams give. "
+            "`refusal`: the answer begins with words of refusal. `invalid_json`: JSON was asked for; such an "
+            "answer is held back until it is complete. `truncated`: it ends at the token limit."
+        ),
+    ] = msgspec.field(default_factory=lambda: list(ESCALATION_CAUSES))
+    prediction: Annotated[
+        bool,
+        Meta(description="An engine of ours gets rejected words as `prediction`: right ones cost no step."),
+    ] = True
+    estimate: Annotated[
+        FilePath | None,
+        Meta(description="As in `choose`: with it, requests of much gain go to the last model at once."),
+    ] = None
+    skip_above: Annotated[Share, Meta(description="The predicted gain from which on they do.")] = 0.5

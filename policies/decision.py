@@ -15,6 +15,7 @@ class Decision:
 
     choice: Choice
     models: tuple[str, ...] = ()
+    following: tuple[str, ...] = ()  # those that a cascade asks where the first one is not good enough
     status: int = 200
     message: str = ""  # of the refusal
     strategy: str = ""  # what chose among candidates, and why

@@ -19,10 +19,11 @@ def explain(decision: Decision, version: str) -> str:
     if decision.status != 200:
         lines.append(("refused", f"{decision.status}: {decision.message}"))
     else:
-        lines.append(("model", " or ".join(decision.models)))
+        following = "".join(f", then {name}" for name in decision.following)
+        lines.append(("model", " or ".join(decision.models) + following))
     if decision.strategy:
         values = ", ".join(f"{name} {value:.3f}" for name, value in decision.values.items())
-        lines.append(("chosen", f"{decision.strategy}   [{values}]"))
+        lines.append(("chosen", decision.strategy + (f"   [{values}]" if values else "")))
     lines.append(("why", choice.reason))
     for change in choice.changes:
         lines += _changes(change)
@@ -55,6 +56,9 @@ def _changes(action: Action) -> Iterator[tuple[str, str]]:
         total = sum(action.split.models.values())
         shares = ", ".join(f"{name} {weight / total:.0%}" for name, weight in action.split.models.items())
         yield "split", f"{shares}; the same for each {action.split.sticky}"
+    if action.cascade is not None:
+        causes = ", ".join(action.cascade.escalate_on)
+        yield "cascade", f"below confidence {action.cascade.min_confidence:g} the next model; on {causes}"
     if action.parameters is not None:
         yield "changes", _compact(action.parameters)
     if action.system is not None:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from policies.cache import CacheRules
-from policies.choose import Choose
+from policies.choose import Cascade, Choose
 from policies.names import Effort, Name
 
 ErrorClass = Literal["context_too_long", "rate_limited", "timeout", "server_error", "unavailable"]
@@ -140,13 +140,14 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do: one destination (`model`, `split`, `choose` or `refuse`), and changes to the request."""
+    """What to do: one destination (`model`, `split`, `choose`, `cascade`, `refuse`), and changes."""
 
     model: Annotated[
         Name | None, Meta(description="The model or adapter (`NAME` or `BASE:NAME`) that answers.")
     ] = None
     split: Split | None = None
     choose: Choose | None = None
+    cascade: Cascade | None = None
     refuse: Refusal | None = None
     fallback: Fallback | None = None
     parameters: Parameters | None = None
@@ -171,6 +172,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return [self.model]
         if self.choose is not None:
             return [*self.choose.candidates]
+        if self.cascade is not None:
+            return self.cascade.models
         return [*self.split.models] if self.split is not None else []
 
     def all_targets(self) -> list[Name]:
@@ -180,7 +183,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return [*self.targets(), *(name for _, names in fallbacks for name in names), *shadows]
 
 
-DESTINATIONS = ("model", "split", "choose", "refuse")
+DESTINATIONS = ("model", "split", "choose", "cascade", "refuse")
 CHANGES = ("fallback", "parameters", "system", "timeouts", "shadow", "cache", "guardrails")
 
 

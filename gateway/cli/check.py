@@ -62,12 +62,13 @@ def load_checked(folder: Path) -> Loaded:
 
 def _broken_estimates(loaded: Loaded) -> Iterator[Problem]:
     for path, action in loaded.policies.actions():
-        if action.choose is None or action.choose.estimate is None:
+        section = action.choose or action.cascade
+        if section is None or section.estimate is None:
             continue
         try:
-            load_estimate(action.choose.estimate)
+            load_estimate(section.estimate)
         except WeightsError as error:
-            key = (*path.split("."), "choose", "estimate")
+            key = (*path.split("."), action.destination, "estimate")
             yield Problem(_place(loaded, key), f"{'.'.join(key)}: {error}")
 
 

@@ -78,11 +78,16 @@ class DryRun:
         chosen = exchange.decision
         if chosen is not None and chosen.strategy != "fastest":  # which draws
             targets = [chosen.model]
+        if choice.action is not None and choice.action.cascade is not None:
+            targets = [model.name]
         return Decision(
             choice,
             tuple(targets) or (model.name,),
             cache=_cache_use(exchange, model),
-            strategy="" if chosen is None else f"{chosen.strategy}: {chosen.reason}",
+            strategy=exchange.reason.removeprefix(f"{choice.reason}, ")
+            if exchange.reason != choice.reason
+            else "",
+            following=() if exchange.cascade is None else exchange.cascade.following,
             values={} if chosen is None else chosen.values,
         )
 

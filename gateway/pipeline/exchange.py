@@ -18,6 +18,7 @@ from gateway.response_cache.use import CacheUse
 from gateway.telemetry import spans
 from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
+from policies.choose import Cascade
 from policies.routing import Choice
 from router.strategies import Decision
 
@@ -26,6 +27,16 @@ Endpoint = Literal["chat", "completions", "embeddings", "messages", "responses"]
 
 Translate = Callable[[dict[str, Any], Principal], Awaitable[dict[str, Any]]]
 """Another API's body → that of a chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """A cascade's rules, and the models after the first one."""
+
+    rules: Cascade
+    following: tuple[str, ...]
+    revision: str | None  # of all of its models, for the cache; None while one is away
+    relays: bool  # one of them is an upstream
 
 
 @dataclass(slots=True, eq=False)
@@ -50,8 +61,11 @@ class Exchange:
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     choice: Choice | None = None  # choose_model: what the rules of the policies say
     decision: Decision | None = None  # choose_model: what a strategy chose, where the rules say `choose`
+    cascade: Escalation | None = None  # choose_model: which models follow, where the rules say `cascade`
     reason: str = ""  # choose_model, call_model: why this model, in words without any prompt text
     model: ServedModel | None = None  # choose_model; call_model replaces one that fails
+    escalated_from: list[str] = field(default_factory=list)  # call_model: the models of a cascade
+    rejected_text: str = ""  # call_model: of the last of them, for the next one's drafts
     failed_models: list[str] = field(default_factory=list)  # call_model
     meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks
     screening: Screening | None = None  # screen_request, where the model has guardrails

@@ -14,8 +14,8 @@ from gateway.pipeline.latency import Latencies
 from gateway.pipeline.meaning import Embed, Meaning, no_meaning
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.turns import user_turns
-from gateway.requests.types import ChatRequest
-from policies.choose import ChoiceCandidate, Choose
+from gateway.requests.types import ChatRequest, EmbeddingRequest
+from policies.choose import Cascade, ChoiceCandidate, Choose
 from policies.document import Policies
 from router.estimate import Estimate, Prediction, load_estimate
 from router.strategies import (
@@ -64,6 +64,9 @@ class Selection:
         self._latencies = latencies or Latencies()
         self._draw = draw
         sections = [action.choose for _, action in policies.actions() if action.choose is not None]
+        for _, action in policies.actions():
+            if action.cascade is not None and action.cascade.estimate is not None:
+                load_estimate(action.cascade.estimate)
         self._compiled = {id(section): _compile(section) for section in sections}
 
     async def choose(self, exchange: Exchange, section: Choose) -> Decision:
@@ -80,6 +83,28 @@ class Selection:
             gain = found.gain
         candidates = await self._candidates(exchange, compiled, usable)
         return compiled.strategy.choose(candidates, gain, self._draw())
+
+    async def cascade(self, exchange: Exchange, section: Cascade) -> list[str]:
+        """The models to ask in order: those that are ready, or only the last one where the gain is high."""
+        ready = [name for name in section.models if self._is_ready(name)] or section.models[-1:]
+        is_one = getattr(exchange.request, "num_choices", 1) == 1 and not isinstance(
+            exchange.request, EmbeddingRequest
+        )
+        if not is_one:  # the choices could not be replaced together
+            exchange.reason += ", cascade: several choices"
+            return ready[-1:]
+        if section.estimate is not None and len(ready) > 1:
+            gain = (await self._predict(exchange, load_estimate(section.estimate))).gain
+            exchange.reason += f", cascade: gain {gain:.2f}"
+            if gain >= section.skip_above:
+                return ready[-1:]
+        return ready
+
+    def _is_ready(self, name: str) -> bool:
+        try:
+            return self._models.resolve(name).state().ready
+        except NotFound:  # an adapter that has been unloaded
+            return False
 
     def _served(self, section: Choose) -> dict[str, ServedModel]:
         found: dict[str, ServedModel] = {}

@@ -11,8 +11,9 @@ from types import MappingProxyType
 from backend.errors import EngineError
 from gateway.answer import Answer, Generated
 from gateway.errors import ApiError, NotFound, TimedOut, Unavailable, to_api_error
+from gateway.pipeline.cascade import ask_with_doubt, predicting
 from gateway.pipeline.changes import adapted
-from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.exchange import Escalation, Exchange
 from gateway.pipeline.fallback import begin, error_class
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import MODEL_HEADER, REASON_HEADER
@@ -40,6 +41,8 @@ class CallModel:
         """Fill `exchange.answer` unless look_up has. Raises what the last provider raises."""
         if exchange.answer is not None:
             return
+        if exchange.cascade is not None and await self._descend(exchange, exchange.cascade):
+            return
         model, fallback = exchange.model, _fallback(exchange)
         assert model is not None
         if fallback is None:
@@ -55,6 +58,27 @@ class CallModel:
                     raise
                 _record_failure(exchange, model, following, error)
                 model = exchange.model = following
+
+    async def _descend(self, exchange: Exchange, cascade: Escalation) -> bool:
+        """Whether a model before the last one has answered; else the last one is the exchange's model now."""
+        for following in cascade.following:
+            assert exchange.model is not None
+            exchange.answer = await ask_with_doubt(exchange, exchange.model, cascade.rules)
+            if exchange.answer is not None:
+                _show_model(exchange)
+                return True
+            exchange.model = self._resolved(exchange, following)
+            predicting(exchange, exchange.model)
+        _show_model(exchange)
+        return False
+
+    def _resolved(self, exchange: Exchange, name: str) -> ServedModel:
+        """The model as the rules change it. Raises NotFound for an adapter that has been unloaded."""
+        assert exchange.choice is not None
+        found = self._models.resolve(name)
+        return adapted(
+            found, exchange.choice.changes, self._profiles, is_stream=bool(exchange.request.stream)
+        )
 
     async def _attempt(self, exchange: Exchange, model: ServedModel, fallback: Fallback) -> Answer:
         """Call the model and wait for the first byte: until then another one can take over."""
@@ -81,10 +105,7 @@ class CallModel:
             if name in failed or name == exchange.model.name:
                 continue
             with contextlib.suppress(NotFound):  # an adapter that has been unloaded
-                found = self._models.resolve(name)
-                return adapted(
-                    found, exchange.choice.changes, self._profiles, is_stream=bool(exchange.request.stream)
-                )
+                return self._resolved(exchange, name)
         return None
 
 
@@ -102,6 +123,14 @@ def _record_failure(exchange: Exchange, model: ServedModel, following: ServedMod
     exchange.telemetry.annotate({spans.REASON: exchange.reason})
     if MODEL_HEADER in exchange.response_headers:
         exchange.response_headers[MODEL_HEADER] = following.name
+        exchange.response_headers[REASON_HEADER] = exchange.reason
+
+
+def _show_model(exchange: Exchange) -> None:
+    """The model that answers and why, where the policies show it."""
+    exchange.telemetry.annotate({spans.REASON: exchange.reason})
+    if MODEL_HEADER in exchange.response_headers and exchange.model is not None:
+        exchange.response_headers[MODEL_HEADER] = exchange.model.name
         exchange.response_headers[REASON_HEADER] = exchange.reason
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from gateway.errors import ApiError, Forbidden, RateLimited
 from gateway.pipeline.changes import adapted, change_request
-from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.exchange import Escalation, Exchange
 from gateway.pipeline.facts import Facts, user_of
 from gateway.pipeline.models import ModelTable
 from gateway.pipeline.selection import Selection
 from gateway.requests.types import ChatRequest
 from gateway.telemetry import spans
+from policies.choose import Cascade
 from policies.document import Policies
 from policies.routes import Refusal, Split
 from policies.routing import Choice, Routing
@@ -77,6 +78,17 @@ class ChooseModel:
         facts = self._facts.of(exchange, *self._routing.conditions(name))
         return self._routing.decide(name, facts, keep_tried=self._keeps_tried)
 
+    def _escalation(self, rules: Cascade, first: str, following: Sequence[str]) -> Escalation:
+        models = [self._models.resolve(name) for name in (first, *following)]
+        revisions = [model.revision() for model in models]
+        known = [f"{model.name}@{revision}" for model, revision in zip(models, revisions, strict=True)]
+        return Escalation(
+            rules,
+            tuple(following),
+            None if None in revisions else f"{rules} {' > '.join(known)}",
+            any(model.kind == "upstream" for model in models),
+        )
+
     async def _target(self, exchange: Exchange, choice: Choice) -> str:
         action = choice.action
         if action is None:
@@ -89,6 +101,11 @@ class ChooseModel:
             decision = exchange.decision = await self._selection.choose(exchange, action.choose)
             exchange.reason += f", {decision.strategy}: {decision.reason}"
             return decision.model
+        if action.cascade is not None:
+            first, *following = await self._selection.cascade(exchange, action.cascade)
+            if following:
+                exchange.cascade = self._escalation(action.cascade, first, following)
+            return first
         assert action.model is not None
         return action.model
 

@@ -57,14 +57,16 @@ class LookUp:
     async def _look_up(
         self, exchange: Exchange, model: ServedModel, settings: CacheSettings, directives: CacheDirectives
     ) -> None:
-        request, revision = exchange.request, model.revision()
+        request, cascade = exchange.request, exchange.cascade
+        revision = model.revision() if cascade is None else cascade.revision
         assert isinstance(request, ChatRequest)
         if revision is None or bypass_reason(exchange.body, settings):
             return
         if exchange.priority:  # comparing by meaning takes time of this process, which online requests need
             settings = replace(settings, mode="exact")
         tenant = exchange.principal.tenant if settings.scope == "tenant" else ""
-        wire = "stream" if model.kind == "upstream" and request.stream else ""
+        relays = model.kind == "upstream" if cascade is None else cascade.relays
+        wire = "stream" if relays and request.stream else ""
         owner = (settings.scope, tenant, model.name, revision, wire)
         try:
             labels = labels_of(request, exchange.principal.tenant, model.name)
