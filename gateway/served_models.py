@@ -34,6 +34,7 @@ from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
 from gateway.settings import Settings, SettingsError
+from gateway.telemetry import spans
 from gateway.web.asgi_endpoint import Resource
 from gateway.web.deadlines import TimeLimits
 from gateway.worker_parts import WorkerParts
@@ -137,7 +138,7 @@ class ModelBuilder:
             "upstream",
             provider,
             TimeLimits(None, None, upstream.total_timeout_s),
-            upstream_api=upstream.api,
+            upstream_api=spans.UPSTREAM_PROVIDERS.get(upstream.api, upstream.api),
         )
 
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:

@@ -250,8 +250,8 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     service: Annotated[
         ServiceName | None,
         Meta(
-            description="A known service: the default of `base_url`, `api`, `api_key_header` and "
-            "`rename_fields`."
+            description="A known service: the default of `base_url`, `api`, `api_key_header`, "
+            "`rename_fields` and `drop_message_fields`."
         ),
     ] = None
     api: Annotated[
@@ -294,6 +294,13 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "`max_completion_tokens: max_tokens`."
         ),
     ] = {}
+    drop_message_fields: Annotated[
+        list[str],
+        Meta(
+            description="Fields of earlier answers that an `openai` API refuses in messages, as some do with "
+            "`reasoning_content`: they are left out."
+        ),
+    ] = []
     default_max_tokens: Annotated[
         int,
         Meta(ge=1, description="Tokens of an answer where the request sets no limit; `anthropic` needs one."),
@@ -316,14 +323,20 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Fill in the service's values where none are given. Raises ValueError without a base_url."""
         if self.service is not None:
             service = SERVICES[self.service]
-            for name in ("base_url", "api", "api_key_header", "rename_fields"):
-                if getattr(self, name) == _UPSTREAM_DEFAULTS[name]:
+            for name, default in _UPSTREAM_DEFAULTS.items():
+                if getattr(self, name) == default:
                     msgspec.structs.force_setattr(self, name, getattr(service, name))
         if not self.base_url:
             raise ValueError("needs a base_url, or the name of a known service")
 
 
-_UPSTREAM_DEFAULTS = {"base_url": "", "api": "openai", "api_key_header": "authorization", "rename_fields": {}}
+_UPSTREAM_DEFAULTS = {
+    "base_url": "",
+    "api": "openai",
+    "api_key_header": "authorization",
+    "rename_fields": {},
+    "drop_message_fields": [],
+}
 
 
 class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ ServiceName = Literal[
 ]  # fmt: skip
 
 _OLDER_LIMIT = {"max_completion_tokens": "max_tokens"}
+_REASONING = ["reasoning", "reasoning_content", "reasoning_details"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Service:
     api: Api = "openai"
     api_key_header: KeyHeader = "authorization"
     rename_fields: Mapping[str, str] = field(default_factory=dict)
+    drop_message_fields: list[str] = field(default_factory=list)
 
 
 SERVICES: Mapping[ServiceName, Service] = {
@@ -32,10 +34,14 @@ SERVICES: Mapping[ServiceName, Service] = {
     "deepseek": Service("https://api.deepseek.com/v1", rename_fields=_OLDER_LIMIT),
     "fireworks": Service("https://api.fireworks.ai/inference/v1", rename_fields=_OLDER_LIMIT),
     "gemini": Service("https://generativelanguage.googleapis.com/v1beta", "gemini", "x-goog-api-key"),
-    "groq": Service("https://api.groq.com/openai/v1"),
-    "mistral": Service("https://api.mistral.ai/v1", rename_fields={**_OLDER_LIMIT, "seed": "random_seed"}),
+    "groq": Service("https://api.groq.com/openai/v1", drop_message_fields=_REASONING),
+    "mistral": Service(
+        "https://api.mistral.ai/v1",
+        rename_fields={**_OLDER_LIMIT, "seed": "random_seed"},
+        drop_message_fields=_REASONING,
+    ),
     "ollama": Service("http://127.0.0.1:11434/v1", rename_fields=_OLDER_LIMIT),
-    "openai": Service("https://api.openai.com/v1"),
+    "openai": Service("https://api.openai.com/v1", drop_message_fields=_REASONING),
     "openrouter": Service("https://openrouter.ai/api/v1", rename_fields=_OLDER_LIMIT),
     "sglang": Service("http://127.0.0.1:30000/v1"),
     "together": Service("https://api.together.ai/v1", rename_fields=_OLDER_LIMIT),

@@ -56,7 +56,7 @@ class ServedModel:
     state: Callable[[], ModelState] = always_ready
     num_waiting: Callable[[], int] = lambda: 0  # requests in our engine's queue, as of its last heartbeat
     engine: EngineProvider | None = None  # `provider` again, when it is our engine
-    upstream_api: str = "openai"  # that an upstream speaks
+    upstream_api: str = "openai"  # that an upstream speaks, as OpenTelemetry names its provider
     price: Price | None = None
     cache: CacheSettings | None = None  # None: a model whose answers cannot be kept
     guardrails: GuardrailProfile | None = None

@@ -51,6 +51,8 @@ CACHE_OUTCOME: Final = "penstock.cache.outcome"
 GUARDRAILS: Final = "penstock.guardrails"
 
 PROVIDER_OURS: Final = "penstock"
+UPSTREAM_PROVIDERS: Final = {"gemini": "gcp.gemini", "bedrock": "aws.bedrock"}
+"""An upstream's API → the name of its provider, where OpenTelemetry has another."""
 
 STAGE_AUTHORIZE: Final = "authorize"
 STAGE_CHOOSE_MODEL: Final = "choose model"

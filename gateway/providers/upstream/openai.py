@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from policies.document import UpstreamModel
 
 
 class OpenAIProvider:
-    """Calls one upstream model. The request's body is forwarded unchanged, except for `model`."""
+    """Calls one upstream model. The request's body is forwarded unchanged, except as the policies say."""
 
     def __init__(
         self, name: str, upstream: UpstreamModel, api_key: str | None = None, proxy: str = ""
@@ -61,6 +61,8 @@ class OpenAIProvider:
         fields: Mapping[str, Any] = call.body
         if renames := client.upstream.rename_fields:
             fields = {renames.get(name, name): value for name, value in fields.items()}
+        if (dropped := client.upstream.drop_message_fields) and isinstance(call.request, ChatRequest):
+            fields = {**fields, "messages": _without(call.request.messages, dropped)}
         body = msgspec.json.encode({**fields, "model": self._remote_name})
         reply, left_s = await client.post(
             path, body, call.request_id, call.trace_headers, is_stream=is_stream
@@ -84,6 +86,11 @@ class OpenAIProvider:
         stream = AnswerStream(reply, answer, self._client.upstream.idle_timeout_s)
         await stream.begin(first_token_timeout_s)
         return answer.relayed(stream, "text/event-stream")
+
+
+def _without(messages: Sequence[dict[str, Any]], dropped: Sequence[str]) -> list[dict[str, Any]]:
+    """The messages without these fields."""
+    return [{name: value for name, value in message.items() if name not in dropped} for message in messages]
 
 
 def _expected(request: ChatRequest | CompletionRequest | EmbeddingRequest) -> tuple[int, int]:

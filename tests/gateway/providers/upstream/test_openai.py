@@ -365,6 +365,18 @@ async def test_fields_have_the_names_of_the_service() -> None:
     assert "max_completion_tokens" not in sent and "seed" not in sent
 
 
+async def test_fields_of_messages_that_the_service_refuses_are_left_out() -> None:
+    answered = {"role": "assistant", "content": "Hi.", "reasoning_content": "hm", "reasoning_details": []}
+    messages = [{"role": "user", "content": "é"}, answered, {"role": "user", "content": "And?"}]
+    sent = []
+    for service in ("groq", "deepseek"):
+        async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
+            upstream = UpstreamModel(service=service, base_url=server.base_url)  # type: ignore[arg-type]
+            await opened(upstream).chat(call(messages=messages))
+        sent.append(json.loads(server.seen[0].body)["messages"])
+    assert sent == [[messages[0], {"role": "assistant", "content": "Hi."}, messages[2]], messages]
+
+
 async def test_azure_gets_its_key_in_its_own_header() -> None:
     async with serving(always(response(json.dumps(ANSWER).encode()))) as server:
         upstream = UpstreamModel(base_url=server.base_url, api_key_header="api-key")
