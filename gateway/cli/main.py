@@ -17,6 +17,8 @@ from gateway.cli.evaluation.cache.inputs import add_flags as add_cache_flags
 from gateway.cli.evaluation.cache.inputs import read_plan as read_cache_plan
 from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.cli.evaluation.flags import read_plan
+from gateway.cli.evaluation.router.inputs import add_flags as add_router_eval_flags
+from gateway.cli.evaluation.router.inputs import read_plan as read_router_plan
 from gateway.cli.router_flags import add_flags as add_router_flags
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
@@ -74,7 +76,16 @@ def _parser() -> argparse.ArgumentParser:
     chat.set_defaults(run=_chat)
     _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
     _add_cache(commands.add_parser("cache", help="say why two prompts do or do not share an answer"))
-    evaluate = commands.add_parser("eval", help="measure models and the semantic cache")
+    _add_eval(commands.add_parser("eval", help="measure models, the semantic cache and the router"))
+    _add_router(commands.add_parser("router", help="train what predicts which model a prompt needs"))
+    _add_batch(commands.add_parser("batch", help="answer a file of requests without a running server"))
+    schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
+    schema.add_argument("--markdown", action="store_true", help="print the reference page instead")
+    schema.set_defaults(run=_schema)
+    return parser
+
+
+def _add_eval(evaluate: argparse.ArgumentParser) -> None:
     kinds = evaluate.add_subparsers(title="what to evaluate", required=True, metavar="KIND")
     models = kinds.add_parser("models", help="ask models of an OpenAI-compatible API the test questions")
     add_evaluation_flags(models)
@@ -84,16 +95,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_cache_flags(semantic_cache)
     semantic_cache.set_defaults(run=_eval_cache)
-    router = commands.add_parser("router", help="train what predicts which model a prompt needs")
+    routing = kinds.add_parser("router", help="measure estimates of which model a prompt needs")
+    add_router_eval_flags(routing)
+    routing.set_defaults(run=_eval_router)
+
+
+def _add_router(router: argparse.ArgumentParser) -> None:
     kinds = router.add_subparsers(title="what to do", required=True, metavar="ACTION")
     train = kinds.add_parser("train", help="an estimate from outcomes")
     add_router_flags(train)
     train.set_defaults(run=_router_train)
-    _add_batch(commands.add_parser("batch", help="answer a file of requests without a running server"))
-    schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
-    schema.add_argument("--markdown", action="store_true", help="print the reference page instead")
-    schema.set_defaults(run=_schema)
-    return parser
 
 
 def _add_serve(serve: argparse.ArgumentParser) -> None:
@@ -433,6 +444,13 @@ def _eval_cache(options: argparse.Namespace) -> int:
     with _eval_packages():
         from gateway.cli.evaluation.cache.command import evaluate_cache
     return evaluate_cache(plan)
+
+
+def _eval_router(options: argparse.Namespace) -> int:
+    plan = read_router_plan(options)
+    with _eval_packages():
+        from gateway.cli.evaluation.router.command import evaluate_router
+    return evaluate_router(plan)
 
 
 @contextmanager

@@ -1,0 +1,171 @@
+"""`penstock eval router`: predicts the gain of each outcome, measures, reports."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.router import report
+from gateway.cli.evaluation.router.inputs import MIN_QUESTIONS, Group, Plan
+from gateway.cli.evaluation.vectors import embed_all
+from router.estimate import Estimate, load_estimate
+from router.estimate.perturb import PERTURBATIONS
+from router.estimate.train import Outcome, fit_clusters, fit_words, gains_of, save
+from router.evaluate import Measures, accuracies, flips, measure
+
+EXIT_FAILED = 1
+MAX_PERTURBED = 500
+Array = NDArray[np.float32]
+Vectors = dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One row of the table."""
+
+    source: str
+    kind: str  # "shipped", "in domain" or "without TASK"
+    weak: str
+    strong: str
+    measures: Measures
+    curve: Array  # (21,) mean score at 0, 5, … 100 % strong calls
+
+
+def evaluate_router(plan: Plan) -> int:
+    """Measure, print, write the files; returns the exit code. Raises SettingsError, WeightsError."""
+    if plan.plot_path is not None:
+        report.check_plot(plan.plot_path)
+    estimate = None if plan.estimate is None else load_estimate(plan.estimate)
+    needs_vectors = plan.form == "clusters" if estimate is None else estimate.needs_vector
+    prompts = [each.prompt for group in plan.groups for each in group.outcomes]
+    vectors = embed_all(prompts, plan.num_threads, is_int8=True, skip_long=True) if needs_vectors else {}
+    results, robustness = [], {}
+    for group in plan.groups:
+        if estimate is not None:
+            results.append(_result(group, "shipped", group.outcomes, estimate, vectors))
+            if not needs_vectors:
+                robustness[group.source] = _robustness(estimate, group)
+        else:
+            results += _trained(group, plan, vectors)
+    document: dict[str, object] = {
+        "estimate": plan.estimate or f"trained here, {plan.form}",
+        "results": [
+            {"source": each.source, "kind": each.kind, "weak": each.weak, "strong": each.strong}
+            | asdict(each.measures)
+            | {"curve": [round(float(score), 4) for score in each.curve]}
+            for each in results
+        ],
+        "models": {group.source: _models(group.outcomes) for group in plan.groups},
+        "flips": robustness,
+    }
+    is_written = _write_json(plan.json_path, document)
+    report.show(Console(), document)
+    if plan.plot_path is not None:
+        report.save_plot(document, plan.plot_path)
+    return 0 if is_written else EXIT_FAILED
+
+
+def _trained(group: Group, plan: Plan, vectors: Vectors) -> Iterator[Result]:
+    """Estimates trained on random halves, averaged, and one without each task that is large enough."""
+    count = len(group.outcomes)
+    found = []
+    for seed in range(plan.num_splits):
+        order = np.random.default_rng(seed).permutation(count)
+        train, test = order[: count * 6 // 10], order[count * 6 // 10 :]
+        estimate = _fit(group, [group.outcomes[i] for i in train], plan.form, vectors)
+        found.append(_result(group, "in domain", [group.outcomes[i] for i in test], estimate, vectors))
+    yield _mean(found)
+    tasks = sorted({each.task for each in group.outcomes})
+    for task in tasks if len(tasks) > 1 else ():
+        test_outcomes = [each for each in group.outcomes if each.task == task]
+        rest = [each for each in group.outcomes if each.task != task]
+        if len(test_outcomes) >= MIN_QUESTIONS and len(rest) >= MIN_QUESTIONS:
+            estimate = _fit(group, rest, plan.form, vectors)
+            yield _result(group, f"without {task}", test_outcomes, estimate, vectors)
+
+
+def _fit(group: Group, outcomes: Sequence[Outcome], form: str, vectors: Vectors) -> Estimate:
+    kept = [each for each in outcomes if form == "words" or each.prompt in vectors]
+    gains = gains_of(kept, group.weak, group.strong)
+    if form == "words":
+        tensors = fit_words(kept, gains)
+    else:
+        tensors = fit_clusters(np.stack([vectors[each.prompt] for each in kept]), gains)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "estimate.safetensors"
+        save(path, tensors, {})
+        return Estimate(path)
+
+
+def _result(
+    group: Group, kind: str, outcomes: Sequence[Outcome], estimate: Estimate, vectors: Vectors
+) -> Result:
+    predicted = np.array(
+        [
+            estimate.predict(each.prompt, vectors.get(each.prompt), has_tools=each.has_tools).gain
+            for each in outcomes
+        ],
+        np.float32,
+    )
+    weak, strong = (
+        np.array([each.scores[model] for each in outcomes], np.float32)
+        for model in (group.weak, group.strong)
+    )
+    curve = accuracies(predicted, weak, strong)
+    points = curve[np.linspace(0, len(outcomes), 21).round().astype(int)]
+    return Result(group.source, kind, group.weak, group.strong, measure(predicted, weak, strong), points)
+
+
+def _mean(results: Sequence[Result]) -> Result:
+    """The mean of each measure over random splits."""
+    first = results[0]
+    rows = [asdict(each.measures) for each in results]
+    means: dict[str, Any] = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    measures = replace(first.measures, **(means | {"num_questions": first.measures.num_questions}))
+    curve = np.mean([each.curve for each in results], axis=0)
+    return Result(first.source, first.kind, first.weak, first.strong, measures, curve)
+
+
+def _robustness(estimate: Estimate, group: Group) -> dict[str, float]:
+    """The share of decisions at the median that each perturbation changes."""
+    prompts = [each.prompt for each in group.outcomes[:MAX_PERTURBED]]
+    middle = float(np.median([estimate.predict(prompt).gain for prompt in prompts]))
+    return {
+        name: flips(lambda text: estimate.predict(text).gain, prompts, middle, change)
+        for name, change in PERTURBATIONS.items()
+    }
+
+
+def _models(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | None]]:
+    """Mean score and cost of always asking one model, and of the best answer to each question."""
+    names = sorted({name for each in outcomes for name in each.scores})
+    found: dict[str, dict[str, float | None]] = {}
+    for name in names:
+        scores = [each.scores[name] for each in outcomes if name in each.scores]
+        costs = [each.cost_usd[name] for each in outcomes if name in each.cost_usd]
+        cost = round(1000 * float(np.mean(costs)), 6) if costs else None
+        found[name] = {"score": round(float(np.mean(scores)), 4), "usd_per_1000": cost}
+    best = float(np.mean([max(each.scores.values()) for each in outcomes]))
+    return {**found, "(oracle)": {"score": round(best, 4), "usd_per_1000": None}}
+
+
+def _write_json(path: Path | None, document: dict[str, object]) -> bool:
+    """False when the file could not be written; prints the reason."""
+    if path is None:
+        return True
+    try:
+        write_file(path, f"{json.dumps(document, indent=1)}\n".encode())
+    except OSError as error:
+        sys.stderr.write(f"penstock: --json {str(path)!r} cannot be written: {error.strerror}\n")
+        return False
+    return True

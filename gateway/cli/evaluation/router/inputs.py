@@ -1,0 +1,98 @@
+"""The flags of `penstock eval router`, and the groups of outcomes that are measured."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.settings import SettingsError
+from router.estimate.train import Outcome, OutcomeError, order_by_score, read_outcomes
+
+MIN_QUESTIONS = 30
+DESCRIPTION = """
+Measures estimates of the gain on outcomes: JSON lines with `prompt`, `scores` {MODEL: 0..1}, `cost_usd`
+{MODEL: USD}, `task` and `source`. Prints for each source, beside random, oracle and always one model: APGR
+(the mean share of the strong model's gain that is recovered over all shares of strong calls; 0.5 is random)
+and the share of strong calls for 95 % and 99 % of its score. Without --estimate one is trained here, on
+random halves (in domain) and with each task left out.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The outcomes of one source, between two of its models."""
+
+    source: str
+    weak: str
+    strong: str
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure."""
+
+    groups: tuple[Group, ...]
+    estimate: str | None  # None: train
+    form: str
+    num_threads: int | None
+    num_splits: int
+    json_path: Path | None
+    plot_path: Path | None
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags and the description."""
+    parser.description = DESCRIPTION
+    add = parser.add_argument
+    add("--data", type=Path, nargs="+", required=True, metavar="FILE", help="outcomes, JSON lines or .gz")
+    add("--estimate", metavar="NAME", help="`builtin:pico`, `builtin:general` or a file of `router train`")
+    add("--form", choices=("words", "clusters"), default="words", help="of what is trained here")
+    add(
+        "--pair",
+        action="append",
+        default=[],
+        metavar="SOURCE=WEAK,STRONG",
+        help="models to choose between; default: those of the lowest and the highest mean score",
+    )
+    add("--splits", type=int, default=3, metavar="N", help="random halves to train on, default 3")
+    add("--threads", type=int, help="of the encoder; default: one per core")
+    add("--json", type=Path, metavar="OUT", help="write everything that was measured")
+    add("--plot", type=Path, metavar="OUT", help="draw score over share of strong calls: .svg, .png or .pdf")
+
+
+def read_plan(options: argparse.Namespace) -> Plan:
+    """Read and check the files. Raises SettingsError."""
+    pairs = dict(map(_pair, options.pair))
+    try:
+        outcomes = read_outcomes(options.data)
+    except OutcomeError as error:
+        raise SettingsError(str(error)) from None
+    groups = tuple(_groups(outcomes, pairs))
+    if not groups:
+        raise SettingsError(f"no source has {MIN_QUESTIONS} outcomes with scores of two models")
+    if options.splits < 1:
+        raise SettingsError(f"--splits {options.splits} must be at least 1")
+    return Plan(
+        groups, options.estimate, options.form, options.threads, options.splits, options.json, options.plot
+    )
+
+
+def _groups(outcomes: Sequence[Outcome], pairs: dict[str, tuple[str, str]]) -> Iterator[Group]:
+    for source in sorted({each.source for each in outcomes}):
+        found = [each for each in outcomes if each.source == source]
+        order = order_by_score(found)
+        weak, strong = pairs.get(source) or (order[0], order[-1])
+        both = tuple(each for each in found if weak in each.scores and strong in each.scores)
+        if weak != strong and len(both) >= MIN_QUESTIONS:
+            yield Group(source or "unnamed", weak, strong, both)
+
+
+def _pair(text: str) -> tuple[str, tuple[str, str]]:
+    source, _, models = text.partition("=")
+    weak, comma, strong = models.partition(",")
+    if not (source and weak and comma and strong):
+        raise SettingsError(f"--pair {text!r} must have the form SOURCE=WEAK,STRONG")
+    return source, (weak, strong)

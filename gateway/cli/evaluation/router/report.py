@@ -1,0 +1,106 @@
+"""The results of `penstock eval router`: tables and a plot."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from gateway.cli.evaluation import plot
+from gateway.cli.evaluation.files import write_file
+from gateway.settings import SettingsError
+
+Document = dict[str, Any]
+
+
+def show(console: Console, document: Document) -> None:
+    """Print the tables."""
+    console.print(_routing_table(document), _models_table(document["models"]))
+    if document["flips"]:
+        console.print(_flips_table(document["flips"]))
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _routing_table(document: Document) -> Table:
+    columns = (
+        "source", "n", "weak", "strong", "oracle", "APGR", "oracle", "95 %", "random", "99 %", "random",
+    )  # fmt: skip
+    title = (
+        f"Estimate: {document['estimate']}; scores in %, APGR (random 0.5),\n"
+        "strong calls in % for 95 and 99 % of the strong score"
+    )
+    table = _table(title, *columns)
+    for each in document["results"]:
+        table.add_row(
+            f"{each['source']}, {each['kind']}",
+            str(each["num_questions"]),
+            *(_percent(each[name]) for name in ("weak", "strong", "oracle")),
+            f"{each['apgr']:.3f}",
+            f"{each['oracle_apgr']:.3f}",
+            *(_percent(each[f"{who}_share_{part}"]) for part in (95, 99) for who in ("strong", "random")),
+        )
+    return table
+
+
+def _models_table(models: Document) -> Table:
+    table = _table("Always one model, by mean score", "source and model", "score %", "USD per 1,000")
+    for source, found in models.items():
+        for name, each in sorted(found.items(), key=lambda item: item[1]["score"]):
+            cost = each["usd_per_1000"]
+            table.add_row(
+                f"{source}: {name}", _percent(each["score"]), "–" if cost is None else f"{cost:.4f}"
+            )
+    return table
+
+
+def _flips_table(robustness: Document) -> Table:
+    names = list(next(iter(robustness.values())))
+    table = _table("Decisions at the median that a change of the text flips, %", "source", *names)
+    for source, found in robustness.items():
+        table.add_row(source, *(_percent(found[name]) for name in names))
+    return table
+
+
+def check_plot(path: Path) -> None:
+    """Raise SettingsError for anything that would make `save_plot` fail."""
+    try:
+        plot.check_plot(path)
+    except plot.PlotError as error:
+        raise SettingsError(str(error)) from None
+
+
+def save_plot(document: Document, path: Path) -> None:
+    """Mean score over the share of strong calls, a panel per source, beside random."""
+    from matplotlib.figure import Figure
+
+    found = [each for each in document["results"] if each["kind"] in ("shipped", "in domain")]
+    figure = Figure(figsize=(4.5 * len(found), 3.6), layout="constrained")
+    shares = np.linspace(0, 100, 21)
+    for number, each in enumerate(found, 1):
+        axes = figure.add_subplot(1, len(found), number)
+        curve = 100 * np.array(each["curve"])
+        axes.plot(shares, curve, color="#0072b2", label=f"estimate, APGR {each['apgr']:.2f}")
+        axes.plot([0, 100], curve[[0, -1]], "--", color="#777777", label="random")
+        axes.axhline(100 * each["oracle"], color="#009e73", linewidth=1, label="oracle")
+        axes.set_title(each["source"])
+        axes.set_xlabel(f"calls of {each['strong']}, %", fontsize="small")
+        axes.set_ylabel("mean score, %")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    data = BytesIO()
+    figure.savefig(data, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
+    write_file(path, data.getvalue())
