@@ -301,6 +301,13 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "`reasoning_content`: they are left out."
         ),
     ] = []
+    prompt_caching: Annotated[
+        bool,
+        Meta(
+            description="Ask `anthropic` and `bedrock` to cache the prompt up to its last message; others do "
+            "so by themselves. Writing costs more there, reading less."
+        ),
+    ] = False
     default_max_tokens: Annotated[
         int,
         Meta(ge=1, description="Tokens of an answer where the request sets no limit; `anthropic` needs one."),

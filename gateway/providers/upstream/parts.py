@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.requests import refusals
-from gateway.requests.messages import content_text
+from gateway.requests.messages import CLIENT_FIELDS, FIELDS, READ_FIELDS, content_text
 
 _DATA_URL = re.compile(r"data:(?P<media_type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=_-]+)\Z")
 _URL_SCHEMES = ("https://", "http://")
@@ -33,6 +33,29 @@ def message_parts(
         return [_part(part, f"{where}.content[{index}]", schemes) for index, part in enumerate(content)]
     text = content_text(dict(message), where)
     return [text] if text else []
+
+
+def ignored_fields(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The fields of messages and parts that no translation carries, for the answer's header.
+
+    Raises InvalidRequest naming a field that is unknown, or whose content would be lost.
+    """
+    ignored = set()
+    for index, message in enumerate(messages):
+        for name, value in message.items():
+            if name not in FIELDS:
+                raise refusals.unknown_field(name, FIELDS, f"messages[{index}].")
+            if name not in (*READ_FIELDS, *CLIENT_FIELDS) and value not in (None, [], ""):
+                where = f"messages[{index}].{name}"
+                raise refusals.unsupported(where, f"'{name}' in a message is not supported yet")
+        if message.get("name") and message.get("role") != "tool":  # a tool's follows from its call
+            ignored.add("messages.name")
+        content = message.get("content")
+        for part in content if isinstance(content, list) else ():
+            image = part.get("image_url") if isinstance(part, dict) else None
+            if isinstance(image, dict) and image.get("detail") not in (None, "auto"):
+                ignored.add("messages.content.image_url.detail")
+    return sorted(ignored)
 
 
 def _part(part: object, where: str, schemes: tuple[str, ...]) -> str | Image:

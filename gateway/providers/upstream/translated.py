@@ -14,6 +14,7 @@ from gateway.providers.base import ModelCall
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.answer_stream import AnswerStream, EventConsumer, EventSplitter
 from gateway.providers.upstream.client import UpstreamClient, media_type
+from gateway.providers.upstream.parts import ignored_fields
 from gateway.providers.upstream.sse import EventReader
 from gateway.providers.upstream.transport import Reply
 from gateway.requests import refusals
@@ -93,6 +94,7 @@ class TranslatingProvider(ABC):
     async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
         """Answer a chat. Raises ApiError."""
         request = call.request
+        ignored = ignored_fields(request.messages)
         chat = self.translate(request, call.body)
         is_stream = bool(request.stream)
         body = _encoded(chat.body)
@@ -115,7 +117,7 @@ class TranslatingProvider(ABC):
             reader.usage,
             shows_reasoning=shows_reasoning(request),
             offers_tools=bool(request.tools),
-            ignored_fields=chat.ignored_fields,
+            ignored_fields=[*chat.ignored_fields, *ignored],
         )
 
     async def _begin(self, reply: Reply, reader: ChatReader, first_token_timeout_s: float) -> AnswerStream:

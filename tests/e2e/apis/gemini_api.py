@@ -13,7 +13,7 @@ USAGE = {"promptTokenCount": 5, "candidatesTokenCount": 3, "totalTokenCount": 8}
 class GeminiApi:
     """Implements `scripted.Dialect`."""
 
-    paths = ("/v1/models/there:generateContent", "/v1/models/there:streamGenerateContent")
+    paths = ("/v1/models/gemini-3:generateContent", "/v1/models/gemini-3:streamGenerateContent")
     media_type = "text/event-stream"
     first_text = 0
 

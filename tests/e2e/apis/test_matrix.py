@@ -23,7 +23,7 @@ POLICIES = """
 models:
   openai: {{upstream: {{base_url: "{url}"}}}}
   anthropic: {{upstream: {{api: anthropic, base_url: "{url}"}}}}
-  gemini: {{upstream: {{api: gemini, base_url: "{url}", model: there}}}}
+  gemini: {{upstream: {{api: gemini, base_url: "{url}", model: gemini-3}}}}
   bedrock: {{upstream: {{api: bedrock, base_url: "{url}", model: anthropic.there}}}}
   azure:
     upstream:

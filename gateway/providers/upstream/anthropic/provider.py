@@ -26,7 +26,10 @@ class AnthropicProvider(TranslatingProvider):
     def translate(self, request: ChatRequest, body: Mapping[str, Any]) -> TranslatedChat:
         """The request. Raises InvalidRequest."""
         limit = self.upstream.default_max_tokens
-        return TranslatedChat("/messages", *messages_body(request, body, self.remote_name, limit))
+        found, ignored = messages_body(request, body, self.remote_name, limit)
+        if self.upstream.prompt_caching:
+            found["cache_control"] = {"type": "ephemeral"}
+        return TranslatedChat("/messages", found, ignored)
 
     def reader(self, request: ChatRequest) -> MessageReader:
         """For one answer."""

@@ -40,7 +40,10 @@ class BedrockProvider(TranslatingProvider):
         """The request. Raises InvalidRequest."""
         method = "converse-stream" if request.stream else "converse"
         path = f"/model/{quote(self.remote_name, safe='')}/{method}"
-        return TranslatedChat(path, *converse_body(request, body, self.remote_name))
+        found, ignored = converse_body(request, body, self.remote_name)
+        if self.upstream.prompt_caching and found["messages"]:
+            found["messages"][-1]["content"].append({"cachePoint": {"type": "default"}})
+        return TranslatedChat(path, found, ignored)
 
     def events(self) -> AwsEventReader:
         """Of one stream."""

@@ -56,8 +56,10 @@ def generate_body(
     Raises InvalidRequest for what the API cannot do, naming the field.
     """
     ignored = check_supported(body, FIELDS, request.model)
-    is_older = model.removeprefix("models/").startswith(("gemini-1", "gemini-2"))
-    contents, system = contents_and_system(request.messages, needs_signatures=not is_older)
+    name = model.removeprefix("models/")
+    is_older = name.startswith(("gemini-1", "gemini-2"))
+    needs_signatures = name.startswith("gemini-") and not is_older
+    contents, system = contents_and_system(request.messages, needs_signatures=needs_signatures)
     found: dict[str, Any] = {"contents": contents}
     if system:
         found["systemInstruction"] = {"parts": [{"text": system}]}

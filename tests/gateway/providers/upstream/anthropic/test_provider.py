@@ -197,6 +197,8 @@ async def test_a_stream_that_is_json_is_its_error() -> None:
         ({"guided_regex": "a"}, "guided_regex"),
         ({"reasoning_effort": "huge"}, "reasoning_effort"),
         ({"zz": 1}, "zz"),
+        ({"messages": [{"role": "user", "content": "x", "zz": 1}]}, "messages[0].zz"),
+        ({"messages": [{"role": "assistant", "content": "x", "audio": {"id": "x"}}]}, "messages[0].audio"),
     ],
 )
 async def test_what_the_api_cannot_do_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
@@ -207,9 +209,19 @@ async def test_what_the_api_cannot_do_is_refused_by_name(fields: dict[str, Any],
 
 
 async def test_what_has_no_effect_is_named() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "high"}}
+    messages = [{"role": "user", "name": "Ann", "content": [image]}]
     async with serving(always(ANSWER)) as server, provider(server) as ours:
         answer = await ours.chat(call(verbosity="low", n=1, logprobs=False, metadata={"a": "b"}))
         assert answer.ignored_fields == ["verbosity"]
+        answer = await ours.chat(call(messages=messages))
+        assert answer.ignored_fields == ["messages.content.image_url.detail", "messages.name"]
+
+
+async def test_the_policy_asks_for_prompt_caching() -> None:
+    async with serving(always(ANSWER)) as server, provider(server, prompt_caching=True) as ours:
+        await ours.chat(call())
+        assert json.loads(server.seen[0].body)["cache_control"] == {"type": "ephemeral"}
 
 
 async def test_other_endpoints_are_refused() -> None:

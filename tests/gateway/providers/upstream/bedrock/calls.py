@@ -80,9 +80,14 @@ def call(**fields: object) -> ModelCall[Any]:
 
 @asynccontextmanager
 async def provider(
-    server: ScriptedServer, model: str = CLAUDE, api_key: str | None = None
+    server: ScriptedServer, api_key: str | None = None, *, prompt_caching: bool = False
 ) -> AsyncIterator[BedrockProvider]:
-    upstream = UpstreamModel(base_url=server.base_url.removesuffix("/v1"), model=model, api="bedrock")
+    upstream = UpstreamModel(
+        base_url=server.base_url.removesuffix("/v1"),
+        model=CLAUDE,
+        api="bedrock",
+        prompt_caching=prompt_caching,
+    )
     found = BedrockProvider("here", upstream, api_key)
     yield found
     await found.close()

@@ -217,3 +217,10 @@ async def test_an_api_key_needs_no_signature() -> None:
     async with serving(always(REPLY)) as server, provider(server, api_key="canary-key") as ours:
         await ours.chat(call())
         assert server.seen[0].headers["authorization"] == "bearer canary-key"
+
+
+async def test_the_policy_asks_for_prompt_caching() -> None:
+    async with serving(always(REPLY)) as server, provider(server, prompt_caching=True) as ours:
+        await ours.chat(call())
+        blocks = json.loads(server.seen[0].body)["messages"][-1]["content"]
+    assert blocks == [{"text": "é"}, {"cachePoint": {"type": "default"}}]
