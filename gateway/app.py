@@ -22,7 +22,7 @@ from gateway.pipeline.pipeline import Pipeline
 from gateway.processes.status import Statuses
 from gateway.providers.base import Provider
 from gateway.response_cache.response_cache import ResponseCache
-from gateway.routes import batch_routes, model_routes, response_routes
+from gateway.routes import batch_routes, model_routes, passthrough_routes, response_routes
 from gateway.served_models import ModelBuilder
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
@@ -93,6 +93,7 @@ def build_version(
     routes += _other_routes(endpoints, settings, policies, models, parts)
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
     routes += batch_routes(endpoints, settings, parts.batches, policies.batches)
+    routes += passthrough_routes(endpoints, settings, policies.passthrough, served.forwarder)
     opened = [*resources.first, *served.resources, *resources.last]
     return BuiltVersion(endpoints.router(routes, opened), served.engines)
 

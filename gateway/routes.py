@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from starlette.routing import Route
 
@@ -14,16 +14,19 @@ from gateway.openai.batches import BatchesEndpoint
 from gateway.openai.count_tokens import Counting, CountTokensEndpoint
 from gateway.openai.endpoint import ModelEndpoint, StartTranslation
 from gateway.openai.files import FilesEndpoint
+from gateway.openai.passthrough import PASSTHROUGH_METHODS, PassthroughEndpoint
 from gateway.openai.responses.create import ResponsesCounting, ResponsesTranslation
 from gateway.openai.responses.store import ResponseStore
 from gateway.openai.responses.stored import StoredResponsesEndpoint
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.pipeline import Pipeline
+from gateway.providers.upstream.forwarding import Forwarder
 from gateway.settings import Settings
 from gateway.web.asgi_endpoint import RouteBuilder
 from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 from gateway.web.http_call import HttpCall
 from policies.batches import BatchesSection
+from policies.passthrough import PassthroughRule
 
 
 def model_routes(
@@ -82,6 +85,24 @@ def response_routes(endpoints: RouteBuilder, settings: Settings, responses: Resp
         endpoints.route("GET", f"{path}/input_items", "other", stored.list_items),
         endpoints.route("POST", f"{path}/cancel", "other", stored.cancel),
     ]
+
+
+def passthrough_routes(
+    endpoints: RouteBuilder,
+    settings: Settings,
+    rules: Mapping[str, PassthroughRule],
+    forwarder: Callable[[str], Forwarder],
+) -> list[Route]:
+    """Paths that go to an upstream as they are; the longer of two that match comes first."""
+    routes = []
+    for path in sorted(rules, key=len, reverse=True):
+        rule = rules[path]
+        answer = PassthroughEndpoint(KeyRing(settings.api_keys), forwarder(rule.model), rule)
+        handlers = dict.fromkeys(PASSTHROUGH_METHODS, answer)
+        routes += [
+            endpoints.methods(each, "passthrough", handlers) for each in (path, f"{path}/{{rest:path}}")
+        ]
+    return routes
 
 
 def batch_routes(

@@ -27,6 +27,7 @@ from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
 from gateway.providers.upstream.anthropic.provider import AnthropicProvider
+from gateway.providers.upstream.forwarding import Forwarder
 from gateway.providers.upstream.gemini.provider import GeminiProvider
 from gateway.providers.upstream.openai import OpenAIProvider
 from gateway.providers.upstream.translated import TranslatingProvider
@@ -62,6 +63,7 @@ class ModelBuilder:
         self._given = given
         self._parts = parts
         timeouts = settings.timeouts
+        self._forwarders: dict[str, Forwarder] = {}
         self._encoders: dict[str, EncoderClient] = {}
         self._embed: Embed | None = None
         self._limits = TimeLimits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
@@ -81,6 +83,16 @@ class ModelBuilder:
             ),
             policy_digest=_answer_digest(entry),
         )
+
+    def forwarder(self, name: str) -> Forwarder:
+        """What passes requests to the upstream `name` as they are. Raises SettingsError."""
+        if name not in self._forwarders:
+            upstream = self._policies.models[name].upstream
+            assert upstream is not None
+            key, proxy = self._settings.upstream_api_keys.get(name), self._settings.upstream_proxies.get(name)
+            self._forwarders[name] = Forwarder(name, upstream, key, proxy or "")
+            self.resources.append(self._forwarders[name])
+        return self._forwarders[name]
 
     def response_cache(self, models: ModelTable) -> ResponseCache:
         """What the models share that have a cache."""

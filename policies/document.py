@@ -16,6 +16,7 @@ from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.guardrails import GuardrailsSection
 from policies.names import Effort, FilePath, Name
+from policies.passthrough import PassthroughPath, PassthroughRule
 from policies.probes import Probe, ProbeName
 from policies.responses import ResponsesSection
 from policies.routes import Action, Route, RoutingSection
@@ -407,6 +408,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     guardrails: GuardrailsSection = GuardrailsSection()
     responses: ResponsesSection = ResponsesSection()
     batches: BatchesSection = BatchesSection()
+    passthrough: dict[PassthroughPath, PassthroughRule] = {}
 
 
 class Policies(Document, frozen=True, kw_only=True):

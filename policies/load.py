@@ -22,6 +22,7 @@ from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
 from policies.guardrails import guardrail_problems
 from policies.nodes import read_documents
+from policies.passthrough import passthrough_problems
 from policies.urls import url_fault
 
 _SECTIONS = {field.name: field.type for field in inspect.type_info(Document).fields}  # type: ignore[attr-defined]
@@ -125,6 +126,7 @@ class _Merge:
             self._check_network(name, (entry or {}).get("upstream") or {})
         self.problems += cache_problems(self.sections, self.places)
         self.problems += guardrail_problems(self.sections, self.places)
+        self.problems += passthrough_problems(self.sections, self.places)
         routes = RouteChecks(self.sections, self.places)
         routes.run()
         self.problems += routes.problems

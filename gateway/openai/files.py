@@ -12,12 +12,12 @@ from starlette.datastructures import UploadFile
 from gateway.auth import KeyRing
 from gateway.batches.files import FileStore
 from gateway.batches.pages import PageQuery, listing
-from gateway.errors import BodyTooLarge, Forbidden
+from gateway.errors import BodyTooLarge
 from gateway.openai.shape import encode
 from gateway.requests import refusals
 from gateway.requests.parse import typed_at
 from gateway.web.http_call import HttpCall
-from gateway.web.multipart import read_form
+from gateway.web.multipart import check_origin, read_form
 from policies.batches import BatchesSection
 
 PURPOSES = ("batch",)
@@ -45,9 +45,7 @@ class FilesEndpoint:
     async def upload(self, call: HttpCall) -> None:
         """Store the form's file. Raises ApiError."""
         tenant = self._keys.identify(call.authorization).tenant
-        if self._keys.is_open and call.read_header("origin"):
-            # CSRF: browsers send forms to any origin without asking first.
-            raise Forbidden("Web pages can upload files only to a gateway with API keys: start it with one.")
+        check_origin(call, self._keys)
         await self._files.check_room(tenant, self._policy.max_tenant_bytes)
         max_bytes = self._policy.max_file_bytes
         async with read_form(call, max_bytes) as form:
@@ -96,7 +94,9 @@ class FilesEndpoint:
         tenant = self._keys.identify(call.authorization).tenant
         file = await self._files.get(path_id(call), tenant)
         with self._files.path(file.id).open("rb") as content:
-            await call.start_file(file.bytes)
+            await call.start_body(
+                {"content-type": "application/octet-stream", "content-length": str(file.bytes)}
+            )
             while piece := await asyncio.to_thread(content.read, _PIECE_BYTES):
                 await call.write(piece)
             await call.end_stream()

@@ -10,6 +10,7 @@ from typing import Final
 
 MODEL_ENDPOINTS: Final = (
     "chat", "messages", "responses", "completions", "embeddings", "tokenize", "detokenize", "shadow", "batch",
+    "passthrough",
 )  # fmt: skip
 ENDPOINTS: Final = (*MODEL_ENDPOINTS, "models", "other")
 NO_MODEL: Final = "-"

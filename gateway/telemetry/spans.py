@@ -66,6 +66,7 @@ OPERATIONS: Final = {
     "messages": "chat",
     "responses": "chat",
     "shadow": "chat",
+    "passthrough": "generate_content",
 }
 """Endpoint → gen_ai.operation.name; other endpoints call no model."""
 

@@ -18,7 +18,6 @@ INTERNAL_CALLER = "penstock.internal_caller"
 """Key in a scope of the InternalCaller of a request that the gateway makes itself; clients cannot set it."""
 
 JSON = b"application/json"
-BINARY = b"application/octet-stream"
 SSE = b"text/event-stream; charset=utf-8"
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")
@@ -188,10 +187,10 @@ class HttpCall:
         self.is_stream = True
         await self._start(200, [*self._fixed_headers, *_SSE_HEADERS], headers)
 
-    async def start_file(self, num_bytes: int, headers: Mapping[str, str] | None = None) -> None:
-        """Begin a response of `num_bytes` bytes, to be sent in pieces."""
-        length = (b"content-length", b"%d" % num_bytes)
-        await self._start(200, [*self._fixed_headers, (b"content-type", BINARY), length], headers)
+    async def start_body(self, headers: Mapping[str, str], status: int = 200) -> None:
+        """Begin a response whose body is sent in pieces; `headers` say what it is."""
+        self.is_stream = headers.get("content-type", "").startswith("text/event-stream")
+        await self._start(status, [*self._fixed_headers], headers)
 
     async def write(self, piece: bytes) -> None:
         """Send a piece of the stream; waits while the client is slow to read (backpressure)."""

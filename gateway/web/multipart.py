@@ -8,12 +8,22 @@ from collections.abc import AsyncIterator
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from gateway.errors import InvalidRequest
+from gateway.auth import KeyRing
+from gateway.errors import Forbidden, InvalidRequest
 from gateway.web.http_call import HttpCall
 
 MAX_FORM_BYTES = 64 * 1024
 """Of the other fields and the framing, beside the file."""
 MAX_FIELDS = 32
+
+
+def check_origin(call: HttpCall, keys: KeyRing) -> None:
+    """Raise Forbidden for a web page's request where no key protects the gateway.
+
+    CSRF: browsers send forms, and other bodies that are not JSON, to any origin without asking first.
+    """
+    if keys.is_open and call.read_header("origin"):
+        raise Forbidden("Web pages can do this only on a gateway with API keys: start it with one.")
 
 
 @contextlib.asynccontextmanager

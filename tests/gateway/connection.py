@@ -26,6 +26,8 @@ class Connection:
             "type": "http",
             "method": method,
             "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in fields.items()],
         }
         self._incoming: asyncio.Queue[Message] = asyncio.Queue()

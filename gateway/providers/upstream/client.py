@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
-from urllib.parse import urlsplit
 
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.open_transport import open_transport
@@ -34,9 +33,7 @@ class UpstreamClient:
         """
         self.name = name
         self.upstream = upstream
-        login = urlsplit(proxy)
-        credentials = f"{login.username}:{login.password}" if login.password else ""
-        self.redactor = Redactor(api_key or "", login.password or "", credentials)
+        self.redactor = Redactor.of(api_key, proxy)
         headers = {"content-type": "application/json", "user-agent": "penstock", **key_headers}
         self._transport = open_transport(
             upstream.base_url,

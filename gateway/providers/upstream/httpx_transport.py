@@ -21,6 +21,7 @@ from gateway.providers.upstream.transport import (
     NetworkOptions,
     Reply,
     ReplyTimedOut,
+    TransportError,
 )
 
 MAX_IDLE_CONNECTIONS = 256
@@ -104,15 +105,11 @@ class HttpxTransport:
             async with asyncio.timeout(self._connect_timeout_s + timeout_s):
                 with progress:
                     response = await self._client.send(request, stream=True)
-        except TimeoutError as error:
-            raise ReplyTimedOut from error
-        except httpx2.ConnectTimeout as error:
-            raise ConnectTimedOut(f"no connection within {self._connect_timeout_s:g} s") from error
-        except (httpx2.ConnectError, httpx2.ProxyError) as error:
-            raise ConnectFailed(_reason(error)) from error
         except (httpx2.HTTPError, OSError) as error:
-            kind = _StaleConnection if progress.is_stale(error) else ConnectionBroken
-            raise kind(_broken(error)) from error
+            failed = transport_error(error, self._connect_timeout_s)
+            if isinstance(failed, ConnectionBroken) and progress.is_stale(error):
+                failed = _StaleConnection(str(failed))
+            raise failed from error
         reply = HttpxReply(response, self._closing)
         if progress.is_surplus:
             reply.close()
@@ -137,6 +134,17 @@ def proxy_with_tls(url: str, tls: ssl.SSLContext) -> httpx2.Proxy | None:
     if not url:
         return None
     return httpx2.Proxy(url, ssl_context=tls if url.startswith("https://") else None)
+
+
+def transport_error(error: Exception, connect_timeout_s: float) -> TransportError:
+    """What an error of httpx, or a timeout around it, means before there is a response."""
+    if isinstance(error, TimeoutError):
+        return ReplyTimedOut()
+    if isinstance(error, httpx2.ConnectTimeout):
+        return ConnectTimedOut(f"no connection within {connect_timeout_s:g} s")
+    if isinstance(error, httpx2.ConnectError | httpx2.ProxyError):
+        return ConnectFailed(_reason(error))
+    return ConnectionBroken(_broken(error))
 
 
 def _broken(error: Exception) -> str:

@@ -29,12 +29,7 @@ class OpenAIProvider:
         Raises SettingsError when the CA bundle cannot be read.
         """
         self._remote_name = upstream.model or name
-        key_headers = {}
-        if api_key and upstream.api_key_header == "authorization":
-            key_headers = {"authorization": f"Bearer {api_key}"}
-        elif api_key:
-            key_headers = {upstream.api_key_header: api_key}
-        self._client = UpstreamClient(name, upstream, key_headers, api_key, proxy)
+        self._client = UpstreamClient(name, upstream, key_headers(upstream, api_key), api_key, proxy)
 
     async def start(self) -> None:
         """Nothing to start: connections are opened on demand."""
@@ -91,6 +86,15 @@ class OpenAIProvider:
 def _without(messages: Sequence[dict[str, Any]], dropped: Sequence[str]) -> list[dict[str, Any]]:
     """The messages without these fields."""
     return [{name: value for name, value in message.items() if name not in dropped} for message in messages]
+
+
+def key_headers(upstream: UpstreamModel, api_key: str | None) -> dict[str, str]:
+    """The headers that authenticate with a key."""
+    if not api_key:
+        return {}
+    if upstream.api_key_header == "authorization":
+        return {"authorization": f"Bearer {api_key}"}
+    return {upstream.api_key_header: api_key}
 
 
 def _expected(request: ChatRequest | CompletionRequest | EmbeddingRequest) -> tuple[int, int]:

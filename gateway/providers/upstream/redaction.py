@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 REDACTED = "***"
 MAX_TEXT_CHARACTERS = 256 * 1024
@@ -21,6 +22,13 @@ class Redactor:
         patterns = [pattern for secret in secrets if secret for pattern in _patterns(secret)]
         self._pattern = re.compile("|".join(patterns)) if patterns else None
         self._min_characters = min((len(secret) for secret in secrets if secret), default=0)
+
+    @classmethod
+    def of(cls, api_key: str | None, proxy: str) -> Redactor:
+        """Of an upstream's API key and the credentials in its proxy's URL."""
+        login = urlsplit(proxy)
+        credentials = f"{login.username}:{login.password}" if login.password else ""
+        return cls(api_key or "", login.password or "", credentials)
 
     def clean(self, text: str, max_characters: int) -> str:
         """`text` without the secrets, and only then cut: a cut secret would no longer be recognised."""

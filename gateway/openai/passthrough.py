@@ -1,0 +1,114 @@
+"""Paths of an upstream's API that the policies name: forwarded as they are, with the gateway's key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from gateway.answer import Usage
+from gateway.auth import KeyRing
+from gateway.batches.lines import usage_of
+from gateway.errors import ApiError, Forbidden, NotFound, to_api_error
+from gateway.providers.upstream.forwarding import SENT_HEADERS, Forwarder
+from gateway.providers.upstream.httpx_transport import HttpxReply
+from gateway.telemetry import spans
+from gateway.telemetry.request import CallResult
+from gateway.web.deadlines import Deadlines
+from gateway.web.http_call import HttpCall
+from gateway.web.multipart import check_origin
+from policies.passthrough import PassthroughRule
+
+PASSTHROUGH_METHODS = ("GET", "POST", "DELETE")
+MAX_COUNTED_BYTES = 1 << 20
+"""Of a JSON answer whose usage is counted."""
+
+
+class PassthroughEndpoint:
+    """One path and those below it."""
+
+    def __init__(self, keys: KeyRing, forwarder: Forwarder, rule: PassthroughRule) -> None:
+        self._keys = keys
+        self._forwarder = forwarder
+        self._rule = rule
+
+    async def __call__(self, call: HttpCall) -> None:
+        """Answer one request as the upstream does. Raises ApiError."""
+        self._authorize(call)
+        forwarder, telemetry = self._forwarder, call.telemetry
+        path = _path(call)
+        deadlines = Deadlines(forwarder.upstream.total_timeout_s)
+        telemetry.call_started(forwarder.name, forwarder.upstream.api, {})
+        usage: Usage | None = None
+        error: ApiError | None = None
+        try:
+            body = await self._body(call, deadlines)
+            reply = await forwarder.send(call.scope["method"], path, _headers(call), body)
+            usage = await self._answer(call, reply)
+        except asyncio.CancelledError as cancelled:
+            error = to_api_error(cancelled) if deadlines.cancel_reason is None else deadlines.error()
+            if deadlines.cancel_reason is None:
+                raise
+            raise error from None
+        except Exception as failure:
+            error = to_api_error(failure)
+            raise
+        finally:
+            deadlines.close()
+            kind = "" if error is None else type(error).__name__
+            telemetry.call_ended(CallResult(usage, response_model=forwarder.name, error_type=kind))
+            error = None  # its traceback refers to this frame
+
+    def _authorize(self, call: HttpCall) -> None:
+        principal = self._keys.identify(call.authorization)
+        check_origin(call, self._keys)
+        if self._rule.tenants is not None and principal.tenant not in self._rule.tenants:
+            raise Forbidden("This API key may not use this path: the policies list those that may.")
+        call.telemetry.annotate({spans.TENANT: principal.tenant})
+
+    async def _body(self, call: HttpCall, deadlines: Deadlines) -> AsyncIterator[bytes] | None:
+        async def pieces() -> AsyncIterator[bytes]:
+            async with aclosing(call.body_pieces(self._rule.max_body_bytes)) as body:
+                async for piece in body:
+                    yield piece
+            deadlines.watch_disconnect(call.receive)
+
+        if call.read_header("content-length") or call.read_header("transfer-encoding"):
+            return pieces()
+        async for _ in pieces():
+            pass
+        return None
+
+    async def _answer(self, call: HttpCall, reply: HttpxReply) -> Usage | None:
+        """Send the upstream's answer; returns its usage, where it has one."""
+        headers = self._forwarder.returned_headers(reply)
+        is_json = headers.get("content-type", "").startswith("application/json")
+        counted: bytearray | None = bytearray() if is_json else None
+        async with aclosing(self._forwarder.pieces(reply)) as pieces:
+            await call.start_body(headers, reply.status)
+            async for piece in pieces:
+                call.telemetry.chunk()
+                await call.write(piece)
+                if counted is not None:
+                    counted += piece
+                    counted = None if len(counted) > MAX_COUNTED_BYTES else counted
+        await call.end_stream()
+        found = usage_of(bytes(counted or b"{}"))
+        return Usage(found.input_tokens, found.output_tokens) if found.total_tokens else None
+
+
+def _headers(call: HttpCall) -> dict[str, str]:
+    """Those to forward, with request id and trace."""
+    headers = {name: value for name in SENT_HEADERS if (value := call.read_header(name))}
+    return {**headers, "x-request-id": call.request_id, **call.telemetry.propagation()}
+
+
+def _path(call: HttpCall) -> str:
+    """The path below /v1, as sent, with its query. Raises NotFound for one that would lead elsewhere."""
+    segments = call.scope["path"].replace("\\", "/").split("/")
+    if {".", ".."} & set(segments):
+        raise NotFound("A path with '.' or '..' is not passed on.", code="unknown_url")
+    raw: bytes = call.scope["raw_path"]
+    query: bytes = call.scope["query_string"]
+    path = raw.decode("ascii").removeprefix("/v1")
+    return f"{path}?{query.decode('latin-1')}" if query else path
