@@ -252,7 +252,7 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ServiceName | None,
         Meta(
             description="A known service: the default of `base_url`, `api`, `api_key_header`, "
-            "`rename_fields` and `drop_message_fields`."
+            "`rename_fields`, `drop_fields` and `drop_message_fields`."
         ),
     ] = None
     api: Annotated[
@@ -295,6 +295,13 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "`max_completion_tokens: max_tokens`."
         ),
     ] = {}
+    drop_fields: Annotated[
+        list[str],
+        Meta(
+            description="Fields of a request that an `openai` API refuses although they would not change the "
+            "answer, such as `user`: they are left out."
+        ),
+    ] = []
     drop_message_fields: Annotated[
         list[str],
         Meta(
@@ -343,6 +350,7 @@ _UPSTREAM_DEFAULTS = {
     "api": "openai",
     "api_key_header": "authorization",
     "rename_fields": {},
+    "drop_fields": [],
     "drop_message_fields": [],
 }
 

@@ -25,6 +25,7 @@ class Service:
     api: Api = "openai"
     api_key_header: KeyHeader = "authorization"
     rename_fields: Mapping[str, str] = field(default_factory=dict)
+    drop_fields: list[str] = field(default_factory=list)
     drop_message_fields: list[str] = field(default_factory=list)
 
 
@@ -38,6 +39,7 @@ SERVICES: Mapping[ServiceName, Service] = {
     "mistral": Service(
         "https://api.mistral.ai/v1",
         rename_fields={**_OLDER_LIMIT, "seed": "random_seed"},
+        drop_fields=["safety_identifier", "stream_options", "user"],  # its streams end with the usage
         drop_message_fields=_REASONING,
     ),
     "ollama": Service("http://127.0.0.1:11434/v1", rename_fields=_OLDER_LIMIT),

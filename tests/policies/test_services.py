@@ -22,6 +22,7 @@ def test_every_service_is_a_valid_upstream() -> None:
         found = UpstreamModel(service=name)
         assert (found.base_url, found.api) == (service.base_url, service.api)
         assert found.drop_message_fields == service.drop_message_fields
+        assert found.drop_fields == service.drop_fields
         assert not url_fault(found.base_url)
         assert msgspec.json.decode(msgspec.json.encode(found), type=UpstreamModel) == found
 

@@ -54,10 +54,13 @@ class OpenAIProvider:
         client = self._client
         is_stream = call.body.get("stream") is True
         fields: Mapping[str, Any] = call.body
+        if dropped := client.upstream.drop_fields:
+            fields = _without(fields, dropped)
         if renames := client.upstream.rename_fields:
             fields = {renames.get(name, name): value for name, value in fields.items()}
         if (dropped := client.upstream.drop_message_fields) and isinstance(call.request, ChatRequest):
-            fields = {**fields, "messages": _without(call.request.messages, dropped)}
+            messages = [_without(message, dropped) for message in call.request.messages]
+            fields = {**fields, "messages": messages}
         body = msgspec.json.encode({**fields, "model": self._remote_name})
         reply, left_s = await client.post(
             path, body, call.request_id, call.trace_headers, is_stream=is_stream
@@ -83,9 +86,8 @@ class OpenAIProvider:
         return answer.relayed(stream, "text/event-stream")
 
 
-def _without(messages: Sequence[dict[str, Any]], dropped: Sequence[str]) -> list[dict[str, Any]]:
-    """The messages without these fields."""
-    return [{name: value for name, value in message.items() if name not in dropped} for message in messages]
+def _without(fields: Mapping[str, Any], dropped: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in dropped}
 
 
 def key_headers(upstream: UpstreamModel, api_key: str | None) -> dict[str, str]:
