@@ -39,8 +39,9 @@ from gateway.telemetry import spans
 from gateway.web.asgi_endpoint import Resource
 from gateway.web.deadlines import TimeLimits
 from gateway.worker_parts import WorkerParts
-from policies.document import EncoderModel, EngineModel, ModelEntry, Policies, UpstreamModel
+from policies.document import EncoderModel, EngineModel, ModelEntry, Policies
 from policies.services import Api
+from policies.upstream import UpstreamModel
 
 if TYPE_CHECKING:
     from cache.redis_store import RedisStore

@@ -17,7 +17,8 @@ from gateway.providers.engine.service import EngineService
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
 from gateway.web.deadlines import TimeLimits
-from policies.document import EngineModel, ModelEntry, Policies, Route, UpstreamModel
+from policies.document import EngineModel, ModelEntry, Policies, Route
+from policies.upstream import UpstreamModel
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.scripted_engine import ScriptedEngine, says
 

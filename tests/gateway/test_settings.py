@@ -18,7 +18,8 @@ from gateway.settings import (
     upstream_api_keys,
     upstream_proxies,
 )
-from policies.document import ModelEntry, Policies, UpstreamModel
+from policies.document import ModelEntry, Policies
+from policies.upstream import UpstreamModel
 
 
 def test_data_folder_is_in_the_users_state(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from gateway.cli.main import with_flag_models
-from policies.document import Policies, UpstreamModel
+from policies.document import Policies
 from policies.errors import PolicyError
 from policies.load import load_policies
 from policies.services import SERVICES, ServiceName
+from policies.upstream import UpstreamModel
 from policies.urls import url_fault
 
 

@@ -10,7 +10,7 @@ from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.open_transport import open_transport
 from gateway.providers.upstream.redaction import Redactor
 from gateway.providers.upstream.transport import NetworkOptions, Reply
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _TRACE_HEADERS = ("traceparent", "tracestate")

@@ -16,7 +16,7 @@ from gateway.providers.upstream.httpx_transport import HttpxReply, proxy_with_tl
 from gateway.providers.upstream.openai import key_headers
 from gateway.providers.upstream.redaction import Redactor
 from gateway.providers.upstream.tls import tls_context
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 
 SENT_HEADERS = ("accept", "content-length", "content-type", "openai-beta", "range")
 """Of the client's request."""

@@ -15,7 +15,7 @@ from gateway.providers.upstream.answer_stream import AnswerStream
 from gateway.providers.upstream.client import UpstreamClient, is_event_stream, media_type
 from gateway.providers.upstream.transport import Reply
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 
 
 class OpenAIProvider:

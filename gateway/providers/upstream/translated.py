@@ -20,7 +20,7 @@ from gateway.providers.upstream.transport import Reply
 from gateway.requests import refusals
 from gateway.requests.reasoning import shows_reasoning
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 
 
 class TranslatedChat(NamedTuple):

@@ -14,8 +14,9 @@ from starlette.routing import Router
 
 from gateway.app import build_app
 from gateway.settings import Settings
-from policies.document import ModelEntry, Policies, UpstreamModel
+from policies.document import ModelEntry, Policies
 from policies.passthrough import PassthroughRule
+from policies.upstream import UpstreamModel
 from tests.e2e.http_thread import HttpThread
 from tests.gateway.conftest import http_client
 from tests.gateway.connection import Connection

@@ -12,7 +12,7 @@ from gateway.providers.upstream.bedrock.request import converse_body
 from gateway.providers.upstream.bedrock.signer import Signer
 from gateway.providers.upstream.translated import TranslatedChat, TranslatingProvider
 from gateway.requests.types import ChatRequest
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 
 
 class BedrockProvider(TranslatingProvider):

@@ -11,7 +11,7 @@ from gateway.providers.upstream.gemini.request import generate_body
 from gateway.providers.upstream.translated import TranslatedChat, TranslatingProvider
 from gateway.requests.types import ChatRequest
 from gateway.settings import SettingsError
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 
 if TYPE_CHECKING:
     from gateway.providers.upstream.gemini.google_credentials import GoogleCredentials

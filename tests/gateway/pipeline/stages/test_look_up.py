@@ -17,8 +17,9 @@ from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
 from policies.cache import CacheRules, CacheSection
-from policies.document import EngineModel, ModelEntry, Policies, UpstreamModel
+from policies.document import EngineModel, ModelEntry, Policies
 from policies.routes import Route
+from policies.upstream import UpstreamModel
 from tests.gateway.conftest import http_client
 from tests.gateway.connection import Connection, events
 

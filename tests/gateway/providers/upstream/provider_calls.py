@@ -15,7 +15,7 @@ from gateway.providers.base import ModelCall
 from gateway.providers.upstream.openai import OpenAIProvider
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 from tests.gateway.providers.upstream.scripted_server import (
     END,
     STREAM_HEAD,

@@ -22,7 +22,7 @@ from gateway.providers.upstream.transport import NetworkOptions
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from gateway.settings import SettingsError
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 from tests.gateway.providers.upstream.network import ANSWER, Api, forward_proxy, tls_api
 from tests.gateway.providers.upstream.scripted_server import ScriptedServer, always, response, serving
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import ApiError
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 from tests.gateway.providers.upstream.provider_calls import (
     ANSWER,
     DONE,

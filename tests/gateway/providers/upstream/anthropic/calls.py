@@ -13,7 +13,7 @@ from gateway.providers.base import ModelCall
 from gateway.providers.upstream.anthropic.provider import AnthropicProvider
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 from tests.gateway.providers.upstream.provider_calls import KEY
 from tests.gateway.providers.upstream.scripted_server import ScriptedServer
 

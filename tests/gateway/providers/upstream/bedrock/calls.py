@@ -10,7 +10,7 @@ from gateway.providers.base import ModelCall
 from gateway.providers.upstream.bedrock.provider import BedrockProvider
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 from tests.gateway.providers.upstream.bedrock.aws_events import event
 from tests.gateway.providers.upstream.scripted_server import ScriptedServer
 

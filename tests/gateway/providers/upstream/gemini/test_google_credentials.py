@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from gateway.errors import UpstreamFailed
 from gateway.providers.upstream.gemini.google_credentials import GoogleCredentials
 from gateway.providers.upstream.gemini.provider import GeminiProvider
-from policies.document import UpstreamModel
+from policies.upstream import UpstreamModel
 from tests.gateway.providers.upstream.gemini.calls import ANSWER, call
 from tests.gateway.providers.upstream.scripted_server import ScriptedServer, always, response, serving
 

@@ -1,0 +1,142 @@
+"""The section `upstream` of a model: an HTTP API that answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from policies.names import FilePath
+from policies.services import SERVICES, Api, KeyHeader, ServiceName
+
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+RemoteName = Annotated[
+    str, Meta(min_length=1, description="The model's name at the upstream. Default: its name here.")
+]
+EnvironmentName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="The environment variable that holds the API key; never the key itself.",
+    ),
+]
+
+ProxyUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[^\s/?#@]+/?$",
+        description="HTTP(S) proxy for this upstream, http://HOST:PORT. Default: HTTPS_PROXY, HTTP_PROXY and "
+        "NO_PROXY of the environment, where a URL may also hold USER:PASSWORD@.",
+    ),
+]
+
+
+class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model behind an HTTP API."""
+
+    service: Annotated[
+        ServiceName | None,
+        Meta(
+            description="A known service: the default of `base_url`, `api`, `api_key_header`, "
+            "`rename_fields`, `drop_fields` and `drop_message_fields`."
+        ),
+    ] = None
+    api: Annotated[
+        Api,
+        Meta(
+            description="The API that it speaks: `openai` and what is compatible with it, `anthropic`, "
+            "Anthropic's Messages, `gemini`, Google's generateContent, or `bedrock`, AWS's Converse, signed "
+            "with the credentials that AWS's tools find unless there is an `api_key_env`."
+        ),
+    ] = "openai"
+    base_url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
+            description="The API's URL without /chat/completions, /messages, /models or "
+            "/model, e.g. https://host/v1. Required without a `service`.",
+        ),
+    ] = ""
+    model: RemoteName | None = None
+    api_key_env: EnvironmentName | None = None
+    api_key_header: Annotated[
+        KeyHeader,
+        Meta(
+            description="The header that carries the key to an `openai` API: `authorization` as a bearer, "
+            "`api-key` for Azure OpenAI."
+        ),
+    ] = "authorization"
+    credentials: Annotated[
+        Literal["google"] | None,
+        Meta(
+            description="`google`: tokens of Application Default Credentials in place of a key, for `gemini` "
+            "on Vertex AI, whose base_url is like https://LOCATION-aiplatform.googleapis.com/v1/projects/"
+            "PROJECT/locations/LOCATION/publishers/google."
+        ),
+    ] = None
+    rename_fields: Annotated[
+        dict[str, str],
+        Meta(
+            description="Fields of a request to an `openai` API that have another name there, as in "
+            "`max_completion_tokens: max_tokens`."
+        ),
+    ] = {}
+    drop_fields: Annotated[
+        list[str],
+        Meta(
+            description="Fields of a request that an `openai` API refuses although they would not change the "
+            "answer, such as `user`: they are left out."
+        ),
+    ] = []
+    drop_message_fields: Annotated[
+        list[str],
+        Meta(
+            description="Fields of earlier answers that an `openai` API refuses in messages, as some do with "
+            "`reasoning_content`: they are left out."
+        ),
+    ] = []
+    prompt_caching: Annotated[
+        bool,
+        Meta(
+            description="Ask `anthropic` and `bedrock` to cache the prompt up to its last message; others do "
+            "so by themselves. Writing costs more there, reading less."
+        ),
+    ] = False
+    default_max_tokens: Annotated[
+        int,
+        Meta(ge=1, description="Tokens of an answer where the request sets no limit; `anthropic` needs one."),
+    ] = 8192
+    connect_timeout_s: Seconds = 5.0
+    first_token_timeout_s: Seconds = 120.0
+    idle_timeout_s: Seconds = 60.0
+    total_timeout_s: Seconds = 900.0
+    proxy: ProxyUrl | None = None
+    ca_bundle: (
+        Annotated[FilePath, Meta(description="PEM file of CAs to trust in place of the system's.")] | None
+    ) = None
+    http2: Annotated[bool, Meta(description="Negotiate HTTP/2; needs an https base_url.")] = False
+    unix_socket: (
+        Annotated[FilePath, Meta(description="Connect to this Unix socket instead of the base_url's host.")]
+        | None
+    ) = None
+
+    def __post_init__(self) -> None:
+        """Fill in the service's values where none are given. Raises ValueError without a base_url."""
+        if self.service is not None:
+            service = SERVICES[self.service]
+            for name, default in _UPSTREAM_DEFAULTS.items():
+                if getattr(self, name) == default:
+                    msgspec.structs.force_setattr(self, name, getattr(service, name))
+        if not self.base_url:
+            raise ValueError("needs a base_url, or the name of a known service")
+
+
+_UPSTREAM_DEFAULTS = {
+    "base_url": "",
+    "api": "openai",
+    "api_key_header": "authorization",
+    "rename_fields": {},
+    "drop_fields": [],
+    "drop_message_fields": [],
+}
