@@ -11,6 +11,10 @@ from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
+from gateway.answer import Delta, Usage
+from gateway.openai.chat import ChatShape
+from gateway.openai.shape import CollectedChoice
+from gateway.requests.types import ChatRequest
 from tests.gateway.connection import events
 
 CHAT: dict[str, Any] = {"model": "ours", "messages": [{"role": "user", "content": "Say it."}]}
@@ -79,3 +83,36 @@ async def test_models(engine_http: httpx.AsyncClient) -> None:
     for entry in listing["data"]:
         assert set(entry) <= {*Model.model_fields, "max_model_len", "pricing", "root"}
         Model.model_validate_json(json.dumps(entry), strict=True)
+
+
+def signed_details(deltas: list[Delta], *, shows_reasoning: bool) -> tuple[list[Any], list[Any]]:
+    """`reasoning_details` of the stream's chunks, and of the whole answer."""
+    request = ChatRequest(model="m", messages=[{"role": "user", "content": "Hi."}])
+    shape = ChatShape(request, "m", None, shows_reasoning=shows_reasoning)
+    raw = shape.opening() + b"".join(map(shape.chunk, deltas))
+    chunks = [json.loads(line.removeprefix(b"data: ")) for line in raw.split(b"\n\n") if line]
+    found = [chunk["choices"][0]["delta"].get("reasoning_details", []) for chunk in chunks]
+    choice = CollectedChoice()
+    for delta in deltas:
+        choice.add(delta)
+    message = json.loads(shape.whole([choice], Usage()))["choices"][0]["message"]
+    return [detail for details in found for detail in details], message.get("reasoning_details", [])
+
+
+def test_signed_reasoning_is_the_same_streamed_and_whole() -> None:
+    deltas = [
+        Delta(0, reasoning="h"),
+        Delta(0, reasoning="m", reasoning_signature="one"),
+        Delta(0, reasoning_signature="redacted:data"),
+        Delta(0, "4"),
+        Delta(0, reasoning_signature="gemini:x"),
+    ]
+    call = {"type": "reasoning.text", "text": "", "signature": "gemini:x"}
+    expected = [
+        {"type": "reasoning.text", "text": "hm", "signature": "one", "index": 0},
+        {"type": "reasoning.encrypted", "data": "data", "index": 1},
+        {**call, "index": 2},
+    ]
+    assert signed_details(deltas, shows_reasoning=True) == (expected, expected)
+    hidden = [{**call, "index": 0}]
+    assert signed_details(deltas, shows_reasoning=False) == (hidden, hidden)
