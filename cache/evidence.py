@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cache.entry import Entry
 from cache.verify.measures import wilson
@@ -24,6 +26,14 @@ MAX_WRONG = 3
 """An entry with more wrong verdicts than this, and more than right ones, is not served by meaning again."""
 MAX_REJECTED = 16
 """Questions that an entry is known not to answer; the oldest are forgotten."""
+
+
+class Verdict(NamedTuple):
+    """Whether a hit of a section was right, and the error rate that its policy allows."""
+
+    section: str
+    max_error_rate: float
+    is_right: bool
 
 
 @dataclass(slots=True)
@@ -48,6 +58,16 @@ class Evidence:
     def section(self, name: str) -> Section:
         """The verdicts of a section."""
         return self._sections[name]
+
+    def saved(self) -> dict[str, tuple[int, list[bool]]]:
+        """Level and verdicts of each section, for `restore`."""
+        return {name: (each.level, list(each.verdicts)) for name, each in self._sections.items()}
+
+    def restore(self, saved: Mapping[str, tuple[int, Sequence[bool]]]) -> None:
+        """Go on from what was saved."""
+        for name, (level, verdicts) in saved.items():
+            self._sections[name].level = level
+            self._sections[name].verdicts.extend(verdicts)
 
     def allowed(self, name: str, max_error_rate: float) -> float:
         """The error rate to serve at: the policy's, or less."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from numpy import float16, float32
 from numpy.typing import NDArray
 
 from cache.entry import Entry, Selector
+from cache.evidence import Evidence
 from cache.frequency import FrequencySketch
 from cache.vector_index import Neighbour, VectorIndex
 
 SAMPLE_SIZE = 16
 """Candidates for one eviction, drawn at random as Redis does: nothing to keep in order on each hit."""
+MAX_FORGOTTEN = 1000
+"""Recent selectors, kept for requests that are under way."""
 
 
 class MemoryStore:
@@ -23,6 +26,9 @@ class MemoryStore:
 
     def __init__(self, max_bytes: int, max_tenant_bytes: int, seed: int = 0) -> None:
         self.num_bytes = 0
+        self.evidence = Evidence()  # about what was served from here
+        self.on_forget: Callable[[], None] = lambda: None
+        """Called when entries were forgotten, so that no copy of them stays."""
         self._max_bytes = max_bytes
         self._max_tenant_bytes = max_tenant_bytes
         self._entries: dict[bytes, Entry] = {}
@@ -31,6 +37,7 @@ class MemoryStore:
         self._index = VectorIndex()
         self._frequency = FrequencySketch()
         self._random = random.Random(seed)
+        self._forgotten: deque[tuple[float, Selector]] = deque(maxlen=MAX_FORGOTTEN)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -125,8 +132,14 @@ class MemoryStore:
             vector = self._index.vector(entry.partition, entry.key) if entry.vector_bytes else None
             yield entry, b"" if vector is None else vector.tobytes()
 
-    def forget(self, selector: Selector) -> int:
-        """Forget the entries that match. Returns their number."""
+    def was_forgotten(self, entry: Entry, asked_s: float) -> bool:
+        """Whether an entry whose question was asked at `asked_s` has been forgotten since."""
+        return any(asked_s <= when_s and selector.matches(entry) for when_s, selector in self._forgotten)
+
+    def forget(self, selector: Selector, now_s: float) -> int:
+        """Forget matching entries, those of requests under way too. Returns the number of stored ones."""
+        self._forgotten.append((now_s, selector))
+        self.on_forget()
         if selector.tenant is None:
             keys = self._keys.all()
         else:

@@ -26,11 +26,12 @@ from redis.exceptions import RedisError
 from cache.circuit_breaker import CircuitBreaker
 from cache.entry import Entry, Selector
 from cache.errors import StoreUnavailable
+from cache.evidence import Verdict
 from cache.memory_store import MemoryStore
 
 LOG = logging.getLogger("penstock.cache")
 
-FORMAT = 1
+FORMAT = 2
 """Part of all names in Redis: other versions of this code do not read these entries."""
 LOOK_UP_LIMIT_S = 0.005
 BREAKER_OPEN_S = 2.0
@@ -47,11 +48,12 @@ _FAILURES = (RedisError, OSError, TimeoutError)
 
 
 class _Change(msgspec.Struct, frozen=True, array_like=True):
-    """What the stream tells: an entry was added, or some were forgotten."""
+    """What the stream tells: an entry was added or judged, or some were forgotten."""
 
     origin: bytes
     key: bytes = b""
     selector: Selector | None = None
+    verdict: Verdict | None = None
 
 
 class RedisStore:
@@ -68,7 +70,7 @@ class RedisStore:
         self._reader = _client(url)  # look-ups never wait for writes
         self._writer = _client(url)
         self._breaker = CircuitBreaker(BREAKER_OPEN_S)
-        self._pending: deque[tuple[Entry, dict[str, bytes]]] = deque()
+        self._pending: deque[tuple[Entry, dict[str, bytes], Verdict | None]] = deque()
         self._has_pending = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._look_ups: set[asyncio.Task[Entry | None]] = set()
@@ -119,23 +121,23 @@ class RedisStore:
 
     def put(self, entry: Entry, vector: NDArray[float16] | None) -> None:
         """Tell the others of an entry, soon."""
-        self._enqueue(entry, {"vector": b"" if vector is None else vector.tobytes()})
+        self._enqueue(entry, {"vector": b"" if vector is None else vector.tobytes()}, None)
 
-    def update(self, entry: Entry) -> None:
-        """Tell the others of verdicts on an entry, soon."""
-        self._enqueue(entry, {})
+    def update(self, entry: Entry, verdict: Verdict) -> None:
+        """Tell the others of a verdict, which the entry has already, soon."""
+        self._enqueue(entry, {}, verdict)
 
-    def _enqueue(self, entry: Entry, fields: dict[str, bytes]) -> None:
+    def _enqueue(self, entry: Entry, fields: dict[str, bytes], verdict: Verdict | None) -> None:
         if len(self._pending) == MAX_PENDING:
             self._pending.popleft()
             self.num_dropped += 1
-        self._pending.append((entry, fields))
+        self._pending.append((entry, fields, verdict))
         self._has_pending.set()
 
     async def forget(self, selector: Selector) -> int:
         """Remove matching entries from Redis and every replica; their number. Raises StoreUnavailable."""
         found = 0
-        self._pending = deque(each for each in self._pending if not selector.matches(each[0]))
+        self._drop_pending(selector)
         change = msgspec.msgpack.encode(_Change(self._origin, selector=selector))
         try:
             await self._writer.xadd(self._log, {"change": change}, maxlen=MAX_LOG_LENGTH)
@@ -158,9 +160,9 @@ class RedisStore:
 
     async def _write_pending(self) -> None:
         while self._pending:
-            entry, fields = self._pending[0]
+            entry, fields, verdict = self._pending[0]
             name = self._entries + entry.key
-            change = msgspec.msgpack.encode(_Change(self._origin, entry.key))
+            change = msgspec.msgpack.encode(_Change(self._origin, entry.key, verdict=verdict))
             mapping: dict[Any, Any] = {**fields, "entry": msgspec.msgpack.encode(entry)}
             async with self._writer.pipeline(transaction=True) as commands:
                 commands.hset(name, mapping=mapping)
@@ -204,11 +206,18 @@ class RedisStore:
     async def _apply(self, change: _Change) -> None:
         if change.origin == self._origin:
             return
+        if change.verdict is not None:
+            section, max_error_rate, is_right = change.verdict
+            self._memory.evidence.record(section, max_error_rate, is_right=is_right)
         if change.selector is not None:
-            self._memory.forget(change.selector)
+            self._drop_pending(change.selector)
+            self._memory.forget(change.selector, self._now_s())
         else:
             fields: Any = await self._writer.hmget(self._entries + change.key, ["entry", "vector"])
             self._keep(fields)
+
+    def _drop_pending(self, selector: Selector) -> None:
+        self._pending = deque(each for each in self._pending if not selector.matches(each[0]))
 
     async def _all_entries(self) -> AsyncIterator[tuple[bytes, Entry, bytes]]:
         """Name, entry and vector of all that Redis holds."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -13,7 +12,7 @@ from numpy import float16, float32
 from numpy.typing import NDArray
 
 from cache.entry import Entry, Selector
-from cache.evidence import Evidence, judge, may_answer, posterior
+from cache.evidence import Verdict, judge, may_answer, posterior
 from cache.memory_store import MemoryStore
 from cache.question import Question
 
@@ -22,9 +21,6 @@ MIN_COSINE = 0.65
 """The verifier is not asked about candidates further away: of 6,000 public pairs, it approved none such."""
 NEAR_COSINE = 0.80
 """From here on a near hit that was not verified is offered as a draft, which costs only time when wrong."""
-
-MAX_FORGOTTEN = 1000
-"""Recent selectors, kept for requests that are under way."""
 
 
 class Verifier(Protocol):
@@ -68,8 +64,8 @@ class SharedStore(Protocol):
         """Tell the others of an entry, without waiting."""
         ...
 
-    def update(self, entry: Entry) -> None:
-        """Tell the others of verdicts on an entry, without waiting."""
+    def update(self, entry: Entry, verdict: Verdict) -> None:
+        """Tell the others of a verdict, which the entry has already, without waiting."""
         ...
 
     async def forget(self, selector: Selector) -> int:
@@ -92,8 +88,6 @@ class SemanticCache:
         self.now_s = now_s
         self._verifier = verifier
         self._shared = shared
-        self.evidence = Evidence()
-        self._forgotten: deque[tuple[float, Selector]] = deque(maxlen=MAX_FORGOTTEN)
 
     async def find_exact(self, question: Question) -> Match | None:
         """The answer to the same request."""
@@ -126,7 +120,7 @@ class SemanticCache:
         ]
         best = max(range(len(refined)), key=refined.__getitem__)
         probability = refined[best]
-        allowed = self.evidence.allowed(question.labels.model, max_error_rate)
+        allowed = self.store.evidence.allowed(question.labels.model, max_error_rate)
         if probability >= self._verifier.threshold(allowed):
             entries[best].hits += 1
             self.store.record_hit(entries[best].key)
@@ -158,7 +152,7 @@ class SemanticCache:
             now_s + ttl_s,
             question.labels,
         )
-        if any(asked_s <= when_s and selector.matches(entry) for when_s, selector in self._forgotten):
+        if self.store.was_forgotten(entry, asked_s):
             return False
         stored = None if vector is None else vector.astype(float16)
         is_admitted = self.store.add(entry, stored)
@@ -174,15 +168,14 @@ class SemanticCache:
     def judge(self, entry: Entry, question_key: bytes, max_error_rate: float, *, is_right: bool) -> None:
         """Note whether an entry was the right answer to another question; `max_error_rate`: the policy's."""
         judge(entry, question_key, is_right=is_right)
-        self.evidence.record(entry.labels.model, max_error_rate, is_right=is_right)
+        self.store.evidence.record(entry.labels.model, max_error_rate, is_right=is_right)
         if self._shared is not None:
-            self._shared.update(entry)
+            self._shared.update(entry, Verdict(entry.labels.model, max_error_rate, is_right))
 
     async def forget(self, selector: Selector) -> int:
         """Remove matching entries, here and where they are shared; their number.
 
         Answers to questions that are under way are not stored if they match.
         """
-        self._forgotten.append((self.now_s(), selector))
-        found = self.store.forget(selector)
+        found = self.store.forget(selector, self.now_s())
         return found if self._shared is None else max(found, await self._shared.forget(selector))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -21,14 +20,16 @@ from cache.memory_store import MemoryStore
 
 LOG = logging.getLogger("penstock.cache")
 
-HEAD = b"penstock cache 1\n"
+HEAD = b"penstock cache 2\n"
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(list[tuple[Entry, bytes]])
+_DECODER = msgspec.msgpack.Decoder(
+    tuple[list[tuple[Entry, bytes]], dict[str, tuple[int, list[bool]]]]
+)  # entries with their vectors, float16, b"" without one; evidence
 
 
-def write(path: Path, rows: Iterable[tuple[Entry, bytes]]) -> None:
-    """Write entries with their vectors (float16, b"" without one). Failures are logged: the cache goes on."""
-    body = _ENCODER.encode(list(rows))
+def write(path: Path, memory: MemoryStore) -> None:
+    """Write all entries, and what is known of their errors. Failures are logged: the cache goes on."""
+    body = _ENCODER.encode((list(memory.rows()), memory.evidence.saved()))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,6 +41,14 @@ def write(path: Path, rows: Iterable[tuple[Entry, bytes]]) -> None:
     except OSError as error:
         LOG.warning("the cache's snapshot %s cannot be written (%s)", path, error.strerror)
         temporary.unlink(missing_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Remove the file: something that is in it was forgotten. Failures are logged."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        LOG.warning("the cache's snapshot %s cannot be removed (%s)", path, error.strerror)
 
 
 def load(path: Path, memory: MemoryStore, now_s: float) -> int:
@@ -55,8 +64,10 @@ def load(path: Path, memory: MemoryStore, now_s: float) -> int:
     if not content.startswith(HEAD) or hashlib.sha256(body).digest() != digest:
         LOG.warning("the cache's snapshot %s is broken or of another version: starting without it", path)
         return 0
+    rows, evidence = _DECODER.decode(body)
+    memory.evidence.restore(evidence)
     return sum(
         memory.add(entry, np.frombuffer(vector, float16) if vector else None)
-        for entry, vector in _DECODER.decode(body)
+        for entry, vector in rows
         if entry.expires_s > now_s
     )

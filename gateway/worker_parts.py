@@ -38,12 +38,13 @@ class CacheStore:
         path = Path(f"{section.snapshot_path}.{worker}") if section.snapshot_path else None
         if path is not None:
             snapshot.load(path, store, time.time())
+            store.on_forget = lambda: snapshot.discard(path)
         return cls(store, path)
 
     def save(self) -> None:
         """Write the file, if there is one."""
         if self.path is not None:
-            snapshot.write(self.path, self.memory.rows())
+            snapshot.write(self.path, self.memory)
 
 
 @dataclass(frozen=True, slots=True)

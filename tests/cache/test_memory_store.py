@@ -83,7 +83,7 @@ def test_a_tenant_is_forgotten_with_a_receipt() -> None:
     for number in range(6):
         add(store, entry_of(number, tenant="alice" if number % 2 else "bob"), number)
     everything = Selector("tenant", "alice", "alice")
-    assert store.forget(everything) == 3 and store.forget(everything) == 0
+    assert store.forget(everything, 0.0) == 3 and store.forget(everything, 0.0) == 0
     assert len(store) == 3 and store.get(key_of(1), 0.0) is None and store.get(key_of(0), 0.0) is not None
 
 
@@ -107,7 +107,7 @@ def test_selectors(selector: Selector, left: set[int]) -> None:
         entry = entry_of(number, tenant="alice" if number < 3 else "bob")
         entry.labels = labels[number] if number != 3 else Labels("small")
         add(store, entry, number)
-    assert store.forget(selector) == 6 - len(left)
+    assert store.forget(selector, 0.0) == 6 - len(left)
     assert {number for number in range(6) if store.get(key_of(number), 0.0)} == left
 
 

@@ -15,6 +15,7 @@ from numpy import float16
 from cache import redis_store
 from cache.entry import Labels, Selector
 from cache.errors import StoreUnavailable
+from cache.evidence import Verdict
 from cache.memory_store import MemoryStore
 from cache.redis_store import RedisStore
 from tests.cache.entries import entry_of, key_of, unit
@@ -117,12 +118,41 @@ async def test_forgetting_reaches_redis_and_every_replica(server: RedisServer) -
         for number in range(4):
             await other.until(number)
         selector = Selector("tag", "even", "alice")
-        assert one.memory.forget(selector) == 2
+        assert one.memory.forget(selector, time.time()) == 2
         assert await one.store.forget(selector) == 2
         for number in (0, 2):
             await other.until(number, is_there=False)
             assert await other.store.get(key_of(number)) is None
         assert other.has(1) and other.has(3)
+
+
+async def test_what_another_replica_forgets_under_way_is_not_stored(server: RedisServer) -> None:
+    async with replicas(server) as (one, other):
+        one.put(1)
+        await other.until(1)  # it follows
+        asked_s = time.time()
+        late = entry_of(7, created_s=asked_s, ttl_s=60.0)
+        await one.store.forget(Selector("tenant", "alice", "alice"))
+        async with asyncio.timeout(20):
+            while not other.memory.was_forgotten(late, asked_s):
+                await asyncio.sleep(0.005)
+        assert not other.memory.was_forgotten(late, time.time() + 1)
+
+
+async def test_replicas_share_verdicts(server: RedisServer) -> None:
+    async with replicas(server) as (one, other):
+        one.put(1)
+        await other.until(1)
+        entry = one.memory.get(key_of(1), time.time())
+        assert entry is not None
+        entry.right = 1
+        one.store.update(entry, Verdict("small", 0.01, is_right=True))
+        async with asyncio.timeout(20):
+            while not other.memory.evidence.section("small").verdicts:
+                await asyncio.sleep(0.005)
+        found = other.memory.get(key_of(1), time.time())
+        assert found is not None and found.right == 1
+        assert not one.memory.evidence.section("small").verdicts  # its own it has already
 
 
 async def test_a_killed_server_costs_nothing_and_loses_nothing(

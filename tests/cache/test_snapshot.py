@@ -29,7 +29,7 @@ def loaded(path: Path, now_s: float = 0.0) -> MemoryStore:
 
 def test_entries_come_back_with_their_vectors(tmp_path: Path) -> None:
     path = tmp_path / "new" / "cache"
-    snapshot.write(path, filled().rows())
+    snapshot.write(path, filled())
     store = loaded(path)
     assert len(store) == 6
     ((entry, neighbour),) = store.nearest(b"p", unit(3).astype(float16).astype("float32"), 1, 0.0)
@@ -37,9 +37,20 @@ def test_entries_come_back_with_their_vectors(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600 and [each.name for each in path.parent.iterdir()] == ["cache"]
 
 
+def test_what_is_known_of_errors_comes_back(tmp_path: Path) -> None:
+    store = filled()
+    for _ in range(3):
+        store.evidence.record("small", 0.02, is_right=False)
+    store.evidence.record("small", 0.02, is_right=True)
+    snapshot.write(tmp_path / "cache", store)
+    found = loaded(tmp_path / "cache").evidence
+    assert found.allowed("small", 0.02) == store.evidence.allowed("small", 0.02) < 0.02
+    assert found.section("small").verdicts == store.evidence.section("small").verdicts
+
+
 def test_expired_entries_stay_away(tmp_path: Path) -> None:
     path = tmp_path / "cache"
-    snapshot.write(path, filled().rows())
+    snapshot.write(path, filled())
     assert len(loaded(path, 102.5)) == 2
 
 
@@ -48,9 +59,9 @@ def test_a_damaged_file_is_ignored_and_named(
     damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "cache"
-    snapshot.write(path, filled().rows())
+    snapshot.write(path, filled())
     content = path.read_bytes()
-    other = content.replace(b"penstock cache 1", b"penstock cache 9")
+    other = content.replace(b"penstock cache 2", b"penstock cache 9")
     flipped = content[:-1] + bytes([content[-1] ^ 1])
     path.write_bytes({"cut": content[:-9], "flipped": flipped, "other version": other, "empty": b""}[damage])
     assert len(loaded(path)) == 0 and str(path) in caplog.text
@@ -64,12 +75,12 @@ def test_a_file_that_cannot_be_written_is_logged_and_the_old_one_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "cache"
-    snapshot.write(path, filled(1).rows())
+    snapshot.write(path, filled(1))
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(snapshot.os, "fsync", full)
-    snapshot.write(path, filled(5).rows())
+    snapshot.write(path, filled(5))
     assert "No space left" in caplog.text
     assert len(loaded(path)) == 2 and [each.name for each in tmp_path.iterdir()] == ["cache"]

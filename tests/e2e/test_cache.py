@@ -105,4 +105,8 @@ def test_a_snapshot_keeps_answers_over_a_restart(
         response = httpx.post(server.base_url + "/chat/completions", json=body, timeout=60)
         outcomes.append(response.headers["x-penstock-cache"])
         assert server.terminate() == 0
-    assert outcomes == ["miss", "exact"] and (tmp_path / "state" / "cache.0").is_file()
+    file = tmp_path / "state" / "cache.0"
+    assert outcomes == ["miss", "exact"] and file.is_file()
+    server = start_server("--policies", str(tmp_path))
+    answer = httpx.post(server.base_url + "/cache/invalidate", json={"model": "m"}, timeout=20)
+    assert answer.json()["invalidated"] == 1 and not file.exists()  # a crash must not bring it back

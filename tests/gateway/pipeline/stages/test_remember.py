@@ -118,7 +118,7 @@ async def test_sampled_hits_are_answered_again_and_judged() -> None:
     while not gateway.verdicts:
         await asyncio.sleep(0)
     assert gateway.verdicts == ["right"] and len(gateway.provider.asked) == 2
-    assert list(gateway.answers.evidence.section("m").verdicts) == [True]
+    assert list(gateway.answers.store.evidence.section("m").verdicts) == [True]
 
 
 async def test_a_rejected_question_is_asked_of_the_model() -> None:
