@@ -22,7 +22,7 @@ from gateway.pipeline.pipeline import Pipeline
 from gateway.processes.status import Statuses
 from gateway.providers.base import Provider
 from gateway.response_cache.response_cache import ResponseCache
-from gateway.routes import batch_routes, model_routes, passthrough_routes, response_routes
+from gateway.routes import batch_routes, model_routes, object_routes, passthrough_routes
 from gateway.served_models import ModelBuilder
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
@@ -87,9 +87,9 @@ def build_version(
     cache = served.response_cache(models)
     log = None if parts.decisions is None else DecisionLog(parts.decisions, models, policies)
     pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, telemetry, log, served.embed())
-    responses = parts.response_store(settings, policies.responses)
-    routes = model_routes(endpoints, settings, pipeline, responses)
-    routes += response_routes(endpoints, settings, responses)
+    objects = parts.object_store(settings, policies.responses)
+    routes = model_routes(endpoints, settings, pipeline, objects)
+    routes += object_routes(endpoints, settings, objects)
     routes += _other_routes(endpoints, settings, policies, models, parts)
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
     routes += batch_routes(endpoints, settings, parts.batches, policies.batches)

@@ -11,18 +11,20 @@ from gateway.anthropic.messages import MessagesCounting, MessagesTranslation
 from gateway.auth import KeyRing
 from gateway.batches.service import BatchService
 from gateway.openai.batches import BatchesEndpoint
+from gateway.openai.chat_storing import ChatStoring
 from gateway.openai.count_tokens import Counting, CountTokensEndpoint
 from gateway.openai.endpoint import ModelEndpoint, StartTranslation
 from gateway.openai.files import FilesEndpoint
+from gateway.openai.object_store import ObjectStore
 from gateway.openai.passthrough import PASSTHROUGH_METHODS, PassthroughEndpoint
 from gateway.openai.responses.create import ResponsesCounting, ResponsesTranslation
-from gateway.openai.responses.store import ResponseStore
 from gateway.openai.responses.stored import StoredResponsesEndpoint
+from gateway.openai.stored_chats import StoredChatsEndpoint
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.upstream.forwarding import Forwarder
 from gateway.settings import Settings
-from gateway.web.asgi_endpoint import RouteBuilder
+from gateway.web.asgi_endpoint import Handler, RouteBuilder
 from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 from gateway.web.http_call import HttpCall
 from policies.batches import BatchesSection
@@ -30,7 +32,7 @@ from policies.passthrough import PassthroughRule
 
 
 def model_routes(
-    endpoints: RouteBuilder, settings: Settings, pipeline: Pipeline, responses: ResponseStore
+    endpoints: RouteBuilder, settings: Settings, pipeline: Pipeline, objects: ObjectStore
 ) -> list[Route]:
     """The endpoints that call a model, or count what it would be asked."""
 
@@ -39,6 +41,7 @@ def model_routes(
         endpoint: Endpoint,
         translation: StartTranslation | None = None,
         errors: ErrorFormat = OPENAI_ERRORS,
+        **others: Handler,
     ) -> Route:
         answer = ModelEndpoint(
             endpoint,
@@ -47,7 +50,7 @@ def model_routes(
             total_timeout_s=settings.timeouts.total_s,
             translation=translation,
         )
-        return endpoints.route("POST", path, endpoint, answer, errors)
+        return endpoints.methods(path, endpoint, {"POST": answer, **others}, errors, labelled="POST")
 
     def count_route(
         path: str,
@@ -64,23 +67,28 @@ def model_routes(
         )
         return endpoints.route("POST", path, "tokenize", count, errors)
 
+    chats = StoredChatsEndpoint(KeyRing(settings.api_keys), objects)
     # Those that are called most come first: every route before costs half a microsecond.
     return [
-        route("/v1/chat/completions", "chat"),
-        route("/v1/responses", "responses", lambda call: ResponsesTranslation(call, responses)),
+        route("/v1/chat/completions", "chat", lambda _: ChatStoring(objects), GET=chats.list),
+        route("/v1/responses", "responses", lambda call: ResponsesTranslation(call, objects)),
         route("/v1/messages", "messages", MessagesTranslation, ANTHROPIC_ERRORS),
         route("/v1/completions", "completions"),
         route("/v1/embeddings", "embeddings"),
         count_route("/v1/messages/count_tokens", "messages", MessagesCounting, ANTHROPIC_ERRORS),
-        count_route("/v1/responses/input_tokens", "responses", lambda call: ResponsesCounting(responses)),
+        count_route("/v1/responses/input_tokens", "responses", lambda call: ResponsesCounting(objects)),
     ]
 
 
-def response_routes(endpoints: RouteBuilder, settings: Settings, responses: ResponseStore) -> list[Route]:
-    """What a tenant may do with its stored responses."""
-    stored = StoredResponsesEndpoint(KeyRing(settings.api_keys), responses)
-    path = "/v1/responses/{id}"
+def object_routes(endpoints: RouteBuilder, settings: Settings, objects: ObjectStore) -> list[Route]:
+    """What a tenant may do with its stored responses and chats."""
+    keys = KeyRing(settings.api_keys)
+    stored, chats = StoredResponsesEndpoint(keys, objects), StoredChatsEndpoint(keys, objects)
+    path, chat = "/v1/responses/{id}", "/v1/chat/completions/{id}"
+    of_chat = {"GET": chats.show, "POST": chats.update, "DELETE": chats.delete}
     return [
+        endpoints.methods(chat, "other", of_chat),
+        endpoints.route("GET", f"{chat}/messages", "other", chats.list_messages),
         endpoints.methods(path, "other", {"GET": stored.show, "DELETE": stored.delete}),
         endpoints.route("GET", f"{path}/input_items", "other", stored.list_items),
         endpoints.route("POST", f"{path}/cancel", "other", stored.cancel),

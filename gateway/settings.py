@@ -7,6 +7,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -64,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     decision_log: str = ""  # file for `penstock replay`; "": decisions are not recorded
     data_dir: str = ""  # folder of what survives a restart, stored responses; "": nothing does
+    database_url: str = ""  # of stored objects; may hold a password; "": they are in the data folder
     upstream_api_keys: dict[str, str] = {}  # by model name
     upstream_proxies: dict[str, str] = {}  # by model name; URLs, which may hold a password
     redis_url: str = ""  # of the cache; may hold a password
@@ -110,6 +112,14 @@ def _keys(text: str) -> tuple[str, ...]:
     return keys
 
 
+def _database_url(text: str) -> str:
+    if not text.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must begin with postgresql://")
+    if find_spec("psycopg") is None:
+        raise ValueError("needs psycopg: pip install 'penstock[postgres]'")
+    return text
+
+
 _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_HOST": ("host", str),
     "PENSTOCK_PORT": ("port", _port),
@@ -127,11 +137,12 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_DRAIN_TIMEOUT_S": ("drain_timeout_s", _seconds),
     "PENSTOCK_ACCESS_LOG": ("access_log", _flag),
     "PENSTOCK_DATA_DIR": ("data_dir", str),
+    "PENSTOCK_DATABASE_URL": ("database_url", _database_url),
     "PENSTOCK_DECISION_LOG": ("decision_log", str),
 }
 _PREFIX = "PENSTOCK_"
 _OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_REDIS_URL", "PENSTOCK_URL"}
-_SECRET_VARIABLES = {"PENSTOCK_API_KEYS"}
+_SECRET_VARIABLES = {"PENSTOCK_API_KEYS", "PENSTOCK_DATABASE_URL"}
 
 
 def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:

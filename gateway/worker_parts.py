@@ -11,7 +11,9 @@ from cache import snapshot
 from cache.memory_store import MemoryStore
 from gateway.admin import FIXED_POLICIES, PolicyControl
 from gateway.batches.service import BatchService
-from gateway.openai.responses.store import ResponseStore
+from gateway.database.database import Database
+from gateway.database.sqlite import SqliteDatabase
+from gateway.openai.object_store import SCHEMA, STORE_REMEDY, ObjectStore
 from gateway.pipeline.decision_log import LogFile
 from gateway.processes.status import Statuses
 from gateway.settings import Settings, SettingsError
@@ -59,7 +61,7 @@ class WorkerParts:
     worker: int = 0  # its number
     stores: dict[str, CacheStore] = field(default_factory=dict)  # the latest, by its section of the policies
     decisions: LogFile | None = None
-    responses: dict[str, ResponseStore] = field(default_factory=dict)  # by their section of the policies
+    objects: dict[str, ObjectStore] = field(default_factory=dict)  # by their section of the policies
 
     async def start(self) -> None:
         """Do nothing: each part starts when it is used."""
@@ -67,7 +69,7 @@ class WorkerParts:
     async def close(self) -> None:
         """Close the stores, and export the remaining spans, with a timeout."""
         self._save_stores()
-        for store in self.responses.values():
+        for store in self.objects.values():
             await store.close()
         await self.batches.close()
         if self.decisions is not None:
@@ -87,12 +89,12 @@ class WorkerParts:
         for store in self.stores.values():
             store.save()
 
-    def response_store(self, settings: Settings, section: ResponsesSection) -> ResponseStore:
+    def object_store(self, settings: Settings, section: ResponsesSection) -> ObjectStore:
         """The store of this section, the same for all versions that have it."""
         key = repr(section)
-        if key not in self.responses:
-            self.responses[key] = ResponseStore(settings.data_dir, section)
-        return self.responses[key]
+        if key not in self.objects:
+            self.objects[key] = ObjectStore(_object_database(settings), section)
+        return self.objects[key]
 
 
 def build_parts(
@@ -111,6 +113,15 @@ def build_parts(
     tracing = start_tracing(settings.telemetry)
     batches = BatchService(settings.data_dir, settings.max_body_bytes)
     return WorkerParts(tracing, metrics, known, policies, batches, worker, decisions=decisions)
+
+
+def _object_database(settings: Settings) -> Database:
+    """PostgreSQL by URL, else a file in the data folder."""
+    if not settings.database_url:
+        return SqliteDatabase(settings.data_dir, "objects", SCHEMA, STORE_REMEDY)
+    from gateway.database.postgres import PostgresDatabase  # its driver is an extra
+
+    return PostgresDatabase(settings.database_url, "objects", SCHEMA, STORE_REMEDY)
 
 
 def _open_log(path: str) -> LogFile:

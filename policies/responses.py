@@ -1,4 +1,4 @@
-"""The `responses` section: how long responses of /v1/responses are kept."""
+"""The `responses` section: how long responses, and chats with `store: true`, are kept."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from msgspec import Meta
 
 
 class ResponsesSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Stored responses, which clients retrieve and continue by their id. Each belongs to one tenant."""
+    """Stored responses and chat completions, which clients find by their id. Each belongs to one tenant."""
 
     store: Annotated[
         bool,
-        Meta(description="Whether responses are stored; a request may say `store: false` for its own."),
+        Meta(
+            description="Whether any are stored. A request's `store` is true by default for responses, "
+            "false for chats."
+        ),
     ] = True
     ttl_s: Annotated[
-        float, Meta(gt=0, le=365 * 86400, description="Seconds until a stored response is erased.")
+        float, Meta(gt=0, le=365 * 86400, description="Seconds from its last change until one is erased.")
     ] = 30 * 86400
     max_bytes: Annotated[
-        int, Meta(ge=1 << 20, description="Size of all stored responses; the oldest are erased first.")
+        int,
+        Meta(
+            ge=1 << 20,
+            description="Size of the file that has them; the oldest are erased first. It does not bound a "
+            "PostgreSQL server.",
+        ),
     ] = 1 << 30

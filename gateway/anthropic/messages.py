@@ -9,6 +9,7 @@ from gateway.anthropic.request import check_version, read_count_request, read_me
 from gateway.anthropic.shape import MessageShape
 from gateway.auth import Principal
 from gateway.openai.endpoint import Translation
+from gateway.pipeline.exchange import Exchange
 from gateway.web.http_call import HttpCall, header
 
 
@@ -25,10 +26,11 @@ class MessagesTranslation(Translation):
         chat, self._shows_thinking = read_messages_request(body)
         return chat
 
-    def shape(self, model: str, answer: Generated) -> MessageShape:
+    def shape(self, exchange: Exchange, answer: Generated) -> MessageShape:
         """See Translation."""
+        assert exchange.model is not None
         shows_thinking = self._shows_thinking and answer.shows_reasoning
-        return MessageShape(model, answer.usage, shows_thinking=shows_thinking)
+        return MessageShape(exchange.model.name, answer.usage, shows_thinking=shows_thinking)
 
 
 class MessagesCounting:

@@ -8,17 +8,16 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import IO
 
-from gateway.batches.pages import PageQuery
 from gateway.batches.records import StoredFile
-from gateway.database import Database
+from gateway.database.database import Connection, Database
 from gateway.errors import InvalidRequest, NotFound, Unavailable
+from gateway.requests.pages import PageQuery
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
@@ -59,7 +58,7 @@ class FileStore:
     async def check_room(self, tenant: str, max_bytes: int) -> None:
         """Raise InvalidRequest when the tenant's files have `max_bytes` already."""
 
-        def read(connection: sqlite3.Connection) -> int:
+        def read(connection: Connection) -> int:
             query = "SELECT coalesce(sum(bytes), 0) FROM files WHERE tenant = ? AND expires_at > ?"
             return int(connection.execute(query, (tenant, self._now_s())).fetchone()[0])
 
@@ -87,7 +86,7 @@ class FileStore:
 
     def register(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         tenant: str,
         file_id: str,
         purpose: str,
@@ -133,7 +132,7 @@ class FileStore:
     async def delete(self, file_id: str, tenant: str) -> None:
         """Erase a file. Raises NotFound, or InvalidRequest for the input of a batch that has not ended."""
 
-        def erase(connection: sqlite3.Connection) -> None:
+        def erase(connection: Connection) -> None:
             found = "SELECT 1 FROM files WHERE id = ? AND tenant = ? AND expires_at > ?"
             if connection.execute(found, (file_id, tenant, self._now_s())).fetchone() is None:
                 raise _unknown(file_id)
@@ -152,7 +151,7 @@ class FileStore:
     async def erase_old(self) -> None:
         """Erase files that have expired and that no open batch reads, and content without a row."""
 
-        def erase(connection: sqlite3.Connection) -> tuple[set[str], set[str]]:
+        def erase(connection: Connection) -> tuple[set[str], set[str]]:
             old = connection.execute(
                 "DELETE FROM files WHERE expires_at <= ? AND id NOT IN "
                 "(SELECT input_file_id FROM batches WHERE is_open) RETURNING id",

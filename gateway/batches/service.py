@@ -7,7 +7,7 @@ from gateway.batches.files import FileStore
 from gateway.batches.locks import BatchLocks
 from gateway.batches.runner import BatchRunner
 from gateway.batches.store import BatchStore
-from gateway.database import Database
+from gateway.database.sqlite import SqliteDatabase
 
 
 class BatchService:
@@ -15,7 +15,7 @@ class BatchService:
 
     def __init__(self, data_dir: str, max_line_bytes: int) -> None:
         """`data_dir`: "" for none, where nothing can be stored."""
-        self._database = Database(data_dir, "batches", files.SCHEMA + store.SCHEMA)
+        self._database = SqliteDatabase(data_dir, "batches", files.SCHEMA + store.SCHEMA)
         self.files = FileStore(self._database, data_dir)
         self.batches = BatchStore(self._database, self.files)
         locks = BatchLocks(data_dir)

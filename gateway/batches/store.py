@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,7 +10,6 @@ from contextlib import closing
 import msgspec
 
 from gateway.batches.files import FileStore
-from gateway.batches.pages import PageQuery
 from gateway.batches.records import (
     COMPLETION_WINDOWS_S,
     Batch,
@@ -22,8 +20,10 @@ from gateway.batches.records import (
     Faults,
     StoredBatch,
 )
-from gateway.database import Database
+from gateway.database.database import Connection
+from gateway.database.sqlite import SqliteDatabase
 from gateway.errors import InvalidRequest, NotFound
+from gateway.requests.pages import PageQuery
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS batches (
@@ -53,7 +53,9 @@ _encode = msgspec.json.encode
 class BatchStore:
     """The batches of all tenants. Methods for clients take the tenant, those for the runner a batch."""
 
-    def __init__(self, database: Database, files: FileStore, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, database: SqliteDatabase, files: FileStore, now_s: Callable[[], float] = time.time
+    ) -> None:
         self._database = database
         self._files = files
         self._now_s = now_s
@@ -108,7 +110,7 @@ class BatchStore:
     async def cancel(self, batch_id: str, tenant: str) -> Batch:
         """Answer no more lines. Raises NotFound, or InvalidRequest for one that has ended."""
 
-        def change(connection: sqlite3.Connection) -> Batch:
+        def change(connection: Connection) -> Batch:
             stored = _find(connection, batch_id, tenant)
             batch = stored.batch
             if batch.status == "cancelling":
@@ -155,7 +157,7 @@ class BatchStore:
     ) -> StoredBatch:
         """Keep a line's answer, unless it has one. Returns the batch as it is now."""
 
-        def write(connection: sqlite3.Connection) -> StoredBatch:
+        def write(connection: Connection) -> StoredBatch:
             stored = _at(connection, number)
             query = "INSERT OR IGNORE INTO batch_lines VALUES (?, ?, ?, ?)"
             if not connection.execute(query, (number, line_number, is_error, line)).rowcount:
@@ -180,7 +182,7 @@ class BatchStore:
     async def lines(self, number: int, write: Callable[[Iterator[bytes], Iterator[bytes]], None]) -> None:
         """Pass the answers, and the errors, to `write`, in order, in the store's thread."""
 
-        def read(connection: sqlite3.Connection) -> None:
+        def read(connection: Connection) -> None:
             query = "SELECT line FROM batch_lines WHERE batch = ? AND is_error = ? ORDER BY number"
             with (
                 closing(connection.execute(query, (number, False))) as answers,
@@ -193,7 +195,7 @@ class BatchStore:
     async def end(self, number: int, status: EndStatus, sizes: dict[str, int]) -> StoredBatch:
         """Its files are written: `sizes` has the bytes of each by its id."""
 
-        def write(connection: sqlite3.Connection) -> StoredBatch:
+        def write(connection: Connection) -> StoredBatch:
             stored = _at(connection, number)
             batch = stored.batch
             for file_id, num_bytes in sizes.items():
@@ -222,7 +224,7 @@ class BatchStore:
     async def _change(self, number: int, before: str, status: str, **fields: object) -> StoredBatch:
         """Change the status, unless a client has cancelled the batch meanwhile."""
 
-        def write(connection: sqlite3.Connection) -> StoredBatch:
+        def write(connection: Connection) -> StoredBatch:
             stored = _at(connection, number)
             if stored.batch.status == before:
                 self._put(connection, stored, status=status, **fields)
@@ -230,19 +232,19 @@ class BatchStore:
 
         return await self._database.write(write)
 
-    def _put(self, connection: sqlite3.Connection, stored: StoredBatch, **fields: object) -> Batch:
+    def _put(self, connection: Connection, stored: StoredBatch, **fields: object) -> Batch:
         batch = msgspec.structs.replace(stored.batch, **fields)
         query = "UPDATE batches SET is_open = ?, record = ? WHERE number = ?"
         connection.execute(query, (batch.is_open, _encode(batch), stored.number))
         return batch
 
 
-def _at(connection: sqlite3.Connection, number: int) -> StoredBatch:
+def _at(connection: Connection, number: int) -> StoredBatch:
     query = f"SELECT {_COLUMNS} FROM batches WHERE number = ?"
     return _stored(connection.execute(query, (number,)).fetchone())
 
 
-def _find(connection: sqlite3.Connection, batch_id: str, tenant: str) -> StoredBatch:
+def _find(connection: Connection, batch_id: str, tenant: str) -> StoredBatch:
     query = f"SELECT {_COLUMNS} FROM batches WHERE id = ? AND tenant = ?"
     row = connection.execute(query, (batch_id, tenant)).fetchone()
     if row is None:

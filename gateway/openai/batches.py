@@ -7,18 +7,17 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.auth import KeyRing
-from gateway.batches.pages import PageQuery, listing
 from gateway.batches.records import BATCH_ENDPOINTS, COMPLETION_WINDOWS_S
 from gateway.batches.store import BatchStore
-from gateway.openai.files import ExpiresAfter, path_id
+from gateway.openai.files import ExpiresAfter
 from gateway.openai.shape import encode
 from gateway.requests import refusals
+from gateway.requests.pages import PageQuery, listing
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.types import Metadata
 from gateway.web.http_call import HttpCall
 from policies.batches import BatchesSection
 
-DEFAULT_LIMIT, MAX_LIMIT = 20, 100
 MAX_BODY_BYTES = 64 * 1024
 
 
@@ -68,16 +67,16 @@ class BatchesEndpoint:
     async def list(self, call: HttpCall) -> None:
         """A page, the newest first: `limit`, `after`. Raises ApiError."""
         tenant = self._keys.identify(call.authorization).tenant
-        query = PageQuery.read(call.query, DEFAULT_LIMIT, MAX_LIMIT)
+        query = PageQuery.read(call.query)
         batches, has_more = await self._store.page(tenant, query)
-        await call.respond(encode(listing(batches, [batch.id for batch in batches], has_more=has_more)))
+        await call.respond(encode(listing(batches, has_more=has_more)))
 
     async def show(self, call: HttpCall) -> None:
         """The batch as it is now. Raises NotFound."""
         tenant = self._keys.identify(call.authorization).tenant
-        await call.respond(encode(await self._store.get(path_id(call), tenant)))
+        await call.respond(encode(await self._store.get(call.path_id, tenant)))
 
     async def cancel(self, call: HttpCall) -> None:
         """Ask no more lines; those in flight finish. Raises ApiError."""
         tenant = self._keys.identify(call.authorization).tenant
-        await call.respond(encode(await self._store.cancel(path_id(call), tenant)))
+        await call.respond(encode(await self._store.cancel(call.path_id, tenant)))

@@ -28,13 +28,16 @@ IGNORED_FIELDS_HEADER = "x-penstock-ignored-fields"
 class Translation(ABC):
     """One request to another API, answered as a chat."""
 
+    is_needed = True
+    """False: the request is answered as if there were no translation. Known after `to_chat`."""
+
     @abstractmethod
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """The body of the chat that answers it. Raises ApiError."""
 
     @abstractmethod
-    def shape(self, model: str, answer: Generated) -> Shape:
-        """Encodes the answer of the model of this name in the other API's shape."""
+    def shape(self, exchange: Exchange, answer: Generated) -> Shape:
+        """Encodes the answer in the other API's shape."""
 
     async def finish(self) -> None:  # noqa: B027 - most translations have nothing to do
         """Called when the answer is complete, before its last byte is sent. May raise ApiError."""
@@ -87,7 +90,8 @@ class ModelEndpoint:
         )
         try:
             await self._pipeline.run(exchange)
-            await _send(exchange, call, translation)
+            is_translated = translation is not None and translation.is_needed
+            await _send(exchange, call, translation if is_translated else None)
         except asyncio.CancelledError as cancelled:
             if deadlines.cancel_reason is None:
                 exchange.error = to_api_error(cancelled)
@@ -122,18 +126,26 @@ async def _send(exchange: Exchange, call: HttpCall, translation: Translation | N
 
 
 def _shape(exchange: Exchange, answer: Generated, translation: Translation | None) -> Shape:
+    if translation is not None:
+        return translation.shape(exchange, answer)
+    if isinstance(exchange.request, ChatRequest):
+        return chat_shape(exchange, answer)
+    assert isinstance(exchange.request, CompletionRequest)
+    return CompletionShape(exchange.request, *_model_and_fingerprint(exchange))
+
+
+def chat_shape(exchange: Exchange, answer: Generated) -> ChatShape:
+    """That of /v1/chat/completions."""
+    assert isinstance(exchange.request, ChatRequest)
+    return ChatShape(
+        exchange.request,
+        *_model_and_fingerprint(exchange),
+        shows_reasoning=answer.shows_reasoning,
+        offers_tools=answer.offers_tools,
+    )
+
+
+def _model_and_fingerprint(exchange: Exchange) -> tuple[str, str | None]:
     model = exchange.model
     assert model is not None
-    if translation is not None:
-        return translation.shape(model.name, answer)
-    fingerprint = model.engine.model.fingerprint if model.engine is not None else None
-    if isinstance(exchange.request, ChatRequest):
-        return ChatShape(
-            exchange.request,
-            model.name,
-            fingerprint,
-            shows_reasoning=answer.shows_reasoning,
-            offers_tools=answer.offers_tools,
-        )
-    assert isinstance(exchange.request, CompletionRequest)
-    return CompletionShape(exchange.request, model.name, fingerprint)
+    return model.name, model.engine.model.fingerprint if model.engine is not None else None

@@ -11,10 +11,10 @@ from starlette.datastructures import UploadFile
 
 from gateway.auth import KeyRing
 from gateway.batches.files import FileStore
-from gateway.batches.pages import PageQuery, listing
 from gateway.errors import BodyTooLarge
 from gateway.openai.shape import encode
 from gateway.requests import refusals
+from gateway.requests.pages import PageQuery, listing
 from gateway.requests.parse import typed_at
 from gateway.web.http_call import HttpCall
 from gateway.web.multipart import check_origin, read_form
@@ -82,17 +82,17 @@ class FilesEndpoint:
         tenant = self._keys.identify(call.authorization).tenant
         query = PageQuery.read(call.query, MAX_LIMIT, MAX_LIMIT)
         files, has_more = await self._files.page(tenant, call.query.get("purpose", ""), query)
-        await call.respond(encode(listing(files, [file.id for file in files], has_more=has_more)))
+        await call.respond(encode(listing(files, has_more=has_more)))
 
     async def show(self, call: HttpCall) -> None:
         """The file without its content. Raises NotFound."""
         tenant = self._keys.identify(call.authorization).tenant
-        await call.respond(encode(await self._files.get(path_id(call), tenant)))
+        await call.respond(encode(await self._files.get(call.path_id, tenant)))
 
     async def content(self, call: HttpCall) -> None:
         """The file's bytes. Raises NotFound."""
         tenant = self._keys.identify(call.authorization).tenant
-        file = await self._files.get(path_id(call), tenant)
+        file = await self._files.get(call.path_id, tenant)
         with self._files.path(file.id).open("rb") as content:
             await call.start_body(
                 {"content-type": "application/octet-stream", "content-length": str(file.bytes)}
@@ -104,11 +104,5 @@ class FilesEndpoint:
     async def delete(self, call: HttpCall) -> None:
         """Erase the file. Raises ApiError."""
         tenant = self._keys.identify(call.authorization).tenant
-        await self._files.delete(path_id(call), tenant)
-        await call.respond(encode({"id": path_id(call), "object": "file", "deleted": True}))
-
-
-def path_id(call: HttpCall) -> str:
-    """The `{id}` of the path."""
-    found: str = call.scope["path_params"]["id"]
-    return found
+        await self._files.delete(call.path_id, tenant)
+        await call.respond(encode({"id": call.path_id, "object": "file", "deleted": True}))

@@ -94,7 +94,7 @@ CHAT: Mapping[str, Rule] = {
         ("auto", "default"),
         choices=("auto", "default", "flex", "scale", "priority"),
     ),
-    "store": Rule("refused", "nothing is stored", (False,)),
+    "store": Rule("honoured", "kept here as the policies' `responses` say, for every model"),
     "modalities": Rule("refused", "text only", (["text"],)),
     "response_format": Rule("honoured", "text, json_object, json_schema; applies after the reasoning"),
     "verbosity": Rule(

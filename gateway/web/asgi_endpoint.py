@@ -73,8 +73,13 @@ class RouteBuilder:
         label: str,
         handlers: Mapping[str, Handler],
         error_format: ErrorFormat = OPENAI_ERRORS,
+        *,
+        labelled: str = "",
     ) -> Route:
-        """A path with a handler per method (GET also takes HEAD); otherwise as `route`."""
+        """A path with a handler per method (GET also takes HEAD); otherwise as `route`.
+
+        `labelled`: the one method that the label is for; others count as "other".
+        """
         template = path.replace(":path}", "}")
 
         async def check_method(call: HttpCall) -> None:
@@ -88,8 +93,10 @@ class RouteBuilder:
             await handler(call)
 
         recorder = self._telemetry if label else self._unrecorded
-        name = label or "other"
-        return Route(path, AsgiEndpoint(recorder, name, template, check_method, self._headers, error_format))
+        endpoint = AsgiEndpoint(
+            recorder, label or "other", template, check_method, self._headers, error_format, labelled=labelled
+        )
+        return Route(path, endpoint)
 
     def router(self, routes: Sequence[Route], resources: Sequence[Resource] = ()) -> Router:
         """The ASGI application; `resources` are started in order and closed in reverse."""
@@ -108,7 +115,11 @@ class AsgiEndpoint:
         handler: Handler,
         headers: list[tuple[bytes, bytes]],
         error_format: ErrorFormat = OPENAI_ERRORS,
+        *,
+        labelled: str = "",
     ) -> None:
+        """`labelled`: the one method that the label is for; "": all."""
+        self._labelled = labelled
         self._telemetry = telemetry
         self._error_format = error_format
         self._label = label
@@ -119,9 +130,10 @@ class AsgiEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, with the handler's response or with an error."""
         caller: InternalCaller | None = scope.get(INTERNAL_CALLER)
+        method = scope["method"]
         telemetry = self._telemetry.begin(
-            self._label,
-            scope["method"],
+            self._label if self._labelled in ("", method) else "other",
+            method,
             self._template,
             scope["headers"],
             metrics_label=caller.endpoint_label if caller is not None else "",

@@ -105,6 +105,12 @@ class HttpCall:
         return header(self.scope, name.encode("ascii")).decode("latin-1")
 
     @property
+    def path_id(self) -> str:
+        """The path's parameter `id`."""
+        found: str = self.scope["path_params"]["id"]
+        return found
+
+    @property
     def query(self) -> dict[str, str]:
         """The query string's parameters; of a repeated one the last."""
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))

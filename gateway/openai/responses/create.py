@@ -10,18 +10,19 @@ import msgspec
 from gateway.answer import Generated
 from gateway.auth import Principal
 from gateway.openai.endpoint import Translation
+from gateway.openai.object_store import ObjectStore, StoredObject
 from gateway.openai.responses.input_items import chat_messages, read_items
 from gateway.openai.responses.request import ReadRequest, read_request
 from gateway.openai.responses.shape import ResponseShape, StreamErrors
-from gateway.openai.responses.store import ResponseStore, StoredResponse
 from gateway.openai.shape import encode
+from gateway.pipeline.exchange import Exchange
 from gateway.web.http_call import HttpCall
 
 
 class ResponsesTranslation(Translation):
     """One call of /v1/responses."""
 
-    def __init__(self, call: HttpCall, store: ResponseStore) -> None:
+    def __init__(self, call: HttpCall, store: ObjectStore) -> None:
         self._call = call
         self._store = store
         self._tenant = ""
@@ -38,10 +39,10 @@ class ResponsesTranslation(Translation):
         self._items, chat = await chat_of(read, self._store, principal)
         return chat
 
-    def shape(self, model: str, answer: Generated) -> ResponseShape:
+    def shape(self, exchange: Exchange, answer: Generated) -> ResponseShape:
         """See Translation."""
-        assert self._read is not None
-        self._shape = ResponseShape(self._read, model, shows_reasoning=answer.shows_reasoning)
+        assert self._read is not None and exchange.model is not None
+        self._shape = ResponseShape(self._read, exchange.model.name, shows_reasoning=answer.shows_reasoning)
         self._call.error_format = StreamErrors(self._shape)
         return self._shape
 
@@ -49,14 +50,14 @@ class ResponsesTranslation(Translation):
         """Store the response, unless the request or the policies say otherwise. Raises Unavailable."""
         assert self._read is not None and self._shape is not None
         if self._read.is_stored:
-            stored = StoredResponse(encode(self._shape.response), self._items)
-            await self._store.put(self._shape.response_id, self._tenant, stored)
+            stored = StoredObject(encode(self._shape.response), self._items)
+            await self._store.put("response", self._shape.response_id, self._tenant, stored)
 
 
 class ResponsesCounting:
     """One call of /v1/responses/input_tokens. Implements `gateway.openai.count_tokens.Counting`."""
 
-    def __init__(self, store: ResponseStore) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class ResponsesCounting:
 
 
 async def chat_of(
-    read: ReadRequest, store: ResponseStore, principal: Principal
+    read: ReadRequest, store: ObjectStore, principal: Principal
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The items that the model sees, those of earlier responses included, and the body of the chat.
 
@@ -78,8 +79,8 @@ async def chat_of(
     """
     items = read_items(read.request.input)
     if read.request.previous_response_id is not None:
-        previous = await store.get(read.request.previous_response_id, principal.tenant)
-        output = msgspec.json.decode(previous.response)["output"]
+        previous = await store.get("response", read.request.previous_response_id, principal.tenant)
+        output = msgspec.json.decode(previous.record)["output"]
         items = [*previous.items, *output, *items]
     messages = chat_messages(items)
     if read.request.instructions:

@@ -91,6 +91,6 @@ async def test_an_answer_that_cannot_be_stored_is_an_error(make_app: MakeApp, tm
         whole = await post(http, BODY)
         streamed = await post(http, BODY | {"stream": True})
         unstored = await post(http, BODY | {"store": False})
-    assert (whole.status_code, whole.json()["error"]["code"]) == (503, "response_store_unavailable")
+    assert (whole.status_code, whole.json()["error"]["code"]) == (503, "object_store_unavailable")
     assert "event: response.failed" in streamed.text and "event: response.completed" not in streamed.text
     assert unstored.status_code == 200

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
 
-from gateway.database import Database
+from gateway.database.database import Connection
+from gateway.database.sqlite import SqliteDatabase
 from gateway.errors import Unavailable
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS counters (value INTEGER NOT NULL);"
 
 
-def add_one(connection: sqlite3.Connection) -> None:
+def add_one(connection: Connection) -> None:
     (value,) = connection.execute("SELECT coalesce(max(value), 0) FROM counters").fetchone()
     connection.execute("INSERT INTO counters VALUES (?)", (value + 1,))
 
 
-async def values(database: Database) -> list[int]:
+async def values(database: SqliteDatabase) -> list[int]:
     rows = await database.read(lambda c: c.execute("SELECT value FROM counters ORDER BY value").fetchall())
     return [value for (value,) in rows]
 
 
 async def test_a_write_sees_what_other_workers_have_written(tmp_path: Path) -> None:
-    workers = [Database(str(tmp_path), "counters", SCHEMA) for _ in range(3)]
+    workers = [SqliteDatabase(str(tmp_path), "counters", SCHEMA) for _ in range(3)]
     await asyncio.gather(*(worker.write(add_one) for worker in workers for _ in range(20)))
     assert await values(workers[0]) == list(range(1, 61))
     for worker in workers:
@@ -33,9 +33,9 @@ async def test_a_write_sees_what_other_workers_have_written(tmp_path: Path) -> N
 
 
 async def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    database = Database(str(tmp_path), "counters", SCHEMA, " Try later.")
+    database = SqliteDatabase(str(tmp_path), "counters", SCHEMA, " Try later.")
 
-    def fail(connection: sqlite3.Connection) -> None:
+    def fail(connection: Connection) -> None:
         add_one(connection)
         connection.execute("INSERT INTO nothing VALUES (1)")
 

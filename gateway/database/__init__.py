@@ -1,0 +1,1 @@
+"""Databases that all workers share: SQLite in the data folder, or PostgreSQL by URL."""

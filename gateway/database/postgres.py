@@ -1,0 +1,79 @@
+"""A PostgreSQL server that all replicas of the gateway share. Needs the extra `postgres`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from gateway.database.database import Connection, Database, Rows, T, Work
+
+CONNECT_TIMEOUT_S = 5
+_OPTIONS = "-c statement_timeout=10000 -c lock_timeout=5000"
+_SCHEMA_LOCK = 7262390851
+"""Of the advisory lock that one gateway holds while it creates the tables."""
+
+
+class PostgresDatabase(Database):
+    """One connection per worker; one that breaks is replaced before the next transaction."""
+
+    serial = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+    lock = " FOR UPDATE"
+    errors = (psycopg.Error, OSError)
+
+    def __init__(self, url: str, name: str, schema: str, remedy: str = "") -> None:
+        """`remedy`: a sentence for errors."""
+        super().__init__(name, remedy)
+        self._url = url
+        self._schema = schema.replace("{serial}", self.serial)
+        self._connection: _Placeholders | None = None
+
+    def run(self, work: Work[T], *, is_write: bool) -> T:
+        """See Database."""
+        connection = self._alive()
+        if not is_write:
+            return work(connection)
+        with connection.raw.transaction():
+            return work(connection)
+
+    def used_bytes(self, connection: Connection) -> int:
+        """0: the server's operator bounds it."""
+        return 0
+
+    def disconnect(self) -> None:
+        """See Database."""
+        if self._connection is not None:
+            self._connection.raw.close()
+            self._connection = None
+
+    def describe(self, error: Exception) -> str:
+        """Without the error's detail, which may quote a row."""
+        primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+        return primary or type(error).__name__
+
+    def _alive(self) -> _Placeholders:
+        """The connection, or a new one where the server has closed it."""
+        if self._connection is not None:
+            try:
+                self._connection.raw.execute("")
+                return self._connection
+            except psycopg.OperationalError:
+                self.disconnect()
+        raw = psycopg.connect(self._url, connect_timeout=CONNECT_TIMEOUT_S, options=_OPTIONS, autocommit=True)
+        with raw.transaction():
+            raw.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+            raw.execute(self._schema.encode())
+        self._connection = _Placeholders(raw)
+        return self._connection
+
+
+class _Placeholders:
+    """A connection whose parameters are "?" as SQLite's are."""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self.raw = raw
+
+    def execute(self, query: str, values: Sequence[Any] = (), /) -> Rows:
+        """Run one statement."""
+        return self.raw.execute(query.replace("?", "%s").encode(), values)

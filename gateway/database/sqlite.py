@@ -1,0 +1,66 @@
+"""An SQLite file in the data folder. A transaction is complete or absent after a crash (WAL)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from gateway.database.database import Connection, Database, T, Work
+
+BUSY_TIMEOUT_S = 5.0
+_PRAGMAS = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA secure_delete = ON;
+PRAGMA foreign_keys = ON;
+"""
+
+
+class SqliteDatabase(Database):
+    """Writes are alone among all processes."""
+
+    serial = "INTEGER PRIMARY KEY"
+    lock = ""
+    errors = (sqlite3.Error, OSError)
+
+    def __init__(self, folder: str, name: str, schema: str, remedy: str = "") -> None:
+        """`folder`: where `name`.sqlite is, or will be; "": in memory. `remedy`: a sentence for errors."""
+        super().__init__(name, remedy)
+        self._path = Path(folder, f"{name}.sqlite") if folder else None
+        self._schema = schema.replace("{serial}", self.serial)
+        self._connection: sqlite3.Connection | None = None
+
+    def exists(self) -> bool:
+        """Whether there is a file, or an open connection."""
+        return self._connection is not None or (self._path is not None and self._path.exists())
+
+    def run(self, work: Work[T], *, is_write: bool) -> T:
+        """See Database."""
+        if self._connection is None:
+            self._connection = self._open()
+        connection = self._connection
+        if not is_write:
+            return work(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:
+            return work(connection)
+
+    def used_bytes(self, connection: Connection) -> int:
+        """Bytes of the pages in use."""
+        names = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
+        return (pages - free) * size
+
+    def disconnect(self) -> None:
+        """See Database."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path is not None:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # prompts: for this user only
+        connection = sqlite3.connect(self._path or ":memory:", BUSY_TIMEOUT_S, isolation_level=None)
+        connection.executescript(_PRAGMAS + self._schema)
+        return connection

@@ -1,0 +1,186 @@
+"""What tenants store and find again by its id: responses, conversations and chat completions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from gateway.database.database import Connection, Database
+from gateway.errors import NotFound
+from gateway.requests.pages import PageQuery
+from policies.responses import ResponsesSection
+
+Kind = Literal["response", "conversation", "chat"]
+
+
+class _Names(NamedTuple):
+    title: str
+    param: str  # of the id
+    code: str
+
+
+_NAMES: dict[Kind, _Names] = {
+    "response": _Names("Response", "response_id", "response_not_found"),
+    "conversation": _Names("Conversation", "conversation_id", "conversation_not_found"),
+    "chat": _Names("Chat completion", "completion_id", "chat_completion_not_found"),
+}
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS objects (
+    number {serial},
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    expires_s DOUBLE PRECISION NOT NULL,
+    record TEXT NOT NULL,
+    items TEXT NOT NULL,
+    UNIQUE (kind, id)
+);
+CREATE INDEX IF NOT EXISTS objects_by_expiry ON objects (expires_s);
+CREATE INDEX IF NOT EXISTS objects_by_tenant ON objects (tenant, kind, number);
+"""
+ERASED_AT_ONCE = 256
+"""Rows that one write erases at most, so that no request waits for a long clean-up."""
+STORE_REMEDY = " With 'store': false a request needs none."
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object and what it was made from."""
+
+    record: bytes  # JSON, as the API shows it
+    items: list[dict[str, Any]]  # a response's input with what it continues; a chat's messages
+
+
+class ObjectStore:
+    """The objects of all tenants; every method takes the tenant that may see them."""
+
+    def __init__(
+        self, database: Database, policy: ResponsesSection, now_s: Callable[[], float] = time.time
+    ) -> None:
+        """`database` has SCHEMA."""
+        self._database = database
+        self._policy = policy
+        self._now_s = now_s
+
+    @property
+    def is_enabled(self) -> bool:
+        """False when the policies say that nothing is stored."""
+        return self._policy.store
+
+    async def start(self) -> None:
+        """Nothing to start: the database is opened on first use."""
+
+    async def close(self) -> None:
+        """Close the database."""
+        await self._database.close()
+
+    async def put(self, kind: Kind, object_id: str, tenant: str, stored: StoredObject) -> None:
+        """Store an object. Raises Unavailable."""
+        record, items = _texts(stored)
+
+        def write(connection: Connection) -> None:
+            self._make_room(connection, len(record) + len(items))
+            row = (kind, object_id, tenant, self._expires_s(), record, items)
+            query = (
+                "INSERT INTO objects (kind, id, tenant, expires_s, record, items) VALUES (?, ?, ?, ?, ?, ?)"
+            )
+            connection.execute(query, row)
+
+        await self._database.write(write)
+
+    async def get(self, kind: Kind, object_id: str, tenant: str) -> StoredObject:
+        """An object of this tenant. Raises NotFound or Unavailable."""
+        return await self._database.read(lambda connection: self._find(connection, kind, object_id, tenant))
+
+    async def change(
+        self, kind: Kind, object_id: str, tenant: str, change: Callable[[StoredObject], StoredObject]
+    ) -> StoredObject:
+        """Replace an object by what `change` makes of it, and keep that as long as a new one.
+
+        Raises NotFound, Unavailable, or what `change` raises, which runs in a thread.
+        """
+
+        def write(connection: Connection) -> StoredObject:
+            changed = change(self._find(connection, kind, object_id, tenant, self._database.lock))
+            record, items = _texts(changed)
+            self._make_room(connection, len(record) + len(items))
+            query = "UPDATE objects SET expires_s = ?, record = ?, items = ? WHERE kind = ? AND id = ?"
+            connection.execute(query, (self._expires_s(), record, items, kind, object_id))
+            return changed
+
+        return await self._database.write(write)
+
+    async def delete(self, kind: Kind, object_id: str, tenant: str) -> None:
+        """Erase an object of this tenant. Raises NotFound or Unavailable."""
+
+        def erase(connection: Connection) -> int:
+            query = "DELETE FROM objects WHERE kind = ? AND id = ? AND tenant = ? AND expires_s > ?"
+            return connection.execute(query, (kind, object_id, tenant, self._now_s())).rowcount
+
+        if not _is_id(object_id) or not await self._database.write(erase):
+            raise _unknown(kind, object_id)
+
+    async def page(
+        self, kind: Kind, tenant: str, query: PageQuery, fits: Callable[[bytes], bool]
+    ) -> tuple[list[bytes], bool]:
+        """Records of the tenant that `fits` takes, and whether more follow. Raises InvalidRequest."""
+        where = "kind = ? AND tenant = ? AND expires_s > ?"
+        values = (kind, tenant, self._now_s())
+
+        def read(connection: Connection) -> tuple[list[bytes], bool]:
+            found: list[bytes] = []
+            for (record,) in query.following(connection, "objects", "record", where, values):
+                if fits(encoded := record.encode()):
+                    found.append(encoded)
+                    if len(found) > query.limit:
+                        break
+            return found[: query.limit], len(found) > query.limit
+
+        return await self._database.read(read)
+
+    def _find(
+        self, connection: Connection, kind: Kind, object_id: str, tenant: str, lock: str = ""
+    ) -> StoredObject:
+        where = "kind = ? AND id = ? AND tenant = ? AND expires_s > ?"
+        query = f"SELECT record, items FROM objects WHERE {where}{lock}"
+        values = (kind, object_id, tenant, self._now_s())
+        row = connection.execute(query, values).fetchone() if _is_id(object_id) else None
+        if row is None:
+            raise _unknown(kind, object_id)
+        return StoredObject(row[0].encode(), msgspec.json.decode(row[1]))
+
+    def _expires_s(self) -> float:
+        return self._now_s() + self._policy.ttl_s
+
+    def _make_room(self, connection: Connection, num_bytes: int) -> None:
+        """Erase what has expired, and the oldest while there is no room for `num_bytes` more."""
+        chosen = "SELECT number FROM objects {} ORDER BY expires_s LIMIT ?"
+        oldest = f"DELETE FROM objects WHERE number IN ({chosen})"
+        expired = oldest.format("WHERE expires_s <= ?")
+        connection.execute(expired, (self._now_s(), ERASED_AT_ONCE))
+        while self._database.used_bytes(connection) + num_bytes > self._policy.max_bytes:
+            if not connection.execute(oldest.format(""), (ERASED_AT_ONCE,)).rowcount:
+                return
+
+
+def _texts(stored: StoredObject) -> tuple[str, str]:
+    return stored.record.decode(), msgspec.json.encode(stored.items).decode()
+
+
+def _is_id(text: str) -> bool:
+    """Whether it can be one, and be shown: databases refuse some characters."""
+    return text.isascii() and text.isprintable()
+
+
+def _unknown(kind: Kind, object_id: str) -> NotFound:
+    shown = object_id if _is_id(object_id) else ""
+    names = _NAMES[kind]
+    return NotFound(
+        f"{names.title} with id '{shown[:128]}' not found: it was not stored, has expired or was deleted.",
+        param=names.param,
+        code=names.code,
+    )
