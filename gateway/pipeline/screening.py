@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.answer import Delta, ToolCallDelta
 from gateway.errors import InvalidRequest
-from guardrails.injection import find_injection
+from guardrails.checks.injection import kinds_of
 from guardrails.masking import Blocked, Masking
 from guardrails.personal_data import KINDS
 from guardrails.scanner import Scanner
@@ -97,7 +97,7 @@ class Screening:
         """Text of an untrusted role: also searched for attacks."""
         rules = self._profile.injection
         if rules is not None and not self._attack:
-            self._attack = find_injection(text)
+            self._attack = next(iter(kinds_of(text)), "")
             if self._attack and rules.action == "block" and not self._profile.dry_run:
                 raise Blocked(f"injection: {self._attack}")
         return self._mask(text)

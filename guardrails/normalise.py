@@ -1,0 +1,284 @@
+"""Views of a text: as written, as a person reads it, and what is encoded or hidden in it.
+
+Each view knows where it came from, so that a match can be shown in the text as it was written.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import regex
+
+from guardrails import decoders
+from guardrails.letters import LOOKALIKES, styled_letters, unleet
+
+MAX_DEPTH = 2
+"""Of encodings inside encodings."""
+MAX_VIEWS = 24
+MAX_DECODED_CHARS = 40_000
+"""Of all decoded views together."""
+
+_SECTIONS = Path(__file__).with_suffix(".txt").read_text("utf-8").split("[common]")
+WATCHED = frozenset(_SECTIONS[0].removeprefix("[watched]").split())
+"""Words of attacks: what reveals one of them is worth a view."""
+_WORDS = WATCHED | frozenset(_SECTIONS[1].split())
+_BACKWARDS = frozenset(word[::-1] for word in WATCHED if len(word) > 4)
+_ROT13 = frozenset(decoders.rot13(word) for word in WATCHED if len(word) > 4)
+_ATBASH = frozenset(decoders.atbash(word) for word in WATCHED if len(word) > 4)
+_MIN_SPACED = 5
+"""Single letters in a row that may be a word."""
+_MIN_RUN_ON = 16
+_MIN_SIGNS = 2
+"""Words of a cipher that must occur before the whole text is read so."""
+
+_PUNCTUATION = ".,;:!?()[]{}\"'`*_"
+_CONTROL = regex.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
+_NON_ASCII = regex.compile(r"[^\x00-\x7f]+")
+_MARKS = regex.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
+_INVISIBLE = regex.compile(
+    r"[\p{Cf}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]+"
+)
+_INSIDE_WORD = regex.compile(r"(?<=[A-Za-z])[\p{Cf}\u034f\u115f\u1160\u3164\uffa0]+(?=[A-Za-z])")
+_FOREIGN_LETTER = r"[\p{Greek}\p{Cyrillic}\p{Armenian}\p{Cherokee}ɡɑɩʏ]"
+_FOREIGN = regex.compile(
+    rf"(?<![\p{{L}}\p{{Nd}}])(?:(?!{_FOREIGN_LETTER})[\p{{L}}\p{{Nd}}])*+{_FOREIGN_LETTER}[\p{{L}}\p{{Nd}}]*+"
+)
+_LATIN = regex.compile(r"[A-Za-z]")
+_GAP = r"[\s.,\-_*\\/|~+·•:;'\"]"
+_SPACED = regex.compile(rf"(?<![^\W_])(?:[^\W_]{_GAP}{{1,4}}){{4,400}}[^\W_](?![^\W_])")
+_SPACED_CHAR = regex.compile(rf"([^\W_])({_GAP}*)")
+_LEET = regex.compile(r"(?<![\w@$])(?=[\w@$!|+€(]*[A-Za-z])(?=[\w@$!|+€(]*[\d@$!|+€(])[\w@$!|+€(]{3,24}")
+_BROKEN = regex.compile(r"(?<![^\W\d_])[A-Za-z]{1,20}(?:[-_*.·|\\~][A-Za-z]{1,20}){1,12}(?![^\W\d_])")
+_RUN_ON = regex.compile(r"(?<![^\W\d_])[A-Za-z]{16,400}(?![^\W\d_])")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A reading of a text."""
+
+    text: str
+    name: str
+    parent: View | None = None
+    edits: tuple[tuple[int, int, int, int], ...] = ()  # (start, end here; start, end in the parent)
+
+    def origin(self, start: int, end: int) -> tuple[int, int]:
+        """Where in the text as written this part of the view came from."""
+        if self.parent is None:
+            return start, end
+        return self.parent.origin(self._back(start, is_end=False), self._back(end, is_end=True))
+
+    def _back(self, place: int, *, is_end: bool) -> int:
+        number = bisect_right(self.edits, place - is_end, key=lambda edit: edit[0]) - 1
+        if number < 0:
+            return place
+        _, end, parent_start, parent_end = self.edits[number]
+        if place - is_end < end:
+            return parent_end if is_end else parent_start
+        return parent_end + place - end
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All views of a text; the first is the text as written."""
+
+    views: tuple[View, ...]
+    signs: frozenset[str]
+    """Of hiding: `invisible`, `tags`, `selectors`, `lookalikes`; `limit`: not everything was decoded."""
+
+    @property
+    def last_views(self) -> list[View]:
+        """Without the views that a cleaner one replaces."""
+        replaced = {id(view.parent) for view in self.views if view.name in _PLAIN}
+        return [view for view in self.views if id(view) not in replaced]
+
+
+def read(text: str) -> Reading:
+    """The views of a text, in time and size linear in its length."""
+    signs: set[str] = set()
+    views: list[View] = []
+    room = MAX_DECODED_CHARS
+    level = [View(text, "as written")]
+    for depth in range(MAX_DEPTH + 1):
+        views += level
+        found: list[View] = []
+        for view in level:
+            plain, survey = _plain_views(view, signs)
+            views += plain
+            found += _decoded_views([view, *plain], survey, signs) if depth < MAX_DEPTH else []
+        level = []
+        for view in found:
+            if any(view.text == each.text for each in views + level):
+                continue
+            room -= len(view.text)
+            if room < 0 or len(views) + len(level) >= MAX_VIEWS:
+                return Reading(tuple(views + level), frozenset(signs | {"limit"}))
+            level.append(view)
+    return Reading(tuple(views), frozenset(signs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What a text is made of: tells cheaply which of the expensive searches can find anything."""
+
+    words: frozenset[str]  # of letters alone, in lower case
+    odd: frozenset[str]  # the rest
+    num_single: int  # tokens of one character
+    longest: int
+
+    @classmethod
+    def of(cls, text: str) -> _Survey:
+        """Split at white space, without the punctuation around words."""
+        tokens = text.lower().split()
+        lengths = [len(token) for token in tokens]
+        bare = {token.strip(_PUNCTUATION) for token in set(tokens)}
+        words = frozenset(token for token in bare if token.isalpha())
+        return cls(words, frozenset(bare - words), lengths.count(1), max(lengths, default=0))
+
+    def may_have(self, name: str) -> bool:
+        """Whether words can be hidden so."""
+        if name == "spaced letters":
+            return self.num_single >= _MIN_SPACED or any(len(token) > 2 * _MIN_SPACED for token in self.odd)
+        if name == "run-on words":
+            return self.longest >= _MIN_RUN_ON
+        return bool(self.odd)
+
+
+def _plain_views(view: View, signs: set[str]) -> tuple[list[View], _Survey]:
+    """The view cleaned, and with words put together, where that changes it; and what the clean one has."""
+    clean = _clean(view, signs)
+    found = [clean] if clean is not view else []
+    survey = _Survey.of(clean.text)
+    for name, (pattern, change) in _HIDDEN_WORDS.items():
+        changed = _replaced(clean, name, pattern, change) if survey.may_have(name) else clean
+        if changed is not clean and (_Survey.of(changed.text).words - survey.words) & WATCHED:
+            clean = changed
+            found.append(clean)
+    return found, survey
+
+
+def _clean(view: View, signs: set[str]) -> View:
+    """Compatibility characters, styled letters and look-alikes as plain letters; nothing invisible."""
+    text = view.text
+    if text.isascii():
+        return _replaced(view, "clean", _CONTROL, lambda _: " ") if _CONTROL.search(text) else view
+    signs.update(name for name, has in _SIGNS.items() if has(text))
+    clean = _replaced(view, "clean", _NON_ASCII, lambda match: _plain(str(match[0])))
+    if not _FOREIGN.search(clean.text):
+        return clean
+    latin, letters = len(_LATIN.findall(clean.text)), sum(map(str.isalpha, clean.text))
+    is_latin = 2 * latin > letters
+    replaced = _replaced(clean, "look-alikes", _FOREIGN, lambda match: _as_latin(str(match[0]), is_latin))
+    if replaced is not clean:
+        signs.add("lookalikes")
+    return replaced
+
+
+@lru_cache(maxsize=4096)
+def _plain(run: str) -> str:
+    text = _INVISIBLE.sub("", run)
+    text = _MARKS.sub("", unicodedata.normalize("NFKD", text.translate(styled_letters())))
+    return unicodedata.normalize("NFC", text).replace("\u2028", "\n").replace("\u2029", "\n")
+
+
+def _as_latin(word: str, is_latin: bool) -> str:
+    """A word of foreign letters that all look Latin, beside Latin ones or in a Latin text."""
+    latin = word.translate(LOOKALIKES)
+    return latin if latin.isascii() and (is_latin or _LATIN.search(word)) else word
+
+
+_SIGNS: dict[str, Callable[[str], bool]] = {
+    "invisible": lambda text: _INSIDE_WORD.search(text) is not None,
+    "tags": lambda text: decoders.TAGS.search(text) is not None,
+    "selectors": lambda text: decoders.SELECTORS.search(text) is not None,
+}
+
+
+def _replaced(
+    view: View, name: str, pattern: regex.Pattern[str], change: Callable[[regex.Match[str]], str]
+) -> View:
+    """The view with what matches changed; the same one when nothing was."""
+    parts, edits, end, length = [], [], 0, 0
+    for match in pattern.finditer(view.text):
+        new = change(match)
+        if new == match[0]:
+            continue
+        parts += [view.text[end : match.start()], new]
+        length += match.start() - end
+        edits.append((length, length + len(new), match.start(), match.end()))
+        length, end = length + len(new), match.end()
+    if not edits:
+        return view
+    return View("".join([*parts, view.text[end:]]), name, view, tuple(edits))
+
+
+def _join_letters(match: regex.Match[str]) -> str:
+    """`i g n o r e` as a word; wider gaps than the usual are spaces."""
+    pairs = _SPACED_CHAR.findall(str(match[0]))
+    narrow = min(len(gap) for _, gap in pairs[:-1])
+    joined = "".join(char + (" " if len(gap) > narrow else "") for char, gap in pairs).strip()
+    return " ".join(_segmented(word) for word in joined.split(" "))
+
+
+def _read_leet(match: regex.Match[str]) -> str:
+    token = str(match[0])
+    return next((word for word in unleet(token.rstrip("!|+(")) if word in WATCHED), token)
+
+
+def _join_parts(match: regex.Match[str]) -> str:
+    """`ig-nore` as a word, `ignore_all_rules` as three."""
+    parts = regex.split(r"[^A-Za-z]", str(match[0]))
+    joined = "".join(parts).lower()
+    return joined if joined in WATCHED else " ".join(map(_segmented, parts))
+
+
+def _split_words(match: regex.Match[str]) -> str:
+    return _segmented(str(match[0]))
+
+
+def _segmented(run: str) -> str:
+    """A run of letters as known words, longest first; unchanged when there is a piece that is none."""
+    lower, words, start = run.lower(), [], 0
+    if len(run) < 8 or lower in _WORDS:
+        return run
+    while start < len(lower):
+        size = next((n for n in range(14, 0, -1) if lower[start : start + n] in _WORDS), 0)
+        if not size:
+            return run
+        words.append(run[start : start + size])
+        start += size
+    return " ".join(words)
+
+
+_HIDDEN_WORDS: dict[str, tuple[regex.Pattern[str], Callable[[regex.Match[str]], str]]] = {
+    "spaced letters": (_SPACED, _join_letters),
+    "leet": (_LEET, _read_leet),
+    "broken words": (_BROKEN, _join_parts),
+    "run-on words": (_RUN_ON, _split_words),
+}
+_PLAIN = {"clean", "look-alikes", *_HIDDEN_WORDS}
+"""Views that show what their parents do, better."""
+_CIPHERS = (
+    ("rot13", _ROT13, decoders.rot13),
+    ("atbash", _ATBASH, decoders.atbash),
+    ("backwards", _BACKWARDS, decoders.backwards),
+    ("backwards words", _BACKWARDS, decoders.backwards_words),
+)
+
+
+def _decoded_views(views: list[View], survey: _Survey, signs: set[str]) -> Iterator[View]:
+    """What is encoded in the views of one text."""
+    for view in views:
+        for name, start, end, decoded in decoders.decode(view.text):
+            if name == decoders.LIMIT:
+                signs.add("limit")
+                continue
+            yield View(decoded, name, view, ((0, len(decoded), start, end),))
+    clean = views[-1]
+    for name, cues, decode in _CIPHERS:
+        if len(survey.words & cues) >= _MIN_SIGNS:
+            yield View(decode(clean.text), name, clean, ((0, len(clean.text), 0, len(clean.text)),))

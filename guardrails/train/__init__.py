@@ -1,0 +1,1 @@
+"""Training of the classifier; see guardrails/REPORT.md."""

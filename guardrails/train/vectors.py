@@ -1,0 +1,50 @@
+"""Sentence vectors of the training texts, kept in a folder between runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.encoder.checkpoint import BUILTIN
+from backend.encoder.model import SentenceEncoder
+
+Array = NDArray[np.float32]
+BATCH_TOKENS = 512
+
+
+def embed(texts: Sequence[str]) -> Array:
+    """[N, 384], of unit length, from the embedded encoder in int8 on one thread."""
+    encoder = SentenceEncoder.from_checkpoint(BUILTIN, 1, is_int8=True)
+    ids = [encoder.tokenize([text])[0] for text in texts]
+    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+    vectors = np.zeros((len(ids), encoder.dimensions), np.float32)
+    start = 0
+    while start < len(order):
+        rows = order[start : start + max(1, BATCH_TOKENS // len(ids[order[start]]))]
+        vectors[rows] = encoder.embed([ids[i] for i in rows])
+        start += len(rows)
+    return vectors
+
+
+def vectors_of(texts: Sequence[str], folder: Path) -> tuple[Array, NDArray[np.int64]]:
+    """(vectors of the distinct texts, the row of each text); only new texts are embedded."""
+    folder.mkdir(parents=True, exist_ok=True)
+    digests = [hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest() for text in texts]
+    row_of: dict[bytes, int] = {}
+    parts = []
+    for file in sorted(folder.glob("*.npz")):
+        with np.load(file) as stored:
+            for digest in stored["digests"]:
+                row_of.setdefault(digest.tobytes(), len(row_of))
+            parts.append(stored["vectors"])
+    missing = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in row_of}
+    if missing:
+        parts.append(embed(list(missing.values())).astype(np.float16))
+        stacked = np.frombuffer(b"".join(missing), np.uint8).reshape(-1, 16)
+        np.savez(folder / f"{len(row_of):09d}.npz", digests=stacked, vectors=parts[-1])
+        row_of |= {digest: len(row_of) + i for i, digest in enumerate(missing)}
+    return np.concatenate(parts), np.array([row_of[digest] for digest in digests])
