@@ -28,7 +28,7 @@ _STYLED_NAME = regex.compile(
 )
 _OTHER = {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ħ": "h", "ı": "i", "ŧ": "t", "ß": "ss"}
 
-LEET = str.maketrans("01345789@$!|+€(", "oieastbgasiltec")
+_LEET = str.maketrans("01345789@$!|+€(", "oieastbgasiltec")
 _LEET_L = str.maketrans("1!", "ll")
 
 
@@ -46,4 +46,4 @@ def styled_letters() -> dict[int, str]:
 def unleet(token: str) -> tuple[str, str]:
     """Readings of a token whose digits and signs stand for letters: 1 and ! as i, and as l."""
     lower = token.lower()
-    return lower.translate(LEET), lower.translate(_LEET_L).translate(LEET)
+    return lower.translate(_LEET), lower.translate(_LEET_L).translate(_LEET)

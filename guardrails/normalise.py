@@ -52,7 +52,8 @@ _LATIN = regex.compile(r"[A-Za-z]")
 _GAP = r"[\s.,\-_*\\/|~+·•:;'\"]"
 _SPACED = regex.compile(rf"(?<![^\W_])(?:[^\W_]{_GAP}{{1,4}}){{4,400}}[^\W_](?![^\W_])")
 _SPACED_CHAR = regex.compile(rf"([^\W_])({_GAP}*)")
-_LEET = regex.compile(r"(?<![\w@$])(?=[\w@$!|+€(]*[A-Za-z])(?=[\w@$!|+€(]*[\d@$!|+€(])[\w@$!|+€(]{3,24}")
+_LEET = regex.compile(r"(?<![\w@$])(?=[\w@$!|+€(]*[A-Za-z])(?=[\w@$!|+€(]*[\d@$!|+€(])[\w@$!|+€(]{2,24}")
+_LEET_INSIDE = regex.compile(r"[A-Za-z][\d@$!|+€]+[A-Za-z]")
 _BROKEN = regex.compile(r"(?<![^\W\d_])[A-Za-z]{1,20}(?:[-_*.·|\\~][A-Za-z]{1,20}){1,12}(?![^\W\d_])")
 _RUN_ON = regex.compile(r"(?<![^\W\d_])[A-Za-z]{16,400}(?![^\W\d_])")
 
@@ -226,7 +227,9 @@ def _join_letters(match: regex.Match[str]) -> str:
 
 def _read_leet(match: regex.Match[str]) -> str:
     token = str(match[0])
-    return next((word for word in unleet(token.rstrip("!|+(")) if word in WATCHED), token)
+    readings = unleet(token.rstrip("!|+("))
+    known = next((word for word in readings if word in _WORDS), None)
+    return known or (readings[0] if _LEET_INSIDE.search(token) else token)
 
 
 def _join_parts(match: regex.Match[str]) -> str:

@@ -17,6 +17,8 @@ from gateway.cli.evaluation.cache.inputs import add_flags as add_cache_flags
 from gateway.cli.evaluation.cache.inputs import read_plan as read_cache_plan
 from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.cli.evaluation.flags import read_plan
+from gateway.cli.evaluation.guardrails.inputs import add_flags as add_guardrail_flags
+from gateway.cli.evaluation.guardrails.inputs import read_plan as read_guardrail_plan
 from gateway.cli.evaluation.router.inputs import add_flags as add_router_eval_flags
 from gateway.cli.evaluation.router.inputs import read_plan as read_router_plan
 from gateway.cli.router_flags import add_flags as add_router_flags
@@ -76,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.set_defaults(run=_chat)
     _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
     _add_cache(commands.add_parser("cache", help="say why two prompts do or do not share an answer"))
-    _add_eval(commands.add_parser("eval", help="measure models, the semantic cache and the router"))
+    _add_eval(commands.add_parser("eval", help="measure models, cache, router and guardrails"))
     _add_router(commands.add_parser("router", help="train what predicts which model a prompt needs"))
     _add_batch(commands.add_parser("batch", help="answer a file of requests without a running server"))
     schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
@@ -98,6 +100,9 @@ def _add_eval(evaluate: argparse.ArgumentParser) -> None:
     routing = kinds.add_parser("router", help="measure estimates of which model a prompt needs")
     add_router_eval_flags(routing)
     routing.set_defaults(run=_eval_router)
+    guarding = kinds.add_parser("guardrails", help="measure the guardrails on labelled texts")
+    add_guardrail_flags(guarding)
+    guarding.set_defaults(run=_eval_guardrails)
 
 
 def _add_router(router: argparse.ArgumentParser) -> None:
@@ -451,6 +456,13 @@ def _eval_router(options: argparse.Namespace) -> int:
     with _eval_packages():
         from gateway.cli.evaluation.router.command import evaluate_router
     return evaluate_router(plan)
+
+
+def _eval_guardrails(options: argparse.Namespace) -> int:
+    plan = read_guardrail_plan(options)
+    with _eval_packages():
+        from gateway.cli.evaluation.guardrails.command import evaluate_guardrails
+    return evaluate_guardrails(plan)
 
 
 @contextmanager
