@@ -86,7 +86,8 @@ def build_version(
     endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
     log = None if parts.decisions is None else DecisionLog(parts.decisions, models, policies)
-    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, telemetry, log, served.embed())
+    keys, embed = KeyRing(settings.api_keys), served.embed()
+    pipeline = Pipeline(keys, models, cache, policies, telemetry, log, embed, parts.routing)
     objects = parts.object_store(settings, policies.responses)
     routes = model_routes(endpoints, settings, pipeline, objects)
     routes += object_routes(endpoints, settings, objects)
@@ -94,7 +95,7 @@ def build_version(
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
     routes += batch_routes(endpoints, settings, parts.batches, policies.batches)
     routes += passthrough_routes(endpoints, settings, policies.passthrough, served.forwarder)
-    opened = [*resources.first, *served.resources, *resources.last]
+    opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
     return BuiltVersion(endpoints.router(routes, opened), served.engines)
 
 

@@ -15,6 +15,7 @@ from gateway.database.database import Database
 from gateway.database.sqlite import SqliteDatabase
 from gateway.openai.object_store import SCHEMA, STORE_REMEDY, ObjectStore
 from gateway.pipeline.decision_log import LogFile
+from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.processes.status import Statuses
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry.metrics import Metrics
@@ -62,6 +63,7 @@ class WorkerParts:
     stores: dict[str, CacheStore] = field(default_factory=dict)  # the latest, by its section of the policies
     decisions: LogFile | None = None
     objects: dict[str, ObjectStore] = field(default_factory=dict)  # by their section of the policies
+    routing: RoutingMemory = field(default_factory=RoutingMemory)
 
     async def start(self) -> None:
         """Do nothing: each part starts when it is used."""

@@ -10,6 +10,7 @@ from policies.convert import KeyPath
 from policies.errors import Place, Problem
 from policies.names import nearest
 from policies.routes import DESTINATIONS, ERROR_CLASSES
+from policies.variables import NEED_VECTORS
 
 NO_HEADERS = {"authorization", "x-api-key", "cookie", "proxy-authorization"}
 """Headers with secrets: conditions cannot read them, as explanations show what they have read."""
@@ -25,6 +26,8 @@ class RouteChecks:
         self._models: Mapping[str, Any] = sections["models"]
         self._routes: Mapping[str, Any] = sections["routes"]
         self._routing: Mapping[str, Any] = sections["routing"]
+        self._phrases: Mapping[str, Any] = sections["signals"].get("phrases") or {}
+        self._has_encoder = any(("models", name, "encoder") in places for name in self._models)
         self._adapters: dict[str, Collection[str]] = {
             model: list(((entry or {}).get("engine") or {}).get("adapters") or {})
             for model, entry in self._models.items()
@@ -93,6 +96,12 @@ class RouteChecks:
                 self._report((*path, "when"), message)
             elif name.startswith("live.") and key not in self._models:
                 self._report((*path, "when"), f"{name}[{key!r}] is no model{nearest(key, self._models)}")
+            elif name == "signals.similarity" and key not in self._phrases:
+                hint = nearest(key, self._phrases)
+                self._report((*path, "when"), f"{name}[{key!r}] is none of signals.phrases{hint}")
+        if (vectors := NEED_VECTORS & condition.names) and not self._has_encoder:
+            message = f"{min(vectors)} needs an encoder; add a model with a section `encoder`"
+            self._report((*path, "when"), message)
         return condition
 
     def _check_action(self, path: KeyPath, action: Mapping[str, Any]) -> None:

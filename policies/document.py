@@ -20,6 +20,7 @@ from policies.passthrough import PassthroughPath, PassthroughRule
 from policies.probes import Probe, ProbeName
 from policies.responses import ResponsesSection
 from policies.routes import Action, Route, RoutingSection
+from policies.signals import SignalsSection
 from policies.tenants import AdminSection, Tenant, TenantName
 from policies.upstream import UpstreamModel
 
@@ -278,6 +279,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: dict[Name, ModelEntry] = {}
     routes: dict[Name, Route] = {}
     routing: RoutingSection = RoutingSection()
+    signals: SignalsSection = SignalsSection()
     tenants: dict[TenantName, Tenant] = {}
     admin: AdminSection = AdminSection()
     probes: dict[ProbeName, Probe] = {}

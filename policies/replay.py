@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from policies.document import Policies, Price
-from policies.routing import Choice, Routing
-from policies.variables import MAPS
+from policies.routing import Choice, Routing, SignalsNeeded
+from policies.variables import MAPS, VARIABLES
 
 REFUSED = "(refused)"
 
@@ -59,7 +59,7 @@ def replay(records: Iterable[Record], policies: Policies) -> Replay:
     routing, found = Routing(policies), Replay()
     for record in records:
         found.num_requests += 1
-        choice = routing.decide(record.facts["request.model"], _facts(record.facts, routing))
+        choice = _decide(record.facts, routing)
         before = record.model or REFUSED
         found.num_unknown += before != REFUSED and before not in policies.names()
         _add(found.before, before, 1.0, record, policies)
@@ -86,6 +86,18 @@ def report(found: Replay) -> str:
     if not found.moves:
         lines.append("nothing changes")
     return "\n".join(lines) + "\n"
+
+
+def _decide(recorded: Mapping[str, Any], routing: Routing) -> Choice:
+    name, facts = recorded["request.model"], _facts(recorded, routing)
+    try:
+        return routing.decide(name, facts)
+    except SignalsNeeded as needed:
+        for signal in needed.names:
+            facts[signal] = recorded.get(signal, {} if signal in MAPS else VARIABLES[signal].missing)
+        for name, key in needed.keys:
+            facts[name] = {key: 0.0, **facts[name]}
+    return routing.decide(recorded["request.model"], facts)
 
 
 def _facts(recorded: Mapping[str, Any], routing: Routing) -> dict[str, Any]:

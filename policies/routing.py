@@ -9,6 +9,7 @@ from typing import Any
 from policies.conditions import Condition, activation
 from policies.document import Policies
 from policies.routes import CHANGES, DESTINATIONS, Action, Route, Rule
+from policies.variables import SIGNALS
 
 ALL_REQUESTS = "routing.rules"
 """In explanations, the place of the rules that precede every route."""
@@ -44,20 +45,38 @@ class Choice:
         return f"{where}{self.rule}" + (f" ({self.rule_name})" if self.rule_name else "")
 
 
+Names = frozenset[str]
+"""Variables of conditions."""
+Keys = frozenset[tuple[str, str]]
+"""(variable, key) pairs of conditions."""
+
+
+class SignalsNeeded(Exception):
+    """A rule is tried that refers to signals which the facts lack: decide again with all of the route's."""
+
+    def __init__(self, names: Names, keys: Keys) -> None:
+        self.names = names
+        self.keys = keys
+        super().__init__(", ".join(sorted(names)))
+
+
 @dataclass(frozen=True, slots=True)
 class _CompiledRule:
     label: str
     name: str
     action: Action
     condition: Condition | None
+    signals: Names
 
 
 @dataclass(frozen=True, slots=True)
 class _CompiledRoute:
     name: str
     rules: tuple[_CompiledRule, ...]
-    names: frozenset[str]  # variables of the conditions
-    keys: frozenset[tuple[str, str]]  # (variable, key) of the conditions
+    names: Names
+    keys: Keys
+    signals: Names
+    signal_keys: Keys
 
 
 class Routing:
@@ -69,8 +88,8 @@ class Routing:
         self._routes = {name: _route(name, before, route) for name, route in policies.routes.items()}
         self._others = _route("", before, None)
 
-    def conditions(self, name: str) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-        """The variables, and (variable, key) pairs, that the rules for this requested name refer to."""
+    def conditions(self, name: str) -> tuple[Names, Keys]:
+        """What the rules for this requested name refer to, without signals."""
         route = self._routes.get(name, self._others)
         return route.names, route.keys
 
@@ -78,14 +97,17 @@ class Routing:
         """The first rule that matches a request for `name`.
 
         `facts` has a value for each of `conditions(name)`. A condition that cannot be evaluated does not
-        match, except that of a refusal, which does: it must not be passed by provoking an error.
+        match, except that of a refusal, which does: it must not be passed by provoking an error. Raises
+        SignalsNeeded.
         """
         route = self._routes.get(name, self._others)
-        values = activation(facts) if route.names else None
+        values = activation(facts) if facts else None
         changes: list[Action] = []
         tried: list[Outcome] = []
         for rule in route.rules:
             condition = rule.condition
+            if rule.signals and not rule.signals <= facts.keys():
+                raise SignalsNeeded(route.signals, route.signal_keys)
             matched = True if condition is None else condition.holds(values)
             if keep_tried and rule.label:
                 shown = {} if condition is None else condition.shown(facts)
@@ -111,21 +133,29 @@ def _route(name: str, before: Sequence[_CompiledRule], route: Route | None) -> _
     if route is not None:
         changes = Action(**{field: getattr(route, field) for field in CHANGES})
         own = Action(**{field: getattr(route, field) for field in DESTINATIONS})
-        rules += [] if changes == Action() else [_CompiledRule("", "", changes, None)]
+        rules += [] if changes == Action() else [_CompiledRule("", "", changes, None, Names())]
         rules += _compile(route.rules, "")
-        rules += [_CompiledRule("default", "", own, None)] if own.destination else []
+        rules += [_CompiledRule("default", "", own, None, Names())] if own.destination else []
     conditions = [rule.condition for rule in rules if rule.condition is not None]
-    names = frozenset(name for condition in conditions for name in condition.names)
-    return _CompiledRoute(name, tuple(rules), names, frozenset(k for c in conditions for k in c.keys))
+    names = Names(name for condition in conditions for name in condition.names)
+    keys = Keys(key for condition in conditions for key in condition.keys)
+    signals, signal_keys = _signals(names), Keys(key for key in keys if key[0].startswith(SIGNALS))
+    return _CompiledRoute(name, tuple(rules), names - signals, keys - signal_keys, signals, signal_keys)
+
+
+def _signals(names: Names) -> Names:
+    return Names(name for name in names if name.startswith(SIGNALS))
 
 
 def _compile(rules: Sequence[Rule], prefix: str) -> list[_CompiledRule]:
+    conditions = [None if rule.when is None else Condition(rule.when) for rule in rules]
     return [
         _CompiledRule(
             f"{prefix}rule {number}",
             rule.name,
             rule,
-            None if rule.when is None else Condition(rule.when),
+            condition,
+            Names() if condition is None else _signals(condition.names),
         )
-        for number, rule in enumerate(rules, 1)
+        for number, (rule, condition) in enumerate(zip(rules, conditions, strict=True), 1)
     ]

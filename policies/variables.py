@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cel_expr_python import cel
 
+DOMAINS = ("business", "code", "everyday", "humanities", "law", "maths", "medicine", "science", "society")
+NEED_VECTORS = {"signals.domain", "signals.freshness", "signals.similarity"}
+"""Signals that are read from the sentence vector."""
+
+_MISSING: Mapping[str, object] = {"bool": False, "int": 0, "double": 0.0}
 _TEXTS = cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
+SIGNALS = "signals."
+"""Variables that begin so are computed from the prompt's text, when a rule that refers to them is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +24,11 @@ class Variable:
 
     kind: Any  # cel.Type
     meaning: str
+
+    @property
+    def missing(self) -> object:
+        """What stands for a value that is not known."""
+        return _MISSING.get(self.kind.name().lower(), "")
 
 
 VARIABLES: dict[str, Variable] = {
@@ -44,6 +57,42 @@ VARIABLES: dict[str, Variable] = {
         cel.Type.Map(cel.Type.STRING, cel.Type.INT),
         "requests waiting in an engine of ours, as in `live.queue['small']`",
     ),
+    "signals.language": Variable(
+        cel.Type.STRING, "as `en` (ISO 639-1); '' when the text is too short to tell"
+    ),
+    "signals.domain": Variable(
+        cel.Type.STRING,
+        f"{', '.join(f'`{name}`' for name in DOMAINS)}, or '' when it is none of them (needs an encoder)",
+    ),
+    "signals.has_code": Variable(cel.Type.BOOL, "there is source code in the text"),
+    "signals.has_maths": Variable(cel.Type.BOOL, "there are formulas or words of mathematics"),
+    "signals.has_table": Variable(cel.Type.BOOL, "there is a table of two rows or more"),
+    "signals.num_words": Variable(cel.Type.INT, "words"),
+    "signals.num_constraints": Variable(cel.Type.INT, "words such as `must`, `exactly`, `without`"),
+    "signals.needs_reasoning": Variable(
+        cel.Type.DOUBLE, "0 to 1: how much a model that reasons before it answers is expected to help"
+    ),
+    "signals.gain": Variable(
+        cel.Type.DOUBLE,
+        "-1 to 1: how much better the large model of `signals.estimate` is expected to answer than the "
+        "small one; earlier turns count, each less",
+    ),
+    "signals.freshness": Variable(
+        cel.Type.STRING,
+        "how long an answer stays right: `static`, `slow` (weeks), `volatile` (minutes) or `never`, about "
+        "the asker's own data (needs an encoder)",
+    ),
+    "signals.has_personal_data": Variable(cel.Type.BOOL, "as the guardrails recognise it"),
+    "signals.has_injection": Variable(
+        cel.Type.BOOL, "an attack on the prompt, as the guardrails recognise it"
+    ),
+    "signals.similarity": Variable(
+        cel.Type.Map(cel.Type.STRING, cel.Type.DOUBLE),
+        "0 to 1, to the nearest of `signals.phrases`, as in `signals.similarity['refunds'] > 0.6`",
+    ),
+    "signals.previous_model": Variable(
+        cel.Type.STRING, "that answered the conversation's turn before, as far as this gateway worker knows"
+    ),
 }
-MAPS = {"headers", "request.metadata", "live.ready", "live.queue"}
+MAPS = {"headers", "request.metadata", "live.ready", "live.queue", "signals.similarity"}
 """Variables with keys. The keys must be literals, so that each is there when a condition is evaluated."""

@@ -20,6 +20,7 @@ from router.estimate.train import (
     read_outcomes,
     save,
 )
+from router.signals.domain import fit_domains, read_domains
 
 MIN_OUTCOMES = 50
 
@@ -28,6 +29,8 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
     """Fit and write; returns the exit code. Raises SettingsError."""
     if options.out.suffix != ".safetensors":
         raise SettingsError(f"--out {str(options.out)!r} must end with .safetensors")
+    if options.form == "domains":
+        return _train_domains(options, out)
     try:
         outcomes = read_outcomes(options.data)
         pairs = _pairs(options, outcomes)
@@ -59,6 +62,36 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
     }
     save(options.out, tensors, card)
     out.write(f"{options.out}: {len(used)} outcomes, mean gain {gains.mean():.3f}\n")
+    return 0
+
+
+def _train_domains(options: argparse.Namespace, out: TextIO) -> int:
+    from gateway.cli.evaluation.vectors import embed_all  # needs an optional package
+
+    try:
+        outcomes = read_outcomes(options.data)
+    except OutcomeError as error:
+        raise SettingsError(str(error)) from None
+    _, tasks, sentences = read_domains()
+    labelled = [
+        (each.prompt, domain, each.source)
+        for each in outcomes
+        if (domain := tasks.get(each.task.rpartition("/")[2] or each.source)) is not None
+    ]
+    texts = [text for text, *_ in (*labelled, *sentences)]
+    vectors = embed_all(texts, options.threads, is_int8=True, skip_long=True)
+    used = [each for each in labelled if each[0] in vectors]
+    if len(used) < MIN_OUTCOMES:
+        raise SettingsError(f"{len(used)} outcomes of known tasks are too few; {MIN_OUTCOMES} are needed")
+    tensors = fit_domains(
+        np.stack([vectors[text] for text, *_ in used]),
+        [domain for _, domain, _ in used],
+        np.stack([vectors[text] for text, _ in sentences]),
+        [domain for _, domain in sentences],
+    )
+    card = {"predicts": "the domain", "questions": dict(Counter(source or "unnamed" for *_, source in used))}
+    save(options.out, tensors, {**card, "sentences of our own": len(sentences)})
+    out.write(f"{options.out}: {len(used)} questions of known tasks\n")
     return 0
 
 

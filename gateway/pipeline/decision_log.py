@@ -20,7 +20,7 @@ from gateway.pipeline.models import ModelTable
 from policies.document import Policies
 from policies.replay import Record
 from policies.routing import Routing
-from policies.variables import MAPS, VARIABLES
+from policies.variables import MAPS, SIGNALS, VARIABLES
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,9 @@ class DecisionLog:
         self._file = file
         self._version = policies.version
         self._facts = Facts(models, policies.tenants)
-        self._names = [name for name in VARIABLES if name not in _NOT_RECORDED]
+        self._names = [
+            name for name in VARIABLES if name not in _NOT_RECORDED and not name.startswith(SIGNALS)
+        ]
         routing = Routing(policies)
         used = [routing.conditions(name)[1] for name in ("", *policies.routes)]
         self._keys = {key for keys in used for key in keys if key[0] not in ("live.ready", "live.queue")}
@@ -92,7 +94,7 @@ class DecisionLog:
             return
         began_s, facts = exchange.noted
         record = Record(
-            facts=_plain(facts),
+            facts=_plain(facts | exchange.signals),
             version=self._version,
             model="" if exchange.model is None else exchange.model.name,
             route=choice.route,

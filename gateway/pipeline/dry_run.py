@@ -10,7 +10,10 @@ from cache.settings import CacheSettings
 from gateway.auth import ANONYMOUS, Principal
 from gateway.errors import ApiError
 from gateway.pipeline.exchange import Endpoint, Exchange
+from gateway.pipeline.meaning import Embed, embed_here, no_meaning
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
+from gateway.pipeline.selection import Selection
+from gateway.pipeline.signals import Signals
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.read_request import KINDS
 from gateway.providers.fake import FakeProvider
@@ -32,9 +35,10 @@ _TELEMETRY = Telemetry(OFF, Metrics(()))
 class DryRun:
     """Takes the decisions of one version of the policies. Use it inside an event loop."""
 
-    def __init__(self, policies: Policies, live: Live | None = None) -> None:
+    def __init__(self, policies: Policies, live: Live | None = None, embed: Embed | None = None) -> None:
         """`live`: the state of models; by default each is ready and has an empty queue."""
         self._policies = policies
+        self._embed = embed or _embed(policies)
         self._live = live or Live()
         targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
         self.models = ModelTable([self._model(name) for name in policies.models], targets)
@@ -65,7 +69,11 @@ class DryRun:
     ) -> Decision:
         """The decision about a request. Raises the ApiError of a request that is not valid."""
         exchange = exchange_for(dict(body), endpoint, headers, principal)
-        stage = ChooseModel(self.models, self._policies, clock, keep_tried=True)
+        selection = Selection(self.models, self._policies, self._embed)
+        signals = Signals(self._policies, self._embed)
+        stage = ChooseModel(
+            self.models, self._policies, clock, keep_tried=True, selection=selection, signals=signals
+        )
         try:
             await stage(exchange)
         except ApiError as error:
@@ -94,12 +102,18 @@ class DryRun:
     async def probe(self, probe: Probe) -> Decision:
         """The decision about a probe's request. Raises the ApiError of a request that is not valid."""
         given = None if probe.time is None else datetime.fromisoformat(probe.time)
-        return await DryRun(self._policies, probe.live).decide(
+        return await DryRun(self._policies, probe.live, self._embed).decide(
             probe.body(),
             headers={name.lower(): value for name, value in probe.headers.items()},
             principal=principal_of(probe.tenant),
             clock=lambda: given or datetime.now(UTC),
         )
+
+
+def _embed(policies: Policies) -> Embed:
+    encoders = {name: entry.encoder for name, entry in policies.models.items() if entry.encoder is not None}
+    chosen = encoders.get(policies.cache.encoder or next(iter(encoders), ""))
+    return no_meaning if chosen is None else embed_here(chosen.checkpoint)
 
 
 def principal_of(tenant: str) -> Principal:

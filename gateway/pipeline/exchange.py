@@ -58,6 +58,8 @@ class Exchange:
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.
     request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
+    signals: dict[str, Any] = field(default_factory=dict)  # choose_model: those that rules refer to
+    conversation: bytes = b""  # choose_model: identifies the messages, where that is needed
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     choice: Choice | None = None  # choose_model: what the rules of the policies say
     decision: Decision | None = None  # choose_model: what a strategy chose, where the rules say `choose`

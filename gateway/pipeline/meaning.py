@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy import float32
 from numpy.typing import NDArray
 
-from backend.errors import EngineError
+from backend.errors import EngineError, RequestError
 from backend.server.encoder_client import EncoderClient
 from cache.circuit_breaker import CircuitBreaker
+
+if TYPE_CHECKING:
+    from backend.encoder.model import SentenceEncoder
 
 Embed = Callable[[str], Awaitable["NDArray[float32] | None"]]
 
@@ -46,6 +50,25 @@ class Meaning:
 async def no_meaning(text: str) -> NDArray[float32] | None:
     """Used where the policies have no encoder."""
     return None
+
+
+def embed_here(checkpoint: str) -> Embed:
+    """The function that runs the encoder in this process, for commands without a gateway."""
+    encoder: SentenceEncoder | None = None
+
+    async def embed(text: str) -> NDArray[float32] | None:
+        nonlocal encoder
+        if encoder is None:
+            from backend.encoder.model import SentenceEncoder
+
+            encoder = SentenceEncoder.from_checkpoint(checkpoint, 1)
+        try:
+            found: NDArray[float32] = encoder.embed(encoder.tokenize([text]))[0]
+            return found
+        except RequestError:  # too long
+            return None
+
+    return embed
 
 
 def embed_with(client: EncoderClient) -> Embed:

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from gateway.auth import KeyRing
 from gateway.pipeline.decision_log import DecisionLog
 from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.latency import Latencies
 from gateway.pipeline.meaning import Embed, no_meaning
 from gateway.pipeline.models import ModelTable
+from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.pipeline.selection import Selection
+from gateway.pipeline.signals import Signals
 from gateway.pipeline.stages.account import account
 from gateway.pipeline.stages.authorize import authorize
 from gateway.pipeline.stages.call_model import CallModel
@@ -41,18 +42,21 @@ class Pipeline:
         telemetry: Telemetry | None = None,
         log: DecisionLog | None = None,
         embed: Embed = no_meaning,
+        memory: RoutingMemory | None = None,
     ) -> None:
         """`telemetry`: for requests that are mirrored; None: none are. `log`: None records no decisions.
 
         `embed`: what gives a text's vector, for estimates.
         """
         self._log = log
-        self._latencies = Latencies()
+        self._memory = memory or RoutingMemory()
+        selection = Selection(models, policies, embed, self._memory)
+        self.signals = Signals(policies, embed, self._memory)
         self._choosing: tuple[Stage, ...] = (
             authorize(keys, policies.version),
             read_request,
             *(() if log is None else (log.note,)),
-            ChooseModel(models, policies, selection=Selection(models, policies, embed, self._latencies)),
+            ChooseModel(models, policies, selection=selection, signals=self.signals),
         )
         self.stages: tuple[Stage, ...] = (
             *self._choosing,
@@ -79,8 +83,6 @@ class Pipeline:
         if exchange.cache_use is not None and exchange.cache_use.flight is not None:
             exchange.cache_use.flight.abandon()  # where it has no answer to share
         account(exchange)
-        waited_s = exchange.telemetry.time_to_first_chunk_s
-        if exchange.model is not None and waited_s is not None:
-            self._latencies.observe(exchange.model.name, waited_s)
+        self._memory.learn(exchange)
         if self._log is not None:
             self._log.record(exchange)

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from gateway.errors import NotFound, Unavailable
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.facts import estimate_tokens
-from gateway.pipeline.latency import Latencies
-from gateway.pipeline.meaning import Embed, Meaning, no_meaning
+from gateway.pipeline.gain import predict_gain
+from gateway.pipeline.meaning import Embed, no_meaning
 from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.pipeline.turns import user_turns
 from gateway.requests.types import ChatRequest, EmbeddingRequest
 from policies.choose import Cascade, ChoiceCandidate, Choose
 from policies.document import Policies
-from router.estimate import Estimate, Prediction, load_estimate
+from router.estimate import Estimate, load_estimate
 from router.strategies import (
     Candidate,
     Cheapest,
@@ -26,12 +27,6 @@ from router.strategies import (
     QualityPerCost,
     Strategy,
 )
-
-EARLIER_TURNS = 4
-"""Turns of the user before the last whose difficulty is remembered."""
-
-RELEASE = 0.6
-"""What is left of an earlier turn's predicted gain with each turn: the choice rises at once, falls slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +50,13 @@ class Selection:
         models: ModelTable,
         policies: Policies,
         embed: Embed = no_meaning,
-        latencies: Latencies | None = None,
+        memory: RoutingMemory | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
         """Raises WeightsError for an estimate that cannot be loaded."""
         self._models = models
         self._embed = embed
-        self._latencies = latencies or Latencies()
+        self._memory = memory or RoutingMemory()
         self._draw = draw
         sections = [action.choose for _, action in policies.actions() if action.choose is not None]
         for _, action in policies.actions():
@@ -76,7 +71,7 @@ class Selection:
         if compiled.estimate is None:
             gain = None
         else:
-            found = await self._predict(exchange, compiled.estimate)
+            found = await predict_gain(exchange, compiled.estimate, self._embed)
             if section.default in usable and found.familiarity < section.min_familiarity:
                 reason = f"familiarity {found.familiarity:.2f} is below {section.min_familiarity:g}"
                 return Decision(section.default, "default", reason, {"familiarity": found.familiarity})
@@ -94,7 +89,7 @@ class Selection:
             exchange.reason += ", cascade: several choices"
             return ready[-1:]
         if section.estimate is not None and len(ready) > 1:
-            gain = (await self._predict(exchange, load_estimate(section.estimate))).gain
+            gain = (await predict_gain(exchange, load_estimate(section.estimate), self._embed)).gain
             exchange.reason += f", cascade: gain {gain:.2f}"
             if gain >= section.skip_above:
                 return ready[-1:]
@@ -113,21 +108,6 @@ class Selection:
                 found[name] = self._models.resolve(name)
         return found
 
-    async def _predict(self, exchange: Exchange, estimate: Estimate) -> Prediction:
-        """For the last turn of the user, and what earlier ones leave of theirs."""
-        *earlier, last = user_turns(exchange.request) or [""]
-        has_tools = isinstance(exchange.request, ChatRequest) and bool(exchange.request.tools)
-        vector = None
-        if estimate.needs_vector and last:
-            if exchange.meaning is None:
-                exchange.meaning = Meaning(last, self._embed)
-            vector = await exchange.meaning.vector()
-        found = estimate.predict(last, vector, has_tools=has_tools)
-        gain = found.gain
-        for age, text in enumerate(reversed(earlier[-EARLIER_TURNS:]), 1):
-            gain = max(gain, RELEASE**age * estimate.predict(text).gain)
-        return Prediction(gain, found.familiarity)
-
     async def _candidates(
         self, exchange: Exchange, compiled: _Compiled, usable: Mapping[str, ServedModel]
     ) -> list[Candidate]:
@@ -137,7 +117,7 @@ class Selection:
         is_long = len(user_turns(exchange.request)) > 1
         found = []
         for name, model in usable.items():
-            latency_s, cached_share = self._latencies.expected_s(model.name), 0.0
+            latency_s, cached_share = self._memory.latencies.expected_s(model.name), 0.0
             if compiled.needs_quotes or is_long:
                 latency_s, cached_share = await _quote(exchange, model, latency_s)
             found.append(Candidate(name, rules[name].quality, costs[name] / dearest, latency_s, cached_share))

@@ -66,7 +66,7 @@ def _read(path: Path) -> Iterator[Outcome]:
             row = json.loads(line)
             yield Outcome(
                 str(row["prompt"]),
-                _numbers(row["scores"]),
+                _numbers(row["scores"] if "needs_reasoning" not in row else _reasoning(row)),
                 _numbers(row.get("cost_usd") or {}),
                 str(row.get("task", "")),
                 str(row.get("source", "")),
@@ -75,8 +75,13 @@ def _read(path: Path) -> Iterator[Outcome]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutcomeError(
                 f'{path}:{number}: not an outcome ({error!r}); each line is {{"prompt": TEXT, '
-                '"scores": {MODEL: 0..1}, "cost_usd": {MODEL: USD}}}'
+                '"scores": {MODEL: 0..1}, "cost_usd": {MODEL: USD}} or has "needs_reasoning"'
             ) from None
+
+
+def _reasoning(row: Mapping[str, Any]) -> dict[str, float]:
+    """A label as the scores of two models, of which one can reason."""
+    return {"plain": float(not row["needs_reasoning"]), "reasoning": 1.0}
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

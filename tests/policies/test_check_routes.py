@@ -146,3 +146,21 @@ routes:
     fallback: {any: [large]}
 """
     assert warnings(tmp_path, text) == []
+
+
+def test_signals_need_their_phrases_and_an_encoder(tmp_path: Path) -> None:
+    text = """\
+signals: {phrases: {refunds: [Give me my money back.]}}
+routes:
+  auto:
+    rules: [{when: "signals.similarity['refund'] > 0.5", model: small}]
+    model: small
+"""
+    message = (
+        "routes.yaml:4: signals.similarity['refund'] is none of signals.phrases; did you mean 'refunds'?"
+    )
+    assert problems(tmp_path, text) == [message]
+    (tmp_path / "models.yaml").write_text("models: {small: {engine: {checkpoint: builtin:pico-small}}}\n")
+    (tmp_path / "routes.yaml").write_text(text.replace("['refund']", "['refunds']"))
+    with pytest.raises(PolicyError, match="signals.similarity needs an encoder; add a model with a section"):
+        load_folder(tmp_path)

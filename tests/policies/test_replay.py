@@ -66,3 +66,12 @@ def test_requests_for_models_stay_and_unknown_models_are_named() -> None:
     found = replay([record(model="gone", facts={"request.model": "gone"})], policies())
     assert found.num_unknown == 1 and not found.moves
     assert "1 were answered by models that these policies lack" in report(found)
+
+
+def test_signals_that_were_not_recorded_are_empty() -> None:
+    condition = "signals.has_code || signals.similarity['x'] > 0.5 || signals.language == 'de'"
+    changed = policies(Rule(when=condition, model="large"))
+    assert replay([record()], changed).after["small"].requests == 1
+    known: list[dict[str, Any]] = [{"signals.has_code": True}, {"signals.similarity": {"x": 0.6}}]
+    for facts in known:
+        assert replay([record(facts=facts)], changed).after["large"].requests == 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.document import Policies
 from policies.routes import Refusal, Route, RoutingSection, Rule
-from policies.routing import Routing
+from policies.routing import Routing, SignalsNeeded
 
 REFUSAL = Refusal(message="No.")
 
@@ -96,3 +97,19 @@ def test_the_first_match_wins(bounds: list[int], value: int) -> None:
     choice = routing(rules, model="none").decide("auto", {"request.num_messages": value})
     expected = next((f"m{i}" for i, n in enumerate(bounds) if value > n), "none")
     assert choice.action is not None and choice.action.model == expected
+
+
+def test_signals_are_asked_for_when_a_rule_that_needs_them_is_tried() -> None:
+    rules = [
+        Rule(when="request.stream", model="a"),
+        Rule(when="signals.has_code && signals.similarity['x'] > 0.5", model="b"),
+    ]
+    decide = routing(rules, model="c")
+    assert decide.conditions("auto") == ({"request.stream"}, set())
+    assert decide.decide("auto", {"request.stream": True}).reason == "route auto, rule 1"
+    with pytest.raises(SignalsNeeded) as needed:
+        decide.decide("auto", {"request.stream": False})
+    assert needed.value.names == {"signals.has_code", "signals.similarity"}
+    assert needed.value.keys == {("signals.similarity", "x")}
+    facts = {"request.stream": False, "signals.has_code": True, "signals.similarity": {"x": 0.6}}
+    assert decide.decide("auto", facts).reason == "route auto, rule 2"

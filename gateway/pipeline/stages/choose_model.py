@@ -15,12 +15,13 @@ from gateway.pipeline.exchange import Escalation, Exchange
 from gateway.pipeline.facts import Facts, user_of
 from gateway.pipeline.models import ModelTable
 from gateway.pipeline.selection import Selection
+from gateway.pipeline.signals import Signals
 from gateway.requests.types import ChatRequest
 from gateway.telemetry import spans
 from policies.choose import Cascade
 from policies.document import Policies
 from policies.routes import Refusal, Split
-from policies.routing import Choice, Routing
+from policies.routing import Choice, Routing, SignalsNeeded
 
 ROUTE_HEADER = "x-penstock-route"
 MODEL_HEADER = "x-penstock-model"
@@ -38,9 +39,11 @@ class ChooseModel:
         *,
         keep_tried: bool = False,
         selection: Selection | None = None,
+        signals: Signals | None = None,
     ) -> None:
         """`keep_tried`: choices list every rule that was tried, for explanations."""
         self._selection = selection or Selection(models, policies)
+        self._signals = signals or Signals(policies)
         self._models = models
         self._routing = Routing(policies)
         self._facts = Facts(models, policies.tenants, clock)
@@ -51,7 +54,7 @@ class ChooseModel:
     async def __call__(self, exchange: Exchange) -> None:
         """Fill `exchange.model`, `choice` and `reason`. Raises NotFound, or the ApiError of a refusal."""
         with exchange.telemetry.stage(spans.STAGE_CHOOSE_MODEL):
-            choice = self._decide(exchange)
+            choice = await self._decide(exchange)
             exchange.choice = choice
             exchange.reason = choice.reason
             refusal = choice.action.refuse if choice.action is not None else None
@@ -73,9 +76,13 @@ class ChooseModel:
         if choice.changes:
             change_request(exchange, choice.changes)
 
-    def _decide(self, exchange: Exchange) -> Choice:
+    async def _decide(self, exchange: Exchange) -> Choice:
         name = exchange.request.model
         facts = self._facts.of(exchange, *self._routing.conditions(name))
+        try:
+            return self._routing.decide(name, facts, keep_tried=self._keeps_tried)
+        except SignalsNeeded as needed:
+            facts |= await self._signals.of(exchange, needed.names, needed.keys)
         return self._routing.decide(name, facts, keep_tried=self._keeps_tried)
 
     def _escalation(self, rules: Cascade, first: str, following: Sequence[str]) -> Escalation:

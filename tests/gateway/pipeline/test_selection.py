@@ -11,6 +11,7 @@ from gateway.errors import ApiError
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.latency import Latencies
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
+from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.pipeline.selection import Selection
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.read_request import read_request
@@ -55,7 +56,8 @@ async def chosen(
     messages = [{"role": "user", "content": turn} for turn in turns]
     exchange = exchange_with({"model": "auto", "messages": messages, **fields})
     await read_request(exchange)
-    selection = Selection(table, given, latencies=latencies, draw=lambda: 0.5)
+    memory = RoutingMemory(latencies or Latencies())
+    selection = Selection(table, given, memory=memory, draw=lambda: 0.5)
     await ChooseModel(table, given, selection=selection)(exchange)
     return exchange
 

@@ -11,7 +11,7 @@ from router.estimate.perturb import PERTURBATIONS
 
 
 def test_every_shipped_estimate_loads() -> None:
-    assert builtin_names() == ["builtin:general", "builtin:pico"]
+    assert builtin_names() == ["builtin:general", "builtin:pico", "builtin:reasoning"]
     for name in builtin_names():
         assert -1 <= load_estimate(name).mean_gain <= 1
 

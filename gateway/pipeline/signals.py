@@ -1,0 +1,129 @@
+"""The values of the variables `signals.…`, read from a prompt's text, each at most once per request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cache.heads.timeliness import freshness
+from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.gain import meaning_of, predict_gain
+from gateway.pipeline.meaning import Embed, no_meaning
+from gateway.pipeline.routing_memory import RoutingMemory
+from gateway.pipeline.turns import user_turns
+from guardrails.injection import find_injection
+from guardrails.masking import Masking
+from guardrails.personal_data import KINDS
+from policies.document import Policies
+from policies.routes import Rule
+from policies.variables import NEED_VECTORS
+from router.estimate import load_estimate
+from router.signals import Surface, domain_of, language_of, read_surface
+
+Array = NDArray[np.float32]
+REASONING = "builtin:reasoning"
+_WITHOUT_VECTOR: Mapping[str, object] = {"signals.domain": "", "signals.freshness": "static"}
+_OF_VECTOR: Mapping[str, Callable[[str, Array], object]] = {
+    "signals.domain": lambda text, vector: domain_of(vector),
+    "signals.freshness": freshness,
+}
+
+
+class Signals:
+    """Reads signals under one version of the policies."""
+
+    def __init__(
+        self, policies: Policies, embed: Embed = no_meaning, memory: RoutingMemory | None = None
+    ) -> None:
+        self._section = policies.signals
+        self._embed = embed
+        self._memory = memory or RoutingMemory()
+        self._phrases: dict[str, Array] = {}  # by topic, once they were needed: (N, D)
+        self._knows_languages = any(
+            "signals.language" in (rule.when or "")
+            for _, rule in policies.actions()
+            if isinstance(rule, Rule)
+        )
+
+    async def start(self) -> None:
+        """Load what would make the first request wait."""
+        if self._knows_languages:
+            await asyncio.to_thread(language_of, "")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def of(
+        self, exchange: Exchange, names: Iterable[str], keys: Iterable[tuple[str, str]] = ()
+    ) -> dict[str, object]:
+        """The value of each name; for `signals.similarity`, those of its keys. Kept in the exchange."""
+        found = exchange.signals
+        missing = [name for name in names if name not in found]
+        text = _Text((user_turns(exchange.request) or [""])[-1])
+        vector = None
+        if text.last and not NEED_VECTORS.isdisjoint(missing):
+            vector = await meaning_of(exchange, text.last, self._embed).vector()
+        for name in missing:
+            if name == "signals.similarity":
+                found[name] = {topic: await self._similarity(topic, vector) for _, topic in keys}
+            elif name == "signals.gain":
+                estimate = load_estimate(self._section.estimate)
+                found[name] = round((await predict_gain(exchange, estimate, self._embed)).gain, 4)
+            elif name == "signals.previous_model":
+                found[name] = self._memory.conversations.previous_model(exchange)
+            elif name in NEED_VECTORS:
+                found[name] = _WITHOUT_VECTOR[name] if vector is None else _OF_VECTOR[name](text.last, vector)
+            else:
+                found[name] = _READERS[name](text)
+        return {name: found[name] for name in names}
+
+    async def _similarity(self, topic: str, vector: Array | None) -> float:
+        """The highest cosine to a phrase of the topic; 0.0 while the encoder does not answer."""
+        if vector is None:
+            return 0.0
+        if topic not in self._phrases:
+            vectors = [await self._embed(phrase) for phrase in self._section.phrases[topic]]
+            if any(each is None for each in vectors):
+                return 0.0
+            self._phrases[topic] = np.stack([each for each in vectors if each is not None])
+        return round(max(0.0, float((self._phrases[topic] @ vector).max())), 4)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The last turn of the user."""
+
+    last: str
+
+    @cached_property
+    def surface(self) -> Surface:
+        return read_surface(self.last)
+
+
+def _has_personal_data(text: str) -> bool:
+    masking = Masking(KINDS, "flag")
+    masking.mask(text)
+    return bool(masking.found)
+
+
+def needs_reasoning(text: str) -> float:
+    """0 to 1: how much reasoning is expected to help."""
+    return round(max(0.0, load_estimate(REASONING).predict(text).gain), 4) if text else 0.0
+
+
+_READERS: Mapping[str, Callable[[_Text], object]] = {
+    "signals.language": lambda text: language_of(text.last),
+    "signals.has_code": lambda text: text.surface.has_code,
+    "signals.has_maths": lambda text: text.surface.has_maths,
+    "signals.has_table": lambda text: text.surface.num_table_rows >= 2,
+    "signals.num_words": lambda text: text.surface.num_words,
+    "signals.num_constraints": lambda text: text.surface.num_constraints,
+    "signals.needs_reasoning": lambda text: needs_reasoning(text.last),
+    "signals.has_personal_data": lambda text: _has_personal_data(text.last),
+    "signals.has_injection": lambda text: bool(find_injection(text.last)),
+}
