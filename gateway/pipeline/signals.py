@@ -16,7 +16,7 @@ from gateway.pipeline.gain import meaning_of, predict_gain
 from gateway.pipeline.meaning import Embed, no_meaning
 from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.pipeline.turns import user_turns
-from guardrails.injection import find_injection
+from guardrails.checks.injection import kinds_of
 from guardrails.masking import Masking
 from guardrails.personal_data import KINDS
 from policies.document import Policies
@@ -125,5 +125,5 @@ _READERS: Mapping[str, Callable[[_Text], object]] = {
     "signals.num_constraints": lambda text: text.surface.num_constraints,
     "signals.needs_reasoning": lambda text: needs_reasoning(text.last),
     "signals.has_personal_data": lambda text: _has_personal_data(text.last),
-    "signals.has_injection": lambda text: bool(find_injection(text.last)),
+    "signals.has_injection": lambda text: bool(kinds_of(text.last)),
 }
