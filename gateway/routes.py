@@ -16,7 +16,9 @@ from gateway.openai.count_tokens import Counting, CountTokensEndpoint
 from gateway.openai.endpoint import ModelEndpoint, StartTranslation
 from gateway.openai.files import FilesEndpoint
 from gateway.openai.object_store import ObjectStore
+from gateway.openai.objects_endpoint import ObjectsEndpoint
 from gateway.openai.passthrough import PASSTHROUGH_METHODS, PassthroughEndpoint
+from gateway.openai.responses.conversations import ConversationsEndpoint
 from gateway.openai.responses.create import ResponsesCounting, ResponsesTranslation
 from gateway.openai.responses.stored import StoredResponsesEndpoint
 from gateway.openai.stored_chats import StoredChatsEndpoint
@@ -81,13 +83,23 @@ def model_routes(
 
 
 def object_routes(endpoints: RouteBuilder, settings: Settings, objects: ObjectStore) -> list[Route]:
-    """What a tenant may do with its stored responses and chats."""
+    """What a tenant may do with its stored responses, conversations and chats."""
     keys = KeyRing(settings.api_keys)
     stored, chats = StoredResponsesEndpoint(keys, objects), StoredChatsEndpoint(keys, objects)
-    path, chat = "/v1/responses/{id}", "/v1/chat/completions/{id}"
-    of_chat = {"GET": chats.show, "POST": chats.update, "DELETE": chats.delete}
+    talks = ConversationsEndpoint(keys, objects, max_body_bytes=settings.max_body_bytes)
+    path, chat, talk = "/v1/responses/{id}", "/v1/chat/completions/{id}", "/v1/conversations/{id}"
+
+    def crud(of: ObjectsEndpoint) -> dict[str, Handler]:
+        return {"GET": of.show, "POST": of.update, "DELETE": of.delete}
+
     return [
-        endpoints.methods(chat, "other", of_chat),
+        endpoints.route("POST", "/v1/conversations", "other", talks.create),
+        endpoints.methods(talk, "other", crud(talks)),
+        endpoints.methods(f"{talk}/items", "other", {"GET": talks.list_items, "POST": talks.add_items}),
+        endpoints.methods(
+            f"{talk}/items/{{item_id}}", "other", {"GET": talks.show_item, "DELETE": talks.delete_item}
+        ),
+        endpoints.methods(chat, "other", crud(chats)),
         endpoints.route("GET", f"{chat}/messages", "other", chats.list_messages),
         endpoints.methods(path, "other", {"GET": stored.show, "DELETE": stored.delete}),
         endpoints.route("GET", f"{path}/input_items", "other", stored.list_items),

@@ -11,6 +11,7 @@ from gateway.answer import Generated
 from gateway.auth import Principal
 from gateway.openai.endpoint import Translation
 from gateway.openai.object_store import ObjectStore, StoredObject
+from gateway.openai.responses.conversations import append, check_ids
 from gateway.openai.responses.input_items import chat_messages, read_items
 from gateway.openai.responses.request import ReadRequest, read_request
 from gateway.openai.responses.shape import ResponseShape, StreamErrors
@@ -26,6 +27,7 @@ class ResponsesTranslation(Translation):
         self._call = call
         self._store = store
         self._tenant = ""
+        self._earlier: list[dict[str, Any]] = []
         self._items: list[dict[str, Any]] = []
         self._read: ReadRequest | None = None
         self._shape: ResponseShape | None = None
@@ -36,7 +38,7 @@ class ResponsesTranslation(Translation):
         if read.is_stored and not self._store.is_enabled:
             read = replace(read, request=msgspec.structs.replace(read.request, store=False))
         self._read, self._tenant = read, principal.tenant
-        self._items, chat = await chat_of(read, self._store, principal)
+        self._earlier, self._items, chat = await chat_of(read, self._store, principal)
         return chat
 
     def shape(self, exchange: Exchange, answer: Generated) -> ResponseShape:
@@ -50,8 +52,11 @@ class ResponsesTranslation(Translation):
         """Store the response, unless the request or the policies say otherwise. Raises Unavailable."""
         assert self._read is not None and self._shape is not None
         if self._read.is_stored:
-            stored = StoredObject(encode(self._shape.response), self._items)
+            stored = StoredObject(encode(self._shape.response), [*self._earlier, *self._items])
             await self._store.put("response", self._shape.response_id, self._tenant, stored)
+        if self._read.conversation_id is not None:
+            items = [*self._items, *self._shape.response["output"]]
+            await append(self._store, self._read.conversation_id, self._tenant, items)
 
 
 class ResponsesCounting:
@@ -62,7 +67,7 @@ class ResponsesCounting:
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """See Counting. Raises NotFound for an unknown `previous_response_id`."""
-        _, chat = await chat_of(read_request(body), self._store, principal)
+        *_, chat = await chat_of(read_request(body), self._store, principal)
         return chat
 
     def counted(self, num_tokens: int) -> dict[str, Any]:
@@ -72,17 +77,20 @@ class ResponsesCounting:
 
 async def chat_of(
     read: ReadRequest, store: ObjectStore, principal: Principal
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The items that the model sees, those of earlier responses included, and the body of the chat.
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+    """The items of earlier responses or the conversation, those of the request, and the body of the chat.
 
     Raises ApiError. `instructions` are no item: the next response does not inherit them.
     """
     items = read_items(read.request.input)
+    earlier: list[dict[str, Any]] = []
     if read.request.previous_response_id is not None:
         previous = await store.get("response", read.request.previous_response_id, principal.tenant)
-        output = msgspec.json.decode(previous.record)["output"]
-        items = [*previous.items, *output, *items]
-    messages = chat_messages(items)
+        earlier = [*previous.items, *msgspec.json.decode(previous.record)["output"]]
+    elif read.conversation_id is not None:
+        earlier = (await store.get("conversation", read.conversation_id, principal.tenant)).items
+        check_ids(earlier, items, "input")
+    messages = chat_messages([*earlier, *items])
     if read.request.instructions:
         messages.insert(0, {"role": "system", "content": read.request.instructions})
-    return items, {**read.chat, "messages": messages}
+    return earlier, items, {**read.chat, "messages": messages}

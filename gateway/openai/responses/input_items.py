@@ -87,14 +87,14 @@ def new_id(kind: str) -> str:
     return f"{_PREFIXES[kind]}_{secrets.token_hex(16)}"
 
 
-def read_items(given: str | list[Any]) -> list[dict[str, Any]]:
-    """The items of `input`, each with id, type and status, contents as lists of parts.
+def read_items(given: str | list[Any], where: str = "input") -> list[dict[str, Any]]:
+    """The items of the field `where`, each with id, type and status, contents as lists of parts.
 
     Raises InvalidRequest naming the item and its field.
     """
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
-    return [_item(value, f"input[{index}]") for index, value in enumerate(given)]
+    return [_item(value, f"{where}[{index}]") for index, value in enumerate(given)]
 
 
 def chat_messages(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

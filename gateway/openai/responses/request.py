@@ -33,13 +33,16 @@ REFUSED = {
     "access_programs": "there are no access programs",
     "background": "responses are not generated in the background",
     "context_management": "the context is not compacted here",
-    "conversation": "conversations are not stored here; use 'previous_response_id'",
     "image": "images are not compressed here",
     "moderation": "answers carry no moderation results",
     "prompt": "prompt templates are not stored here",
 }
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class _Conversation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
 
 
 class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +77,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     access_programs: Any = None
     background: bool | None = None
     context_management: Any = None
-    conversation: Any = None
+    conversation: str | _Conversation | None = None
     image: Any = None
     moderation: Any = None
     prompt: Any = None
@@ -109,6 +112,12 @@ class ReadRequest:
     chat: dict[str, Any]  # the body of the chat, without its messages
     wants_summary: bool = False  # reasoning is shown as a summary, else as it is
     wants_logprobs: bool = False
+
+    @property
+    def conversation_id(self) -> str | None:
+        """Of the conversation that it belongs to."""
+        found = self.request.conversation
+        return found.id if isinstance(found, _Conversation) else found
 
     @property
     def is_stored(self) -> bool:
@@ -149,6 +158,8 @@ def read_request(body: dict[str, Any]) -> ReadRequest:
 
 
 def _check(request: ResponsesRequest) -> None:
+    if request.conversation is not None and request.previous_response_id is not None:
+        raise refusals.wrong_value("conversation", "it cannot be combined with 'previous_response_id'")
     for name, why in REFUSED.items():
         if getattr(request, name) not in (None, False, [], {}):
             raise refusals.unsupported(name, f"'{name}' is not supported: {why}. Leave it out")

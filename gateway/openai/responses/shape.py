@@ -183,6 +183,7 @@ def _echoed(read: ReadRequest) -> dict[str, Any]:
     reasoning = request.reasoning or {}
     return {
         "background": False,
+        "conversation": None if read.conversation_id is None else {"id": read.conversation_id},
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
         "max_tool_calls": request.max_tool_calls,
