@@ -14,12 +14,12 @@ from backend.server.engine_check import check_adapter, check_context, check_mode
 from backend.tokenizer import Tokenizer
 from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
 from gateway.errors import ApiError
+from gateway.pipeline.decided import failures
 from gateway.pipeline.dry_run import DryRun
 from gateway.providers.upstream.tls import tls_context
 from gateway.requests.reasoning import default_effort_error
 from gateway.settings import SettingsError
 from policies.convert import KeyPath
-from policies.decision import failures
 from policies.document import EngineModel, ModelEntry
 from policies.errors import Place, PolicyError, Problem
 from policies.load import Loaded, load_folder

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TextIO
 
 from gateway.errors import ApiError
+from gateway.pipeline.decided import Decision
 from gateway.pipeline.dry_run import DryRun, principal_of
 from gateway.pipeline.exchange import Endpoint
+from gateway.pipeline.explanation import explain
 from gateway.requests.parse import decode_body
 from gateway.settings import SettingsError
-from policies.decision import Decision
-from policies.explain import explain
 from policies.load import load_policies
 
 

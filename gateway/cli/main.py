@@ -21,6 +21,8 @@ from gateway.cli.evaluation.guardrails.inputs import add_flags as add_guardrail_
 from gateway.cli.evaluation.guardrails.inputs import read_plan as read_guardrail_plan
 from gateway.cli.evaluation.router.inputs import add_flags as add_router_eval_flags
 from gateway.cli.evaluation.router.inputs import read_plan as read_router_plan
+from gateway.cli.policy_reference import reference_text
+from gateway.cli.policy_schema import schema_text
 from gateway.cli.router_flags import add_flags as add_router_flags
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
@@ -29,8 +31,6 @@ from policies.check_routes import adapter_bases
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
 from policies.load import load_policies, merge_models
-from policies.reference import reference_text
-from policies.schema import schema_text
 from policies.services import SERVICES
 from policies.show import shown
 from policies.urls import url_fault

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.settings import SettingsError
 from policies.load import load_policies
-from policies.replay import Record, replay, report
+from router.replay import Record, replay, report
 
 
 def replay_log(folder: Path, log: Path, out: TextIO) -> int:

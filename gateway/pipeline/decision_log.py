@@ -18,9 +18,9 @@ from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.facts import Facts
 from gateway.pipeline.models import ModelTable
 from policies.document import Policies
-from policies.replay import Record
 from policies.routing import Routing
 from policies.variables import MAPS, SIGNALS, VARIABLES
+from router.replay import Record
 
 logger = logging.getLogger(__name__)
 

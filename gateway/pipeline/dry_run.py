@@ -9,6 +9,7 @@ from typing import Any
 from cache.settings import CacheSettings
 from gateway.auth import ANONYMOUS, Principal
 from gateway.errors import ApiError
+from gateway.pipeline.decided import Decision
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.meaning import Embed, embed_here, no_meaning
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
@@ -24,7 +25,6 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
 from gateway.web.deadlines import Deadlines, TimeLimits
-from policies.decision import Decision
 from policies.document import Policies
 from policies.probes import CacheUse, Live, Probe
 

@@ -11,10 +11,10 @@ import pytest
 
 from gateway.cli import main as cli
 from gateway.cli.main import with_flag_models
+from gateway.cli.policy_schema import schema_text
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies, Route
 from policies.load import load_policies
-from policies.schema import schema_text
 
 ROOT = Path(__file__).parents[3]
 

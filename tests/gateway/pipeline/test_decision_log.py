@@ -19,8 +19,8 @@ from gateway.providers.fake import FakeProvider
 from gateway.settings import SettingsError
 from gateway.web.deadlines import TimeLimits
 from policies.document import EngineModel, ModelEntry, Policies
-from policies.replay import Record
 from policies.routes import Refusal, Route, RoutingSection, Rule
+from router.replay import Record
 from tests.gateway.pipeline.exchanges import exchange_with, response_cache
 
 SECRET = "a secret that no log may have"

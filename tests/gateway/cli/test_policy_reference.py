@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gateway.cli.policy_reference import REFERENCE_PATH, reference_text
 from policies.document import Document
-from policies.reference import REFERENCE_PATH, reference_text
 from policies.variables import VARIABLES
 
 

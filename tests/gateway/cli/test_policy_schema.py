@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from policies.schema import SCHEMA_PATH, document_schema, schema_text
+from gateway.cli.policy_schema import SCHEMA_PATH, document_schema, schema_text
 
 DEFAULT = Path(__file__).parents[2] / "policies" / "default"
 

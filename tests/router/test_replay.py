@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from policies.document import EngineModel, ModelEntry, Policies, Price
-from policies.replay import Record, replay, report
 from policies.routes import Refusal, Route, Rule, Split
+from router.replay import Record, replay, report
 
 FACTS = {"request.model": "auto", "request.num_messages": 1, "time": "2026-03-04T11:00:00+00:00"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from policies.decision import Decision, failures
+from gateway.pipeline.decided import Decision, failures
+from gateway.pipeline.explanation import explain
 from policies.document import Policies
-from policies.explain import explain
 from policies.probes import Expectation, Probe
 from policies.routes import (
     Bounds,

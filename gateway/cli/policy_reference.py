@@ -11,7 +11,7 @@ from msgspec import inspect
 from policies.document import Document
 from policies.variables import VARIABLES
 
-REFERENCE_PATH = Path(__file__).with_name("REFERENCE.md")
+REFERENCE_PATH = Path(__file__).parents[2] / "policies" / "REFERENCE.md"
 
 _HEAD = """\
 # Policy reference

@@ -10,7 +10,7 @@ import msgspec
 
 from policies.document import Document
 
-SCHEMA_PATH = Path(__file__).with_name("schema.json")
+SCHEMA_PATH = Path(__file__).parents[2] / "policies" / "schema.json"
 
 
 def document_schema() -> dict[str, Any]:

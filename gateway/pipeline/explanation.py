@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policies.decision import Decision
+from gateway.pipeline.decided import Decision
 from policies.routes import Action
 from policies.routing import Outcome
 
