@@ -18,7 +18,7 @@ from gateway.openai.models import ModelsEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.decision_log import DecisionLog
 from gateway.pipeline.models import ModelTable
-from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.processes.status import Statuses
 from gateway.providers.base import Provider
 from gateway.response_cache.response_cache import ResponseCache
@@ -86,8 +86,8 @@ def build_version(
     endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
     log = None if parts.decisions is None else DecisionLog(parts.decisions, models, policies)
-    keys, embed = KeyRing(settings.api_keys), served.embed()
-    pipeline = Pipeline(keys, models, cache, policies, telemetry, log, embed, parts.routing)
+    optional = PipelineParts(telemetry, log, served.embed(), parts.routing, served.guards())
+    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, optional)
     objects = parts.object_store(settings, policies.responses)
     routes = model_routes(endpoints, settings, pipeline, objects)
     routes += object_routes(endpoints, settings, objects)

@@ -19,7 +19,7 @@ from cache.semantic_cache import SemanticCache
 from cache.settings import CacheSettings
 from cache.verify import Verifier
 from gateway.checkpoints import checkpoint_folder
-from gateway.pipeline.meaning import Embed, embed_with, no_meaning
+from gateway.pipeline.meaning import Embed, embed_texts_with, embed_with, no_meaning
 from gateway.pipeline.models import ModelFailure, ModelState, ModelTable, ServedModel
 from gateway.processes.status import ProcessStatus
 from gateway.providers.base import Provider
@@ -34,6 +34,7 @@ from gateway.providers.upstream.translated import TranslatingProvider
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
+from gateway.screening.guard import Guards, no_vectors
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry import spans
 from gateway.web.asgi_endpoint import Resource
@@ -107,12 +108,24 @@ class ModelBuilder:
         answers = SemanticCache(store, Verifier.load() if has_meaning else None, shared=shared)
         return ResponseCache(answers, embed, Sampler(embed, self._parts.metrics.cache_judged))
 
+    def guards(self) -> Guards:
+        """The guardrails of these policies; their hooks' connections close with the version."""
+        name = self._encoder_name()
+        embed = embed_texts_with(self._encoders[name]) if name in self._encoders else no_vectors
+        guards = Guards(self._policies.guardrails, embed, self._settings.upstream_api_keys)
+        self.resources += guards.hooks
+        return guards
+
     def embed(self) -> Embed:
         """What gives a text's vector, the same for all; of nothing where the policies have no encoder."""
         if self._embed is None:
-            name = self._policies.cache.encoder or next(iter(self._encoders), "")
+            name = self._encoder_name()
             self._embed = embed_with(self._encoders[name]) if name in self._encoders else no_meaning
         return self._embed
+
+    def _encoder_name(self) -> str:
+        """The encoder whose vectors are compared; "" where there is none."""
+        return self._policies.cache.encoder or next(iter(self._encoders), "")
 
     def _redis_store(self, memory: MemoryStore) -> RedisStore | None:
         rules = self._policies.cache.redis

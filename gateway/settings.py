@@ -251,17 +251,25 @@ def _otlp_headers(text: str) -> dict[str, str]:
 
 
 def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The API key of each upstream model that names a variable. Raises SettingsError when it is not set."""
+    """The API keys of upstreams by model, and of hooks by `guardrails.PROFILE.HOOK`.
+
+    Raises SettingsError when a variable that one names is not set.
+    """
     environment = os.environ if environment is None else environment
+    variables = {
+        name: e.upstream.api_key_env for name, e in policies.models.items() if e.upstream is not None
+    }
+    for name, profile in policies.guardrails.profiles.items():
+        variables |= {f"guardrails.{name}.{hook}": rules.api_key_env for hook, rules in profile.hooks.items()}
     keys = {}
-    for name, entry in policies.models.items():
-        variable = entry.upstream.api_key_env if entry.upstream is not None else None
+    for name, variable in variables.items():
         if variable is None:
             continue
         key = environment.get(variable, "").strip()
         if not key:
+            what = "hook" if name.startswith("guardrails.") else "model"
             raise SettingsError(
-                f"model {name!r} takes its API key from the variable {variable}, which is not set: "
+                f"{what} {name!r} takes its API key from the variable {variable}, which is not set: "
                 f"export {variable}=… first"
             )
         if not key.isascii() or not key.isprintable():

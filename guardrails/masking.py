@@ -8,19 +8,11 @@ from collections.abc import Collection
 import regex
 
 from guardrails.personal_data import KINDS, is_valid, pattern_of
-from guardrails.scanner import Rule, Scanner, scan
+from guardrails.scanner import Blocked, Rule, Scanner, scan
 from policies.guardrails import PersonalDataAction as Action
 from policies.guardrails import PersonalDataKind
 
 _PLACEHOLDER = rf"(?P<placeholder>\[(?:{'|'.join(kind.upper() for kind in KINDS)})_\d{{1,4}}\])"
-
-
-class Blocked(Exception):
-    """The text holds what a policy forbids; `kind` says what, never the text."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(kind)
-        self.kind = kind
 
 
 class Masking:

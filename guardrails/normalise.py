@@ -71,7 +71,8 @@ class View:
         """Where in the text as written this part of the view came from."""
         if self.parent is None:
             return start, end
-        return self.parent.origin(self._back(start, is_end=False), self._back(end, is_end=True))
+        first = self._back(start, is_end=False)
+        return self.parent.origin(first, max(first, self._back(end, is_end=True)))
 
     def _back(self, place: int, *, is_end: bool) -> int:
         number = bisect_right(self.edits, place - is_end, key=lambda edit: edit[0]) - 1

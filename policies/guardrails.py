@@ -11,6 +11,8 @@ from msgspec import Meta
 from policies.convert import KeyPath
 from policies.errors import Place, Problem
 from policies.names import Name, nearest
+from policies.tenants import TenantName
+from policies.upstream import EnvironmentName
 
 PersonalDataKind = Literal["private_key", "jwt", "api_key", "email", "iban", "card", "ssn", "phone", "ip"]
 PersonalDataAction = Literal["mask", "redact", "block", "flag"]
@@ -35,10 +37,158 @@ class PersonalDataRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     ] = True
 
 
-class InjectionRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Attacks on the prompt in what users, tools and documents say, as far as patterns recognise them."""
+Segment = Literal["system", "user", "assistant", "tool"]
+"""Who speaks: `system` includes developer messages, `tool` results of tools and documents."""
 
-    action: Literal["block", "flag"] = "block"
+Segments = Annotated[list[Segment], Meta(min_length=1, description="Whose text is checked in a request.")]
+BlockAction = Annotated[
+    Literal["block", "flag"],
+    Meta(description="`flag`: only say so in traces and metrics, and store nothing."),
+]
+FalsePositiveRate = Annotated[
+    float,
+    Meta(
+        ge=0.001,
+        le=0.05,
+        description="Share of ordinary prompts that each head may flag; its threshold follows from that.",
+    ),
+]
+NonEmpty = Annotated[str, Meta(min_length=1)]
+Phrase = Annotated[str, Meta(min_length=1, max_length=400)]
+Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
+TimeoutMs = Annotated[int, Meta(ge=1, le=60_000)]
+AttackKind = Literal["override", "jailbreak", "extraction", "indirect"]
+AttackKinds = Annotated[list[AttackKind], Meta(min_length=1)]
+HarmCategory = Literal[
+    "harmful_topic", "toxicity", "harassment", "hate", "illicit", "self_harm", "sexual", "violence"
+]
+FailureAction = Literal["block", "allow"]
+
+
+class InjectionRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Attacks on the prompt: overridden instructions, jailbreaks, extraction, instructions in documents."""
+
+    action: BlockAction = "block"
+    kinds: Annotated[
+        AttackKinds | None,
+        Meta(description="Which attacks. Default: all."),
+    ] = None
+    segments: Segments = msgspec.field(default_factory=lambda: ["user", "tool"])
+    classifier: Annotated[
+        bool,
+        Meta(
+            description="Also ask the trained classifier, which needs an encoder among the models; false: "
+            "only patterns of known attacks."
+        ),
+    ] = True
+    false_positive_rate: FalsePositiveRate = 0.01
+    session_limit: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(
+            description="Refuse a conversation when the risk of its turns adds up to this; each turn back "
+            "counts less. Default: every turn is judged alone.",
+        ),
+    ] = None
+
+
+class HarmRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Harmful or toxic content, by a trained classifier; needs an encoder among the models."""
+
+    action: BlockAction = "block"
+    categories: Annotated[
+        list[HarmCategory],
+        Meta(
+            description="`harmful_topic`: requests for harm; `toxicity`: tone; the others as in OpenAI's "
+            "moderation. Default: `harmful_topic` and `toxicity`.",
+            min_length=1,
+        ),
+    ] = msgspec.field(default_factory=lambda: ["harmful_topic", "toxicity"])
+    segments: Segments = msgspec.field(default_factory=lambda: ["user"])
+    false_positive_rate: FalsePositiveRate = 0.01
+    answers: Annotated[bool, Meta(description="Also each sentence of an answer, before it is sent.")] = True
+
+
+class PatternRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Words or an expression of your own. Give one of `words` and `regex`."""
+
+    words: Annotated[
+        Annotated[list[Phrase], Meta(min_length=1, max_length=2000)] | None,
+        Meta(description="Whole words or phrases, in any case."),
+    ] = None
+    regex: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=2000)] | None,
+        Meta(
+            description="In RE2's syntax, without anchors; linear time. Give repetitions an upper bound: a "
+            "stream is held back while a match may go on.",
+        ),
+    ] = None
+    action: Annotated[
+        Literal["redact", "block", "flag"],
+        Meta(description="`redact`: `[NAME]` in its place; `block`: refuse; `flag`: only say so."),
+    ] = "block"
+    segments: Segments = msgspec.field(default_factory=lambda: ["system", "user", "assistant", "tool"])
+    requests: bool = True
+    answers: bool = True
+
+
+class TopicRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic by examples: a sentence that is close to one is about it. Needs an encoder."""
+
+    examples: Annotated[list[Phrase], Meta(min_length=1, max_length=200)]
+    min_similarity: Annotated[
+        Probability,
+        Meta(description="Cosine to the nearest example; `penstock eval guardrails` shows yours."),
+    ] = 0.6
+    action: BlockAction = "block"
+    segments: Segments = msgspec.field(default_factory=lambda: ["user"])
+    answers: bool = False
+
+
+class GroundednessRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether the documents in a request support each sentence of the answer. Without documents: no check."""
+
+    documents: Annotated[list[Segment], Meta(description="Where the documents are.", min_length=1)] = (
+        msgspec.field(default_factory=lambda: ["tool"])
+    )
+    action: Annotated[
+        Literal["block", "note", "flag"],
+        Meta(
+            description="`block`: stop before the sentence, which holds a stream back by a sentence; `note`: "
+            "append `note` to the answer; `flag`: only say so."
+        ),
+    ] = "note"
+    min_support: Annotated[Probability, Meta(description="Below this a sentence is not supported.")] = 0.35
+    note: Annotated[
+        str, Meta(min_length=1, description="`{count}` and `{total}` are the numbers of sentences.")
+    ] = "\n\n[{count} of {total} statements above are not supported by the given documents.]"
+
+
+class HookRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A check of your own, over HTTP. It gets text after masking."""
+
+    url: Annotated[
+        str,
+        Meta(pattern=r"^https?://[^\s?#@]+$", description="POST; `moderations`: the URL of that endpoint."),
+    ]
+    format: Annotated[
+        Literal["penstock", "moderations"],
+        Meta(
+            description="`penstock`: sends `{direction, texts: [{segment, text}]}`, expects "
+            "`{flagged, reason}`; `moderations`: OpenAI's `/v1/moderations`."
+        ),
+    ] = "penstock"
+    model: Annotated[NonEmpty | None, Meta(description="For `moderations`.")] = None
+    api_key_env: EnvironmentName | None = None
+    action: BlockAction = "block"
+    timeout_ms: TimeoutMs = 500
+    on_failure: Annotated[
+        FailureAction, Meta(description="When it does not answer, or not as expected; counted in metrics.")
+    ] = "block"
+    segments: Segments = msgspec.field(default_factory=lambda: ["user", "tool"])
+    requests: bool = True
+    answers: Annotated[bool, Meta(description="Also whole answers: a stream is held back to its end.")] = (
+        False
+    )
 
 
 class GuardrailProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,13 +196,42 @@ class GuardrailProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     personal_data: PersonalDataRules | None = None
     injection: InjectionRules | None = None
+    harm: HarmRules | None = None
+    patterns: Annotated[dict[Name, PatternRules], Meta(description="By a name that verdicts show.")] = {}
+    topics: Annotated[dict[Name, TopicRules], Meta(description="By a name that verdicts show.")] = {}
+    groundedness: GroundednessRules | None = None
+    hooks: Annotated[dict[Name, HookRules], Meta(description="By a name that verdicts show.")] = {}
+    timeout_ms: Annotated[
+        TimeoutMs, Meta(description="For the encoder, which classifiers and topics need.")
+    ] = 2000
+    on_failure: Annotated[
+        FailureAction,
+        Meta(description="When the encoder does not answer in that time; counted in metrics. `block`: 503."),
+    ] = "block"
+    refusal: Annotated[
+        NonEmpty | None,
+        Meta(
+            description="Answer blocked requests with this text and `finish_reason: content_filter`, and end "
+            "blocked answers with it. Default: blocked requests are a 400, blocked answers just end.",
+        ),
+    ] = None
+    expose: Annotated[
+        bool, Meta(description="Name what was found in a request in the header `x-penstock-guardrails`.")
+    ] = False
+    exempt_tenants: Annotated[list[TenantName], Meta(description="Their requests are not checked.")] = []
     dry_run: Annotated[
         bool, Meta(description="Change and refuse nothing: only say in the trace what was found.")
     ] = False
 
+    @property
+    def needs_encoder(self) -> bool:
+        """Whether a check compares meanings."""
+        injection = self.injection is not None and self.injection.classifier
+        return injection or self.harm is not None or bool(self.topics)
+
 
 class GuardrailsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Profiles by name."""
+    """Profiles by name, and what serves `/v1/moderations`."""
 
     profiles: dict[Name, GuardrailProfile] = {}
     default: Annotated[
@@ -61,7 +240,7 @@ class GuardrailsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 def guardrail_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    """References to profiles that do not exist."""
+    """Profiles that do not exist, checks without the encoder that they need, patterns without content."""
     profiles = sections["guardrails"].get("profiles") or {}
     named: dict[KeyPath, str | None] = {("guardrails", "default"): sections["guardrails"].get("default")}
     for section in ("models", "routes"):
@@ -73,6 +252,25 @@ def guardrail_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Pla
         if name is not None and name not in profiles:
             message = f"{'.'.join(path)} {name!r} is not a guardrail profile{nearest(name, profiles)}"
             yield Problem(places[path], message)
+    has_encoder = any(path[0] == "models" and path[2:] == ("encoder",) for path in places)
+    for name, profile in profiles.items():
+        yield from _profile_problems(("guardrails", "profiles", name), profile or {}, places, has_encoder)
+
+
+def _profile_problems(
+    path: KeyPath, profile: Mapping[str, Any], places: Mapping[KeyPath, Place], has_encoder: bool
+) -> Iterator[Problem]:
+    learned = [name for name in ("injection", "harm", "topics") if profile.get(name) is not None]
+    if not (profile.get("injection") or {}).get("classifier", True):
+        learned.remove("injection")
+    for name in learned if not has_encoder else ():
+        message = f"{'.'.join((*path, name))} needs an encoder; add a model with a section `encoder`"
+        message += ", or set `classifier: false`" if name == "injection" else ""
+        yield Problem(places[*path, name], message)
+    for name, rules in (profile.get("patterns") or {}).items():
+        if ((rules or {}).get("words") is None) == ((rules or {}).get("regex") is None):
+            where = (*path, "patterns", name)
+            yield Problem(places[where], f"{'.'.join(where)} needs either `words` or `regex`")
 
 
 def _of_rules(path: KeyPath, section: Mapping[str, Any]) -> dict[KeyPath, str | None]:

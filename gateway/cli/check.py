@@ -19,6 +19,8 @@ from gateway.pipeline.dry_run import DryRun
 from gateway.providers.upstream.tls import tls_context
 from gateway.requests.reasoning import default_effort_error
 from gateway.settings import SettingsError
+from guardrails.checks.patterns import LinearRule
+from guardrails.pattern_prefix import UnsupportedPattern
 from policies.convert import KeyPath
 from policies.document import EngineModel, ModelEntry
 from policies.errors import Place, PolicyError, Problem
@@ -52,7 +54,7 @@ def load_checked(folder: Path) -> Loaded:
         for name, entry in loaded.policies.models.items()
         for problem in _problems(name, entry, loaded.places)
     ]
-    problems += _broken_estimates(loaded)
+    problems += [*_broken_estimates(loaded), *_broken_patterns(loaded)]
     if not problems:
         problems += asyncio.run(_failed_probes(loaded))
     if problems:
@@ -70,6 +72,18 @@ def _broken_estimates(loaded: Loaded) -> Iterator[Problem]:
         except WeightsError as error:
             key = (*path.split("."), action.destination, "estimate")
             yield Problem(_place(loaded, key), f"{'.'.join(key)}: {error}")
+
+
+def _broken_patterns(loaded: Loaded) -> Iterator[Problem]:
+    for name, profile in loaded.policies.guardrails.profiles.items():
+        for pattern, rules in profile.patterns.items():
+            if rules.regex is None:
+                continue
+            try:
+                LinearRule(rules.regex, lambda: None)
+            except UnsupportedPattern as error:
+                key = ("guardrails", "profiles", name, "patterns", pattern, "regex")
+                yield Problem(_place(loaded, key), f"{'.'.join(key)} cannot be used: {error}")
 
 
 def _place(loaded: Loaded, key: KeyPath) -> Place:

@@ -11,10 +11,10 @@ from gateway.auth import ANONYMOUS, InternalCaller, Principal
 from gateway.errors import ApiError
 from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.models import ServedModel
-from gateway.pipeline.screening import Screening
 from gateway.providers.base import ModelCall, RequestT
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from gateway.response_cache.use import CacheUse
+from gateway.screening.screening import Screening
 from gateway.telemetry import spans
 from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from backend.errors import EngineError, RequestError
 from backend.server.encoder_client import EncoderClient
 from cache.circuit_breaker import CircuitBreaker
+from gateway.screening.guard import EmbedTexts
 
 if TYPE_CHECKING:
     from backend.encoder.model import SentenceEncoder
@@ -72,22 +73,38 @@ def embed_here(checkpoint: str) -> Embed:
 
 
 def embed_with(client: EncoderClient) -> Embed:
-    """The function that asks an encoder process, behind a circuit breaker."""
-    breaker = CircuitBreaker(BREAKER_OPEN_S)
+    """The function that asks an encoder process for one vector, behind a circuit breaker."""
+    embed_texts = embed_texts_with(client, WAIT_LIMIT_S)
 
     async def embed(text: str) -> NDArray[float32] | None:
+        found = await embed_texts([text])
+        return None if found is None else found[0]
+
+    return embed
+
+
+def embed_texts_with(client: EncoderClient, wait_limit_s: float | None = None) -> EmbedTexts:
+    """The function that asks an encoder process for the vectors of texts, behind a circuit breaker.
+
+    `wait_limit_s`: None for callers that have a limit of their own.
+    """
+    breaker = CircuitBreaker(BREAKER_OPEN_S)
+
+    async def embed_texts(texts: Sequence[str]) -> NDArray[float32] | None:
         if not breaker.allows_call():
             return None
         try:
-            async with asyncio.timeout(WAIT_LIMIT_S):
-                found = await client.embed([text])
-        except TimeoutError:
+            async with asyncio.timeout(wait_limit_s):
+                found = await client.embed(list(texts))
+        except (TimeoutError, asyncio.CancelledError) as error:
             breaker.record(is_success=False)
-            return None
+            if isinstance(error, TimeoutError):
+                return None
+            raise
         except EngineError:  # such as a text that is too long: the request has not waited
             breaker.record(is_success=True)
             return None
         breaker.record(is_success=True)
-        return np.frombuffer(found.vectors[0], float32)
+        return np.stack([np.frombuffer(vector, float32) for vector in found.vectors])
 
-    return embed
+    return embed_texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from gateway.auth import KeyRing
 from gateway.pipeline.decision_log import DecisionLog
@@ -21,13 +22,25 @@ from gateway.pipeline.stages.mirror import Mirror
 from gateway.pipeline.stages.read_request import read_request
 from gateway.pipeline.stages.remember import Remember
 from gateway.pipeline.stages.screen_answer import screen_answer
-from gateway.pipeline.stages.screen_request import screen_request
+from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.response_cache.response_cache import ResponseCache
+from gateway.screening.guard import Guards
 from gateway.telemetry.request import Telemetry
 from policies.document import Policies
 
 NO_RULES = Policies()
 Stage = Callable[[Exchange], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineParts:
+    """What a pipeline may do without."""
+
+    telemetry: Telemetry | None = None  # for requests that are mirrored; None: none are
+    log: DecisionLog | None = None  # None records no decisions
+    embed: Embed = no_meaning  # what gives a text's vector, for estimates
+    memory: RoutingMemory | None = None  # None: its own
+    guards: Guards | None = None  # None: without an encoder
 
 
 class Pipeline:
@@ -39,19 +52,12 @@ class Pipeline:
         models: ModelTable,
         cache: ResponseCache,
         policies: Policies = NO_RULES,
-        telemetry: Telemetry | None = None,
-        log: DecisionLog | None = None,
-        embed: Embed = no_meaning,
-        memory: RoutingMemory | None = None,
+        parts: PipelineParts = PipelineParts(),
     ) -> None:
-        """`telemetry`: for requests that are mirrored; None: none are. `log`: None records no decisions.
-
-        `embed`: what gives a text's vector, for estimates.
-        """
-        self._log = log
-        self._memory = memory or RoutingMemory()
-        selection = Selection(models, policies, embed, self._memory)
-        self.signals = Signals(policies, embed, self._memory)
+        self._log = log = parts.log
+        self._memory = parts.memory or RoutingMemory()
+        selection = Selection(models, policies, parts.embed, self._memory)
+        self.signals = Signals(policies, parts.embed, self._memory)
         self._choosing: tuple[Stage, ...] = (
             authorize(keys, policies.version),
             read_request,
@@ -60,9 +66,9 @@ class Pipeline:
         )
         self.stages: tuple[Stage, ...] = (
             *self._choosing,
-            screen_request,
+            ScreenRequest(parts.guards or Guards(policies.guardrails)),
             LookUp(cache),
-            *(() if telemetry is None else (Mirror(models, telemetry),)),
+            *(() if parts.telemetry is None else (Mirror(models, parts.telemetry),)),
             CallModel(models, policies.routing.max_attempts, policies.guardrails.profiles),
             Remember(cache),
             screen_answer,

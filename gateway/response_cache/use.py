@@ -59,8 +59,6 @@ def bypass_reason(body: Mapping[str, Any], settings: CacheSettings) -> str:
     temperature = body.get("temperature")
     if temperature is not None and temperature > settings.max_temperature:
         return "temperature is above the policy's max_temperature"
-    if body.get("store"):
-        return "the answer is to be stored under an id"
     return ""
 
 

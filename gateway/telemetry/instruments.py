@@ -17,6 +17,12 @@ NO_MODEL: Final = "-"
 STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
 CACHE_OUTCOMES: Final = ("exact", "semantic", "shared", "near", "miss", "bypass")
 CACHE_VERDICTS: Final = ("right", "wrong", "unsure")
+GUARDRAIL_CHECKS: Final = (
+    "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder",
+)  # fmt: skip
+GUARDRAIL_OUTCOMES: Final = ("flagged", "changed", "blocked", "failed_open", "failed_closed")
+"""The last two: the check itself could not be made, and the policy let the text pass, or not."""
+
 TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning")
 CALL_ERRORS: Final = (
     "InvalidRequest",
@@ -54,12 +60,13 @@ CACHE_OFFSET: Final = REQUESTS_OFFSET + len(STATUSES)
 VERDICTS_OFFSET: Final = CACHE_OFFSET + len(CACHE_OUTCOMES)
 TOKENS_OFFSET: Final = VERDICTS_OFFSET + len(CACHE_VERDICTS)
 ERRORS_OFFSET: Final = TOKENS_OFFSET + len(TOKEN_KINDS)
+GUARDRAILS_OFFSET: Final = ERRORS_OFFSET + len(CALL_ERRORS)
 
 DURATION: Final = Histogram(
     "penstock_request_duration_seconds",
     "From the request's first byte to the answer's last.",
     (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
-    ERRORS_OFFSET + len(CALL_ERRORS),
+    GUARDRAILS_OFFSET + len(GUARDRAIL_CHECKS) * len(GUARDRAIL_OUTCOMES),
 )
 TTFT: Final = Histogram(
     "penstock_time_to_first_token_seconds",

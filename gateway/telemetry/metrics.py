@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, product
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -136,6 +136,12 @@ class Meter:
         at = instruments.CACHE_OFFSET + instruments.CACHE_OUTCOMES.index(outcome)
         self._counters[self._start + at] += 1
 
+    def screened(self, model: str, check: str, outcome: str, count: int = 1) -> None:
+        """A guardrail found something. `check`: one of GUARDRAIL_CHECKS, `outcome`: of GUARDRAIL_OUTCOMES."""
+        number = instruments.GUARDRAIL_CHECKS.index(check) * len(instruments.GUARDRAIL_OUTCOMES)
+        at = instruments.GUARDRAILS_OFFSET + number + instruments.GUARDRAIL_OUTCOMES.index(outcome)
+        self._counters[self._starts.get((self._endpoint, model), self._start) + at] += count
+
     def chunk(self, now_s: float) -> None:
         """A piece of the answer has arrived."""
         if self._last_chunk_s:
@@ -244,6 +250,7 @@ class _GatewayCollector(Collector):
             instruments.ERRORS_OFFSET,
             used,
         )
+        yield _guardrails(used)
         for histogram in instruments.HISTOGRAMS:
             yield _histogram(histogram, used)
 
@@ -257,6 +264,20 @@ def _counter(name: str, help_: str, label: str, values: tuple[str, ...], offset:
         for i, value in enumerate(values):
             if block[offset + i]:
                 family.add_metric([*key, value], block[offset + i])
+    return family
+
+
+def _guardrails(used: _Used) -> Metric:
+    family = CounterMetricFamily(
+        "penstock_guardrail_verdicts",
+        "What guardrails found, by what followed.",
+        labels=["endpoint", "model", "check", "outcome"],
+    )
+    series = list(product(instruments.GUARDRAIL_CHECKS, instruments.GUARDRAIL_OUTCOMES))
+    for key, block in used.items():
+        for at, labels in enumerate(series, instruments.GUARDRAILS_OFFSET):
+            if block[at]:
+                family.add_metric([*key, *labels], block[at])
     return family
 
 

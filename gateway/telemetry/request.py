@@ -108,6 +108,12 @@ class RequestTelemetry:
         self.meter.cache_looked_up(metrics_label, outcome)
         self.spans.annotate({spans.CACHE_OUTCOME: outcome})
 
+    def screened(self, verdicts: str, check: str, outcome: str, metrics_label: str) -> None:
+        """A guardrail found something. `verdicts`: all that were found so far, without any of the text."""
+        self.meter.screened(metrics_label, check, outcome)
+        self.spans.annotate({spans.GUARDRAILS: verdicts})
+        self.spans.event(spans.EVENT_GUARDRAIL, {spans.CHECK: check, spans.OUTCOME: outcome})
+
     def chunk(self) -> None:
         """A piece of the answer (or all of it) has arrived."""
         now_s = time.perf_counter()

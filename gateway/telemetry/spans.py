@@ -49,6 +49,9 @@ REASON: Final = "penstock.reason"
 POLICY_VERSION: Final = "penstock.policy.version"
 CACHE_OUTCOME: Final = "penstock.cache.outcome"
 GUARDRAILS: Final = "penstock.guardrails"
+EVENT_GUARDRAIL: Final = "penstock.guardrail"
+CHECK: Final = "penstock.guardrail.check"
+OUTCOME: Final = "penstock.guardrail.outcome"
 
 PROVIDER_OURS: Final = "penstock"
 UPSTREAM_PROVIDERS: Final = {"gemini": "gcp.gemini", "bedrock": "aws.bedrock"}
@@ -101,6 +104,9 @@ class RequestSpans:
     def annotate(self, attributes: Mapping[str, str]) -> None:
         """Set `penstock.*` attributes on the server span."""
 
+    def event(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Something happened: an event of the server span."""
+
     def stage(self, name: str) -> AbstractContextManager[object]:
         """A span around one stage of the pipeline."""
         return nullcontext()
@@ -142,6 +148,10 @@ class RecordedSpans(RequestSpans):
     def annotate(self, attributes: Mapping[str, str]) -> None:
         """Set `penstock.*` attributes on the server span."""
         self._server.set_attributes(attributes)
+
+    def event(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Something happened: an event of the server span."""
+        self._server.add_event(name, attributes)
 
     def stage(self, name: str) -> AbstractContextManager[object]:
         """A span around one stage of the pipeline."""

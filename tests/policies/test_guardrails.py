@@ -17,7 +17,7 @@ guardrails:
   profiles:
     strict:
       personal_data: {action: mask, kinds: [email, card]}
-      injection: {action: block}
+      injection: {action: block, classifier: false}
 """
 
 
@@ -61,3 +61,24 @@ def test_problems(tmp_path: Path, old: str, new: str, line: int, message: str) -
         load_policies(tmp_path)
     (problem,) = caught.value.problems
     assert problem.place.line == line and message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ("injection: {}", "injection needs an encoder; add a model with a section `encoder`, or set `classi"),
+        ("harm: {}", "harm needs an encoder"),
+        ("topics: {a: {examples: [x]}}", "topics needs an encoder"),
+        ("patterns: {a: {}}", "patterns.a needs either `words` or `regex`"),
+        ("patterns: {a: {words: [x], regex: x}}", "needs either"),
+        ("harm: {false_positive_rate: 0.5}", "false_positive_rate"),
+        ("hooks: {a: {url: ftp://x}}", "url"),
+        ("hooks: {a: {}}", "url"),
+    ],
+)
+def test_profiles_that_cannot_work_are_refused(tmp_path: Path, rules: str, message: str) -> None:
+    model = "models: {m: {engine: {checkpoint: builtin:pico-small}}}\n"
+    (tmp_path / "a.yaml").write_text(f"{model}guardrails:\n  profiles:\n    p:\n      {rules}\n")
+    with pytest.raises(PolicyError) as caught:
+        load_policies(tmp_path)
+    assert any(message in each.message and each.place.line == 5 for each in caught.value.problems)

@@ -7,14 +7,15 @@ from dataclasses import replace
 from gateway.answer import Generated, Relayed
 from gateway.pipeline.exchange import Exchange
 from gateway.providers.upstream.generated import generated
+from gateway.screening.answer import ScreenedDeltas
+from gateway.screening.answer_checks import checks_answers
 
 
 async def screen_answer(exchange: Exchange) -> None:
     """Wrap `exchange.answer` where the model has guardrails on answers."""
     answer, screening = exchange.answer, exchange.screening
-    if screening is None or not isinstance(answer, Generated | Relayed):
+    if screening is None or screening.is_blocked or not isinstance(answer, Generated | Relayed):
         return
-    found = generated(answer) if isinstance(answer, Relayed) else answer
-    deltas = screening.answer_deltas(found.deltas)
-    if deltas is not None:
-        exchange.answer = replace(found, deltas=deltas)
+    if checks_answers(screening):
+        found = generated(answer) if isinstance(answer, Relayed) else answer
+        exchange.answer = replace(found, deltas=ScreenedDeltas(found.deltas, screening))

@@ -2,31 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from functools import partial
+
+from gateway.answer import Delta, Generated, Usage
 from gateway.errors import InvalidRequest
 from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.screening import Screening
 from gateway.pipeline.stages.read_request import KINDS
 from gateway.requests.parse import typed
+from gateway.requests.types import EmbeddingRequest
+from gateway.screening.answer import check_failed
+from gateway.screening.answer_checks import holds_back
+from gateway.screening.guard import Guards
+from gateway.screening.screening import CheckFailed, Screening
 from gateway.telemetry import spans
+from guardrails.scanner import Blocked
+
+HEADER = "x-penstock-guardrails"
 
 
-async def screen_request(exchange: Exchange) -> None:
-    """Fill `exchange.screening`; change `body` and `request`. Raises InvalidRequest (`content_filter`)."""
-    model = exchange.model
-    assert model is not None
-    if model.guardrails is None:
-        return
-    with exchange.telemetry.stage(spans.STAGE_SCREEN):
-        screening = exchange.screening = Screening(model.guardrails)
-        if screening.changes_text and getattr(exchange.request, "logprobs", None):
-            raise InvalidRequest(
-                f"'logprobs' would show what the guardrails of {model.name!r} mask: leave it out.",
-                param="logprobs",
-            )
-        try:
-            body = screening.request_body(exchange.body)
-        finally:
-            exchange.telemetry.annotate({spans.GUARDRAILS: screening.verdicts})
-    if body != exchange.body:
-        exchange.body = body
-        exchange.request = typed(body, KINDS[exchange.endpoint])
+class ScreenRequest:
+    """The stage, under one version of the policies."""
+
+    def __init__(self, guards: Guards) -> None:
+        self._guards = guards
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Fill `exchange.screening`; change `body` and `request`, or fill `answer` with a refusal.
+
+        Raises InvalidRequest (`content_filter`), or Unavailable for a check that failed.
+        """
+        model = exchange.model
+        assert model is not None
+        profile = model.guardrails
+        if profile is None or exchange.principal.tenant in profile.exempt_tenants:
+            return
+        label = model.metrics_label or model.name
+        on_verdict = partial(exchange.telemetry.screened, metrics_label=label)
+        screening = exchange.screening = Screening(self._guards.of(profile), on_verdict)
+        _check_logprobs(exchange, screening)
+        with exchange.telemetry.stage(spans.STAGE_SCREEN):
+            try:
+                body = await screening.request_body(exchange.body)
+            except Blocked as blocked:
+                _refuse(exchange, screening, blocked)
+                return
+            except CheckFailed as failed:
+                raise check_failed(failed) from None
+            finally:
+                if profile.expose and str(screening.verdicts):
+                    exchange.response_headers[HEADER] = str(screening.verdicts)
+        if body != exchange.body:
+            exchange.body = body
+            exchange.request = typed(body, KINDS[exchange.endpoint])
+
+
+def _check_logprobs(exchange: Exchange, screening: Screening) -> None:
+    if getattr(exchange.request, "logprobs", None) and holds_back(screening):
+        assert exchange.model is not None
+        raise InvalidRequest(
+            f"'logprobs' would show what the guardrails of {exchange.model.name!r} change or hold back: "
+            "leave it out.",
+            param="logprobs",
+        )
+
+
+def _refuse(exchange: Exchange, screening: Screening, blocked: Blocked) -> None:
+    """Answer with the policy's refusal. Raises InvalidRequest where it has none."""
+    refusal = screening.profile.refusal
+    if refusal is None or isinstance(exchange.request, EmbeddingRequest):
+        raise InvalidRequest(
+            f"The request was refused by a guardrail ({blocked.kind}): take that out of it.",
+            code="content_filter",
+            headers=dict(exchange.response_headers),
+        ) from None
+
+    async def deltas() -> AsyncIterator[Delta]:
+        yield Delta(0, refusal, finish_reason="content_filter")
+
+    exchange.answer = Generated(deltas(), Usage())

@@ -152,3 +152,14 @@ def test_probes_run_and_those_that_fail_have_a_place(tmp_path: Path) -> None:
         (5, "probe 'second': expected status 403, got 200 (route auto, default)"),
         (6, "probe 'third' has no valid request: Invalid value for 'n': expected an integer >= 1 (got 0)."),
     ]
+
+
+def test_a_broken_expression_of_a_guardrail_has_its_line(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "models: {m: {engine: {checkpoint: builtin:pico-small}}}\n"
+        "guardrails:\n  profiles:\n    strict:\n      patterns:\n        id:\n          regex: '^a'\n"
+    )
+    with pytest.raises(PolicyError) as caught:
+        check(tmp_path, io.StringIO())
+    (problem,) = caught.value.problems
+    assert problem.place.line == 7 and "anchor '^' has no place in a stream" in problem.message

@@ -14,7 +14,7 @@ from gateway.cli.replay import replay_log
 from gateway.errors import ApiError
 from gateway.pipeline.decision_log import DecisionLog, LogFile
 from gateway.pipeline.models import ModelTable, ServedModel
-from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.providers.fake import FakeProvider
 from gateway.settings import SettingsError
 from gateway.web.deadlines import TimeLimits
@@ -49,7 +49,7 @@ async def records(path: Path, *requests: tuple[dict[str, Any], dict[str, str]]) 
     model = ServedModel("m", "engine", FakeProvider(), TimeLimits(None, None, 60), num_waiting=lambda: 3)
     table = ModelTable([model], {})
     log = DecisionLog(file, table, POLICIES)
-    pipeline = Pipeline(KeyRing([]), table, response_cache(), POLICIES, log=log)
+    pipeline = Pipeline(KeyRing([]), table, response_cache(), POLICIES, PipelineParts(log=log))
     for body, headers in requests:
         exchange = exchange_with(body, headers=headers)
         try:

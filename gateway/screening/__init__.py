@@ -1,0 +1,1 @@
+"""Guardrails on one request and its answer: which texts are checked, by which checks, and what follows."""

@@ -1,0 +1,185 @@
+"""Screens an answer while it is streamed. A block ends it with `content_filter`, and its generation."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from gateway.answer import Delta, ToolCallDelta
+from gateway.errors import Unavailable
+from gateway.screening.answer_checks import AnswerChecks
+from gateway.screening.screening import CheckFailed, Screening
+from guardrails.chain import ScannerChain
+from guardrails.scanner import Blocked
+from guardrails.sentences import SentenceSplitter
+
+
+@dataclass(slots=True, eq=False)
+class _Channel:
+    """One text of a choice: its patterns, and what is held back until it has been judged."""
+
+    scanner: ScannerChain
+    grounds: bool  # documents must support it
+    sentences: SentenceSplitter = field(default_factory=SentenceSplitter)
+    held: list[str] = field(default_factory=list)  # whole sentences
+    sent: list[str] = field(default_factory=list)
+    has_ended: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Choice:
+    text: _Channel
+    reasoning: _Channel
+    arguments: dict[int, ScannerChain] = field(default_factory=dict)  # by tool call
+    has_ended: bool = False
+
+
+class ScreenedDeltas:
+    """The deltas that the client gets. The result does not depend on how the source cuts its text."""
+
+    def __init__(self, source: AsyncIterator[Delta], screening: Screening) -> None:
+        self._source = source
+        self._screening = screening
+        self._checks = AnswerChecks(screening)
+        self._choices: dict[int, _Choice] = {}
+        self._ready: deque[Delta] = deque()
+        self._has_ended = False
+
+    def __aiter__(self) -> ScreenedDeltas:
+        return self
+
+    async def __anext__(self) -> Delta:
+        """The next delta. Raises Unavailable for a check that failed, or what the source raises."""
+        while not self._ready:
+            if self._has_ended:
+                raise StopAsyncIteration
+            await self._read()
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Stop the generation."""
+        close = getattr(self._source, "aclose", None)
+        if close is not None:
+            await close()
+
+    async def _read(self) -> None:
+        delta = await anext(self._source, None)
+        if delta is None:
+            self._has_ended = True
+            return
+        screened = Delta(delta.index)
+        try:
+            await self._screen(delta, screened)
+        except Blocked:
+            self._screening.note_personal_data()
+            await self._end_blocked(screened)
+            return
+        except CheckFailed as failed:
+            await self.aclose()
+            raise check_failed(failed) from None
+        if screened != Delta(delta.index):
+            self._ready.append(screened)
+
+    async def _end_blocked(self, last: Delta) -> None:
+        """Send what came before the block, the policy's refusal, and the end of every choice."""
+        self._has_ended = True
+        await self.aclose()
+        if last != Delta(last.index):
+            self._ready.append(last)
+        refusal = self._screening.profile.refusal or ""
+        for index, choice in sorted(self._choices.items()):
+            if not choice.has_ended:
+                self._ready.append(Delta(index, refusal, finish_reason="content_filter"))
+
+    async def _screen(self, delta: Delta, out: Delta) -> None:
+        """Fill `out` with what can be sent. Raises Blocked, when `out` holds what comes before the block."""
+        choice = self._choices.get(delta.index)
+        if choice is None:
+            new = self._screening.answer_scanner
+            choice = self._choices[delta.index] = _Choice(_Channel(new(), True), _Channel(new(), False))
+        is_last = delta.finish_reason is not None
+        reasoning_ends = bool(delta.text or delta.tool_calls or is_last or delta.reasoning_signature)
+        try:
+            async for piece in self._pass(choice.reasoning, delta.reasoning, ends=reasoning_ends):
+                out.reasoning += piece
+            async for piece in self._pass(choice.text, delta.text, ends=bool(delta.tool_calls) or is_last):
+                out.text += piece
+            for call in delta.tool_calls:
+                self._pass_arguments(choice, call, out)
+            if is_last:
+                _finish_arguments(choice, out)
+                out.text += await self._checks.end("".join(choice.text.sent))
+                self._screening.note_personal_data()
+        finally:
+            out.tokens = delta.tokens
+        choice.has_ended = is_last
+        out.finish_reason, out.stop_string = delta.finish_reason, delta.stop_string
+        out.reasoning_signature = delta.reasoning_signature
+
+    async def _pass(self, channel: _Channel, text: str, *, ends: bool) -> AsyncIterator[str]:
+        """What of a channel can be sent; a channel that has ended may begin again."""
+        if not text and (not ends or channel.has_ended):
+            return
+        channel.has_ended = ends
+        blocked: Blocked | None = None
+        try:
+            passed = channel.scanner.finish(text) if ends else channel.scanner.feed(text)
+        except Blocked as found:
+            passed, ends, blocked = found.sent, True, found
+        async for piece in self._judged(channel, passed, ends=ends):
+            channel.sent.append(piece)
+            yield piece
+        if blocked is not None:
+            raise blocked
+
+    async def _judged(self, channel: _Channel, text: str, *, ends: bool) -> AsyncIterator[str]:
+        if self._checks.holds == "nothing":
+            yield text
+            return
+        channel.held += channel.sentences.feed(text)
+        if ends:
+            channel.held += channel.sentences.finish()
+        if self._checks.holds == "answer" and not ends:
+            return
+        held, channel.held = channel.held, []
+        if self._checks.holds == "answer" and held:
+            await self._checks.ask_hooks("".join(held))
+        async for sentence in self._checks.allowed(held, grounds=channel.grounds):
+            yield sentence
+
+    def _pass_arguments(self, choice: _Choice, call: ToolCallDelta, out: Delta) -> None:
+        """Add a piece of a call, after the rest of the call before it."""
+        if call.index not in choice.arguments:
+            _finish_arguments(choice, out)
+            choice.arguments[call.index] = self._screening.answer_scanner()
+        passed = ToolCallDelta(call.index, "", call.call_id, call.name)
+        out.tool_calls.append(passed)
+        try:
+            passed.arguments = choice.arguments[call.index].feed(call.arguments)
+        except Blocked as blocked:
+            passed.arguments = blocked.sent
+            raise
+
+
+def _finish_arguments(choice: _Choice, out: Delta) -> None:
+    """Add what was held back of each call's arguments."""
+    for index, scanner in choice.arguments.items():
+        rest = ToolCallDelta(index)
+        try:
+            rest.arguments = scanner.finish()
+        except Blocked as blocked:
+            rest.arguments = blocked.sent
+            raise
+        finally:
+            if rest.arguments:
+                out.tool_calls.append(rest)
+
+
+def check_failed(failed: CheckFailed) -> Unavailable:
+    """What the client gets when a check could not be made, and the policy says `block`."""
+    return Unavailable(
+        f"A guardrail ({failed.check}) could not be checked, and the policy lets nothing pass without it. "
+        "Try again.",
+        code="guardrail_unavailable",
+    )

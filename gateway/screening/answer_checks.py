@@ -1,0 +1,120 @@
+"""What is asked about the sentences of an answer, and about a whole answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal
+
+from gateway.screening.guard import EncoderFailed
+from gateway.screening.judge import Judged, failure_action, judge_sentences, needs_sentences
+from gateway.screening.screening import Screening
+from guardrails.checks.groundedness import Documents, needs_check
+from guardrails.sentences import split
+
+Holds = Literal["nothing", "sentence", "answer"]
+"""How much of a stream is held back until it has been judged."""
+
+
+class AnswerChecks:
+    """The checks of one profile on the answer to one request."""
+
+    def __init__(self, screening: Screening) -> None:
+        profile = screening.profile
+        self._screening = screening
+        self._judges = bool(needs_sentences(profile))
+        self._grounding = profile.groundedness
+        self._documents = Documents([])
+        if self._grounding is not None:
+            places = self._grounding.documents
+            self._documents = Documents([text for segment, text in screening.texts if segment in places])
+        self._num_stated = self._num_unsupported = 0
+        self.holds: Holds = _holds(screening)
+
+    async def allowed(self, sentences: Sequence[str], *, grounds: bool) -> AsyncIterator[str]:
+        """The sentences that may be sent. Raises Blocked before one that may not, or CheckFailed.
+
+        `grounds`: whether documents must support them.
+        """
+        judged = await self._judged(sentences)
+        for sentence, found in zip(sentences, judged, strict=True):
+            for each in found:
+                self._screening.act(each.check, each.kind, each.rules)
+            if grounds:
+                self._ground(sentence)
+            yield sentence
+
+    async def ask_hooks(self, text: str) -> None:
+        """The operator's own checks of a whole text, without what the request has masked."""
+        await self._screening.ask_hooks("answer", [("assistant", self._screening.masked(text))])
+
+    async def end(self, text: str) -> str:
+        """What to append to an answer that has passed. Raises Blocked or CheckFailed."""
+        if self.holds == "nothing" and text:
+            if self._judges or self._documents:
+                async for _ in self.allowed(split(text), grounds=True):
+                    pass
+            await self.ask_hooks(text)
+        rules = self._grounding
+        if (
+            rules is None
+            or rules.action != "note"
+            or not self._num_unsupported
+            or self._screening.profile.dry_run
+        ):
+            return ""
+        counts = {"{count}": self._num_unsupported, "{total}": self._num_stated}
+        note = rules.note
+        for name, count in counts.items():
+            note = note.replace(name, str(count))
+        return note
+
+    async def _judged(self, sentences: Sequence[str]) -> list[list[Judged]]:
+        if self._judges and sentences:
+            try:
+                return await judge_sentences(self._screening.guard, sentences)
+            except EncoderFailed:
+                self._screening.fail("encoder", "encoder", failure_action(self._screening.profile))
+        return [[] for _ in sentences]
+
+    def _ground(self, sentence: str) -> None:
+        rules = self._grounding
+        if rules is None or not self._documents or not needs_check(sentence):
+            return
+        self._num_stated += 1
+        if self._documents.support(sentence) < rules.min_support:
+            self._num_unsupported += 1
+            self._screening.act("groundedness", "unsupported", rules)
+
+
+def _holds(screening: Screening) -> Holds:
+    profile = screening.profile
+    if profile.dry_run:
+        return "nothing"
+    hooks = (hook.rules for hook in screening.guard.hooks.values() if hook.rules.answers)
+    if any("block" in (rules.action, rules.on_failure) for rules in hooks):
+        return "answer"
+    rules = [*needs_sentences(profile), *([profile.groundedness] if profile.groundedness else [])]
+    return "sentence" if any(each.action == "block" for each in rules) else "nothing"
+
+
+def checks_answers(screening: Screening) -> bool:
+    """Whether anything of an answer is looked at."""
+    profile = screening.profile
+    return bool(
+        profile.personal_data is not None
+        or profile.groundedness is not None
+        or needs_sentences(profile)
+        or any(rules.answers for rules in profile.patterns.values())
+        or any(rules.answers for rules in profile.hooks.values())
+    )
+
+
+def holds_back(screening: Screening) -> bool:
+    """Whether an answer may be other than what the model wrote, or come later."""
+    profile = screening.profile
+    if profile.dry_run:
+        return False
+    changes = profile.personal_data is not None and profile.personal_data.action != "flag"
+    patterns = any(rules.answers and rules.action != "flag" for rules in profile.patterns.values())
+    notes = profile.groundedness is not None and profile.groundedness.action == "note"
+    return changes or patterns or notes or _holds(screening) != "nothing"

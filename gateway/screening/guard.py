@@ -1,0 +1,104 @@
+"""A profile of guardrails, compiled once for one version of the policies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+from numpy import float32
+from numpy.typing import NDArray
+
+from gateway.screening.hooks import Hook
+from gateway.settings import SettingsError
+from guardrails.checks.patterns import LinearRule
+from guardrails.checks.topics import Topic
+from guardrails.pattern_prefix import UnsupportedPattern
+from policies.guardrails import GuardrailProfile, GuardrailsSection
+
+Vectors = NDArray[float32]
+EmbedTexts = Callable[[Sequence[str]], Awaitable["Vectors | None"]]
+"""(texts, dimensions) of unit length; None when the encoder does not answer."""
+
+MAX_TEXTS = 64
+"""Embedded in one message to the encoder, so that one long request does not delay others."""
+
+
+async def no_vectors(texts: Sequence[str]) -> Vectors | None:
+    """Used where the policies have no encoder."""
+    return None
+
+
+class EncoderFailed(Exception):
+    """The encoder did not answer in time, so that checks could not be made."""
+
+
+class Guard:
+    """What all requests with one profile share."""
+
+    def __init__(self, profile: GuardrailProfile, embed: EmbedTexts, hooks: Mapping[str, Hook]) -> None:
+        """`hooks`: by the names that the profile gives them."""
+        self.profile = profile
+        self.hooks = dict(hooks)
+        self._embed = embed
+        self._topics: dict[str, Topic] | None = None
+
+    async def vectors(self, texts: Sequence[str]) -> Vectors:
+        """(texts, dimensions). Raises EncoderFailed."""
+        found = []
+        try:
+            async with asyncio.timeout(self.profile.timeout_ms / 1000):
+                for start in range(0, len(texts), MAX_TEXTS):
+                    piece = await self._embed(texts[start : start + MAX_TEXTS])
+                    if piece is None:
+                        raise EncoderFailed
+                    found.append(piece)
+        except TimeoutError:
+            raise EncoderFailed from None
+        return np.concatenate(found)
+
+    async def topics(self) -> Mapping[str, Topic]:
+        """The profile's topics; their examples are embedded at the first request. Raises EncoderFailed."""
+        if self._topics is None:
+            topics = {}
+            for name, rules in self.profile.topics.items():
+                topics[name] = Topic(await self.vectors(rules.examples), rules.min_similarity)
+            self._topics = topics
+        return self._topics
+
+
+def _check_patterns(name: str, profile: GuardrailProfile) -> None:
+    for pattern, rules in profile.patterns.items():
+        try:
+            if rules.regex is not None:
+                LinearRule(rules.regex, lambda: None)
+        except UnsupportedPattern as error:
+            where = f"guardrails.profiles.{name}.patterns.{pattern}.regex"
+            raise SettingsError(f"{where} cannot be used: {error}") from None
+
+
+class Guards:
+    """The guards of one version of the policies, by profile."""
+
+    def __init__(
+        self,
+        section: GuardrailsSection,
+        embed: EmbedTexts = no_vectors,
+        api_keys: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`api_keys`: of hooks, by `guardrails.PROFILE.HOOK`. Raises SettingsError for broken patterns."""
+        self._by_profile: dict[int, Guard] = {}
+        self.hooks: list[Hook] = []
+        for name, profile in section.profiles.items():
+            _check_patterns(name, profile)
+            hooks = {
+                hook: Hook(rules, api_keys.get(f"guardrails.{name}.{hook}", ""))
+                for hook, rules in profile.hooks.items()
+            }
+            self.hooks += hooks.values()
+            self._by_profile[id(profile)] = Guard(profile, embed, hooks)
+
+    def of(self, profile: GuardrailProfile) -> Guard:
+        """The guard of a profile of these policies."""
+        return self._by_profile[id(profile)]

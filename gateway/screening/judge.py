@@ -1,0 +1,202 @@
+"""Checks of whole texts: known attacks by pattern, trained classifiers, topics by example."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from gateway.screening.guard import Guard, Vectors
+from gateway.screening.verdicts import Check
+from guardrails.checks.classifier import Plan, Score, findings, plan, score
+from guardrails.checks.injection import find_injection
+from guardrails.checks.topics import Topic, topics_of
+from guardrails.findings import Segment as Trust
+from guardrails.normalise import Reading, read
+from policies.guardrails import (
+    FailureAction,
+    GuardrailProfile,
+    HarmRules,
+    InjectionRules,
+    Segment,
+    TopicRules,
+)
+
+THREAD_FROM_CHARS = 4_000
+"""Shorter texts are judged in the event loop's thread: they take less than the change to another one."""
+
+SESSION_RELEASE = 0.7
+"""What is left of a turn's risk with each later turn of the user."""
+
+T = TypeVar("T")
+_TRUST: dict[Segment, Trust] = {"system": "system", "user": "user", "assistant": "user", "tool": "tool"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Something that was found, and the rules that say what follows."""
+
+    check: Check
+    kind: str
+    rules: InjectionRules | HarmRules | TopicRules
+
+
+@dataclass(frozen=True, slots=True)
+class ReadText:
+    """A text of a request in every reading of it."""
+
+    segment: Segment
+    text: str
+    reading: Reading
+
+
+async def read_texts(profile: GuardrailProfile, texts: Sequence[tuple[Segment, str]]) -> list[ReadText]:
+    """The texts that a check of the profile looks at."""
+    segments = _segments(profile)
+    chosen = [(segment, text) for segment, text in texts if segment in segments]
+    is_long = _is_long(text for _, text in chosen)
+    return await _run(lambda: [ReadText(segment, text, read(text)) for segment, text in chosen], is_long)
+
+
+async def find_attacks(rules: InjectionRules, texts: Sequence[ReadText]) -> list[Judged]:
+    """Known attacks, by pattern."""
+    chosen = [each for each in texts if each.segment in rules.segments]
+
+    def search() -> list[Judged]:
+        return [
+            Judged("injection", found.kind, rules)
+            for each in chosen
+            for found in find_injection(each.reading, _TRUST[each.segment])
+            if rules.kinds is None or found.kind in rules.kinds
+        ]
+
+    return await _run(search, _is_long(each.text for each in chosen))
+
+
+async def judge_request(guard: Guard, texts: Sequence[ReadText]) -> list[Judged]:
+    """What the texts of a request mean. Raises EncoderFailed."""
+    profile = guard.profile
+    if not (profile.needs_encoder and texts):
+        return []
+    is_long = _is_long(each.text for each in texts)
+    planned = await _run(
+        lambda: [(each.segment, plan(each.reading, _TRUST[each.segment])) for each in texts], is_long
+    )
+    vectors = await _vectors(guard, [each for _, each in planned])
+    topics = await guard.topics()
+    return await _run(lambda: _judge(profile, planned, vectors, topics), is_long)
+
+
+async def judge_sentences(guard: Guard, sentences: Sequence[str]) -> list[list[Judged]]:
+    """What each sentence of an answer holds. Raises EncoderFailed."""
+    plans = [plan(read(text)) for text in sentences]
+    vectors = await _vectors(guard, plans)
+    topics = {
+        name: topic for name, topic in (await guard.topics()).items() if guard.profile.topics[name].answers
+    }
+    return [_judge_sentence(guard.profile, each, vectors, topics) for each in plans]
+
+
+def needs_sentences(profile: GuardrailProfile) -> list[HarmRules | TopicRules]:
+    """The rules that judge sentences of answers."""
+    harm = [profile.harm] if profile.harm is not None and profile.harm.answers else []
+    return [*harm, *(rules for rules in profile.topics.values() if rules.answers)]
+
+
+def failure_action(profile: GuardrailProfile) -> FailureAction:
+    """What follows when meanings cannot be compared: what can only be flagged refuses nothing."""
+    rules: list[InjectionRules | HarmRules | TopicRules | None] = [profile.harm, *profile.topics.values()]
+    if profile.injection is not None and profile.injection.classifier:
+        rules.append(profile.injection)
+    blocks = any(each is not None and each.action == "block" for each in rules)
+    return profile.on_failure if blocks else "allow"
+
+
+def _segments(profile: GuardrailProfile) -> set[Segment]:
+    rules = (profile.injection, profile.harm, *profile.topics.values())
+    return {segment for each in rules if each is not None for segment in each.segments}
+
+
+async def _vectors(guard: Guard, plans: Sequence[Plan]) -> dict[str, Vectors]:
+    """The vector of each text to be judged; equal texts are embedded once."""
+    texts = list(dict.fromkeys(text for each in plans for text in each.texts))
+    if not texts:
+        return {}
+    return dict(zip(texts, await guard.vectors(texts), strict=True))
+
+
+def _stacked(each: Plan, vectors: Mapping[str, Vectors]) -> Vectors:
+    return np.stack([vectors[text] for text in each.texts])
+
+
+def _judge(
+    profile: GuardrailProfile,
+    planned: Sequence[tuple[Segment, Plan]],
+    vectors: Mapping[str, Vectors],
+    topics: Mapping[str, Topic],
+) -> list[Judged]:
+    found: list[Judged] = []
+    risks: list[float] = []  # of the user's turns, oldest first
+    for segment, each in planned:
+        if not each.pieces:
+            continue
+        stacked = _stacked(each, vectors)
+        scores = score(each, stacked)
+        found += _attacks(profile.injection, segment, scores)
+        found += _harm(profile.harm, scores) if _applies(profile.harm, segment) else []
+        if segment == "user" and "attack" in scores:
+            risks.append(scores["attack"].value)
+        near = {name: topic for name, topic in topics.items() if segment in profile.topics[name].segments}
+        found += [Judged("topic", name, profile.topics[name]) for name in topics_of(stacked, near)]
+    rules = profile.injection
+    if rules is not None and rules.classifier and rules.session_limit is not None:
+        risk = sum(value * SESSION_RELEASE**age for age, value in enumerate(reversed(risks)))
+        found += [Judged("injection", "session", rules)] if risk >= rules.session_limit else []
+    return found
+
+
+def _judge_sentence(
+    profile: GuardrailProfile, each: Plan, vectors: Mapping[str, Vectors], topics: Mapping[str, Topic]
+) -> list[Judged]:
+    if not each.pieces:
+        return []
+    stacked = _stacked(each, vectors)
+    harm = profile.harm if profile.harm is not None and profile.harm.answers else None
+    found = _harm(harm, score(each, stacked))
+    return found + [Judged("topic", name, profile.topics[name]) for name in topics_of(stacked, topics)]
+
+
+def _applies(rules: HarmRules | None, segment: Segment) -> bool:
+    return rules is not None and segment in rules.segments
+
+
+def _attacks(rules: InjectionRules | None, segment: Segment, scores: Mapping[str, Score]) -> list[Judged]:
+    if rules is None or not rules.classifier or segment not in rules.segments:
+        return []
+    return [
+        Judged("injection", each.kind, rules)
+        for each in findings(scores, rules.false_positive_rate)
+        if each.check == "injection" and (rules.kinds is None or each.kind in rules.kinds)
+    ]
+
+
+def _harm(rules: HarmRules | None, scores: Mapping[str, Score]) -> list[Judged]:
+    if rules is None:
+        return []
+    return [
+        Judged("harm", each.kind, rules)
+        for each in findings(scores, rules.false_positive_rate)
+        if each.kind in rules.categories
+    ]
+
+
+def _is_long(texts: Iterable[str]) -> bool:
+    return sum(map(len, texts)) >= THREAD_FROM_CHARS
+
+
+async def _run(work: Callable[[], T], is_long: bool) -> T:
+    """The result of `work`, from another thread where it may take long."""
+    return await asyncio.to_thread(work) if is_long else work()

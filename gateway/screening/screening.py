@@ -1,0 +1,165 @@
+"""What the guardrails of a model do to one request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from gateway.screening.guard import EncoderFailed, Guard
+from gateway.screening.hooks import Direction, Hook, HookFailed
+from gateway.screening.judge import failure_action, find_attacks, judge_request, read_texts
+from gateway.screening.segments import changed_body, texts
+from gateway.screening.verdicts import Check, OnVerdict, Outcome, Verdicts
+from guardrails.chain import ScannerChain
+from guardrails.checks.patterns import LinearRule, words_rule
+from guardrails.masking import Masking
+from guardrails.personal_data import KINDS
+from guardrails.scanner import Blocked, Replacer, Scanner, scan
+from policies.guardrails import FailureAction, PatternRules, Segment
+
+
+class CheckFailed(Exception):
+    """A check that the policy does not let texts pass without could not be made."""
+
+    def __init__(self, check: str) -> None:
+        super().__init__(check)
+        self.check = check
+
+
+class Action(Protocol):
+    """Rules that say what follows from a finding."""
+
+    @property
+    def action(self) -> str:
+        """`block`, or another word where the text may pass."""
+        ...
+
+
+class Screening:
+    """The checks of one profile, applied to one exchange."""
+
+    def __init__(self, guard: Guard, on_verdict: OnVerdict = lambda text, check, outcome: None) -> None:
+        self.guard = guard
+        self.profile = profile = guard.profile
+        self.verdicts = Verdicts(on_verdict)
+        self.texts: list[tuple[Segment, str]] = []  # of the request, after masking
+        self._masking: Masking | None = None
+        self._noted: Counter[str] = Counter()  # personal data that verdicts have
+        if profile.personal_data is not None:
+            rules = profile.personal_data
+            kinds = KINDS if rules.kinds is None else tuple(rules.kinds)
+            self._masking = Masking(kinds, "flag" if profile.dry_run else rules.action)
+
+    @property
+    def is_flagged(self) -> bool:
+        """Whether something was found that went on unchanged: the answer is not stored."""
+        return self.verdicts.has_unchanged
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the request was refused."""
+        return self.verdicts.has_blocked
+
+    async def request_body(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body to go on with. Raises Blocked or CheckFailed."""
+        try:
+            changed = changed_body(body, self._change)
+        finally:
+            self.note_personal_data()
+        self.texts = texts(changed)
+        await self._judge()
+        await self.ask_hooks("request", self.texts)
+        return changed
+
+    def act(self, check: Check, kind: str, rules: Action) -> None:
+        """Note a finding. Raises Blocked where the policy says so."""
+        blocks = rules.action == "block" and not self.profile.dry_run
+        self.verdicts.add(check, kind, "blocked" if blocks else "flagged")
+        if blocks:
+            raise Blocked(f"{check}: {kind}")
+
+    def fail(self, check: Check, kind: str, on_failure: FailureAction) -> None:
+        """Note a check that could not be made. Raises CheckFailed where the policy says so."""
+        blocks = on_failure == "block" and not self.profile.dry_run
+        self.verdicts.add(check, kind, "failed_closed" if blocks else "failed_open")
+        if blocks:
+            raise CheckFailed(kind)
+
+    async def ask_hooks(self, direction: Direction, found: Sequence[tuple[Segment, str]]) -> None:
+        """Ask the operator's own checks at the same time. Raises Blocked or CheckFailed."""
+        hooks = {name: hook for name, hook in self.guard.hooks.items() if hook.applies(direction)}
+        await asyncio.gather(*(self._ask(name, hook, direction, found) for name, hook in hooks.items()))
+
+    def answer_scanner(self) -> ScannerChain:
+        """For one text of an answer: patterns on what the model wrote, then masked values come back."""
+        scanners = [
+            Scanner(self._pattern_rule(name, rules))
+            for name, rules in self.profile.patterns.items()
+            if rules.answers
+        ]
+        if self._masking is not None and self.profile.personal_data is not None:
+            scanners.append(self._masking.restorer(screens_answers=self.profile.personal_data.answers))
+        return ScannerChain(scanners)
+
+    def masked(self, text: str) -> str:
+        """Text without the values that masking took out of the request."""
+        return text if self._masking is None else self._masking.mask(text)
+
+    def note_personal_data(self) -> None:
+        """Count what masking has found since the last time."""
+        if self._masking is None or self.profile.personal_data is None:
+            return
+        action = self.profile.personal_data.action
+        outcome: Outcome = "flagged" if action == "flag" or self.profile.dry_run else "changed"
+        new = self._masking.found - self._noted
+        self._noted += new
+        for kind in new.elements():
+            self.verdicts.add("personal_data", kind, "blocked" if action == "block" else outcome)
+
+    async def _judge(self) -> None:
+        read = await read_texts(self.profile, self.texts)
+        rules = self.profile.injection
+        for each in await find_attacks(rules, read) if rules is not None else ():
+            self.act(each.check, each.kind, each.rules)
+        try:
+            judged = await judge_request(self.guard, read)
+        except EncoderFailed:
+            self.fail("encoder", "encoder", failure_action(self.profile))
+            return
+        for each in judged:
+            self.act(each.check, each.kind, each.rules)
+
+    async def _ask(
+        self, name: str, hook: Hook, direction: Direction, found: Sequence[tuple[Segment, str]]
+    ) -> None:
+        chosen = [each for each in found if direction == "answer" or each[0] in hook.rules.segments]
+        if not chosen:
+            return
+        try:
+            verdict = await hook.check(direction, chosen)
+        except HookFailed:
+            self.fail("hook", name, hook.rules.on_failure)
+            return
+        if verdict.flagged:
+            self.act("hook", f"{name}/{verdict.reason}" if verdict.reason else name, hook.rules)
+
+    def _change(self, segment: Segment, text: str) -> str:
+        for name, rules in self.profile.patterns.items():
+            if rules.requests and segment in rules.segments:
+                text = scan(self._pattern_rule(name, rules), text)
+        return self.masked(text)
+
+    def _pattern_rule(self, name: str, rules: PatternRules) -> Replacer:
+        def replacement() -> str | None:
+            if rules.action == "redact" and not self.profile.dry_run:
+                self.verdicts.add("pattern", name, "changed")
+                return f"[{name.upper()}]"
+            self.act("pattern", name, rules)
+            return None
+
+        if rules.words is not None:
+            return words_rule(rules.words, replacement)
+        assert rules.regex is not None
+        return LinearRule(rules.regex, replacement)

@@ -1,0 +1,42 @@
+"""What guardrails found in one request and its answer, by check and kind; never the text itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal
+
+Check = Literal["personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder"]
+Outcome = Literal["flagged", "changed", "blocked", "failed_open", "failed_closed"]
+
+OnVerdict = Callable[[str, Check, Outcome], None]
+"""Gets all verdicts so far as text, and the newest one's check and outcome."""
+
+
+class Verdicts:
+    """Counts findings, and tells telemetry of each."""
+
+    def __init__(self, on_verdict: OnVerdict = lambda text, check, outcome: None) -> None:
+        self._counts: Counter[str] = Counter()
+        self._outcomes: set[Outcome] = set()
+        self._on_verdict = on_verdict
+
+    def add(self, check: Check, kind: str, outcome: Outcome) -> None:
+        """One finding, and what followed from it."""
+        self._counts[kind if check == "personal_data" else f"{check}:{kind}"] += 1
+        self._outcomes.add(outcome)
+        self._on_verdict(str(self), check, outcome)
+
+    @property
+    def has_unchanged(self) -> bool:
+        """Whether something was found that went on as it was."""
+        return bool(self._outcomes & {"flagged", "failed_open"})
+
+    @property
+    def has_blocked(self) -> bool:
+        """Whether something was found that must not pass."""
+        return "blocked" in self._outcomes
+
+    def __str__(self) -> str:
+        """As `email=2 injection:override=1`."""
+        return " ".join(f"{kind}={count}" for kind, count in sorted(self._counts.items()))

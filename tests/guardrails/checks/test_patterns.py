@@ -1,0 +1,66 @@
+"""Operators' words and expressions: found alike however a stream is cut, in linear time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guardrails.checks.patterns import LinearRule, words_rule
+from guardrails.pattern_prefix import UnsupportedPattern
+from guardrails.scanner import Replacer, Scanner, scan
+
+
+def hidden() -> str:
+    return "#"
+
+
+PROJECT = LinearRule(r"(?i)\bproject[ -](?:blue|red)(?:bird)?\b|x{2,4}", hidden)
+WORDS = words_rule(["acme", "acme corp", "Straße", "c++"], hidden)
+
+
+def test_expressions_and_words_are_replaced() -> None:
+    assert (
+        scan(PROJECT, "On Project Blue, project-redbird; project blues xxxxx") == "On #, #; project blues #x"
+    )
+    assert scan(WORDS, "ACME Corp, acmes, STRASSE straße, C++.") == "#, acmes, STRASSE #, #."
+
+
+@pytest.mark.parametrize("rule", [PROJECT, WORDS], ids=["expression", "words"])
+@given(
+    parts=st.lists(
+        st.sampled_from(["project", " ", "-", "blue", "red", "bird", "xx", "é", "acme", "corp", "c++", "."]),
+        max_size=12,
+    ),
+    cuts=st.lists(st.integers(0, 80), max_size=6),
+)
+def test_cuts_change_nothing(rule: Replacer, parts: list[str], cuts: list[int]) -> None:
+    text = "".join(parts)
+    bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    scanner = Scanner(rule)
+    pieces = [scanner.feed(text[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    assert "".join(pieces) + scanner.finish() == scan(rule, text)
+
+
+def test_what_cannot_begin_a_match_is_not_held_back() -> None:
+    scanner = Scanner(PROJECT)
+    assert scanner.feed("Nothing here") == "Nothing here"
+    assert scanner.feed(" but pro") == " but "
+    assert scanner.feed("cess") == "process"
+
+
+def test_no_input_makes_an_expression_backtrack() -> None:
+    rule = LinearRule(r"(?:a+)+b", hidden)
+    scanner = Scanner(rule)
+    began_s = time.process_time()
+    for _ in range(100):
+        scanner.feed("a" * 50)
+    assert scanner.finish("c") == "a" * 5000 + "c" and time.process_time() - began_s < 5
+
+
+@pytest.mark.parametrize("pattern", [r"(a)\1", r"a(?=b)", r"a*", r"(?:\pL{1000}){1000}", "["])
+def test_expressions_that_are_not_linear_or_empty_are_refused(pattern: str) -> None:
+    with pytest.raises(UnsupportedPattern):
+        LinearRule(pattern, hidden)
