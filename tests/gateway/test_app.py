@@ -93,7 +93,7 @@ async def test_other_paths_are_a_404(http: httpx.AsyncClient, path: str) -> None
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [("GET", CHAT, "POST"), ("POST", "/v1/models", "GET"), ("DELETE", "/v1/models/ours", "GET")],
+    [("GET", "/v1/embeddings", "POST"), ("POST", "/v1/models", "GET"), ("DELETE", "/v1/models/ours", "GET")],
 )
 async def test_other_methods_are_a_405(http: httpx.AsyncClient, method: str, path: str, allowed: str) -> None:
     response = await http.request(method, path)
