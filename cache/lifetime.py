@@ -11,8 +11,6 @@ VOLATILE_TTL_S = 60.0
 
 
 def lifetime_s(freshness: Freshness, ttl_s: float) -> float:
-    """Seconds to live; 0 for a question about the asker's own data, whose answer is not stored."""
-    if freshness == "never":
-        return 0.0
-    limits = {"static": ttl_s, "slow": SLOW_TTL_S, "volatile": VOLATILE_TTL_S}
-    return min(ttl_s, limits[freshness])
+    """Seconds to live; those of a question about the asker's own data change at any time."""
+    limits = {"static": ttl_s, "slow": SLOW_TTL_S}
+    return min(ttl_s, limits.get(freshness, VOLATILE_TTL_S))

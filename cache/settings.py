@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from policies.cache import DEFAULTS, CacheMode, CacheRules, CacheScope
+from policies.cache import DEFAULTS, CacheMode, CacheRules, CacheScope, Storable
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class CacheSettings:
     max_error_rate: float
     ttl_s: float
     max_temperature: float
+    store: Sequence[Storable]
     verified_share: float
     drafts: bool
 

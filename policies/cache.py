@@ -11,6 +11,7 @@ from policies.names import FilePath, Name
 
 CacheMode = Literal["none", "exact", "semantic"]
 CacheScope = Literal["tenant", "shared"]
+Storable = Literal["personal", "flagged", "tool_calls", "truncated", "choices"]
 
 
 class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,6 +46,15 @@ class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_temperature: Annotated[
         Annotated[float, Meta(ge=0.0, le=2.0)] | None,
         Meta(description="Requests with a higher `temperature` neither read nor write. Default: 1."),
+    ] = None
+    store: Annotated[
+        list[Storable] | None,
+        Meta(
+            description="What is stored though it is not by default: answers to questions about the asker's "
+            "own data or with an e-mail address, card number or the like (`personal`), what a guardrail has "
+            "`flagged`, `tool_calls`, answers `truncated` at a limit of tokens, several `choices` (`n`). "
+            "Default: none of them."
+        ),
     ] = None
     verified_share: Annotated[
         Annotated[float, Meta(ge=0, le=0.5)] | None,
@@ -123,6 +133,7 @@ DEFAULTS = CacheRules(
     max_error_rate=0.01,
     ttl_s=86400.0,
     max_temperature=1.0,
+    store=[],
     verified_share=0.01,
     drafts=True,
 )

@@ -35,8 +35,11 @@ def time_dependence(text: str, vector: Array) -> float:
     return load_head("freshness").probability(markers(text), vector)
 
 
-def freshness(text: str, vector: Array) -> Freshness:
-    """static, slow (changes in weeks), volatile (in minutes), or never: about the asker's own data."""
+def freshness(text: str, vector: Array | None) -> Freshness:
+    """static, slow (changes in weeks), volatile (in minutes), or never: about the asker's own data.
+
+    Without a vector, only what the words alone tell.
+    """
     lower = text.lower()
     if _RULES["personal"].search(lower) and not _RULES["generic"].search(lower):
         return "never"
@@ -44,4 +47,5 @@ def freshness(text: str, vector: Array) -> Freshness:
         return "static"
     if _RULES["volatile"].search(lower):
         return "volatile"
-    return "slow" if time_dependence(text, vector) >= TIME_DEPENDENT else "static"
+    is_slow = vector is not None and time_dependence(text, vector) >= TIME_DEPENDENT
+    return "slow" if is_slow else "static"

@@ -65,7 +65,7 @@ def explain(asked: str, known: str, max_error_rate: float) -> Explanation:
         vetoes=tuple(words for name, words in VETO_WORDS.items() if values[name] > 0),
         numbers=(read(asked).numbers, read(known).numbers),
         freshness=kept,
-        ttl_s=lifetime_s(kept, DEFAULTS.ttl_s or DAY_S),
+        ttl_s=0.0 if kept == "never" else lifetime_s(kept, DEFAULTS.ttl_s or DAY_S),
         context_need=need,
     )
 

@@ -30,17 +30,17 @@ BREAKER_OPEN_S = 5.0
 class Meaning:
     """The vector of one text."""
 
-    __slots__ = ("_embed", "_task", "_text")
+    __slots__ = ("_embed", "_task", "text")
 
     def __init__(self, text: str, embed: Embed) -> None:
-        self._text = text
+        self.text = text
         self._embed = embed
         self._task: asyncio.Future[NDArray[float32] | None] | None = None
 
     def start(self) -> asyncio.Future[NDArray[float32] | None]:
         """Begin to encode, unless that has begun. The result is as `vector`'s."""
         if self._task is None:
-            self._task = asyncio.ensure_future(self._embed(self._text))
+            self._task = asyncio.ensure_future(self._embed(self.text))
         return self._task
 
     async def vector(self) -> NDArray[float32] | None:

@@ -5,6 +5,7 @@ Its usage is that of the original answer: what it took to make, not what the hit
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class RecordedRelay(msgspec.Struct, frozen=True, tag="relayed"):
     response_id: str
 
 
+_TOOL_CALL = re.compile(rb'"tool_calls"\s*:\s*\[\s*\{')
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(RecordedGeneration | RecordedRelay)
 
@@ -61,6 +63,17 @@ def record(answer: Generated | Relayed, items: Sequence[Any]) -> bytes:
             answer.response_id,
         )
     )
+
+
+def ends_of(answer: Generated | Relayed, items: Sequence[Any]) -> list[str]:
+    """The finish reason of each choice; "tool_calls" too where a forced call ends with another one."""
+    if isinstance(answer, Generated):
+        reasons = [str(delta.finish_reason) for delta in items if delta.finish_reason is not None]
+        has_calls = any(delta.tool_calls for delta in items)
+    else:
+        reasons = list(answer.finish_reasons)
+        has_calls = _TOOL_CALL.search(b"".join(items)) is not None
+    return ["tool_calls" if has_calls and reason == "stop" else reason for reason in reasons]
 
 
 def replay(recorded: bytes) -> Generated | Relayed:

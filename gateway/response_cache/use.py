@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,11 +12,12 @@ from numpy import float32
 from numpy.typing import NDArray
 
 from cache.entry import Labels
-from cache.heads import needs_context
+from cache.heads import freshness, needs_context
 from cache.question import Question
 from cache.settings import CacheSettings
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.flights import Flight
+from guardrails.personal_data import KINDS, is_valid, pattern_of
 
 Outcome = Literal["exact", "semantic", "shared", "near", "miss", "bypass"]
 """Where the answer came from. `shared`: from an equal request under way; `near`: a stored one was a draft."""
@@ -25,6 +27,8 @@ HITS: frozenset[Outcome] = frozenset({"exact", "semantic", "shared"})
 
 TAGS_METADATA = "penstock-cache-tags"
 """Of a request's `metadata`: comma-separated tags to invalidate its answer by."""
+
+_MAY_BE_PERSONAL = re.compile(r"[@\d]|-BEGIN ")  # all that the slower patterns find has one of these
 
 MAX_CONTEXT_NEED = 0.8
 """A turn that is more likely to depend on earlier turns is not compared with others by meaning."""
@@ -38,6 +42,7 @@ class CacheUse:
     question: Question
     may_write: bool
     asked_s: float
+    num_choices: int = 1
     outcome: Outcome = "miss"
     flight: Flight | None = None  # led by this request
 
@@ -46,15 +51,31 @@ class CacheUse:
         """Whether the question is compared with others by meaning, if it is self-contained."""
         return self.settings.mode == "semantic" and bool(self.question.text)
 
-    def is_self_contained(self, vector: NDArray[float32]) -> bool:
-        """Whether the question, which means `vector`, can be understood without the earlier turns."""
+    def is_comparable(self, vector: NDArray[float32]) -> bool:
+        """Whether the question, which means `vector`, depends neither on earlier turns nor on who asks."""
         question = self.question
-        return needs_context(question.text, vector, question.history) < MAX_CONTEXT_NEED
+        need = needs_context(question.text, vector, question.history)
+        return need < MAX_CONTEXT_NEED and freshness(question.text, None) != "never"
+
+    def is_stored(self, ends: Sequence[str]) -> bool:
+        """Whether an answer whose choices end like this is stored, as far as it does not fail."""
+        kinds = self.settings.store
+        allowed = {"stop": True, "tool_calls": "tool_calls" in kinds, "length": "truncated" in kinds}
+        is_whole = len(ends) == self.num_choices and all(allowed.get(end, False) for end in ends)
+        return is_whole and ("personal" in kinds or not _is_personal(self.question.text))
+
+
+def _is_personal(text: str) -> bool:
+    """Whether a question is about the asker's own data, or holds an e-mail address or the like."""
+    if freshness(text, None) == "never":
+        return True
+    found = pattern_of(KINDS).finditer(text) if _MAY_BE_PERSONAL.search(text) else ()
+    return any(is_valid(str(match.lastgroup), match.group()) for match in found)
 
 
 def bypass_reason(body: Mapping[str, Any], settings: CacheSettings) -> str:
     """Why a request neither reads nor writes the cache; "" when it does both."""
-    if (body.get("n") or 1) != 1:
+    if (body.get("n") or 1) != 1 and "choices" not in settings.store:
         return "n is not 1"
     temperature = body.get("temperature")
     if temperature is not None and temperature > settings.max_temperature:

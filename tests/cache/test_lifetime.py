@@ -15,7 +15,7 @@ DAY_S = 86400.0
         ("slow", 10.0, 10.0),
         ("volatile", DAY_S, VOLATILE_TTL_S),
         ("volatile", 1.0, 1.0),
-        ("never", DAY_S, 0.0),
+        ("never", DAY_S, VOLATILE_TTL_S),
     ],
 )
 def test_an_answer_lives_no_longer_than_it_is_right(kind: str, ttl_s: float, expected: float) -> None:

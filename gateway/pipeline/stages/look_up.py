@@ -74,13 +74,16 @@ class LookUp:
         except UnicodeEncodeError:  # a lone surrogate: the provider refuses it by name
             return
         is_flagged = exchange.screening is not None and exchange.screening.is_flagged
-        may_write = directives.may_write and not is_flagged
-        use = CacheUse(settings, question, may_write, self._cache.answers.now_s())
+        may_write = directives.may_write and (not is_flagged or "flagged" in settings.store)
+        use = CacheUse(settings, question, may_write, self._cache.answers.now_s(), request.n or 1)
         exchange.cache_use = use
-        if use.is_semantic:
+        known = exchange.meaning  # of the text before guardrails have masked it
+        if use.is_semantic and (known is None or known.text != question.text):
             exchange.meaning = Meaning(question.text, self._cache.embed)
         if directives.may_read:
             await self._read(exchange, use, directives, model)
+        else:
+            use.outcome = "bypass"
 
     async def _read(
         self, exchange: Exchange, use: CacheUse, directives: CacheDirectives, model: ServedModel
@@ -111,7 +114,7 @@ class LookUp:
         num_joined = 0
         while True:
             match = self._fresh(await self._cache.answers.find_exact(use.question), directives)
-            if match is not None or not directives.may_write or num_joined == MAX_JOINS:
+            if match is not None or not use.may_write or num_joined == MAX_JOINS:
                 return match
             flight = self._cache.flights.get(use.question.key)
             if flight is None:
@@ -127,7 +130,7 @@ class LookUp:
 
     async def _similar(self, exchange: Exchange, use: CacheUse, directives: CacheDirectives) -> Match | None:
         vector = await exchange.meaning.vector() if exchange.meaning is not None else None
-        if vector is None or not use.is_self_contained(vector):
+        if vector is None or not use.is_comparable(vector):
             return None
         found = self._cache.answers.find_similar(use.question, vector, use.settings.max_error_rate)
         return self._fresh(found, directives)

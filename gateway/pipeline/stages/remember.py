@@ -12,12 +12,9 @@ from cache.heads import freshness
 from cache.lifetime import lifetime_s
 from gateway.answer import Generated, Relayed
 from gateway.pipeline.exchange import Exchange
-from gateway.response_cache.recording import record
+from gateway.response_cache.recording import ends_of, record
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.use import HITS, CacheUse
-
-STORED_FINISH_REASONS = ["stop"]
-"""A truncated answer or a tool call is right once only."""
 
 
 class Remember:
@@ -52,17 +49,9 @@ class Remember:
         items: Sequence[Any],
         vector: NDArray[float32] | None,
     ) -> None:
-        if isinstance(answer, Generated):
-            reasons = [delta.finish_reason for delta in items if delta.finish_reason is not None]
-        else:
-            reasons = list(answer.finish_reasons)
-        if reasons != STORED_FINISH_REASONS:
+        if not use.is_stored(ends_of(answer, items)):
             return
-        ttl_s = use.settings.ttl_s
-        if vector is not None:
-            ttl_s = lifetime_s(freshness(use.question.text, vector), ttl_s)
-            vector = vector if use.is_self_contained(vector) else None
-        if not ttl_s:
-            return
-        tokens = answer.usage.completion_tokens
+        text, tokens = use.question.text, answer.usage.completion_tokens
+        ttl_s = lifetime_s(freshness(text, vector), use.settings.ttl_s)
+        vector = vector if vector is not None and use.is_comparable(vector) else None
         self._cache.answers.add(use.question, vector, record(answer, items), tokens, ttl_s, use.asked_s)

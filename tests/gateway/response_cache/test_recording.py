@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.answer import Delta, Generated, Relayed, TokenInfo, ToolCallDelta, Usage
-from gateway.response_cache.recording import record, recorded_text, replay
+from gateway.response_cache.recording import ends_of, record, recorded_text, replay
 
 DELTAS = [
     Delta(0, reasoning="hm"),
@@ -55,3 +55,19 @@ async def test_two_replays_do_not_share_their_state() -> None:
     one.usage.prompt_tokens = 99
     one.finish_reasons.append("stop")
     assert (other.usage, other.finish_reasons) == (USAGE, [])
+
+
+@pytest.mark.parametrize(
+    ("piece", "end"),
+    [
+        (b'{"message": {"tool_calls": [{"id": "1"}]}}', "tool_calls"),
+        (b'{"delta":{"tool_calls":[ {"index": 0}]}}', "tool_calls"),
+        (b'{"message": {"tool_calls": []}}', "stop"),
+        (b'{"message": {"tool_calls": null, "content": "tool_calls"}}', "stop"),
+    ],
+)
+def test_a_forced_tool_call_is_one_whatever_its_finish_reason(piece: bytes, end: str) -> None:
+    half = len(piece) // 2
+    answer = Relayed(b"", Usage(), finish_reasons=["stop"])
+    assert ends_of(answer, [piece[:half], piece[half:]]) == [end]
+    assert ends_of(Relayed(b"", Usage(), finish_reasons=["length"]), [piece]) == ["length"]

@@ -11,12 +11,13 @@ import httpx
 import pytest
 from starlette.routing import Router
 
-from gateway.answer import Delta, Relayed, Usage
+from cache.semantic_cache import SemanticCache
+from gateway.answer import Delta, Relayed, ToolCallDelta, Usage
 from gateway.app import build_app
 from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
-from policies.cache import CacheRules, CacheSection
+from policies.cache import CacheRules, CacheSection, Storable
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.routes import Route
 from policies.upstream import UpstreamModel
@@ -25,6 +26,10 @@ from tests.gateway.connection import Connection, events
 
 CHAT = "/v1/chat/completions"
 KEYS = ("sk-alice", "sk-bob")
+CALL = ToolCallDelta(0, '{"city": "Oslo"}', "call_1", "weather")
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+PERSONAL = {"role": "user", "content": "What is the balance of my account?"}
+CONTACT = {"role": "user", "content": "Write to anna.berg@example.org that it is done."}
 
 
 def app_of(provider: FakeProvider, *, keys: tuple[str, ...] = (), **rules: Any) -> Router:  # noqa: ANN401
@@ -118,10 +123,10 @@ async def test_directives() -> None:
     async with http_client(app_of(provider)) as http:
         only = await http.post(CHAT, json=body(), headers={"x-penstock-cache": "only"})
         assert (only.status_code, only.json()["error"]["code"]) == (504, "cache_miss")
-        assert await outcome(http, body(), x_penstock_cache="no-store") == "miss"
+        assert await outcome(http, body(), x_penstock_cache="no-store") == "bypass"
         assert await outcome(http, body()) == "miss"
         assert await outcome(http, body(), x_penstock_cache="only") == "exact"
-        assert await outcome(http, body(), cache_control="no-cache") == "miss"
+        assert await outcome(http, body(), cache_control="no-cache") == "bypass"
         assert await outcome(http, body(), x_penstock_cache="max-age=60") == "exact"
         bad = await http.post(CHAT, json=body(), headers={"x-penstock-cache": "please"})
         assert (bad.status_code, bad.json()["error"]["param"]) == (400, "x-penstock-cache")
@@ -145,7 +150,7 @@ async def test_directives_count_where_the_cache_is_not_used(fields: dict[str, An
 async def test_metadata_gives_directives_too() -> None:
     async with http_client(app_of(FakeProvider())) as http:
         sent = body(metadata={"penstock-cache": "no-store"})
-        assert [await outcome(http, sent) for _ in range(2)] == ["miss", "miss"]
+        assert [await outcome(http, sent) for _ in range(2)] == ["bypass", "bypass"]
 
 
 @pytest.mark.parametrize("finish_reason", ["length", "tool_calls", None])
@@ -155,6 +160,53 @@ async def test_an_answer_that_is_not_whole_is_not_stored(finish_reason: Any) -> 
 
     async with http_client(app_of(FakeProvider(script))) as http:
         assert [await outcome(http, body()) for _ in range(2)] == ["miss", "miss"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "delta", "fields"),
+    [
+        ("truncated", Delta(0, "half", finish_reason="length"), {}),
+        ("tool_calls", Delta(0, tool_calls=[CALL], finish_reason="tool_calls"), {"tools": TOOLS}),
+        ("tool_calls", Delta(0, tool_calls=[CALL], finish_reason="stop"), {"tools": TOOLS}),  # a forced call
+        ("personal", Delta(0, "9", finish_reason="stop"), {"messages": [PERSONAL]}),
+        ("personal", Delta(0, "9", finish_reason="stop"), {"messages": [CONTACT]}),
+    ],
+)
+async def test_some_answers_are_stored_only_where_the_policy_says_so(
+    kind: Storable, delta: Delta, fields: dict[str, Any]
+) -> None:
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
+        yield delta
+
+    for stored, expected in (([], "miss"), ([kind], "exact")):
+        async with http_client(app_of(FakeProvider(script), store=stored)) as http:
+            first, second = [await http.post(CHAT, json=body() | fields) for _ in range(2)]
+        assert [each.headers["x-penstock-cache"] for each in (first, second)] == ["miss", expected]
+        assert first.json()["choices"] == second.json()["choices"]
+
+
+async def test_several_choices_are_stored_where_the_policy_says_so() -> None:
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
+        for index in range(2):
+            yield Delta(index, f"choice {index}", finish_reason="stop")
+
+    provider = FakeProvider(script)
+    async with http_client(app_of(provider, store=["choices"])) as http:
+        first, second = [(await http.post(CHAT, json=body(n=2))) for _ in range(2)]
+    assert second.headers["x-penstock-cache"] == "exact" and len(provider.asked) == 1
+    assert first.json()["choices"] == second.json()["choices"] and len(first.json()["choices"]) == 2
+
+
+async def test_an_answer_that_changes_with_time_lives_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = time.time()
+    monkeypatch.setattr(SemanticCache.__init__, "__defaults__", (lambda: now_s, None))
+    async with http_client(app_of(FakeProvider())) as http:
+        asked = [body("What is the weather in Oslo?"), body("What is the capital of Norway?")]
+        assert [await outcome(http, each) for each in asked] == ["miss", "miss"]
+        now_s += 50.0
+        assert [await outcome(http, each) for each in asked] == ["exact", "exact"]
+        now_s += 20.0
+        assert [await outcome(http, each) for each in asked] == ["miss", "exact"]
 
 
 async def test_a_failed_answer_is_not_stored() -> None:
