@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy import float16, float32
@@ -41,6 +41,21 @@ class Verifier(Protocol):
     def threshold(self, max_false_share: float) -> float:
         """The least P to serve at, so that at most this share of the hits is false."""
         ...
+
+
+class Known(NamedTuple):
+    """A question that an answer is there for, or under way, and what it means."""
+
+    text: str
+    vector: NDArray[float32]
+
+
+class Equal(NamedTuple):
+    """One of several known questions that one answer serves too."""
+
+    place: int
+    similarity: float
+    probability: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +118,22 @@ class SemanticCache:
         self, question: Question, vector: NDArray[float32], max_error_rate: float
     ) -> Match | None:
         """The answer to a question that means the same, else a near one. `vector`: (384,), unit length."""
+        if self._verifier is None:
+            return None
         nearest = self.store.nearest(question.partition, vector, NUM_CANDIDATES, self.now_s())
         found = [each for each in nearest if each[1].cosine >= MIN_COSINE]
-        if not found or self._verifier is None:
+        if not found:
             return None
         entries = [entry for entry, _ in found]
-        probabilities = self._verifier.probabilities(
-            question.text,
-            vector,
-            [entry.text for entry in entries],
-            np.stack([each.vector for _, each in found]),
-        )
+        known = [Known(entry.text, each.vector) for entry, each in found]
+        probabilities = self._probabilities(question, vector, known)
         refined = [
             posterior(entry, float(each)) if may_answer(entry, question.key) else 0.0
             for entry, each in zip(entries, probabilities, strict=True)
         ]
         best = max(range(len(refined)), key=refined.__getitem__)
         probability = refined[best]
-        allowed = self.store.evidence.allowed(question.labels.model, max_error_rate)
-        if probability >= self._verifier.threshold(allowed):
+        if probability >= self._threshold(question, max_error_rate):
             entries[best].hits += 1
             self.store.record_hit(entries[best].key)
             return Match(entries[best], "semantic", found[best][1].cosine, probability)
@@ -129,6 +141,32 @@ class SemanticCache:
         if closest.cosine < NEAR_COSINE:
             return None
         return Match(entry, "near", closest.cosine, float(probabilities[0]))
+
+    def find_equal(
+        self, question: Question, vector: NDArray[float32], others: Sequence[Known], max_error_rate: float
+    ) -> Equal | None:
+        """Which of `others`, of the same partition, one answer serves too, by the verifier."""
+        if self._verifier is None or not others:
+            return None
+        cosines = np.array([other.vector @ vector for other in others])
+        near = [place for place in np.argsort(-cosines)[:NUM_CANDIDATES] if cosines[place] >= MIN_COSINE]
+        found = self._probabilities(question, vector, [others[place] for place in near])
+        if not near or found.max() < self._threshold(question, max_error_rate):
+            return None
+        best = near[int(found.argmax())]
+        return Equal(int(best), float(cosines[best]), float(found.max()))
+
+    def _probabilities(
+        self, question: Question, vector: NDArray[float32], known: Sequence[Known]
+    ) -> NDArray[float32]:
+        if self._verifier is None or not known:
+            return np.zeros(0, float32)
+        vectors = np.stack([each.vector for each in known])
+        return self._verifier.probabilities(question.text, vector, [each.text for each in known], vectors)
+
+    def _threshold(self, question: Question, max_error_rate: float) -> float:
+        assert self._verifier is not None
+        return self._verifier.threshold(self.store.evidence.allowed(question.labels.model, max_error_rate))
 
     def add(
         self,

@@ -1,4 +1,4 @@
-"""Single-flight: equal requests that run at the same time share one model call.
+"""Single-flight: requests of one answer that run at the same time share one model call.
 
 The first request of a key leads; those that follow wait for its answer and read it from the beginning. A
 leader that fails or leaves before it has an answer hands over to a follower.
@@ -7,10 +7,16 @@ leader that fails or leaves before it has an answer hands over to a follower.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from numpy import float32
+from numpy.typing import NDArray
+
+from cache.question import Question
+from cache.semantic_cache import Known
 from gateway.answer import Delta, Generated, Relayed
 from gateway.response_cache.broadcast import Broadcast
 
@@ -24,8 +30,9 @@ _View = Callable[[], "Generated | Relayed | None"]
 class Flight:
     """One model call that may have followers."""
 
-    def __init__(self, on_landed: Callable[[], None]) -> None:
-        """`on_landed` is called when no request can join any more."""
+    def __init__(self, key: bytes, on_landed: Callable[[], None]) -> None:
+        """`key`: of the answer in the cache. `on_landed` is called when no request can join any more."""
+        self.key = key
         self._on_landed = on_landed
         self._view: asyncio.Future[_View] = asyncio.get_running_loop().create_future()
 
@@ -50,6 +57,11 @@ class Flight:
         self._view.set_result(lambda: _with_stream(answer, broadcast.reader()) if broadcast.is_open else None)
         return _with_stream(answer, broadcast.reader())
 
+    def follow(self, other: Flight) -> None:
+        """The leader has joined `other`: so do all that join this one."""
+        self.key = other.key
+        other._view.add_done_callback(lambda view: self._end(view.result()))
+
     def abandon(self) -> None:
         """There is no answer to share: the next follower leads. Does nothing once an answer is shared."""
         if not self._view.done():
@@ -65,20 +77,39 @@ class Flights:
 
     def __init__(self) -> None:
         self._flights: dict[bytes, Flight] = {}
+        self._known: defaultdict[bytes, dict[bytes, Known]] = defaultdict(dict)  # by partition, then by key
 
     def get(self, key: bytes) -> Flight | None:
         """The flight to join, if there is one."""
         return self._flights.get(key)
 
-    def start(self, key: bytes) -> Flight:
+    def of(self, key: bytes) -> Flight:
+        """The flight of a key that `others` gave."""
+        return self._flights[key]
+
+    def start(self, question: Question) -> Flight:
         """Lead a new flight."""
+        key, partition = question.key, question.partition
 
         def landed() -> None:
             if self._flights.get(key) is flight:
                 del self._flights[key]
+                self._known[partition].pop(key, None)
+                if not self._known[partition]:
+                    del self._known[partition]
 
-        flight = self._flights[key] = Flight(landed)
+        flight = self._flights[key] = Flight(key, landed)
         return flight
+
+    def announce(self, question: Question, vector: NDArray[float32]) -> None:
+        """From now on questions that mean the same as this one may join its flight, if it has one."""
+        if question.key in self._flights:
+            self._known[question.partition][question.key] = Known(question.text, vector)
+
+    def others(self, question: Question) -> dict[bytes, Known]:
+        """What was announced in the question's partition, by key."""
+        found = self._known.get(question.partition)
+        return {key: known for key, known in found.items() if key != question.key} if found else {}
 
 
 def _with_stream(answer: Generated | Relayed, stream: AsyncIterator[Any]) -> Generated | Relayed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+from numpy import float32
+from numpy.typing import NDArray
 
 from cache.entry import Entry
 from cache.question import read_question
@@ -17,6 +19,7 @@ from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.models import ServedModel
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.directives import HEADER, CacheDirectives, read_directives
+from gateway.response_cache.flights import Flight
 from gateway.response_cache.recording import recorded_text, replay
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.use import HITS, CacheUse, Outcome, bypass_reason, labels_of
@@ -90,17 +93,16 @@ class LookUp:
     ) -> None:
         match = await self._exact_or_shared(exchange, use, directives, model)
         if match is None and exchange.answer is None:
-            match = await self._similar(exchange, use, directives)
+            match = await self._similar(exchange, use, directives, model)
         if match is None:
             return
         use.outcome = match.tier
-        self._add_headers(exchange, match)
+        self._add_headers(exchange, use, match)
         if match.tier != "near":
             exchange.answer = replay(match.entry.answer)
             if use.flight is not None:
                 use.flight.abandon()  # those who wait find the stored answer too
             if match.tier == "semantic":
-                exchange.response_headers[f"{HEADER}-question"] = use.question.key.hex()
                 self._sample(exchange, use, match.entry, model)
         elif use.settings.drafts and model.kind == "engine":
             _add_draft(exchange, recorded_text(match.entry.answer))
@@ -118,22 +120,50 @@ class LookUp:
                 return match
             flight = self._cache.flights.get(use.question.key)
             if flight is None:
-                use.flight = self._cache.flights.start(use.question.key)
+                use.flight = self._cache.flights.start(use.question)
                 return None
-            exchange.start_call(model)
-            exchange.answer = await flight.join()
-            if exchange.answer is not None:
-                use.outcome = "shared"
+            if await self._join(exchange, use, flight, model):
                 return None
-            exchange.telemetry.call_ended(CallResult())
             num_joined += 1
 
-    async def _similar(self, exchange: Exchange, use: CacheUse, directives: CacheDirectives) -> Match | None:
+    async def _join(self, exchange: Exchange, use: CacheUse, flight: Flight, model: ServedModel) -> bool:
+        """Whether `exchange.answer` is now that of another request."""
+        exchange.start_call(model)
+        exchange.answer = await flight.join()
+        if exchange.answer is None:
+            exchange.telemetry.call_ended(CallResult())
+            return False
+        use.outcome = "shared"
+        exchange.response_headers[f"{HEADER}-entry"] = flight.key.hex()
+        return True
+
+    async def _similar(
+        self, exchange: Exchange, use: CacheUse, directives: CacheDirectives, model: ServedModel
+    ) -> Match | None:
+        """The stored answer to a like question, or `exchange.answer` from a request under way that is one."""
         vector = await exchange.meaning.vector() if exchange.meaning is not None else None
         if vector is None or not use.is_comparable(vector):
             return None
         found = self._cache.answers.find_similar(use.question, vector, use.settings.max_error_rate)
-        return self._fresh(found, directives)
+        match = self._fresh(found, directives)
+        if use.flight is not None and (match is None or match.tier == "near"):
+            await self._join_equal(exchange, use, vector, model)
+        return match if exchange.answer is None else None
+
+    async def _join_equal(
+        self, exchange: Exchange, use: CacheUse, vector: NDArray[float32], model: ServedModel
+    ) -> None:
+        """Leave the flight that this exchange leads for one that means the same, if there is one."""
+        flights, answers, rate = self._cache.flights, self._cache.answers, use.settings.max_error_rate
+        others = flights.others(use.question)
+        equal = answers.find_equal(use.question, vector, list(others.values()), rate)
+        if equal is None or use.flight is None:
+            flights.announce(use.question, vector)  # it joins no other now: no circles
+            return
+        flight, own, use.flight = flights.of(list(others)[equal.place]), use.flight, None
+        own.follow(flight)
+        if await self._join(exchange, use, flight, model):
+            _add_reasons(exchange, use, equal.similarity, equal.probability)
 
     def _sample(self, exchange: Exchange, use: CacheUse, entry: Entry, model: ServedModel) -> None:
         """Perhaps ask the model too, to learn whether the hit was right."""
@@ -158,14 +188,19 @@ class LookUp:
         age_s = self._cache.answers.now_s() - match.entry.created_s
         return match if age_s <= directives.max_age_s else None
 
-    def _add_headers(self, exchange: Exchange, match: Match) -> None:
+    def _add_headers(self, exchange: Exchange, use: CacheUse, match: Match) -> None:
         age_s = max(0.0, self._cache.answers.now_s() - match.entry.created_s)
         exchange.response_headers["age"] = str(int(age_s))
         if match.tier != "near":
             exchange.response_headers[f"{HEADER}-entry"] = match.entry.key.hex()
         if match.tier != "exact":
-            exchange.response_headers[f"{HEADER}-similarity"] = f"{match.similarity:.3f}"
-            exchange.response_headers[f"{HEADER}-probability"] = f"{match.probability:.3f}"
+            _add_reasons(exchange, use, match.similarity, match.probability)
+
+
+def _add_reasons(exchange: Exchange, use: CacheUse, similarity: float, probability: float) -> None:
+    headers = {"similarity": f"{similarity:.3f}", "probability": f"{probability:.3f}"}
+    headers["question"] = use.question.key.hex()  # for feedback
+    exchange.response_headers |= {f"{HEADER}-{name}": value for name, value in headers.items()}
 
 
 def _add_draft(exchange: Exchange, text: str) -> None:

@@ -29,7 +29,7 @@ class Remember:
         if use is None or use.outcome in HITS or not use.may_write or exchange.failed_models:
             return  # the answer of a model that took over is not the one that was looked up
         assert isinstance(answer, Generated | Relayed)  # of a chat request
-        use.flight = use.flight or self._cache.flights.start(use.question.key)
+        use.flight = use.flight or self._cache.flights.start(use.question)
         vector = meaning.start() if use.is_semantic and meaning is not None else None
 
         def complete(items: Sequence[Any]) -> None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy import float32
 from numpy.typing import NDArray
 
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
 from cache.settings import CacheSettings
-from gateway.answer import Generated
+from gateway.answer import Delta, Generated
 from gateway.auth import InternalCaller, KeyRing
+from gateway.errors import ApiError, Unavailable
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
-from gateway.providers.fake import FakeProvider
+from gateway.providers.base import ModelCall
+from gateway.providers.fake import FakeProvider, TextCall
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
 from gateway.web.deadlines import TimeLimits
@@ -37,6 +42,7 @@ class Gateway:
         self.answers = SemanticCache(MemoryStore(1 << 20, 1 << 20), ScriptedVerifier(others=1.0))
         rules = CacheSettings.of(CacheRules(mode="semantic", verified_share=verified_share))
         model = ServedModel("m", "upstream", self.provider, TimeLimits(None, None, 60), cache=rules)
+        self.model = model
         self.verdicts: list[str] = []
         sampler = Sampler(self._embed, lambda model, verdict: self.verdicts.append(verdict))
         self.cache = ResponseCache(self.answers, self._embed, sampler)
@@ -60,7 +66,11 @@ class Gateway:
 
         exchange.read_body = read_body
         exchange.cache_headers = (directives, "")
-        await self.pipeline.run(exchange)
+        try:
+            await self.pipeline.run(exchange)
+        except ApiError:
+            self.pipeline.settle(exchange)
+            raise
         return exchange
 
     async def ask(self, text: str, directives: str = "", caller: InternalCaller | None = None) -> str:
@@ -102,6 +112,88 @@ async def test_a_semantic_hit_lets_equal_requests_go_on_at_once() -> None:
     second = await asyncio.wait_for(gateway.start("What is the height of the tower?"), 5)
     assert [each.response_headers["x-penstock-cache"] for each in (first, second)] == ["semantic"] * 2
     assert await read(first) == await read(second)
+
+
+def paused_gateway() -> tuple[Gateway, asyncio.Event]:
+    """Its model gives one delta and waits for the event."""
+    go_on = asyncio.Event()
+
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
+        yield Delta(0, "first ")
+        await go_on.wait()
+        yield Delta(0, "second", finish_reason="stop")
+
+    gateway = Gateway()
+    gateway.provider = FakeProvider(script)
+    model = replace(gateway.model, provider=gateway.provider)
+    gateway.pipeline = Pipeline(KeyRing([]), ModelTable([model], {}), gateway.cache)
+    return gateway, go_on
+
+
+async def test_a_request_of_the_same_meaning_joins_in_the_middle_of_a_stream() -> None:
+    gateway, go_on = paused_gateway()
+    leader = await gateway.start("How high is the tower?")
+    assert isinstance(leader.answer, Generated)
+    assert (await anext(aiter(leader.answer.deltas))).text == "first "
+    follower = await gateway.start("What is the height of the tower?")
+    assert follower.response_headers["x-penstock-cache"] == "shared"
+    assert follower.response_headers["x-penstock-cache-probability"] == "1.000"
+    key = leader.response_headers["x-penstock-cache-entry"]
+    assert follower.response_headers["x-penstock-cache-entry"] == key
+    go_on.set()
+    assert [delta.text for delta in await read(follower)] == ["first ", "second"]
+    assert len(gateway.provider.asked) == 1 and len(gateway.answers.store) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "directives"), [("What is the height of my order?", ""), ("How tall is it?", "no-store")]
+)
+async def test_what_is_personal_or_private_joins_no_other(text: str, directives: str) -> None:
+    gateway, go_on = paused_gateway()
+    await gateway.start("How high is the tower?")
+    other = await gateway.start(text, directives)
+    assert other.response_headers["x-penstock-cache"] != "shared" and len(gateway.provider.asked) == 2
+    go_on.set()
+
+
+async def test_requests_of_the_same_meaning_at_once_are_one_generation() -> None:
+    gateway, go_on = paused_gateway()
+    gateway.may_encode.clear()
+    wordings = ("How high is the tower?", "How tall is the tower?", "What is the tower's height?")
+    starts = [asyncio.create_task(gateway.start(text)) for text in wordings for _ in range(3)]
+    while gateway.num_encoded < len(wordings):
+        await asyncio.sleep(0)
+    gateway.may_encode.set()
+    exchanges = await asyncio.wait_for(asyncio.gather(*starts), 10)
+    go_on.set()
+    keys = {each.response_headers["x-penstock-cache-entry"] for each in exchanges}
+    assert len(keys) == 1
+    texts = {"".join(delta.text for delta in await read(each)) for each in exchanges}
+    assert texts == {"first second"} and len(gateway.provider.asked) == 1
+
+
+async def test_a_follower_by_meaning_asks_itself_when_its_leader_fails() -> None:
+    gateway = Gateway()
+    is_asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def refuse(call: ModelCall[Any]) -> Generated:
+        is_asked.set()
+        await go_on.wait()
+        raise Unavailable("away")
+
+    chat = gateway.provider.chat
+    gateway.provider.chat = refuse  # type: ignore[method-assign]
+    leader = asyncio.create_task(gateway.start("How high is the tower?"))
+    await asyncio.wait_for(is_asked.wait(), 5)
+    follower = asyncio.create_task(gateway.start("What is the height of the tower?"))
+    while gateway.num_encoded < 2:
+        await asyncio.sleep(0)
+    gateway.provider.chat = chat  # type: ignore[method-assign]
+    go_on.set()
+    with pytest.raises(Unavailable):
+        await leader
+    assert (await asyncio.wait_for(follower, 5)).response_headers["x-penstock-cache"] == "miss"
+    assert len(gateway.provider.asked) == 1
 
 
 async def test_a_miss_encodes_once() -> None:
