@@ -22,7 +22,7 @@ from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.processes.status import Statuses
 from gateway.providers.base import Provider
 from gateway.response_cache.response_cache import ResponseCache
-from gateway.routes import batch_routes, model_routes, object_routes, passthrough_routes
+from gateway.routes import batch_routes, model_routes, moderation_routes, object_routes, passthrough_routes
 from gateway.served_models import ModelBuilder
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
@@ -86,7 +86,8 @@ def build_version(
     endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
     log = None if parts.decisions is None else DecisionLog(parts.decisions, models, policies)
-    optional = PipelineParts(telemetry, log, served.embed(), parts.routing, served.guards())
+    guards = served.guards()
+    optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards)
     pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, optional)
     objects = parts.object_store(settings, policies.responses)
     routes = model_routes(endpoints, settings, pipeline, objects)
@@ -94,6 +95,7 @@ def build_version(
     routes += _other_routes(endpoints, settings, policies, models, parts)
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
     routes += batch_routes(endpoints, settings, parts.batches, policies.batches)
+    routes += moderation_routes(endpoints, settings, policies, guards)
     routes += passthrough_routes(endpoints, settings, policies.passthrough, served.forwarder)
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
     return BuiltVersion(endpoints.router(routes, opened), served.engines)

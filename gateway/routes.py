@@ -15,6 +15,7 @@ from gateway.openai.chat_storing import ChatStoring
 from gateway.openai.count_tokens import Counting, CountTokensEndpoint
 from gateway.openai.endpoint import ModelEndpoint, StartTranslation
 from gateway.openai.files import FilesEndpoint
+from gateway.openai.moderations import ModerationsEndpoint
 from gateway.openai.object_store import ObjectStore
 from gateway.openai.objects_endpoint import ObjectsEndpoint
 from gateway.openai.passthrough import PASSTHROUGH_METHODS, PassthroughEndpoint
@@ -25,12 +26,16 @@ from gateway.openai.stored_chats import StoredChatsEndpoint
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.upstream.forwarding import Forwarder
+from gateway.screening.guard import Guards
 from gateway.settings import Settings
 from gateway.web.asgi_endpoint import Handler, RouteBuilder
 from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 from gateway.web.http_call import HttpCall
 from policies.batches import BatchesSection
+from policies.document import Policies
 from policies.passthrough import PassthroughRule
+
+MODERATIONS = "/v1/moderations"
 
 
 def model_routes(
@@ -105,6 +110,21 @@ def object_routes(endpoints: RouteBuilder, settings: Settings, objects: ObjectSt
         endpoints.route("GET", f"{path}/input_items", "other", stored.list_items),
         endpoints.route("POST", f"{path}/cancel", "other", stored.cancel),
     ]
+
+
+def moderation_routes(
+    endpoints: RouteBuilder, settings: Settings, policies: Policies, guards: Guards
+) -> list[Route]:
+    """/v1/moderations, where no upstream answers it."""
+    if MODERATIONS in policies.passthrough:
+        return []
+    moderations = ModerationsEndpoint(
+        KeyRing(settings.api_keys),
+        guards.moderation,
+        false_positive_rate=policies.guardrails.moderations.false_positive_rate,
+        max_body_bytes=settings.max_body_bytes,
+    )
+    return [endpoints.route("POST", MODERATIONS, "other", moderations.create)]
 
 
 def passthrough_routes(

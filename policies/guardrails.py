@@ -230,6 +230,12 @@ class GuardrailProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return injection or self.harm is not None or bool(self.topics)
 
 
+class ModerationsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `/v1/moderations` answers, unless `passthrough` names that path."""
+
+    false_positive_rate: FalsePositiveRate = 0.01
+
+
 class GuardrailsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Profiles by name, and what serves `/v1/moderations`."""
 
@@ -237,6 +243,7 @@ class GuardrailsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     default: Annotated[
         Name | None, Meta(description="The profile of models that name none. Default: no checks.")
     ] = None
+    moderations: ModerationsSection = ModerationsSection()
 
 
 def guardrail_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:

@@ -176,6 +176,13 @@ class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
 
+class ModerationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/moderations. `model` is accepted and ignored: there is one set of classifiers."""
+
+    input: str | list[Any]
+    model: str | None = None
+
+
 class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /tokenize, in vLLM's shape: a prompt or messages."""
 

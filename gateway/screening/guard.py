@@ -89,6 +89,7 @@ class Guards:
     ) -> None:
         """`api_keys`: of hooks, by `guardrails.PROFILE.HOOK`. Raises SettingsError for broken patterns."""
         self._by_profile: dict[int, Guard] = {}
+        self.moderation = Guard(GuardrailProfile(), embed, {})
         self.hooks: list[Hook] = []
         for name, profile in section.profiles.items():
             _check_patterns(name, profile)

@@ -53,4 +53,5 @@ def test_what_cannot_be_passed_on_is_reported_with_its_line(tmp_path: Path, line
 async def test_own_paths_are_those_of_the_application() -> None:
     app = build_app(Settings(), Policies())
     paths = [route.path for route in app.routes if route.path.startswith("/v1/")]  # type: ignore[attr-defined]
-    assert {"/".join(path.split("/")[:3]) for path in paths} == set(OWN_PATHS)
+    own = {"/".join(path.split("/")[:3]) for path in paths}
+    assert own - {"/v1/moderations"} == set(OWN_PATHS)  # that one gives way to an upstream's

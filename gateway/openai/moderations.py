@@ -1,0 +1,126 @@
+"""POST /v1/moderations, in OpenAI's shape, by the classifiers of the guardrails."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gateway.auth import KeyRing
+from gateway.errors import InvalidRequest, Unavailable, retry_after
+from gateway.openai.shape import encode
+from gateway.requests.parse import decode_body, typed
+from gateway.requests.types import ModerationRequest
+from gateway.screening.guard import EncoderFailed, Guard, Vectors
+from gateway.web.http_call import HttpCall
+from guardrails.checks.classifier import Plan, Score, plan, score, threshold
+from guardrails.normalise import read
+
+MODEL = "penstock-guardrails"
+MAX_INPUTS = 128
+MAX_INPUT_CHARS = 100_000
+RETRY_S = 2.0
+NO_VECTORS = np.zeros((0, 0), np.float32)
+
+HEADS = {
+    "harassment": ("harassment", "toxicity"),
+    "harassment/threatening": (),
+    "hate": ("hate",),
+    "hate/threatening": (),
+    "illicit": ("illicit", "harmful_topic"),
+    "illicit/violent": (),
+    "self-harm": ("self_harm",),
+    "self-harm/intent": (),
+    "self-harm/instructions": (),
+    "sexual": ("sexual",),
+    "sexual/minors": (),
+    "violence": ("violence",),
+    "violence/graphic": (),
+}
+"""OpenAI's categories → the heads whose highest score counts. Categories without one are never flagged."""
+
+
+class ModerationsEndpoint:
+    """Judges texts; asks no model."""
+
+    def __init__(
+        self, keys: KeyRing, guard: Guard, *, false_positive_rate: float, max_body_bytes: int
+    ) -> None:
+        self._keys = keys
+        self._guard = guard
+        self._rate = false_positive_rate
+        self._max_body_bytes = max_body_bytes
+
+    async def create(self, call: HttpCall) -> None:
+        """`input` → a result for each text. Raises InvalidRequest, or Unavailable without an encoder."""
+        self._keys.identify(call.authorization)
+        body = decode_body(await call.read_json_bytes(self._max_body_bytes))
+        texts = _inputs(typed(body, ModerationRequest).input)
+        plans = await asyncio.to_thread(lambda: [plan(read(text)) for text in texts])
+        distinct = list(dict.fromkeys(piece for each in plans for piece in each.texts))
+        try:
+            found = await self._guard.vectors(distinct) if distinct else ()
+        except EncoderFailed:
+            raise Unavailable(
+                "Moderation needs an encoder, and none answers: the policies have none, or it is starting.",
+                headers=retry_after(RETRY_S),
+            ) from None
+        vectors = dict(zip(distinct, found, strict=True))
+        results = await asyncio.to_thread(lambda: [self._result(each, vectors) for each in plans])
+        answer = {"id": f"modr-{secrets.token_hex(12)}", "model": MODEL, "results": results}
+        await call.respond(encode(answer))
+
+    def _result(self, each: Plan, vectors: Mapping[str, Vectors]) -> dict[str, object]:
+        stacked = np.stack([vectors[text] for text in each.texts]) if each.pieces else NO_VECTORS
+        scores = score(each, stacked)
+        flagged = {name: self._is_flagged(heads, scores) for name, heads in HEADS.items()}
+        values = {
+            name: max((scores[head].value for head in heads), default=0.0) for name, heads in HEADS.items()
+        }
+        return {
+            "flagged": any(flagged.values()),
+            "categories": flagged,
+            "category_scores": values,
+            "category_applied_input_types": {name: ["text"] * bool(heads) for name, heads in HEADS.items()},
+        }
+
+    def _is_flagged(self, heads: tuple[str, ...], scores: dict[str, Score]) -> bool:
+        return any(scores[head].value >= threshold(head, self._rate) for head in heads)
+
+
+def _inputs(given: str | list[str] | list[dict[str, Any]]) -> list[str]:
+    """The texts: one, several, or the text parts of one input."""
+    if isinstance(given, str):
+        texts = [given]
+    elif all(isinstance(each, str) for each in given):
+        texts = [str(each) for each in given]
+    else:
+        texts = ["\n".join(_part(number, each) for number, each in enumerate(given))]
+    if not texts or len(texts) > MAX_INPUTS:
+        raise InvalidRequest(f"'input' has {len(texts)} texts: send 1 to {MAX_INPUTS}.", param="input")
+    for number, text in enumerate(texts):
+        if len(text) > MAX_INPUT_CHARS:
+            raise InvalidRequest(
+                f"'input[{number}]' has {len(text)} characters: send at most {MAX_INPUT_CHARS} in one text.",
+                param="input",
+            )
+    return texts
+
+
+def _part(number: int, part: object) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "text" and isinstance(part, dict) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    if kind == "image_url":
+        raise InvalidRequest(
+            f"'input[{number}]' is an image: these classifiers read text only. Leave it out, or pass "
+            "/v1/moderations through to an upstream in the policies.",
+            param="input",
+            code="unsupported_parameter",
+        )
+    raise InvalidRequest(
+        f"'input[{number}]' must be a part of type 'text' with a 'text', when parts are given.", param="input"
+    )
