@@ -56,6 +56,14 @@ class Selector:
     value: str
     tenant: str | None
 
+    @property
+    def key(self) -> bytes:
+        """Of the one entry that a selector of this kind may match; b"" when it is no key."""
+        try:
+            return bytes.fromhex(self.value)
+        except ValueError:
+            return b""
+
     def matches(self, entry: Entry) -> bool:
         """Whether the entry is to be forgotten. An entry's id is its key in hexadecimal."""
         if self.tenant is not None and entry.tenant != self.tenant:

@@ -140,11 +140,14 @@ class MemoryStore:
         """Forget matching entries, those of requests under way too. Returns the number of stored ones."""
         self._forgotten.append((now_s, selector))
         self.on_forget()
-        if selector.tenant is None:
+        if selector.kind == "entry":
+            keys = [selector.key]
+        elif selector.tenant is None:
             keys = self._keys.all()
         else:
             keys = self._tenants[selector.tenant].keys.all() if selector.tenant in self._tenants else []
-        return sum(self.remove(key) for key in keys if selector.matches(self._entries[key]))
+        found = [key for key in keys if key in self._entries and selector.matches(self._entries[key])]
+        return sum(self.remove(key) for key in found)
 
     def _live(self, key: bytes, now_s: float) -> Entry | None:
         entry = self._entries.get(key)

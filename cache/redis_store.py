@@ -141,7 +141,8 @@ class RedisStore:
         change = msgspec.msgpack.encode(_Change(self._origin, selector=selector))
         try:
             await self._writer.xadd(self._log, {"change": change}, maxlen=MAX_LOG_LENGTH)
-            async for name, entry, _ in self._all_entries():
+            one = self._read([self._entries + selector.key])
+            async for name, entry, _ in one if selector.kind == "entry" else self._all_entries():
                 if selector.matches(entry):
                     found += await self._writer.delete(name)
         except _FAILURES as error:

@@ -55,6 +55,7 @@ class Pipeline:
         parts: PipelineParts = PipelineParts(),
     ) -> None:
         self._log = log = parts.log
+        self._cache = cache
         self._memory = parts.memory or RoutingMemory()
         selection = Selection(models, policies, parts.embed, self._memory)
         self.signals = Signals(policies, parts.embed, self._memory)
@@ -86,8 +87,10 @@ class Pipeline:
 
     def settle(self, exchange: Exchange) -> None:
         """Account for an exchange that has succeeded or failed: called exactly once for each."""
-        if exchange.cache_use is not None and exchange.cache_use.flight is not None:
-            exchange.cache_use.flight.abandon()  # where it has no answer to share
+        use, screening = exchange.cache_use, exchange.screening
+        if use is not None:
+            is_flagged = screening is not None and (screening.is_flagged or screening.is_blocked)
+            self._cache.settle(use, is_flagged=is_flagged)
         account(exchange)
         self._memory.learn(exchange)
         if self._log is not None:

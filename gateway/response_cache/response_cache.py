@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
+from cache.entry import Selector
 from cache.semantic_cache import SemanticCache
 from gateway.response_cache.flights import Flights
 from gateway.response_cache.sampling import Embed, Sampler
+from gateway.response_cache.use import CacheUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +20,23 @@ class ResponseCache:
     embed: Embed
     sampler: Sampler
     flights: Flights = field(default_factory=Flights)
+    _tasks: set[asyncio.Task[int]] = field(default_factory=set)
+
+    def settle(self, use: CacheUse, *, is_flagged: bool) -> None:
+        """Called when a request has ended; `is_flagged`: a guardrail found something in its answer.
+
+        Such an answer is screened each time that it is served, but it is not to be kept either.
+        """
+        if use.flight is not None:
+            use.flight.abandon()  # where it has no answer to share
+        if is_flagged and not use.is_flagged and "flagged" not in use.settings.store:
+            use.may_write = False
+            selector = Selector("entry", use.entry_key.hex(), use.question.tenant)
+            task = asyncio.create_task(self.answers.forget(selector))
+            self._tasks.add(task)
+            task.add_done_callback(self._forgotten)
+
+    def _forgotten(self, task: asyncio.Task[int]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # Redis is away: it is screened again there

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from numpy import float32
@@ -43,8 +43,13 @@ class CacheUse:
     may_write: bool
     asked_s: float
     num_choices: int = 1
+    is_flagged: bool = False  # the request was, by a guardrail
+    entry_key: bytes = field(init=False)  # of the entry that the answer comes from, or goes to
     outcome: Outcome = "miss"
     flight: Flight | None = None  # led by this request
+
+    def __post_init__(self) -> None:
+        self.entry_key = self.question.key
 
     @property
     def is_semantic(self) -> bool:

@@ -128,3 +128,12 @@ def test_the_overhead_is_what_python_takes() -> None:
     assert 0.6 * OVERHEAD_BYTES < _bytes_per_entry(partitions=False) - payload_bytes < OVERHEAD_BYTES
     # The most expensive case: each entry has a partition of its own.
     assert _bytes_per_entry(partitions=True) - payload_bytes < 2 * OVERHEAD_BYTES
+
+
+def test_one_entry_is_forgotten_by_its_key() -> None:
+    store = MemoryStore(100_000, 100_000)
+    for number in range(3):
+        add(store, entry_of(number), number)
+    assert store.forget(Selector("entry", key_of(1).hex(), "bob"), 0.0) == 0  # it is alice's
+    assert store.forget(Selector("entry", "no key", None), 0.0) == 0
+    assert store.forget(Selector("entry", key_of(1).hex(), "alice"), 0.0) == 1 and len(store) == 2

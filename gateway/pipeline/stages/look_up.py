@@ -39,10 +39,14 @@ class LookUp:
     async def __call__(self, exchange: Exchange) -> None:
         """Fill `exchange.answer` on a hit, else prepare `exchange.cache_use` for remember.
 
-        Raises InvalidRequest for unknown directives, TimedOut (504) for `only` without a hit.
+        A request that guardrails have refused has its answer already. Raises InvalidRequest for unknown
+        directives, TimedOut (504) for `only` without a hit.
         """
         model, request = exchange.model, exchange.request
         assert model is not None
+        is_refused = exchange.answer is not None
+        if is_refused:
+            return
         metadata = request.metadata if isinstance(request, ChatRequest) else None
         directives = read_directives(*exchange.cache_headers, metadata)
         if model.cache is not None and model.cache.mode != "none" and isinstance(request, ChatRequest):
@@ -52,7 +56,7 @@ class LookUp:
             outcome: Outcome = "bypass" if use is None else use.outcome
             exchange.response_headers[HEADER] = outcome
             if use is not None and (use.may_write or use.outcome in HITS):
-                exchange.response_headers.setdefault(f"{HEADER}-entry", use.question.key.hex())
+                exchange.response_headers[f"{HEADER}-entry"] = use.entry_key.hex()
             exchange.telemetry.cache_looked_up(outcome, model.metrics_label or model.name)
         if exchange.answer is None and directives.is_only_cached:
             raise TimedOut("No stored answer, and the request asked for nothing else.", code="cache_miss")
@@ -79,6 +83,7 @@ class LookUp:
         is_flagged = exchange.screening is not None and exchange.screening.is_flagged
         may_write = directives.may_write and (not is_flagged or "flagged" in settings.store)
         use = CacheUse(settings, question, may_write, self._cache.answers.now_s(), request.n or 1)
+        use.is_flagged = is_flagged
         exchange.cache_use = use
         known = exchange.meaning  # of the text before guardrails have masked it
         if use.is_semantic and (known is None or known.text != question.text):
@@ -99,6 +104,7 @@ class LookUp:
         use.outcome = match.tier
         self._add_headers(exchange, use, match)
         if match.tier != "near":
+            use.entry_key = match.entry.key
             exchange.answer = replay(match.entry.answer)
             if use.flight is not None:
                 use.flight.abandon()  # those who wait find the stored answer too
@@ -133,8 +139,7 @@ class LookUp:
         if exchange.answer is None:
             exchange.telemetry.call_ended(CallResult())
             return False
-        use.outcome = "shared"
-        exchange.response_headers[f"{HEADER}-entry"] = flight.key.hex()
+        use.outcome, use.entry_key = "shared", flight.key
         return True
 
     async def _similar(
@@ -191,8 +196,6 @@ class LookUp:
     def _add_headers(self, exchange: Exchange, use: CacheUse, match: Match) -> None:
         age_s = max(0.0, self._cache.answers.now_s() - match.entry.created_s)
         exchange.response_headers["age"] = str(int(age_s))
-        if match.tier != "near":
-            exchange.response_headers[f"{HEADER}-entry"] = match.entry.key.hex()
         if match.tier != "exact":
             _add_reasons(exchange, use, match.similarity, match.probability)
 

@@ -49,7 +49,7 @@ class Remember:
         items: Sequence[Any],
         vector: NDArray[float32] | None,
     ) -> None:
-        if not use.is_stored(ends_of(answer, items)):
+        if not use.may_write or not use.is_stored(ends_of(answer, items)):
             return
         text, tokens = use.question.text, answer.usage.completion_tokens
         ttl_s = lifetime_s(freshness(text, vector), use.settings.ttl_s)

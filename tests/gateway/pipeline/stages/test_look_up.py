@@ -19,6 +19,7 @@ from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
 from policies.cache import CacheRules, CacheSection, Storable
 from policies.document import EngineModel, ModelEntry, Policies
+from policies.guardrails import GuardrailProfile, GuardrailsSection, PersonalDataRules
 from policies.routes import Route
 from policies.upstream import UpstreamModel
 from tests.gateway.conftest import http_client
@@ -207,6 +208,40 @@ async def test_an_answer_that_changes_with_time_lives_a_minute(monkeypatch: pyte
         assert [await outcome(http, each) for each in asked] == ["exact", "exact"]
         now_s += 20.0
         assert [await outcome(http, each) for each in asked] == ["miss", "exact"]
+
+
+def guarded_app(provider: FakeProvider, profile: GuardrailProfile, store: list[Storable]) -> Router:
+    models = {"ours": ModelEntry(engine=EngineModel(checkpoint="/none"))}
+    policies = Policies(
+        models=models,
+        cache=CacheSection(mode="exact", store=store),
+        guardrails=GuardrailsSection(default="p", profiles={"p": profile}),
+        version="v1",
+    )
+    return build_app(Settings(), policies, {"ours": provider})
+
+
+@pytest.mark.parametrize(("action", "store"), [("flag", []), ("flag", ["flagged"]), ("block", [])])
+async def test_an_answer_that_a_guardrail_flags_is_not_kept(action: Any, store: list[Storable]) -> None:  # noqa: ANN401
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
+        yield Delta(0, "Write to anna.berg@example.org then.", finish_reason="stop")
+
+    provider = FakeProvider(script)
+    profile = GuardrailProfile(personal_data=PersonalDataRules(action=action, answers=True))
+    async with http_client(guarded_app(provider, profile, store)) as http:
+        for _ in range(2):
+            await http.post(CHAT, json=body())
+            await asyncio.sleep(0)
+    assert len(provider.asked) == (1 if store else 2)
+
+
+async def test_a_refused_request_gets_no_stored_answer() -> None:
+    provider = FakeProvider()
+    profile = GuardrailProfile(personal_data=PersonalDataRules(action="block"), refusal="No.")
+    async with http_client(guarded_app(provider, profile, ["personal"])) as http:
+        answers = [(await http.post(CHAT, json=body() | {"messages": [CONTACT]})) for _ in range(2)]
+    assert [each.json()["choices"][0]["message"]["content"] for each in answers] == ["No.", "No."]
+    assert "x-penstock-cache" not in answers[1].headers and not provider.asked
 
 
 async def test_a_failed_answer_is_not_stored() -> None:
