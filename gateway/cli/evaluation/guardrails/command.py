@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.evaluation.files import write_file
-from gateway.cli.evaluation.guardrails import attacks, toxicity
+from gateway.cli.evaluation.guardrails import attacks, groundedness, toxicity
 from gateway.cli.evaluation.guardrails.inputs import Plan, Row
 from gateway.settings import SettingsError
 
@@ -32,6 +32,9 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "attacks": Kind(frozenset(("text", "label", "kind")), attacks.measure, attacks.tables),
     "toxicity": Kind(frozenset(("text", "label", "category")), toxicity.measure, toxicity.tables),
+    "groundedness": Kind(
+        frozenset(("context", "claim", "supported")), groundedness.measure, groundedness.tables
+    ),
 }
 """The first whose columns a row has takes it."""
 

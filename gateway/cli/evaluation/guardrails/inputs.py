@@ -16,8 +16,9 @@ Row = dict[str, Any]
 DESCRIPTION = """
 Measures the guardrails on JSON lines, plain or gzip; the columns of a file tell what it is about. Attacks:
 `text`, `label` (0 or 1), `kind` (benign, benign_trigger, injection, jailbreak, extraction, indirect,
-harmful_topic), `segment` (user, tool, document). Toxicity: `text`, `label`, `category`. `source` is optional;
-each is reported apart. Thresholds are the shipped ones, and those at which 1 % and 0.1 % of the ordinary
+harmful_topic), `segment` (user, tool, document). Toxicity: `text`, `label`, `category`. Groundedness:
+`context`, `claim`, `supported`, perhaps `document_id`. `source` is optional; each is reported apart.
+Thresholds are the shipped ones, and those at which 1 % and 0.1 % of the ordinary
 texts of the files are flagged.
 """
 
