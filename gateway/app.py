@@ -47,11 +47,11 @@ def build_app(
     TelemetryError.
     """
     parts = build_parts(settings, policies.names(), statuses=statuses)
-    runner = parts.batches.runner
-    version = build_version(settings, policies, parts, providers, Resources((parts,), (runner,)))
+    resources = Resources((parts,), parts.background_work)
+    version = build_version(settings, policies, parts, providers, resources)
     parts.metrics.set_engines(version.engines)
-    runner.app = version.router
-    runner.use(policies.batches)
+    parts.use_app(version.router)
+    parts.batches.runner.use(policies.batches)
     return version.router
 
 
@@ -90,8 +90,8 @@ def build_version(
     optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards)
     pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, optional)
     objects = parts.object_store(settings, policies.responses)
-    routes = model_routes(endpoints, settings, pipeline, objects)
-    routes += object_routes(endpoints, settings, objects)
+    routes = model_routes(endpoints, settings, pipeline, objects, parts.background)
+    routes += object_routes(endpoints, settings, objects, parts.background)
     routes += _other_routes(endpoints, settings, policies, models, parts)
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
     routes += batch_routes(endpoints, settings, parts.batches, policies.batches)

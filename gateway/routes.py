@@ -19,8 +19,10 @@ from gateway.openai.moderations import ModerationsEndpoint
 from gateway.openai.object_store import ObjectStore
 from gateway.openai.objects_endpoint import ObjectsEndpoint
 from gateway.openai.passthrough import PASSTHROUGH_METHODS, PassthroughEndpoint
+from gateway.openai.responses.background import BackgroundResponses
 from gateway.openai.responses.conversations import ConversationsEndpoint
 from gateway.openai.responses.create import ResponsesCounting, ResponsesTranslation
+from gateway.openai.responses.endpoint import ResponsesEndpoint
 from gateway.openai.responses.stored import StoredResponsesEndpoint
 from gateway.openai.stored_chats import StoredChatsEndpoint
 from gateway.pipeline.exchange import Endpoint
@@ -39,9 +41,15 @@ MODERATIONS = "/v1/moderations"
 
 
 def model_routes(
-    endpoints: RouteBuilder, settings: Settings, pipeline: Pipeline, objects: ObjectStore
+    endpoints: RouteBuilder,
+    settings: Settings,
+    pipeline: Pipeline,
+    objects: ObjectStore,
+    background: BackgroundResponses,
 ) -> list[Route]:
     """The endpoints that call a model, or count what it would be asked."""
+    keys = KeyRing(settings.api_keys)
+    chats = StoredChatsEndpoint(keys, objects)
 
     def route(
         path: str,
@@ -50,13 +58,17 @@ def model_routes(
         errors: ErrorFormat = OPENAI_ERRORS,
         **others: Handler,
     ) -> Route:
-        answer = ModelEndpoint(
+        answer: Handler = ModelEndpoint(
             endpoint,
             pipeline,
             max_body_bytes=settings.max_body_bytes,
             total_timeout_s=settings.timeouts.total_s,
             translation=translation,
         )
+        if endpoint == "responses":
+            answer = ResponsesEndpoint(
+                keys, objects, background, answer, max_body_bytes=settings.max_body_bytes
+            )
         return endpoints.methods(path, endpoint, {"POST": answer, **others}, errors, labelled="POST")
 
     def count_route(
@@ -74,7 +86,6 @@ def model_routes(
         )
         return endpoints.route("POST", path, "tokenize", count, errors)
 
-    chats = StoredChatsEndpoint(KeyRing(settings.api_keys), objects)
     # Those that are called most come first: every route before costs half a microsecond.
     return [
         route("/v1/chat/completions", "chat", lambda _: ChatStoring(objects), GET=chats.list),
@@ -87,10 +98,12 @@ def model_routes(
     ]
 
 
-def object_routes(endpoints: RouteBuilder, settings: Settings, objects: ObjectStore) -> list[Route]:
+def object_routes(
+    endpoints: RouteBuilder, settings: Settings, objects: ObjectStore, background: BackgroundResponses
+) -> list[Route]:
     """What a tenant may do with its stored responses, conversations and chats."""
     keys = KeyRing(settings.api_keys)
-    stored, chats = StoredResponsesEndpoint(keys, objects), StoredChatsEndpoint(keys, objects)
+    stored, chats = StoredResponsesEndpoint(keys, objects, background), StoredChatsEndpoint(keys, objects)
     talks = ConversationsEndpoint(keys, objects, max_body_bytes=settings.max_body_bytes)
     path, chat, talk = "/v1/responses/{id}", "/v1/chat/completions/{id}", "/v1/conversations/{id}"
 

@@ -45,9 +45,9 @@ class Versions:
         self._opened: dict[int, tuple[Version, Mapping[str, EngineClient]]] = {}
         built = self._build(first)
         self._parts.metrics.set_engines(built.engines)
-        runner = self._parts.batches.runner
-        runner.use(first.policies.batches)
-        runner.app = self.app = VersionedApp(first.serial, built.router, runner)
+        self._parts.batches.runner.use(first.policies.batches)
+        self.app = VersionedApp(first.serial, built.router, self._parts.background_work)
+        self._parts.use_app(self.app)
         self._error = ""
         self._answers: dict[int, asyncio.Future[Reply]] = {}
         self._ask_ids = itertools.count(1)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from starlette.types import ASGIApp
+
 from cache import snapshot
 from cache.memory_store import MemoryStore
 from gateway.admin import FIXED_POLICIES, PolicyControl
@@ -14,12 +16,14 @@ from gateway.batches.service import BatchService
 from gateway.database.database import Database
 from gateway.database.sqlite import SqliteDatabase
 from gateway.openai.object_store import SCHEMA, STORE_REMEDY, ObjectStore
+from gateway.openai.responses.background import BackgroundResponses
 from gateway.pipeline.decision_log import LogFile
 from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.processes.status import Statuses
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.setup import Tracing, start_tracing
+from gateway.web.asgi_endpoint import Resource
 from policies import cache as policy_cache
 from policies.responses import ResponsesSection
 
@@ -60,6 +64,7 @@ class WorkerParts:
     policies: PolicyControl
     batches: BatchService
     worker: int = 0  # its number
+    background: BackgroundResponses = field(default_factory=BackgroundResponses)
     stores: dict[str, CacheStore] = field(default_factory=dict)  # the latest, by its section of the policies
     decisions: LogFile | None = None
     objects: dict[str, ObjectStore] = field(default_factory=dict)  # by their section of the policies
@@ -77,6 +82,15 @@ class WorkerParts:
         if self.decisions is not None:
             self.decisions.close()
         self.tracing.shutdown()
+
+    @property
+    def background_work(self) -> tuple[Resource, ...]:
+        """What makes requests to the application."""
+        return self.batches.runner, self.background
+
+    def use_app(self, app: ASGIApp) -> None:
+        """Make these requests to `app`."""
+        self.batches.runner.app = self.background.app = app
 
     def memory_store(self, section: policy_cache.MemoryStore) -> MemoryStore:
         """The store of cached answers with this section: that of the version before, if it had the same."""

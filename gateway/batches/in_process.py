@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 from starlette.types import ASGIApp, Message
 
@@ -20,8 +23,18 @@ class Reply:
     body: bytes = b""
 
 
-async def post(app: ASGIApp, path: str, body: bytes, caller: InternalCaller) -> Reply:
-    """POST a JSON body as `caller`. It takes the way of every other request, authentication excepted."""
+async def post(
+    app: ASGIApp,
+    path: str,
+    body: bytes,
+    caller: InternalCaller,
+    more_scope: Mapping[str, Any] = MappingProxyType({}),
+    on_piece: Callable[[bytes], None] | None = None,
+) -> Reply:
+    """POST a JSON body as `caller`. It takes the way of every other request, authentication excepted.
+
+    `more_scope` may have `headers`; `on_piece` gets the pieces of a successful answer's body in its place.
+    """
     pieces: list[bytes] = []
     reply = Reply()
     is_read = False
@@ -39,10 +52,12 @@ async def post(app: ASGIApp, path: str, body: bytes, caller: InternalCaller) -> 
             reply.headers = {
                 name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]
             }
+        elif on_piece is not None and reply.status == 200:
+            on_piece(message.get("body", b""))
         else:
             pieces.append(message.get("body", b""))
 
-    scope = {
+    scope: dict[str, Any] = {
         "type": "http",
         "http_version": "1.1",
         "scheme": "http",
@@ -50,10 +65,12 @@ async def post(app: ASGIApp, path: str, body: bytes, caller: InternalCaller) -> 
         "path": path,
         "raw_path": path.encode("ascii"),
         "query_string": b"",
-        "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))],
         "client": None,
         INTERNAL_CALLER: caller,
+        **more_scope,
     }
+    own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    scope["headers"] = [*own, *scope.get("headers", ())]
     await app(scope, receive, send)
     reply.body = b"".join(pieces)
     return reply

@@ -14,7 +14,7 @@ from gateway.errors import NotFound
 from gateway.requests.pages import PageQuery
 from policies.responses import ResponsesSection
 
-Kind = Literal["response", "conversation", "chat"]
+Kind = Literal["response", "events", "conversation", "chat"]
 
 
 class _Names(NamedTuple):
@@ -25,6 +25,7 @@ class _Names(NamedTuple):
 
 _NAMES: dict[Kind, _Names] = {
     "response": _Names("Response", "response_id", "response_not_found"),
+    "events": _Names("Stream of response", "response_id", "response_not_found"),
     "conversation": _Names("Conversation", "conversation_id", "conversation_not_found"),
     "chat": _Names("Chat completion", "completion_id", "chat_completion_not_found"),
 }
@@ -35,6 +36,7 @@ CREATE TABLE IF NOT EXISTS objects (
     id TEXT NOT NULL,
     tenant TEXT NOT NULL,
     expires_s DOUBLE PRECISION NOT NULL,
+    leased_until_s DOUBLE PRECISION NOT NULL,
     record TEXT NOT NULL,
     items TEXT NOT NULL,
     UNIQUE (kind, id)
@@ -53,6 +55,7 @@ class StoredObject:
 
     record: bytes  # JSON, as the API shows it
     items: list[dict[str, Any]]  # a response's input with what it continues; a chat's messages
+    leased_until_s: float = 0.0  # a process generates it and renews this; 0: none does
 
 
 class ObjectStore:
@@ -64,7 +67,7 @@ class ObjectStore:
         """`database` has SCHEMA."""
         self._database = database
         self._policy = policy
-        self._now_s = now_s
+        self.now_s = now_s
 
     @property
     def is_enabled(self) -> bool:
@@ -84,11 +87,9 @@ class ObjectStore:
 
         def write(connection: Connection) -> None:
             self._make_room(connection, len(record) + len(items))
-            row = (kind, object_id, tenant, self._expires_s(), record, items)
-            query = (
-                "INSERT INTO objects (kind, id, tenant, expires_s, record, items) VALUES (?, ?, ?, ?, ?, ?)"
-            )
-            connection.execute(query, row)
+            columns = "kind, id, tenant, expires_s, leased_until_s, record, items"
+            row = (kind, object_id, tenant, self._expires_s(), stored.leased_until_s, record, items)
+            connection.execute(f"INSERT INTO objects ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
         await self._database.write(write)
 
@@ -108,18 +109,25 @@ class ObjectStore:
             changed = change(self._find(connection, kind, object_id, tenant, self._database.lock))
             record, items = _texts(changed)
             self._make_room(connection, len(record) + len(items))
-            query = "UPDATE objects SET expires_s = ?, record = ?, items = ? WHERE kind = ? AND id = ?"
-            connection.execute(query, (self._expires_s(), record, items, kind, object_id))
+            columns = "expires_s = ?, leased_until_s = ?, record = ?, items = ?"
+            row = (self._expires_s(), changed.leased_until_s, record, items, kind, object_id)
+            connection.execute(f"UPDATE objects SET {columns} WHERE kind = ? AND id = ?", row)
             return changed
 
         return await self._database.write(write)
+
+    async def renew(self, kind: Kind, object_id: str, until_s: float) -> bool:
+        """Lease an object for longer; False when it is not leased any more. Raises Unavailable."""
+        query = "UPDATE objects SET leased_until_s = ? WHERE kind = ? AND id = ? AND leased_until_s > 0"
+        values = (until_s, kind, object_id)
+        return await self._database.write(lambda connection: connection.execute(query, values).rowcount > 0)
 
     async def delete(self, kind: Kind, object_id: str, tenant: str) -> None:
         """Erase an object of this tenant. Raises NotFound or Unavailable."""
 
         def erase(connection: Connection) -> int:
             query = "DELETE FROM objects WHERE kind = ? AND id = ? AND tenant = ? AND expires_s > ?"
-            return connection.execute(query, (kind, object_id, tenant, self._now_s())).rowcount
+            return connection.execute(query, (kind, object_id, tenant, self.now_s())).rowcount
 
         if not _is_id(object_id) or not await self._database.write(erase):
             raise _unknown(kind, object_id)
@@ -129,7 +137,7 @@ class ObjectStore:
     ) -> tuple[list[bytes], bool]:
         """Records of the tenant that `fits` takes, and whether more follow. Raises InvalidRequest."""
         where = "kind = ? AND tenant = ? AND expires_s > ?"
-        values = (kind, tenant, self._now_s())
+        values = (kind, tenant, self.now_s())
 
         def read(connection: Connection) -> tuple[list[bytes], bool]:
             found: list[bytes] = []
@@ -146,22 +154,22 @@ class ObjectStore:
         self, connection: Connection, kind: Kind, object_id: str, tenant: str, lock: str = ""
     ) -> StoredObject:
         where = "kind = ? AND id = ? AND tenant = ? AND expires_s > ?"
-        query = f"SELECT record, items FROM objects WHERE {where}{lock}"
-        values = (kind, object_id, tenant, self._now_s())
+        query = f"SELECT record, items, leased_until_s FROM objects WHERE {where}{lock}"
+        values = (kind, object_id, tenant, self.now_s())
         row = connection.execute(query, values).fetchone() if _is_id(object_id) else None
         if row is None:
             raise _unknown(kind, object_id)
-        return StoredObject(row[0].encode(), msgspec.json.decode(row[1]))
+        return StoredObject(row[0].encode(), msgspec.json.decode(row[1]), row[2])
 
     def _expires_s(self) -> float:
-        return self._now_s() + self._policy.ttl_s
+        return self.now_s() + self._policy.ttl_s
 
     def _make_room(self, connection: Connection, num_bytes: int) -> None:
         """Erase what has expired, and the oldest while there is no room for `num_bytes` more."""
         chosen = "SELECT number FROM objects {} ORDER BY expires_s LIMIT ?"
         oldest = f"DELETE FROM objects WHERE number IN ({chosen})"
         expired = oldest.format("WHERE expires_s <= ?")
-        connection.execute(expired, (self._now_s(), ERASED_AT_ONCE))
+        connection.execute(expired, (self.now_s(), ERASED_AT_ONCE))
         while self._database.used_bytes(connection) + num_bytes > self._policy.max_bytes:
             if not connection.execute(oldest.format(""), (ERASED_AT_ONCE,)).rowcount:
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from starlette.routing import Router
@@ -25,8 +25,8 @@ class _Version:
 class VersionedApp:
     """An ASGI application. `open` starts a version's resources, `switch` makes it the current one."""
 
-    def __init__(self, serial: int, app: Router, background: Resource | None = None) -> None:
-        """`serial` is the number of the first version; `background` makes requests to this application."""
+    def __init__(self, serial: int, app: Router, background: Sequence[Resource] = ()) -> None:
+        """`serial` is the number of the first version; `background` make requests to this application."""
         self._background = background
         self._current = _Version(serial, app)
         self._opened: dict[int, _Version] = {}  # started, neither current nor replaced
@@ -58,13 +58,13 @@ class VersionedApp:
     async def lifespan_context(self, _: object) -> AsyncIterator[None]:
         """Open the first version; at the end close whichever are open."""
         await _start(self._current)
-        if self._background is not None:
-            await self._background.start()
+        for resource in self._background:
+            await resource.start()
         try:
             yield
         finally:
-            if self._background is not None:
-                await self._background.close()
+            for resource in self._background:
+                await resource.close()
             for task in self._retiring:
                 task.cancel()
             await asyncio.gather(*self._retiring, return_exceptions=True)

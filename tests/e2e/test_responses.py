@@ -14,7 +14,7 @@ import pytest
 from openai.types.responses import FunctionToolParam
 
 from tests.e2e.conftest import MODEL, StartServer
-from tests.e2e.server import Server
+from tests.e2e.server import Server, wait_until
 from tests.e2e.upstream import Upstream
 
 THINKER = "pico-large"
@@ -152,6 +152,30 @@ def test_responses_survive_a_kill(start_server: StartServer) -> None:
             model=MODEL, previous_response_id=response.id, input="What is 1 + 1?"
         )
         assert following.output_text
+
+
+def test_a_response_in_the_background(strict: openai.OpenAI) -> None:
+    begun = strict.responses.create(model=MODEL, input=QUESTION, background=True)
+    assert begun.status == "in_progress" and begun.background
+    wait_until(
+        lambda: strict.responses.retrieve(begun.id).status == "completed", 60, lambda: "it never completed"
+    )
+    assert "42" in strict.responses.retrieve(begun.id).output_text
+    with strict.responses.create(model=MODEL, input=QUESTION, background=True, stream=True) as stream:
+        first = next(iter(stream))  # then the client leaves
+    assert first.type == "response.created"
+    with strict.responses.retrieve(first.response.id, stream=True, starting_after=0) as stream:
+        events = list(stream)
+    assert [event.sequence_number for event in events] == list(range(1, len(events) + 1))
+    assert events[-1].type == "response.completed" and "42" in events[-1].response.output_text
+
+
+def test_a_response_in_the_background_is_cancelled(strict: openai.OpenAI, upstream: Upstream) -> None:
+    begun = strict.responses.create(model="remote", input="hold", background=True)
+    cancelled = strict.responses.cancel(begun.id)
+    assert cancelled.status == "cancelled" == strict.responses.retrieve(begun.id).status
+    with pytest.raises(openai.BadRequestError, match="background"):
+        strict.responses.cancel(strict.responses.create(model="remote", input="x").id)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -11,12 +11,14 @@ from gateway.answer import Generated
 from gateway.auth import Principal
 from gateway.openai.endpoint import Translation
 from gateway.openai.object_store import ObjectStore, StoredObject
+from gateway.openai.responses.background import RESPONSE_ID
 from gateway.openai.responses.conversations import append, check_ids
 from gateway.openai.responses.input_items import chat_messages, read_items
 from gateway.openai.responses.request import ReadRequest, read_request
 from gateway.openai.responses.shape import ResponseShape, StreamErrors
 from gateway.openai.shape import encode
 from gateway.pipeline.exchange import Exchange
+from gateway.requests import refusals
 from gateway.web.http_call import HttpCall
 
 
@@ -26,6 +28,7 @@ class ResponsesTranslation(Translation):
     def __init__(self, call: HttpCall, store: ObjectStore) -> None:
         self._call = call
         self._store = store
+        self._response_id: str = call.scope.get(RESPONSE_ID, "")  # of one in the background
         self._tenant = ""
         self._earlier: list[dict[str, Any]] = []
         self._items: list[dict[str, Any]] = []
@@ -35,6 +38,8 @@ class ResponsesTranslation(Translation):
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """See Translation. Raises NotFound for an unknown `previous_response_id`."""
         read = read_request(body)
+        if read.request.background and not self._response_id:
+            raise refusals.unsupported("background", "a batch's requests are in the background already")
         if read.is_stored and not self._store.is_enabled:
             read = replace(read, request=msgspec.structs.replace(read.request, store=False))
         self._read, self._tenant = read, principal.tenant
@@ -44,19 +49,35 @@ class ResponsesTranslation(Translation):
     def shape(self, exchange: Exchange, answer: Generated) -> ResponseShape:
         """See Translation."""
         assert self._read is not None and exchange.model is not None
-        self._shape = ResponseShape(self._read, exchange.model.name, shows_reasoning=answer.shows_reasoning)
+        self._shape = ResponseShape(
+            self._read,
+            exchange.model.name,
+            shows_reasoning=answer.shows_reasoning,
+            response_id=self._response_id,
+        )
         self._call.error_format = StreamErrors(self._shape)
         return self._shape
 
     async def finish(self) -> None:
         """Store the response, unless the request or the policies say otherwise. Raises Unavailable."""
         assert self._read is not None and self._shape is not None
-        if self._read.is_stored:
+        if self._response_id:
+            await self._store.change("response", self._response_id, self._tenant, self._complete)
+        elif self._read.is_stored:
             stored = StoredObject(encode(self._shape.response), [*self._earlier, *self._items])
             await self._store.put("response", self._shape.response_id, self._tenant, stored)
         if self._read.conversation_id is not None:
             items = [*self._items, *self._shape.response["output"]]
             await append(self._store, self._read.conversation_id, self._tenant, items)
+
+    def _complete(self, stored: StoredObject) -> StoredObject:
+        """Ends its lease, unless it has been cancelled."""
+        assert self._shape is not None
+        return (
+            replace(stored, record=encode(self._shape.response), leased_until_s=0.0)
+            if stored.leased_until_s
+            else stored
+        )
 
 
 class ResponsesCounting:
@@ -86,6 +107,9 @@ async def chat_of(
     earlier: list[dict[str, Any]] = []
     if read.request.previous_response_id is not None:
         previous = await store.get("response", read.request.previous_response_id, principal.tenant)
+        if previous.leased_until_s:
+            why = "that response is not complete: retrieve it until it is"
+            raise refusals.wrong_value("previous_response_id", why)
         earlier = [*previous.items, *msgspec.json.decode(previous.record)["output"]]
     elif read.conversation_id is not None:
         earlier = (await store.get("conversation", read.conversation_id, principal.tenant)).items

@@ -31,7 +31,6 @@ INCLUDABLE = (
 SUMMARIES = ("auto", "concise", "detailed")
 REFUSED = {
     "access_programs": "there are no access programs",
-    "background": "responses are not generated in the background",
     "context_management": "the context is not compacted here",
     "image": "images are not compressed here",
     "moderation": "answers carry no moderation results",
@@ -158,6 +157,8 @@ def read_request(body: dict[str, Any]) -> ReadRequest:
 
 
 def _check(request: ResponsesRequest) -> None:
+    if request.background and request.store is False:
+        raise refusals.wrong_value("store", "a response in the background is stored until it is retrieved")
     if request.conversation is not None and request.previous_response_id is not None:
         raise refusals.wrong_value("conversation", "it cannot be combined with 'previous_response_id'")
     for name, why in REFUSED.items():

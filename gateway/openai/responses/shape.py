@@ -26,9 +26,11 @@ INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 class ResponseShape:
     """Encodes one response. Implements `gateway.openai.shape.Shape`."""
 
-    def __init__(self, read: ReadRequest, model: str, *, shows_reasoning: bool) -> None:
-        """`model` is the resolved name."""
-        self.response_id = "resp_" + secrets.token_hex(16)
+    def __init__(
+        self, read: ReadRequest, model: str, *, shows_reasoning: bool, response_id: str = ""
+    ) -> None:
+        """`model` is the resolved name; `response_id`: one that is known already."""
+        self.response_id = response_id or "resp_" + secrets.token_hex(16)
         self.response: dict[str, Any] = {
             "id": self.response_id,
             "object": "response",
@@ -182,7 +184,7 @@ def _echoed(read: ReadRequest) -> dict[str, Any]:
     text = request.text or {}
     reasoning = request.reasoning or {}
     return {
-        "background": False,
+        "background": bool(request.background),
         "conversation": None if read.conversation_id is None else {"id": read.conversation_id},
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,

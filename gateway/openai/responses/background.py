@@ -1,0 +1,175 @@
+"""Responses that are generated in the background, each by a request of the gateway to itself.
+
+Other workers know of one by its lease in the store, which is renewed: a response whose lease has run out has
+lost its process, and one whose lease was taken away is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp
+
+from gateway.auth import InternalCaller
+from gateway.batches.in_process import post
+from gateway.errors import ApiError, NotFound, RateLimited, ServerError, Unavailable, to_api_error
+from gateway.openai.object_store import ObjectStore, StoredObject
+from gateway.openai.responses.shape import ResponseShape
+from gateway.openai.shape import encode
+from gateway.web.asgi_endpoint import log_failure
+from gateway.web.http_call import HttpCall
+
+RESPONSE_ID = "penstock.response_id"
+"""Key in a scope of the id that a response in the background has been given; clients cannot set it."""
+LEASE_S = 30.0
+RENEW_S = 1.0
+"""Also how soon a worker sees that another one has cancelled its response."""
+MAX_RUNS = 1024
+"""Of one worker."""
+_NOT_PASSED_ON = (b"authorization", b"x-api-key", b"content-length", b"content-type", b"transfer-encoding")
+
+
+@dataclass(slots=True)
+class Run:
+    """One response that this worker generates."""
+
+    shape: ResponseShape  # of the response as it was when it began
+    tenant: str
+    store: ObjectStore
+    keeps_events: bool  # for a client that comes back
+    events: list[bytes] = field(default_factory=list)  # each at its sequence_number
+    is_cancelled: bool = False
+    is_done: bool = False
+    _rest: bytes = b""
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def feed(self, piece: bytes) -> None:
+        """Bytes of the stream."""
+        if not self.is_cancelled:
+            *events, self._rest = (self._rest + piece).split(b"\n\n")
+            self.events += [event + b"\n\n" for event in events]
+            self._changed.set()
+
+    def fail(self, error: ApiError) -> None:
+        """It has ended with this error; without events so far, the whole stream is made up."""
+        self._rest = b""
+        if not self.events:
+            self.feed(self.shape.opening() + self.shape.failed(error))
+
+    def end(self) -> None:
+        """There are no more events."""
+        self.is_done = True
+        self._changed.set()
+
+    async def follow(self, start: int) -> AsyncIterator[bytes]:
+        """The events from this sequence number on, until the response has ended."""
+        while True:
+            self._changed.clear()
+            if len(self.events) > start:
+                yield b"".join(self.events[start:])
+                start = len(self.events)
+            elif self.is_done:
+                return
+            else:
+                await self._changed.wait()
+
+
+class BackgroundResponses:
+    """Those of one worker."""
+
+    def __init__(self) -> None:
+        self.app: ASGIApp | None = None  # answers the requests; set before the first
+        self.runs: dict[str, Run] = {}  # by the response's id
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def close(self) -> None:
+        """Stop. What is not complete has failed."""
+        for task in (tasks := list(self._tasks.values())):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def begin(
+        self, call: HttpCall, run: Run, body: dict[str, Any], items: list[dict[str, Any]]
+    ) -> None:
+        """Store the response and start it. Raises RateLimited or Unavailable."""
+        if len(self.runs) >= MAX_RUNS:
+            raise RateLimited(f"{MAX_RUNS} responses are generated in the background: try again later.")
+        response_id, store = run.shape.response_id, run.store
+        until_s = store.now_s() + LEASE_S
+        if run.keeps_events:
+            await store.put("events", response_id, run.tenant, StoredObject(b"", [], until_s))
+        stored = StoredObject(encode(run.shape.response), items, until_s)
+        await store.put("response", response_id, run.tenant, stored)
+        self.runs[response_id] = run
+        headers = [(name, value) for name, value in call.scope["headers"] if name not in _NOT_PASSED_ON]
+        self._tasks[response_id] = asyncio.create_task(self._run(run, encode(body), headers))
+
+    def cancel(self, response_id: str) -> None:
+        """Stop it now, if this worker generates it; the store says already that it is cancelled."""
+        if (run := self.runs.get(response_id)) is not None:
+            run.is_cancelled = True
+            self._tasks[response_id].cancel()
+
+    async def _run(self, run: Run, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        response_id = run.shape.response_id
+        renewing = asyncio.create_task(self._renew(run))
+        try:
+            await self._ask(run, body, headers)
+        except asyncio.CancelledError:
+            run.fail(Unavailable("The gateway was stopped before the response was complete."))
+        except Exception as failure:  # noqa: BLE001 - it has failed, whatever the reason
+            log_failure(failure, f"of {response_id}")
+            run.fail(to_api_error(failure))
+        finally:
+            renewing.cancel()
+            with contextlib.suppress(NotFound, Unavailable):  # it was deleted, or its lease runs out
+                await _settle(run)
+            run.end()
+            del self.runs[response_id], self._tasks[response_id]
+
+    async def _ask(self, run: Run, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        """Answer the request."""
+        assert self.app is not None
+        more = {RESPONSE_ID: run.shape.response_id, "headers": headers}
+        reply = await post(self.app, "/v1/responses", body, InternalCaller(run.tenant), more, run.feed)
+        if reply.status != 200:
+            error = msgspec.json.decode(reply.body)["error"]
+            run.fail(ApiError(error["message"], code=error["code"], status=reply.status))
+
+    async def _renew(self, run: Run) -> None:
+        response_id = run.shape.response_id
+        while True:
+            await asyncio.sleep(RENEW_S)
+            with contextlib.suppress(Unavailable):
+                end_s = run.store.now_s() + LEASE_S
+                if not await run.store.renew("response", response_id, end_s):
+                    self.cancel(response_id)
+                if run.keeps_events:
+                    await run.store.renew("events", response_id, end_s)
+
+
+async def _settle(run: Run) -> None:
+    """Store how it ended, unless it was cancelled or its request has stored it."""
+    response_id, store = run.shape.response_id, run.store
+
+    def change(stored: StoredObject) -> StoredObject:
+        if not stored.leased_until_s or not run.events:
+            return replace(stored, leased_until_s=0.0)
+        response = msgspec.json.decode(run.events[-1].partition(b"\ndata: ")[2]).get("response")
+        if response is None:
+            run.shape.failed(ServerError("The gateway failed to complete the response."))
+            response = run.shape.response
+        return StoredObject(encode(response), stored.items)
+
+    await store.change("response", response_id, run.tenant, change)
+    if run.keeps_events:
+        kept = StoredObject(b"".join(run.events), [])
+        await store.change("events", response_id, run.tenant, lambda _: kept)

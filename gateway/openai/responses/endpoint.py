@@ -1,0 +1,101 @@
+"""POST /v1/responses: answered now, or in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.types import Message
+
+from gateway.auth import KeyRing, Principal
+from gateway.openai.object_store import ObjectStore
+from gateway.openai.responses.background import BackgroundResponses, Run
+from gateway.openai.responses.create import chat_of
+from gateway.openai.responses.request import read_request
+from gateway.openai.responses.shape import ResponseShape
+from gateway.openai.shape import encode
+from gateway.requests import refusals
+from gateway.requests.parse import decode_body
+from gateway.web.asgi_endpoint import Handler
+from gateway.web.deadlines import Deadlines
+from gateway.web.http_call import HttpCall
+
+FOLLOWED_S = 86400.0
+"""How long a client may follow one response."""
+
+
+class ResponsesEndpoint:
+    """Decides by the field `background`."""
+
+    def __init__(
+        self,
+        keys: KeyRing,
+        store: ObjectStore,
+        background: BackgroundResponses,
+        now: Handler,
+        *,
+        max_body_bytes: int,
+    ) -> None:
+        """`now` answers the other requests, and those that `background` makes."""
+        self._keys = keys
+        self._store = store
+        self._background = background
+        self._now = now
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, call: HttpCall) -> None:
+        """Answer one request. Raises ApiError."""
+        if call.internal_caller is None:
+            principal = self._keys.identify(call.authorization)
+            raw = await call.read_json_bytes(self._max_body_bytes)
+            if b'"background"' in raw and (body := decode_body(raw)).get("background") is True:
+                await self._begin(call, principal, body)
+                return
+            _unread(call, raw)
+        await self._now(call)
+
+    async def _begin(self, call: HttpCall, principal: Principal, body: dict[str, Any]) -> None:
+        read = read_request(body)
+        if not self._store.is_enabled:
+            what = "'background' is not supported: the policies store nothing. Leave it out"
+            raise refusals.unsupported("background", what)
+        earlier, items, _ = await chat_of(read, self._store, principal)
+        shape = ResponseShape(read, read.request.model, shows_reasoning=False)
+        is_stream = bool(read.request.stream)
+        run = Run(shape, principal.tenant, self._store, keeps_events=is_stream)
+        begun = encode(shape.response)
+        await self._background.begin(call, run, body | {"stream": True}, [*earlier, *items])
+        if is_stream:
+            await send_events(call, run.follow(0))
+        else:
+            await call.respond(begun)
+
+
+async def send_events(call: HttpCall, events: AsyncIterator[bytes]) -> None:
+    """Send a stream until it ends or the client leaves. Raises ApiError."""
+    deadlines = Deadlines(FOLLOWED_S)
+    deadlines.watch_disconnect(call.receive)
+    try:
+        await call.start_stream()
+        async for piece in events:
+            await call.write(piece)
+        await call.end_stream()
+    except asyncio.CancelledError:
+        if deadlines.cancel_reason is None:
+            raise
+        raise deadlines.error() from None
+    finally:
+        deadlines.close()
+
+
+def _unread(call: HttpCall, raw: bytes) -> None:
+    """Let the body be read again."""
+    receive, bodies = call.receive, [raw]
+
+    async def again() -> Message:
+        if bodies:
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+        return await receive()
+
+    call.receive = again
