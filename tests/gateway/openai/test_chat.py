@@ -120,7 +120,7 @@ async def test_errors_are_the_sdks_own_classes(client: AsyncOpenAI) -> None:
     with pytest.raises(openai.AuthenticationError):
         await client.with_options(api_key="sk-wrong").models.list()
     with pytest.raises(openai.NotFoundError):
-        await client.moderations.create(model="ours", input="hi")
+        await client.images.generate(model="ours", prompt="hi")
 
 
 async def test_closing_a_stream_ends_the_generation(client: AsyncOpenAI, fake: FakeProvider) -> None:
