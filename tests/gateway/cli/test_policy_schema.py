@@ -1,4 +1,4 @@
-"""The published schema is up to date and agrees with the loader on valid and invalid documents."""
+"""The schema agrees with the loader on valid and invalid documents."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ import jsonschema
 import pytest
 import yaml
 
-from gateway.cli.policy_schema import SCHEMA_PATH, document_schema, schema_text
+from gateway.cli.policy_schema import document_schema
 
-DEFAULT = Path(__file__).parents[2] / "policies" / "default"
-
-
-def test_published_file_is_current() -> None:
-    assert SCHEMA_PATH.read_text() == schema_text(), "run: penstock schema > policies/schema.json"
+DEFAULT = Path(__file__).parents[3] / "policies" / "default"
 
 
 @pytest.mark.parametrize("file", sorted(DEFAULT.glob("*.yaml")), ids=lambda p: p.name)
