@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from backend.server.engine_client import EngineClient
 from gateway.adapters.loader import AdapterLoader
 from gateway.admin import PoliciesEndpoint
-from gateway.auth import KeyRing
+from gateway.auth import key_ring
 from gateway.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.openai.adapters import AdaptersEndpoint
 from gateway.openai.cache import CacheAccess, FeedbackEndpoint, InvalidationEndpoint
@@ -85,10 +85,14 @@ def build_version(
     telemetry = Telemetry(parts.tracing, parts.metrics)
     endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)
-    log = None if parts.decisions is None else DecisionLog(parts.decisions, models, policies)
+    log = (
+        None
+        if parts.decisions is None
+        else DecisionLog(parts.decisions, models, policies, parts.routing.ledger)
+    )
     guards = served.guards()
     optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards)
-    pipeline = Pipeline(KeyRing(settings.api_keys), models, cache, policies, optional)
+    pipeline = Pipeline(key_ring(settings), models, cache, policies, optional)
     objects = parts.object_store(settings, policies.responses)
     routes = model_routes(endpoints, settings, pipeline, objects, parts.background)
     routes += object_routes(endpoints, settings, objects, parts.background)
@@ -104,7 +108,7 @@ def build_version(
 def _other_routes(
     endpoints: RouteBuilder, settings: Settings, policies: Policies, models: ModelTable, parts: WorkerParts
 ) -> list[Route]:
-    keys = KeyRing(settings.api_keys)
+    keys = key_ring(settings)
     listing = ModelsEndpoint(keys, models)
     text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
     health = HealthEndpoint(models, parts.metrics, parts.policies)
@@ -136,7 +140,7 @@ def _cache_routes(
     metrics: Metrics,
 ) -> list[Route]:
     access = CacheAccess(
-        KeyRing(settings.api_keys),
+        key_ring(settings),
         policies.cache.operators,
         settings.max_body_bytes,
         reaches_all=settings.workers == 1 or policies.cache.redis is not None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from types import MappingProxyType
 
 from gateway.errors import Unauthorized
+from gateway.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,17 @@ ANONYMOUS = Principal(tenant="default", key_id="")
 class KeyRing:
     """The configured keys. Without any, every caller is `ANONYMOUS` (the CLI then binds loopback only)."""
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        entries = []
+    def __init__(self, keys: Iterable[str], tenants: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`tenants`: names of tenants that have several keys, or a name, by `key-` and the key's id."""
+        entries: list[tuple[bytes, Principal]] = []
         for key in dict.fromkeys(keys):
             digest = sha256(key.encode()).digest()
             key_id = digest.hex()[:8]
-            principal = Principal(tenant=f"key-{key_id}", key_id=key_id, tenant_salt=digest.hex())
+            own = f"key-{key_id}"
+            tenant, salt = tenants.get(own, own), digest.hex()
+            if tenant != own:
+                salt = next((each.tenant_salt for _, each in entries if each.tenant == tenant), salt)
+            principal = Principal(tenant, key_id, salt)
             entries.append((digest, principal))
         self._entries = tuple(entries)
 
@@ -78,3 +85,8 @@ class KeyRing:
                 headers={"www-authenticate": "Bearer"},
             )
         return found
+
+
+def key_ring(settings: Settings) -> KeyRing:
+    """The keys with the tenants that the policies give them to."""
+    return KeyRing(settings.api_keys, settings.key_tenants)

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from gateway.anthropic.errors import ANTHROPIC_ERRORS
 from gateway.anthropic.messages import MessagesCounting, MessagesTranslation
-from gateway.auth import KeyRing
+from gateway.auth import key_ring
 from gateway.batches.service import BatchService
 from gateway.openai.batches import BatchesEndpoint
 from gateway.openai.chat_storing import ChatStoring
@@ -48,7 +48,7 @@ def model_routes(
     background: BackgroundResponses,
 ) -> list[Route]:
     """The endpoints that call a model, or count what it would be asked."""
-    keys = KeyRing(settings.api_keys)
+    keys = key_ring(settings)
     chats = StoredChatsEndpoint(keys, objects)
 
     def route(
@@ -102,7 +102,7 @@ def object_routes(
     endpoints: RouteBuilder, settings: Settings, objects: ObjectStore, background: BackgroundResponses
 ) -> list[Route]:
     """What a tenant may do with its stored responses, conversations and chats."""
-    keys = KeyRing(settings.api_keys)
+    keys = key_ring(settings)
     stored, chats = StoredResponsesEndpoint(keys, objects, background), StoredChatsEndpoint(keys, objects)
     talks = ConversationsEndpoint(keys, objects, max_body_bytes=settings.max_body_bytes)
     path, chat, talk = "/v1/responses/{id}", "/v1/chat/completions/{id}", "/v1/conversations/{id}"
@@ -132,7 +132,7 @@ def moderation_routes(
     if MODERATIONS in policies.passthrough:
         return []
     moderations = ModerationsEndpoint(
-        KeyRing(settings.api_keys),
+        key_ring(settings),
         guards.moderation,
         false_positive_rate=policies.guardrails.moderations.false_positive_rate,
         max_body_bytes=settings.max_body_bytes,
@@ -150,7 +150,7 @@ def passthrough_routes(
     routes = []
     for path in sorted(rules, key=len, reverse=True):
         rule = rules[path]
-        answer = PassthroughEndpoint(KeyRing(settings.api_keys), forwarder(rule.model), rule)
+        answer = PassthroughEndpoint(key_ring(settings), forwarder(rule.model), rule)
         handlers = dict.fromkeys(PASSTHROUGH_METHODS, answer)
         routes += [
             endpoints.methods(each, "passthrough", handlers) for each in (path, f"{path}/{{rest:path}}")
@@ -162,7 +162,7 @@ def batch_routes(
     endpoints: RouteBuilder, settings: Settings, service: BatchService, policy: BatchesSection
 ) -> list[Route]:
     """Files, and batches of requests."""
-    keys = KeyRing(settings.api_keys)
+    keys = key_ring(settings)
     files = FilesEndpoint(keys, service.files, policy)
     batches = BatchesEndpoint(keys, service.batches, policy, service.runner.wake)
     return [

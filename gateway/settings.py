@@ -57,6 +57,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8080
     workers: int = 1
     api_keys: tuple[str, ...] = ()  # none: no authentication, loopback only
+    key_tenants: dict[
+        str, str
+    ] = {}  # of keys that the policies give to a named tenant, `key-XXXXXXXX` → name
+    replica_redis_url: str = ""  # of the policies' section `replicas`
+    replica_prefix: str = ""
     max_body_bytes: int = 16 * 1024 * 1024
     http: HttpLimits = HttpLimits()
     timeouts: Timeouts = Timeouts()
@@ -283,14 +288,22 @@ def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None 
 def redis_url(policies: Policies, environment: Mapping[str, str] | None = None) -> str:
     """The URL of the cache's Redis; "" where there is none. Raises SettingsError, which never quotes it."""
     rules = policies.cache.redis
-    if rules is None:
-        return ""
-    url = (os.environ if environment is None else environment).get(rules.url_env, "").strip()
+    return "" if rules is None else _redis_url("cache.redis", rules.url_env, environment)
+
+
+def replica_redis_url(policies: Policies, environment: Mapping[str, str] | None = None) -> str:
+    """That of the replicas' Redis, likewise."""
+    variable = policies.replicas.redis_url_env
+    return "" if variable is None else _redis_url("replicas.redis_url_env", variable, environment)
+
+
+def _redis_url(where: str, variable: str, environment: Mapping[str, str] | None) -> str:
+    url = (os.environ if environment is None else environment).get(variable, "").strip()
     if not url.startswith(("redis://", "rediss://", "unix://")):
         what = "does not begin with redis://, rediss:// or unix://" if url else "is not set"
         raise SettingsError(
-            f"cache.redis takes its URL from the variable {rules.url_env}, which {what}: "
-            f"export {rules.url_env}=redis://HOST:6379/0 first"
+            f"{where} takes its URL from the variable {variable}, which {what}: "
+            f"export {variable}=redis://HOST:6379/0 first"
         )
     return url
 
@@ -411,6 +424,7 @@ def subprocess_environment(policies: Policies) -> dict[str, str]:
     """The environment of our subprocesses: without secrets, and with this code on PYTHONPATH."""
     secrets = {e.upstream.api_key_env for e in policies.models.values() if e.upstream is not None}
     secrets |= {policies.cache.redis.url_env} if policies.cache.redis is not None else set()
+    secrets.add(policies.replicas.redis_url_env)
     kept = {
         name: value
         for name, value in os.environ.items()

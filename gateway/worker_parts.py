@@ -11,6 +11,10 @@ from starlette.types import ASGIApp
 
 from cache import snapshot
 from cache.memory_store import MemoryStore
+from gateway.accounting.counters import Counters, CounterStore
+from gateway.accounting.ledger import Ledger
+from gateway.accounting.stores import SCHEMA as COUNTERS_SCHEMA
+from gateway.accounting.stores import DatabaseCounters, RedisCounters
 from gateway.admin import FIXED_POLICIES, PolicyControl
 from gateway.batches.service import BatchService
 from gateway.database.database import Database
@@ -78,6 +82,7 @@ class WorkerParts:
         self._save_stores()
         for store in self.objects.values():
             await store.close()
+        await self.routing.ledger.counters.close()
         await self.batches.close()
         if self.decisions is not None:
             self.decisions.close()
@@ -128,7 +133,19 @@ def build_parts(
     decisions = _open_log(settings.decision_log) if settings.decision_log else None
     tracing = start_tracing(settings.telemetry)
     batches = BatchService(settings.data_dir, settings.max_body_bytes)
-    return WorkerParts(tracing, metrics, known, policies, batches, worker, decisions=decisions)
+    routing = RoutingMemory(ledger=Ledger(Counters(_counter_store(settings))))
+    return WorkerParts(
+        tracing, metrics, known, policies, batches, worker, decisions=decisions, routing=routing
+    )
+
+
+def _counter_store(settings: Settings) -> CounterStore | None:
+    """Redis for replicas, else a file in the data folder for workers; None without one."""
+    if settings.replica_redis_url:
+        return RedisCounters(settings.replica_redis_url, settings.replica_prefix)
+    if not settings.data_dir:
+        return None
+    return DatabaseCounters(SqliteDatabase(settings.data_dir, "counters", COUNTERS_SCHEMA))
 
 
 def _object_database(settings: Settings) -> Database:

@@ -21,7 +21,7 @@ from policies.probes import Probe, ProbeName
 from policies.responses import ResponsesSection
 from policies.routes import Action, Route, RoutingSection
 from policies.signals import SignalsSection
-from policies.tenants import AdminSection, Tenant, TenantName
+from policies.tenants import AdminSection, ReplicasSection, Tenant, TenantName, Tier, TierName
 from policies.upstream import UpstreamModel
 
 """A path, resolved by the loader against the policy file's folder; `builtin:NAME` stays unchanged."""
@@ -280,7 +280,9 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     routes: dict[Name, Route] = {}
     routing: RoutingSection = RoutingSection()
     signals: SignalsSection = SignalsSection()
+    tiers: dict[TierName, Tier] = {}
     tenants: dict[TenantName, Tenant] = {}
+    replicas: ReplicasSection = ReplicasSection()
     admin: AdminSection = AdminSection()
     probes: dict[ProbeName, Probe] = {}
     cache: CacheSection = CacheSection()

@@ -10,9 +10,8 @@ from msgspec import Meta
 
 from policies.convert import KeyPath
 from policies.errors import Place, Problem
-from policies.names import Name, nearest
+from policies.names import EnvironmentName, Name, nearest
 from policies.tenants import TenantName
-from policies.upstream import EnvironmentName
 
 PersonalDataKind = Literal["private_key", "jwt", "api_key", "email", "iban", "card", "ssn", "phone", "ip"]
 PersonalDataAction = Literal["mask", "redact", "block", "flag"]

@@ -23,6 +23,7 @@ from policies.errors import Place, PolicyError, Problem
 from policies.guardrails import guardrail_problems
 from policies.nodes import read_documents
 from policies.passthrough import passthrough_problems
+from policies.tenants import tenant_problems
 from policies.urls import url_fault
 
 _SECTIONS = {field.name: field.type for field in inspect.type_info(Document).fields}  # type: ignore[attr-defined]
@@ -127,6 +128,7 @@ class _Merge:
         self.problems += cache_problems(self.sections, self.places)
         self.problems += guardrail_problems(self.sections, self.places)
         self.problems += passthrough_problems(self.sections, self.places)
+        self.problems += tenant_problems(self.sections, self.places)
         routes = RouteChecks(self.sections, self.places)
         routes.run()
         self.problems += routes.problems

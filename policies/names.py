@@ -26,3 +26,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 FilePath = Annotated[str, Meta(min_length=1, extra={"path": True})]
 """Relative to the file that it is in."""
+
+EnvironmentName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="The environment variable that holds the secret; never the secret itself.",
+    ),
+]

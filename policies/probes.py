@@ -24,6 +24,10 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The state that models are in during a probe."""
 
     ready: Annotated[dict[Name, bool], Meta(description="Default: true.")] = {}
+    spent_usd: Annotated[
+        dict[Name, Annotated[float, Meta(ge=0)]], Meta(description="On each model, today. Default: 0.")
+    ] = {}
+    tenant_spent_usd: Annotated[float, Meta(ge=0, description="By the tenant, today.")] = 0.0
     queue: Annotated[dict[Name, Annotated[int, Meta(ge=0)]], Meta(description="Default: 0.")] = {}
 
 

@@ -7,21 +7,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from policies.names import FilePath
+from policies.names import EnvironmentName, FilePath
 from policies.services import SERVICES, Api, KeyHeader, ServiceName
 
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 RemoteName = Annotated[
     str, Meta(min_length=1, description="The model's name at the upstream. Default: its name here.")
 ]
-EnvironmentName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="The environment variable that holds the API key; never the key itself.",
-    ),
-]
-
 ProxyUrl = Annotated[
     str,
     Meta(

@@ -48,6 +48,7 @@ VARIABLES: dict[str, Variable] = {
     "principal.key_id": Variable(cel.Type.STRING, "first 8 hex digits of the SHA-256 of the API key"),
     "tenant.name": Variable(cel.Type.STRING, "the tenant: `key-` and the key's id, or `default`"),
     "tenant.tier": Variable(cel.Type.STRING, 'the tenant\'s `tier` in the section `tenants`, "" without one'),
+    "tenant.spent_usd": Variable(cel.Type.DOUBLE, "today (UTC), by the models' `price`"),
     "headers": Variable(_TEXTS, "the headers of `routing.headers`, as in `headers['x-region']`"),
     "time": Variable(cel.Type.TIMESTAMP, "now, as in `time.getHours('Europe/Berlin') < 8`"),
     "live.ready": Variable(
@@ -56,6 +57,10 @@ VARIABLES: dict[str, Variable] = {
     "live.queue": Variable(
         cel.Type.Map(cel.Type.STRING, cel.Type.INT),
         "requests waiting in an engine of ours, as in `live.queue['small']`",
+    ),
+    "live.spent_usd": Variable(
+        cel.Type.Map(cel.Type.STRING, cel.Type.DOUBLE),
+        "what all tenants together have spent on a model today, as in `live.spent_usd['gpt'] > 50.0`",
     ),
     "signals.language": Variable(
         cel.Type.STRING, "as `en` (ISO 639-1); '' when the text is too short to tell"
@@ -94,5 +99,5 @@ VARIABLES: dict[str, Variable] = {
         cel.Type.STRING, "that answered the conversation's turn before, as far as this gateway worker knows"
     ),
 }
-MAPS = {"headers", "request.metadata", "live.ready", "live.queue", "signals.similarity"}
+MAPS = {"headers", "request.metadata", "live.ready", "live.queue", "live.spent_usd", "signals.similarity"}
 """Variables with keys. The keys must be literals, so that each is there when a condition is evaluated."""

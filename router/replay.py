@@ -107,7 +107,7 @@ def _facts(recorded: Mapping[str, Any], routing: Routing) -> dict[str, Any]:
     if "time" in facts:
         facts["time"] = datetime.fromisoformat(recorded["time"])
     for name, key in keys:
-        missing: object = {"live.ready": True, "live.queue": 0}.get(name, "")
+        missing: object = {"live.ready": True, "live.queue": 0, "live.spent_usd": 0.0}.get(name, "")
         facts[name][key] = recorded.get(name, {}).get(key, missing)
     return facts
 

@@ -313,6 +313,9 @@ def _prepare(
             chosen,
             upstream_api_keys=settings.upstream_api_keys(policies),
             redis_url=settings.redis_url(policies),
+            replica_redis_url=settings.replica_redis_url(policies),
+            replica_prefix=policies.replicas.prefix,
+            key_tenants={key: name for name, tenant in policies.tenants.items() for key in tenant.keys},
             upstream_proxies=settings.upstream_proxies(policies),
         )
 

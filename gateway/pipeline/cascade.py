@@ -107,6 +107,8 @@ def _give_up(exchange: Exchange, model: ServedModel, cause: str, answer: Generat
     exchange.escalated_from.append(model.name)
     exchange.reason += f", {model.name}: {cause}"
     usage = None if answer is None else answer.usage
+    if usage is not None:
+        exchange.rejected_usage.append((model, usage))
     exchange.telemetry.call_ended(CallResult(usage=usage, response_model=model.name))
     exchange.telemetry.annotate({spans.REASON: exchange.reason})
 

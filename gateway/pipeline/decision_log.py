@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from backend.identifiers import CHOICE
+from gateway.accounting.ledger import Ledger
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.facts import Facts
 from gateway.pipeline.models import ModelTable
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 MAX_WAITING = 10_000
 """Lines that wait for the disk; further ones are dropped, and counted in the log."""
+_LIVE = sorted(name for name in MAPS if name.startswith("live."))
 _NOT_RECORDED = {"request.user"}
 """Names of people."""
 
@@ -67,17 +69,19 @@ class LogFile:
 class DecisionLog:
     """What one version of the policies records."""
 
-    def __init__(self, file: LogFile, models: ModelTable, policies: Policies) -> None:
+    def __init__(
+        self, file: LogFile, models: ModelTable, policies: Policies, ledger: Ledger | None = None
+    ) -> None:
         self._file = file
         self._version = policies.version
-        self._facts = Facts(models, policies.tenants)
+        self._facts = Facts(models, policies, ledger=ledger)
         self._names = [
             name for name in VARIABLES if name not in _NOT_RECORDED and not name.startswith(SIGNALS)
         ]
         routing = Routing(policies)
         used = [routing.conditions(name)[1] for name in ("", *policies.routes)]
-        self._keys = {key for keys in used for key in keys if key[0] not in ("live.ready", "live.queue")}
-        self._keys |= {(name, model) for name in ("live.ready", "live.queue") for model in policies.models}
+        self._keys = {key for keys in used for key in keys if key[0] not in _LIVE}
+        self._keys |= {(name, model) for name in _LIVE for model in policies.models}
 
     async def note(self, exchange: Exchange) -> None:
         """The stage: keep the values as they are when the decision is taken."""

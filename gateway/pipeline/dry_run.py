@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cache.settings import CacheSettings
+from gateway.accounting.counters import DAY_S
+from gateway.accounting.ledger import Ledger
 from gateway.auth import ANONYMOUS, Principal
 from gateway.errors import ApiError
 from gateway.pipeline.decided import Decision
@@ -15,6 +17,7 @@ from gateway.pipeline.meaning import Embed, embed_here, no_meaning
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
 from gateway.pipeline.selection import Selection
 from gateway.pipeline.signals import Signals
+from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.read_request import KINDS
 from gateway.providers.fake import FakeProvider
@@ -27,7 +30,9 @@ from gateway.telemetry.setup import OFF
 from gateway.web.deadlines import Deadlines, TimeLimits
 from policies.document import Policies
 from policies.probes import CacheUse, Live, Probe
+from policies.routing import Choice
 
+_REFUSALS = {"refused_by_policy", "model_not_allowed", "budget_exceeded", "rate_limit_exceeded"}
 _LIMITS = TimeLimits(None, None, 60)
 _TELEMETRY = Telemetry(OFF, Metrics(()))
 
@@ -69,17 +74,25 @@ class DryRun:
     ) -> Decision:
         """The decision about a request. Raises the ApiError of a request that is not valid."""
         exchange = exchange_for(dict(body), endpoint, headers, principal)
+        ledger = _ledger(self._live, principal.tenant)
         selection = Selection(self.models, self._policies, self._embed)
         signals = Signals(self._policies, self._embed)
         stage = ChooseModel(
-            self.models, self._policies, clock, keep_tried=True, selection=selection, signals=signals
+            self.models,
+            self._policies,
+            clock,
+            keep_tried=True,
+            selection=selection,
+            signals=signals,
+            ledger=ledger,
         )
         try:
+            await Admit(self._policies, ledger)(exchange)
             await stage(exchange)
         except ApiError as error:
-            if error.code != "refused_by_policy" or exchange.choice is None:
+            if error.code not in _REFUSALS:
                 raise
-            return Decision(exchange.choice, status=error.status, message=error.message)
+            return Decision(exchange.choice or Choice(""), status=error.status, message=error.message)
         choice, model = exchange.choice, exchange.model
         assert choice is not None and model is not None
         targets = () if choice.action is None else choice.action.targets()
@@ -108,6 +121,14 @@ class DryRun:
             principal=principal_of(probe.tenant),
             clock=lambda: given or datetime.now(UTC),
         )
+
+
+def _ledger(live: Live, tenant: str) -> Ledger:
+    ledger = Ledger()
+    ledger.counters.add(f"usd:tenant:{tenant}", live.tenant_spent_usd, DAY_S)
+    for model, usd in live.spent_usd.items():
+        ledger.counters.add(f"usd:model:{model}", usd, DAY_S)
+    return ledger
 
 
 def _embed(policies: Policies) -> Embed:

@@ -58,6 +58,7 @@ class Exchange:
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.
     request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
+    is_admitted: bool = False  # admit
     signals: dict[str, Any] = field(default_factory=dict)  # choose_model: those that rules refer to
     conversation: bytes = b""  # choose_model: identifies the messages, where that is needed
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
@@ -67,6 +68,7 @@ class Exchange:
     reason: str = ""  # choose_model, call_model: why this model, in words without any prompt text
     model: ServedModel | None = None  # choose_model; call_model replaces one that fails
     escalated_from: list[str] = field(default_factory=list)  # call_model: the models of a cascade
+    rejected_usage: list[tuple[ServedModel, Usage]] = field(default_factory=list)  # call_model: of theirs
     rejected_text: str = ""  # call_model: of the last of them, for the next one's drafts
     failed_models: list[str] = field(default_factory=list)  # call_model
     meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.accounting.ledger import Ledger
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.models import ModelTable
 from gateway.requests.types import ChatRequest, EmbeddingRequest
-from policies.tenants import Tenant
+from policies.document import Policies
+from policies.tenants import rules_of
 from policies.variables import MAPS
 
 CHARACTERS_PER_TOKEN = 4
@@ -24,12 +26,14 @@ class Facts:
     def __init__(
         self,
         models: ModelTable,
-        tenants: Mapping[str, Tenant],
+        policies: Policies,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        ledger: Ledger | None = None,
     ) -> None:
         self._models = models
-        self._tenants = tenants
+        self._policies = policies
         self._clock = clock
+        self._ledger = ledger or Ledger()
 
     def of(
         self, exchange: Exchange, names: Iterable[str], keys: Iterable[tuple[str, str]]
@@ -37,8 +41,10 @@ class Facts:
         """The value of each name; for a map, those of its `keys`."""
         facts: dict[str, Any] = {name: {} if name in MAPS else _READERS[name](exchange) for name in names}
         if "tenant.tier" in facts:
-            tenant = self._tenants.get(exchange.principal.tenant)
-            facts["tenant.tier"] = "" if tenant is None else tenant.tier
+            tenant, policies = exchange.principal.tenant, self._policies
+            facts["tenant.tier"] = rules_of(tenant, policies.tenants, policies.tiers).tier
+        if "tenant.spent_usd" in facts:
+            facts["tenant.spent_usd"] = self._ledger.tenant_usd(exchange.principal.tenant)
         if "time" in facts:
             facts["time"] = self._clock()
         for name, key in keys:
@@ -50,6 +56,8 @@ class Facts:
             return exchange.read_header(key)
         if name == "request.metadata":
             return (_field(exchange, "metadata") or {}).get(key, "")
+        if name == "live.spent_usd":
+            return self._ledger.model_usd(key)
         model = self._models.models.get(key)
         if name == "live.ready":
             return model is not None and model.state().ready
@@ -108,6 +116,7 @@ _READERS: dict[str, Callable[[Exchange], object]] = {
     "request.user": user_of,
     "principal.key_id": lambda exchange: exchange.principal.key_id,
     "tenant.name": lambda exchange: exchange.principal.tenant,
-    "tenant.tier": lambda exchange: "",  # `Facts` knows the tenants and the time
+    "tenant.tier": lambda exchange: "",  # `Facts` knows the tenants, what they have spent, and the time
+    "tenant.spent_usd": lambda exchange: 0.0,
     "time": lambda exchange: None,
 }

@@ -14,6 +14,7 @@ from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.pipeline.selection import Selection
 from gateway.pipeline.signals import Signals
 from gateway.pipeline.stages.account import account
+from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.authorize import authorize
 from gateway.pipeline.stages.call_model import CallModel
 from gateway.pipeline.stages.choose_model import ChooseModel
@@ -59,14 +60,16 @@ class Pipeline:
         self._memory = parts.memory or RoutingMemory()
         selection = Selection(models, policies, parts.embed, self._memory)
         self.signals = Signals(policies, parts.embed, self._memory)
-        self._choosing: tuple[Stage, ...] = (
-            authorize(keys, policies.version),
-            read_request,
-            *(() if log is None else (log.note,)),
-            ChooseModel(models, policies, selection=selection, signals=self.signals),
-        )
+        self._ledger = self._memory.ledger
+        self._admit = Admit(policies, self._ledger)
+        known: tuple[Stage, ...] = (authorize(keys, policies.version), read_request)
+        choose = ChooseModel(models, policies, selection=selection, signals=self.signals, ledger=self._ledger)
+        self._choosing: tuple[Stage, ...] = (*known, choose)
         self.stages: tuple[Stage, ...] = (
-            *self._choosing,
+            *known,
+            self._admit,
+            *(() if log is None else (log.note,)),
+            choose,
             ScreenRequest(parts.guards or Guards(policies.guardrails)),
             LookUp(cache),
             *(() if parts.telemetry is None else (Mirror(models, parts.telemetry),)),
@@ -91,7 +94,8 @@ class Pipeline:
         if use is not None:
             is_flagged = screening is not None and (screening.is_flagged or screening.is_blocked)
             self._cache.settle(use, is_flagged=is_flagged)
-        account(exchange)
+        account(exchange, self._ledger)
+        self._admit.release(exchange)
         self._memory.learn(exchange)
         if self._log is not None:
             self._log.record(exchange)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gateway.accounting.ledger import Ledger
 from gateway.pipeline.conversations import Conversations
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.latency import Latencies
@@ -15,6 +16,7 @@ class RoutingMemory:
 
     latencies: Latencies = field(default_factory=Latencies)
     conversations: Conversations = field(default_factory=Conversations)
+    ledger: Ledger = field(default_factory=Ledger)
 
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""

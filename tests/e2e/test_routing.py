@@ -105,3 +105,28 @@ def test_a_stream_that_has_begun_is_never_restarted(routed: Server, upstream: Up
 def test_streams_follow_rules(chat: openai.OpenAI) -> None:
     chunks = list(chat.chat.completions.create(model="auto", messages=ask("hello"), stream=True))
     assert text_of(chunks) == "echo: hello"
+
+
+def test_a_tenants_limit_is_openais_error(
+    start_server: StartServer, upstream: Upstream, tmp_path: Path
+) -> None:
+    price = "{input_usd_per_million_tokens: 1000000, output_usd_per_million_tokens: 1000000}"
+    (tmp_path / "p.yaml").write_text(
+        f"models: {{far: {{upstream: {{base_url: '{upstream.base_url}'}}, price: {price}}}}}\n"
+        "tiers: {default: {models: [auto], limits: {requests_per_minute: 50, usd_per_day: 20}}}\n"
+        "routes:\n  auto:\n    rules: [{when: 'tenant.spent_usd > 7.0', model: far, system: Be cheap.}]\n"
+        "    model: far\n"
+    )
+    server = start_server("--policies", str(tmp_path))
+    with openai.OpenAI(base_url=server.base_url, api_key="-", max_retries=0, timeout=30) as client:
+        with pytest.raises(openai.PermissionDeniedError, match="may ask for: auto"):
+            client.chat.completions.create(model="far", messages=ask("hi"))
+        raw = client.chat.completions.with_raw_response.create(model="auto", messages=ask("hi"))
+        assert raw.headers["x-ratelimit-remaining-requests"] == "49"
+        assert len(upstream.seen[-1].body["messages"]) == 1  # each answer has 8 tokens and costs 8 USD
+        client.chat.completions.create(model="auto", messages=ask("hi"))
+        assert upstream.seen[-1].body["messages"][0]["content"] == "Be cheap."
+        client.chat.completions.create(model="auto", messages=ask("hi"))
+        with pytest.raises(openai.RateLimitError) as caught:
+            client.chat.completions.create(model="auto", messages=ask("hi"))
+        assert caught.value.code == "budget_exceeded" and "20 USD per day" in caught.value.message

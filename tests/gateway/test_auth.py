@@ -35,3 +35,13 @@ def test_anything_else_is_refused_without_a_hint(header: str) -> None:
 def test_the_key_itself_is_not_kept() -> None:
     ring = KeyRing(["sk-secret"])
     assert "sk-secret" not in repr(vars(ring)) + repr(ring.identify("Bearer sk-secret"))
+
+
+def test_keys_of_one_tenant_share_its_name_and_cache() -> None:
+    alone = [KeyRing(["sk-one", "sk-two"]).identify(f"Bearer sk-{each}") for each in ("one", "two")]
+    ring = KeyRing(["sk-one", "sk-two", "sk-three"], {each.tenant: "research" for each in alone})
+    first, second, third = (ring.identify(f"Bearer sk-{each}") for each in ("one", "two", "three"))
+    assert first.tenant == second.tenant == "research" and first.tenant_salt == second.tenant_salt
+    assert [first.key_id, second.key_id] == [each.key_id for each in alone]
+    assert third.tenant.startswith("key-") and third.tenant_salt != first.tenant_salt
+    assert ring.principal_of("research") == first

@@ -1,16 +1,18 @@
-"""account: token usage and outcome of the exchange, for metrics and spans."""
+"""account: token usage, cost and outcome of the exchange, for metrics, spans and limits."""
 
 from __future__ import annotations
 
+from gateway.accounting.ledger import Ledger, cost_usd
 from gateway.answer import Embedded
 from gateway.pipeline.exchange import Exchange
 from gateway.telemetry.request import CallResult
 
 
-def account(exchange: Exchange) -> None:
+def account(exchange: Exchange, ledger: Ledger) -> None:
     """Record the end of a model call. Exchanges without one are recorded by the ASGI endpoint alone."""
     if exchange.model is None:
         return
+    _charge(exchange, ledger)
     answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
     exchange.telemetry.call_ended(
         CallResult(
@@ -21,6 +23,18 @@ def account(exchange: Exchange) -> None:
             error_type="" if exchange.error is None else type(exchange.error).__name__,
         )
     )
+
+
+def _charge(exchange: Exchange, ledger: Ledger) -> None:
+    """The tenant pays for what models computed: also for rejected answers, not for cached ones."""
+    calls = [*exchange.rejected_usage]
+    is_hit = exchange.cache_use is not None and exchange.cache_use.outcome in ("exact", "semantic", "shared")
+    if exchange.model is not None and not is_hit:
+        calls.append((exchange.model, exchange.usage))
+    tenant = exchange.principal.tenant
+    for model, usage in calls:
+        ledger.use(tenant, tokens=usage.prompt_tokens + usage.completion_tokens)
+        ledger.spend(tenant, model.parent or model.name, cost_usd(model.price, usage))
 
 
 def _is_follower(exchange: Exchange) -> bool:

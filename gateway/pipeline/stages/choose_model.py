@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from gateway.accounting.ledger import Ledger
 from gateway.errors import ApiError, Forbidden, RateLimited
 from gateway.pipeline.changes import adapted, change_request
 from gateway.pipeline.exchange import Escalation, Exchange
@@ -40,13 +41,14 @@ class ChooseModel:
         keep_tried: bool = False,
         selection: Selection | None = None,
         signals: Signals | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """`keep_tried`: choices list every rule that was tried, for explanations."""
         self._selection = selection or Selection(models, policies)
         self._signals = signals or Signals(policies)
         self._models = models
         self._routing = Routing(policies)
-        self._facts = Facts(models, policies.tenants, clock)
+        self._facts = Facts(models, policies, clock, ledger)
         self._keeps_tried = keep_tried
         self._is_exposed = policies.routing.expose
         self._profiles = policies.guardrails.profiles

@@ -11,6 +11,7 @@ from gateway.pipeline.models import ModelState, ModelTable, ServedModel
 from gateway.pipeline.stages.read_request import read_request
 from gateway.providers.fake import FakeProvider
 from gateway.web.deadlines import TimeLimits
+from policies.document import Policies
 from policies.tenants import Tenant
 from policies.variables import SIGNALS, VARIABLES
 from tests.gateway.pipeline.exchanges import exchange_with
@@ -21,7 +22,7 @@ CHAT = {"model": "auto", "messages": [{"role": "user", "content": "12345"}]}
 async def fact(name: str, body: dict[str, Any], endpoint: str = "chat") -> object:
     exchange = exchange_with(body, endpoint)  # type: ignore[arg-type]
     await read_request(exchange)
-    return Facts(ModelTable([], {}), {}).of(exchange, [name], [])[name]
+    return Facts(ModelTable([], {}), Policies()).of(exchange, [name], [])[name]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ async def test_maps_have_the_keys_of_the_conditions() -> None:
         ("request.metadata", "none"), ("live.ready", "small"), ("live.queue", "small"),
         ("live.ready", "gone"),
     ]  # fmt: skip
-    assert Facts(ModelTable([small], {}), {}).of(exchange, {name for name, _ in keys}, keys) == {
+    assert Facts(ModelTable([small], {}), Policies()).of(exchange, {name for name, _ in keys}, keys) == {
         "headers": {"x-region": "eu", "x-none": ""},
         "request.metadata": {"team": "red", "none": ""},
         "live.ready": {"small": False, "gone": False},
@@ -86,7 +87,7 @@ async def test_maps_have_the_keys_of_the_conditions() -> None:
 async def test_a_tenants_tier() -> None:
     exchange = exchange_with(CHAT)
     await read_request(exchange)
-    facts = Facts(ModelTable([], {}), {"default": Tenant(tier="gold")})
+    facts = Facts(ModelTable([], {}), Policies(tenants={"default": Tenant(tier="gold")}))
     assert facts.of(exchange, ["tenant.tier"], []) == {"tenant.tier": "gold"}
 
 

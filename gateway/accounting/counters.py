@@ -1,0 +1,149 @@
+"""Sums in windows of time, shared by the workers of a gateway, or by its replicas, about once a second.
+
+A worker counts in memory, so that no request waits for a store. What others have counted is up to a second
+old: limits may be passed by that much. While the store fails, each worker goes on with what it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from gateway.errors import ApiError
+
+logger = logging.getLogger(__name__)
+
+SYNC_S = 1.0
+IDLE_S = 60.0
+"""Without any use for this long, the store is not asked."""
+KEPT_WINDOWS = 8
+"""Windows of each length that are remembered."""
+
+MINUTE_S = 60
+DAY_S = 86_400
+"""Begins at midnight UTC."""
+
+
+class CounterStore(Protocol):
+    """Where the sums of all workers are."""
+
+    async def exchange(
+        self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
+    ) -> Mapping[str, float]:
+        """Add amounts to counters that expire at a time (UNIX seconds); the sums of those wanted.
+
+        Raises ApiError.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class Counters:
+    """Use it inside the event loop. A counter's name says what it counts; nothing of a prompt."""
+
+    def __init__(self, store: CounterStore | None = None, now_s: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._now_s = now_s
+        self._sums: dict[str, float] = defaultdict(float)  # by window and name, what others added included
+        self._added: dict[str, float] = defaultdict(float)  # the store does not know of it
+        self._used: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
+        self._syncing = asyncio.Lock()  # an answer that is overtaken by another would be out of date
+
+    def add(self, name: str, amount: float, window_s: int) -> None:
+        """Add to the present window."""
+        key = _key(name, int(self._now_s()) // window_s, window_s)
+        self._sums[key] += amount
+        self._added[key] += amount
+        self._use(key)
+
+    def total(self, name: str, window_s: int, num_windows: int = 1) -> float:
+        """The sum of the present window and those before it, at most KEPT_WINDOWS."""
+        now = int(self._now_s()) // window_s
+        return sum(self._read(_key(name, now - age, window_s)) for age in range(num_windows))
+
+    def recent(self, name: str, window_s: int) -> float:
+        """The sum of the last `window_s` seconds: of the window before, the part that is not past counts."""
+        now_s = self._now_s()
+        now = int(now_s) // window_s
+        before = self._read(_key(name, now - 1, window_s)) * (1 - now_s % window_s / window_s)
+        return before + self._read(_key(name, now, window_s))
+
+    async def sync(self) -> None:
+        """Tell the store what was added and learn what others have added."""
+        if self._store is None:
+            self._forget()
+            return
+        async with self._syncing:
+            await self._exchange(self._store)
+        self._forget()
+
+    async def _exchange(self, store: CounterStore) -> None:
+        added, self._added = self._added, defaultdict(float)
+        used, self._used = self._used, set()
+        try:
+            sums = await store.exchange({key: (n, _expiry(key)) for key, n in added.items()}, used)
+        except ApiError as error:
+            for key, amount in added.items():
+                self._added[key] += amount
+            if not self._is_failing:
+                logger.warning("counts are not shared: %s", error.message)
+            self._is_failing = True
+            return
+        self._is_failing = False
+        for key, found in sums.items():
+            self._sums[key] = found + self._added.get(key, 0.0)
+
+    async def close(self) -> None:
+        """Store what was added."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._store is not None:
+            if self._added:
+                await self.sync()
+            await self._store.close()
+
+    def _read(self, key: str) -> float:
+        self._use(key)
+        return self._sums.get(key, 0.0)
+
+    def _use(self, key: str) -> None:
+        self._used.add(key)
+        if self._store is not None and self._task is None:
+            with contextlib.suppress(RuntimeError):  # outside an event loop, as in a dry run
+                self._task = asyncio.get_running_loop().create_task(self._keep_in_sync())
+
+    async def _keep_in_sync(self) -> None:
+        idle_s = 0.0
+        while idle_s < IDLE_S:
+            idle_s = 0.0 if self._used else idle_s + SYNC_S
+            if self._used:
+                await self.sync()
+            await asyncio.sleep(SYNC_S)
+        self._task = None
+
+    def _forget(self) -> None:
+        """What has expired."""
+        now_s = self._now_s()
+        for key in [key for key in self._sums if _expiry(key) <= now_s]:
+            del self._sums[key]
+
+
+def _key(name: str, window: int, window_s: int) -> str:
+    return f"{window_s}:{window}:{name}"
+
+
+def _expiry(key: str) -> int:
+    window_s, window, _ = key.split(":", 2)
+    return (int(window) + KEPT_WINDOWS) * int(window_s)

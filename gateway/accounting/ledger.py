@@ -1,0 +1,52 @@
+"""What requests have cost, by tenant and by model, each day (UTC)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.accounting.counters import DAY_S, MINUTE_S, Counters
+from gateway.answer import Usage
+from policies.document import Price
+
+
+class Ledger:
+    """Reads and writes the counters of spending and of use."""
+
+    def __init__(self, counters: Counters | None = None) -> None:
+        self.counters = counters or Counters()
+
+    def spend(self, tenant: str, model: str, usd: float) -> None:
+        """A call of a model for a tenant has cost this much."""
+        if usd:
+            self.counters.add(f"usd:tenant:{tenant}", usd, DAY_S)
+            self.counters.add(f"usd:model:{model}", usd, DAY_S)
+
+    def tenant_usd(self, tenant: str) -> float:
+        """Spent today."""
+        return self.counters.total(f"usd:tenant:{tenant}", DAY_S)
+
+    def model_usd(self, model: str) -> float:
+        """Spent today."""
+        return self.counters.total(f"usd:model:{model}", DAY_S)
+
+    def models_usd(self, models: Iterable[str]) -> float:
+        """Spent today, together."""
+        return sum(map(self.model_usd, models))
+
+    def use(self, tenant: str, *, requests: int = 0, tokens: int = 0) -> None:
+        """A tenant has begun requests or used tokens."""
+        for name, amount in (("requests", requests), ("tokens", tokens)):
+            if amount:
+                self.counters.add(f"{name}:{tenant}", amount, MINUTE_S)
+
+    def recent(self, tenant: str, name: str) -> float:
+        """`requests` or `tokens` of the last minute."""
+        return self.counters.recent(f"{name}:{tenant}", MINUTE_S)
+
+
+def cost_usd(price: Price | None, usage: Usage) -> float:
+    """Of one model call; 0.0 for a model without a price."""
+    if price is None:
+        return 0.0
+    spent = usage.prompt_tokens * price.input_usd_per_million_tokens
+    return (spent + usage.completion_tokens * price.output_usd_per_million_tokens) / 1e6

@@ -1,0 +1,79 @@
+"""admit: may this tenant ask for this model now, by the policies' tiers and limits?"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from gateway.accounting.counters import DAY_S, MINUTE_S
+from gateway.accounting.ledger import Ledger
+from gateway.errors import Forbidden, RateLimited
+from gateway.pipeline.exchange import Exchange
+from policies.document import Policies
+from policies.tenants import Limits, rules_of
+
+RETRY_S = 1
+"""`retry-after` of a tenant with too many requests at the same time."""
+
+
+class Admit:
+    """The stage; `release` when an exchange has ended."""
+
+    def __init__(self, policies: Policies, ledger: Ledger) -> None:
+        self._policies = policies
+        self._ledger = ledger
+        self._running: Counter[str] = Counter()  # by tenant
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Raises Forbidden for a model that is not the tenant's, and RateLimited beyond a limit."""
+        tenant, name = exchange.principal.tenant, exchange.request.model
+        rules = rules_of(tenant, self._policies.tenants, self._policies.tiers)
+        if rules.models is not None and name not in rules.models:
+            may = ", ".join(rules.models) or "none"
+            raise Forbidden(
+                f"The model {name[:128]!r} is not for {tenant!r}, which may ask for: {may}.",
+                param="model",
+                code="model_not_allowed",
+            )
+        self._check(tenant, rules.limits, exchange)
+        self._ledger.use(tenant, requests=1)
+        self._running[tenant] += 1
+        exchange.is_admitted = True
+
+    def release(self, exchange: Exchange) -> None:
+        """Count an exchange that was admitted as ended."""
+        if exchange.is_admitted:
+            tenant = exchange.principal.tenant
+            self._running[tenant] -= 1
+            if not self._running[tenant]:
+                del self._running[tenant]
+
+    def _check(self, tenant: str, limits: Limits, exchange: Exchange) -> None:
+        if limits.concurrent_requests is not None and self._running[tenant] >= limits.concurrent_requests:
+            raise _limited(f"{limits.concurrent_requests} requests at the same time", RETRY_S)
+        budget = limits.usd_per_day
+        if budget is not None and self._ledger.tenant_usd(tenant) >= budget:
+            raise _limited(f"{budget:g} USD per day", _rest_of(DAY_S), code="budget_exceeded")
+        for kind, limit in (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute)):
+            if limit is None:
+                continue
+            left = limit - self._ledger.recent(tenant, kind)
+            headers = {
+                f"x-ratelimit-limit-{kind}": str(limit),
+                f"x-ratelimit-remaining-{kind}": str(max(0, int(left - (kind == "requests")))),
+                f"x-ratelimit-reset-{kind}": f"{_rest_of(MINUTE_S)}s",
+            }
+            if left < 1:
+                raise _limited(f"{limit} {kind} per minute", _rest_of(MINUTE_S), headers)
+            exchange.response_headers |= headers
+
+
+def _rest_of(window_s: int) -> int:
+    return window_s - int(time.time()) % window_s
+
+
+def _limited(
+    limit: str, retry_s: int, headers: dict[str, str] | None = None, *, code: str = "rate_limit_exceeded"
+) -> RateLimited:
+    message = f"The limit of {limit} is reached. Try again in {retry_s} s."
+    return RateLimited(message, code=code, headers={"retry-after": str(retry_s), **(headers or {})})

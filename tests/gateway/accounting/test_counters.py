@@ -1,0 +1,146 @@
+"""Sums in windows of time, alone and shared through SQLite and a real Redis server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from gateway.accounting.counters import DAY_S, MINUTE_S, Counters, CounterStore
+from gateway.accounting.stores import SCHEMA, DatabaseCounters, RedisCounters
+from gateway.database.sqlite import SqliteDatabase
+from gateway.errors import Unavailable
+from tests.cache.redis_server import RedisServer
+
+
+class Clock:
+    def __init__(self, now_s: float = 1_000_000_020.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    found = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield found
+    found.kill()
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def open_store(
+    request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServer
+) -> Callable[[], CounterStore]:
+    """Each call opens another connection to the same counters."""
+
+    def connect() -> CounterStore:
+        if request.param == "redis":
+            return RedisCounters(redis_server.url, tmp_path.name)
+        return DatabaseCounters(SqliteDatabase(str(tmp_path), "counters", SCHEMA))
+
+    return connect
+
+
+def test_a_window_ends() -> None:
+    clock = Clock()
+    counters = Counters(now_s=clock)
+    counters.add("usd", 2.5, DAY_S)
+    counters.add("usd", 1.0, DAY_S)
+    assert counters.total("usd", DAY_S) == 3.5 and counters.total("other", DAY_S) == 0.0
+    clock.now_s += DAY_S
+    assert counters.total("usd", DAY_S) == 0.0 and counters.total("usd", DAY_S, 2) == 3.5
+
+
+def test_the_last_minute_slides() -> None:
+    clock = Clock(60 * 1000.0)
+    counters = Counters(now_s=clock)
+    counters.add("n", 10, MINUTE_S)
+    clock.now_s += 75  # a quarter of the next window is past
+    counters.add("n", 1, MINUTE_S)
+    assert counters.recent("n", MINUTE_S) == pytest.approx(8.5)
+
+
+async def test_what_has_expired_is_forgotten() -> None:
+    clock = Clock()
+    counters = Counters(now_s=clock)
+    counters.add("n", 1, MINUTE_S)
+    clock.now_s += 3600
+    await counters.sync()
+    assert not counters._sums
+
+
+async def test_workers_share_their_sums(open_store: Callable[[], CounterStore]) -> None:
+    clock = Clock(4_000_000_000.0)  # Redis would expire the past
+    first, second = Counters(open_store(), clock), Counters(open_store(), clock)
+    assert first.total("usd", DAY_S) == second.total("usd", DAY_S) == 0.0
+    first.add("usd", 1.5, DAY_S)
+    second.add("usd", 2.0, DAY_S)
+    await first.sync()
+    await second.sync()
+    assert second.total("usd", DAY_S) == pytest.approx(3.5)
+    assert first.total("usd", DAY_S) == pytest.approx(1.5)
+    await first.sync()
+    assert first.total("usd", DAY_S) == pytest.approx(3.5)
+    await first.close()
+    await second.close()
+
+
+async def test_a_restart_finds_what_was_added(open_store: Callable[[], CounterStore]) -> None:
+    clock = Clock(4_000_000_000.0)
+    first = Counters(open_store(), clock)
+    first.add("usd", 1.5, DAY_S)
+    await first.close()
+    again = Counters(open_store(), clock)
+    again.total("usd", DAY_S)
+    await again.sync()
+    assert again.total("usd", DAY_S) == 1.5
+    await again.close()
+
+
+class Failing:
+    """Fails until it is told not to; what is added during an exchange is added to a copy."""
+
+    def __init__(self) -> None:
+        self.is_down = True
+        self.sums: dict[str, float] = {}
+
+    async def exchange(
+        self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
+    ) -> Mapping[str, float]:
+        if self.is_down:
+            raise Unavailable("gone")
+        for name, (amount, _) in added.items():
+            self.sums[name] = self.sums.get(name, 0.0) + amount
+        return {name: self.sums[name] for name in wanted if name in self.sums}
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_nothing_is_lost_or_counted_twice_while_the_store_is_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Failing()
+    counters = Counters(store)
+    counters.add("n", 1, DAY_S)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await counters.sync()
+    assert caplog.text.count("counts are not shared: gone") == 1
+    counters.add("n", 1, DAY_S)
+    assert counters.total("n", DAY_S) == 2
+    store.is_down = False
+    await counters.sync()
+    assert counters.total("n", DAY_S) == 2 and list(store.sums.values()) == [2]
+    await counters.close()
+
+
+async def test_redis_that_is_away_is_unavailable(unused_tcp_port_factory: Callable[[], int]) -> None:
+    store = RedisCounters(f"redis://:secret@127.0.0.1:{unused_tcp_port_factory()}/0", "p")
+    with pytest.raises(Unavailable, match="Redis does not answer") as caught:
+        await store.exchange({"n": (1.0, 5_000_000_000)}, ["n"])
+    assert "secret" not in str(caught.value)
+    await store.close()

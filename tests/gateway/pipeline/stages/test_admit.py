@@ -1,0 +1,104 @@
+"""Tiers and limits of tenants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.accounting.counters import Counters
+from gateway.accounting.ledger import Ledger
+from gateway.auth import Principal
+from gateway.errors import ApiError
+from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.stages.admit import Admit
+from gateway.pipeline.stages.read_request import read_request
+from policies.document import Policies
+from policies.tenants import Limits, Tenant, Tier
+from tests.gateway.pipeline.exchanges import BODIES, exchange_with
+
+
+class Door:
+    """The stage, and the time."""
+
+    def __init__(self, tier: Tier, **more: Any) -> None:  # noqa: ANN401
+        self.ledger = Ledger(Counters(now_s=lambda: 1_000_000_020.0))
+        self.stage = Admit(Policies(tiers={"default": tier}, **more), self.ledger)
+
+    async def ask(self, model: str = "auto", tenant: str = "t") -> Exchange:
+        exchange = exchange_with({**BODIES["chat"], "model": model})
+        await read_request(exchange)
+        exchange.principal = Principal(tenant, "")
+        await self.stage(exchange)
+        return exchange
+
+    async def refusal(self, **fields: str) -> ApiError:
+        with pytest.raises(ApiError) as caught:
+            await self.ask(**fields)
+        return caught.value
+
+
+async def test_only_the_tiers_models() -> None:
+    door = Door(Tier(models=["auto", "small"]))
+    await door.ask("small")
+    error = await door.refusal(model="large")
+    assert (error.status, error.code, error.param) == (403, "model_not_allowed", "model")
+    assert error.message == "The model 'large' is not for 't', which may ask for: auto, small."
+
+
+async def test_requests_per_minute_with_openais_headers() -> None:
+    door = Door(Tier(limits=Limits(requests_per_minute=2)))
+    headers = (await door.ask()).response_headers
+    assert headers["x-ratelimit-limit-requests"] == "2"
+    assert headers["x-ratelimit-remaining-requests"] == "1"
+    await door.ask()
+    error = await door.refusal()
+    assert (error.status, error.code) == (429, "rate_limit_exceeded")
+    assert error.message.startswith("The limit of 2 requests per minute is reached. Try again in ")
+    assert int(error.headers["retry-after"]) <= 60
+    await door.ask(tenant="another")
+
+
+async def test_tokens_per_minute() -> None:
+    door = Door(Tier(limits=Limits(tokens_per_minute=100)))
+    await door.ask()
+    door.ledger.use("t", tokens=100)
+    assert "100 tokens per minute" in (await door.refusal()).message
+
+
+async def test_requests_at_the_same_time() -> None:
+    door = Door(Tier(limits=Limits(concurrent_requests=1)))
+    first = await door.ask()
+    error = await door.refusal()
+    assert "1 requests at the same time" in error.message and error.headers["retry-after"] == "1"
+    door.stage.release(first)
+    await door.ask()
+
+
+async def test_a_refused_request_is_not_released() -> None:
+    door = Door(Tier(limits=Limits(concurrent_requests=1)))
+    await door.ask()
+    refused = exchange_with(BODIES["chat"])
+    refused.principal = Principal("t", "")
+    door.stage.release(refused)
+    await door.refusal()
+
+
+async def test_a_budget_per_day() -> None:
+    door = Door(Tier(limits=Limits(usd_per_day=2.0)))
+    door.ledger.spend("t", "m", 1.99)
+    await door.ask()
+    door.ledger.spend("t", "m", 0.02)
+    error = await door.refusal()
+    assert (error.code, error.status) == ("budget_exceeded", 429)
+
+
+async def test_a_tenants_own_rules_come_first() -> None:
+    tenants = {"t": Tenant(models=["large"], limits=Limits(requests_per_minute=1))}
+    door = Door(
+        Tier(models=["small"], limits=Limits(requests_per_minute=9, usd_per_day=1.0)), tenants=tenants
+    )
+    await door.ask("large")
+    assert "1 requests per minute" in (await door.refusal(model="large")).message
+    door.ledger.spend("t", "m", 5.0)
+    assert (await door.refusal(model="large")).code == "budget_exceeded"
