@@ -76,8 +76,11 @@ async def find_attacks(rules: InjectionRules, texts: Sequence[ReadText]) -> list
     return await _run(search, _is_long(each.text for each in chosen))
 
 
-async def judge_request(guard: Guard, texts: Sequence[ReadText]) -> list[Judged]:
-    """What the texts of a request mean. Raises EncoderFailed."""
+async def judge_request(guard: Guard, texts: Sequence[ReadText], known: dict[str, Vectors]) -> list[Judged]:
+    """What the texts of a request mean. Raises EncoderFailed.
+
+    `known`: vectors of texts, which need not be encoded; gets those that were.
+    """
     profile = guard.profile
     if not (profile.needs_encoder and texts):
         return []
@@ -85,15 +88,16 @@ async def judge_request(guard: Guard, texts: Sequence[ReadText]) -> list[Judged]
     planned = await _run(
         lambda: [(each.segment, plan(each.reading, _TRUST[each.segment])) for each in texts], is_long
     )
-    vectors = await _vectors(guard, [each for _, each in planned])
+    await _complete(guard, [each for _, each in planned], known)
     topics = await guard.topics()
-    return await _run(lambda: _judge(profile, planned, vectors, topics), is_long)
+    return await _run(lambda: _judge(profile, planned, known, topics), is_long)
 
 
 async def judge_sentences(guard: Guard, sentences: Sequence[str]) -> list[list[Judged]]:
     """What each sentence of an answer holds. Raises EncoderFailed."""
     plans = [plan(read(text)) for text in sentences]
-    vectors = await _vectors(guard, plans)
+    vectors: dict[str, Vectors] = {}
+    await _complete(guard, plans, vectors)
     topics = {
         name: topic for name, topic in (await guard.topics()).items() if guard.profile.topics[name].answers
     }
@@ -120,12 +124,11 @@ def _segments(profile: GuardrailProfile) -> set[Segment]:
     return {segment for each in rules if each is not None for segment in each.segments}
 
 
-async def _vectors(guard: Guard, plans: Sequence[Plan]) -> dict[str, Vectors]:
-    """The vector of each text to be judged; equal texts are embedded once."""
-    texts = list(dict.fromkeys(text for each in plans for text in each.texts))
-    if not texts:
-        return {}
-    return dict(zip(texts, await guard.vectors(texts), strict=True))
+async def _complete(guard: Guard, plans: Sequence[Plan], known: dict[str, Vectors]) -> None:
+    """Add the vectors of the texts to be judged; equal texts are encoded once."""
+    texts = list(dict.fromkeys(text for each in plans for text in each.texts if text not in known))
+    if texts:
+        known |= zip(texts, await guard.vectors(texts), strict=True)
 
 
 def _stacked(each: Plan, vectors: Mapping[str, Vectors]) -> Vectors:

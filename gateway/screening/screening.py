@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from gateway.screening.guard import EncoderFailed, Guard
+from gateway.screening.guard import EncoderFailed, Guard, Vectors
 from gateway.screening.hooks import Direction, Hook, HookFailed
 from gateway.screening.judge import failure_action, find_attacks, judge_request, read_texts
 from gateway.screening.segments import changed_body, texts
@@ -44,6 +44,7 @@ class Screening:
         self.guard = guard
         self.profile = profile = guard.profile
         self.verdicts = Verdicts(on_verdict)
+        self.vectors: dict[str, Vectors] = {}  # of texts that have been encoded
         self.texts: list[tuple[Segment, str]] = []  # of the request, after masking
         self._masking: Masking | None = None
         self._noted: Counter[str] = Counter()  # personal data that verdicts have
@@ -124,7 +125,7 @@ class Screening:
         for each in await find_attacks(rules, read) if rules is not None else ():
             self.act(each.check, each.kind, each.rules)
         try:
-            judged = await judge_request(self.guard, read)
+            judged = await judge_request(self.guard, read, self.vectors)
         except EncoderFailed:
             self.fail("encoder", "encoder", failure_action(self.profile))
             return

@@ -8,7 +8,9 @@ from functools import partial
 from gateway.answer import Delta, Generated, Usage
 from gateway.errors import InvalidRequest
 from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.stages.read_request import KINDS
+from gateway.pipeline.turns import user_turns
 from gateway.requests.parse import typed
 from gateway.requests.types import EmbeddingRequest
 from gateway.screening.answer import check_failed
@@ -42,6 +44,7 @@ class ScreenRequest:
         screening = exchange.screening = Screening(self._guards.of(profile), on_verdict)
         _check_logprobs(exchange, screening)
         with exchange.telemetry.stage(spans.STAGE_SCREEN):
+            await _share_meaning(exchange, screening)
             try:
                 body = await screening.request_body(exchange.body)
             except Blocked as blocked:
@@ -55,6 +58,18 @@ class ScreenRequest:
         if body != exchange.body:
             exchange.body = body
             exchange.request = typed(body, KINDS[exchange.endpoint])
+        turns = user_turns(exchange.request)
+        if exchange.meaning is None and turns and turns[-1] in screening.vectors:
+            exchange.meaning = Meaning.known(turns[-1], screening.vectors[turns[-1]])
+
+
+async def _share_meaning(exchange: Exchange, screening: Screening) -> None:
+    """A vector that the router has asked for need not be asked for again."""
+    meaning = exchange.meaning
+    if meaning is not None and screening.profile.needs_encoder:
+        vector = await meaning.vector()
+        if vector is not None:
+            screening.vectors[meaning.text] = vector
 
 
 def _check_logprobs(exchange: Exchange, screening: Screening) -> None:
