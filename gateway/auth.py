@@ -64,6 +64,10 @@ class KeyRing:
                 return principal
         raise Unauthorized("The API key of this request's tenant is no longer configured.")
 
+    def caller(self, authorization: str, internal: InternalCaller | None) -> Principal:
+        """The principal of a client, or of a request that the gateway makes itself. Raises Unauthorized."""
+        return self.identify(authorization) if internal is None else self.principal_of(internal.tenant)
+
     def identify(self, authorization: str) -> Principal:
         """The principal of an `Authorization` header. Raises Unauthorized."""
         if not self._entries:

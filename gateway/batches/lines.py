@@ -14,6 +14,8 @@ from gateway.batches.records import BatchUsage, Fault, InputDetails, OutputDetai
 MAX_FAULTS = 100
 """Faults that a batch reports."""
 MAX_ID_CHARS = 512
+MODEL_IS_OPTIONAL = ("/v1/moderations",)
+"""Endpoints whose requests need not name a model."""
 _BLANK = b" \t\r\n"
 
 
@@ -33,7 +35,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Body(msgspec.Struct, frozen=True):
-    model: str
+    model: str | None = None
     stream: bool | None = None
 
 
@@ -103,6 +105,8 @@ def _checked(raw: bytes, number: int, endpoint: str, max_bytes: int) -> _Line | 
     if line.url != endpoint:
         text = f"The url must be the batch's endpoint, {endpoint!r}."
         return Fault("invalid_url", text, number, "url")
+    if body.model is None and endpoint not in MODEL_IS_OPTIONAL:
+        return Fault("missing_required_parameter", "The body needs a 'model'.", number, "body.model")
     if body.stream:
         text = "Answers in a batch are not streamed: leave 'stream' out."
         return Fault("unsupported_parameter", text, number, "body.stream")
@@ -137,11 +141,16 @@ class _Details(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    """Chat and completions name the fields in one way, Responses in another."""
+    """Chat and completions name the fields in one way, Responses and Messages in another.
+
+    In the input tokens of Messages, those of the cache are not included.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     input_tokens: int = 0
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
     output_tokens: int = 0
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
@@ -165,11 +174,11 @@ def usage_of(body: bytes) -> BatchUsage:
     if usage is None:
         return BatchUsage()
     nothing = _Details()
-    num_input, num_output = (
-        usage.prompt_tokens or usage.input_tokens,
-        usage.completion_tokens or usage.output_tokens,
-    )
-    cached = (usage.prompt_tokens_details or usage.input_tokens_details or nothing).cached_tokens
+    from_cache = usage.cache_read_input_tokens or 0
+    num_input = usage.prompt_tokens or usage.input_tokens
+    num_input += from_cache + (usage.cache_creation_input_tokens or 0)
+    num_output = usage.completion_tokens or usage.output_tokens
+    cached = from_cache + (usage.prompt_tokens_details or usage.input_tokens_details or nothing).cached_tokens
     thought = (usage.completion_tokens_details or usage.output_tokens_details or nothing).reasoning_tokens
     return BatchUsage(
         num_input, InputDetails(cached), num_output, OutputDetails(thought), num_input + num_output

@@ -10,7 +10,10 @@ Status = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
 EndStatus = Literal["completed", "expired", "cancelled"]
-BATCH_ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+BATCH_ENDPOINTS = (
+    "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/completions", "/v1/embeddings",
+    "/v1/moderations",
+)  # fmt: skip
 COMPLETION_WINDOWS_S = {"24h": 86400}
 
 

@@ -35,6 +35,10 @@ class Translation(ABC):
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """The body of the chat that answers it. Raises ApiError."""
 
+    def truncates(self) -> bool:
+        """Whether the oldest turns may be left out. Known after `to_chat`."""
+        return False
+
     @abstractmethod
     def shape(self, exchange: Exchange, answer: Generated) -> Shape:
         """Encodes the answer in the other API's shape."""
@@ -87,6 +91,7 @@ class ModelEndpoint:
             call.read_header,
             call.internal_caller,
             translation.to_chat if translation is not None else None,
+            translation.truncates if translation is not None else lambda: False,
         )
         try:
             await self._pipeline.run(exchange)

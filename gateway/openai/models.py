@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +11,9 @@ from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.web.http_call import HttpCall
 from policies.document import Price
+
+ANTHROPIC_HEADER = "anthropic-version"
+"""Sent by Anthropic's clients only, which read other members of an entry."""
 
 
 class ModelsEndpoint:
@@ -30,7 +34,11 @@ class ModelsEndpoint:
             if model.engine is None or model.engine.model.is_loaded
         ]
         entries += [model_entry(model.name, model) for model in self._models.adapter_models()]
-        await call.respond(encode({"object": "list", "data": entries}))
+        body: dict[str, Any] = {"object": "list", "data": entries}
+        if call.read_header(ANTHROPIC_HEADER):
+            ends = {"first_id": entries[0]["id"], "last_id": entries[-1]["id"]} if entries else {}
+            body |= {"data": [_for_anthropic(entry) for entry in entries], "has_more": False, **ends}
+        await call.respond(encode(body))
 
     async def show(self, call: HttpCall) -> None:
         """One of them. Raises NotFound."""
@@ -39,7 +47,8 @@ class ModelsEndpoint:
         found = self._models.resolve(name)
         if found.engine is not None:
             found.engine.model.check_loaded()
-        await call.respond(encode(model_entry(name, found)))
+        entry = model_entry(name, found)
+        await call.respond(encode(_for_anthropic(entry) if call.read_header(ANTHROPIC_HEADER) else entry))
 
 
 def model_entry(name: str, model: ServedModel) -> dict[str, Any]:
@@ -54,6 +63,13 @@ def model_entry(name: str, model: ServedModel) -> dict[str, Any]:
     if model.price is not None:
         entry["pricing"] = _pricing(model.price)
     return entry
+
+
+def _for_anthropic(entry: dict[str, Any]) -> dict[str, Any]:
+    """With what Anthropic's clients read."""
+    created = datetime.fromtimestamp(entry["created"], UTC).isoformat()
+    shown = {"type": "model", "display_name": entry["id"], "created_at": created, "lifecycle": "active"}
+    return {**entry, **shown}
 
 
 def _pricing(price: Price) -> dict[str, str]:

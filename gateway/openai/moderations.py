@@ -56,7 +56,7 @@ class ModerationsEndpoint:
 
     async def create(self, call: HttpCall) -> None:
         """`input` → a result for each text. Raises InvalidRequest, or Unavailable without an encoder."""
-        self._keys.identify(call.authorization)
+        self._keys.caller(call.authorization, call.internal_caller)
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
         texts = _inputs(typed(body, ModerationRequest).input)
         plans = await asyncio.to_thread(lambda: [plan(read(text)) for text in texts])

@@ -60,7 +60,7 @@ class PassthroughEndpoint:
             error = None  # its traceback refers to this frame
 
     def _authorize(self, call: HttpCall) -> None:
-        principal = self._keys.identify(call.authorization)
+        principal = self._keys.caller(call.authorization, call.internal_caller)
         check_origin(call, self._keys)
         if self._rule.tenants is not None and principal.tenant not in self._rule.tenants:
             raise Forbidden("This API key may not use this path: the policies list those that may.")

@@ -54,6 +54,7 @@ class Exchange:
     read_header: Callable[[str], str] = lambda name: ""
     caller: InternalCaller | None = None  # of a request that the gateway makes itself; authorize reads it
     translate: Translate | None = None  # read_request calls it; may raise ApiError
+    truncates: Callable[[], bool] = lambda: False  # whether call_model may leave out the oldest turns
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.

@@ -38,18 +38,23 @@ def strict(server: Server) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def lines(texts: list[str], model: str = MODEL) -> bytes:
-    bodies = [{"model": model, "messages": [{"role": "user", "content": text}]} for text in texts]
+def requests(endpoint: str, bodies: list[dict[str, Any]]) -> bytes:
     return b"\n".join(
-        json.dumps({"custom_id": f"id-{number}", "method": "POST", "url": CHAT, "body": body}).encode()
+        json.dumps({"custom_id": f"id-{number}", "method": "POST", "url": endpoint, "body": body}).encode()
         for number, body in enumerate(bodies)
     )
 
 
-def create(client: openai.OpenAI, content: bytes) -> Batch:
+def lines(texts: list[str], model: str = MODEL) -> bytes:
+    return requests(
+        CHAT, [{"model": model, "messages": [{"role": "user", "content": text}]} for text in texts]
+    )
+
+
+def create(client: openai.OpenAI, content: bytes, endpoint: Any = CHAT) -> Batch:  # noqa: ANN401
     file = client.files.create(file=("questions.jsonl", content), purpose="batch")
     assert client.files.content(file.id).content == content
-    return client.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
+    return client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h")
 
 
 def ended(client: openai.OpenAI, batch: Batch) -> Batch:
@@ -87,6 +92,13 @@ def test_a_batch_on_our_engine(strict: openai.OpenAI) -> None:
     strict.files.delete(batch.input_file_id)
     with pytest.raises(openai.NotFoundError):
         strict.files.retrieve(batch.input_file_id)
+
+
+def test_moderations_in_a_batch(client: openai.OpenAI) -> None:
+    endpoint = "/v1/moderations"
+    batch = ended(client, create(client, requests(endpoint, [{"input": "Hello."}]), endpoint))
+    found = answers(client, batch.output_file_id)
+    assert found["id-0"]["response"]["body"]["results"][0]["flagged"] is False
 
 
 def test_a_file_that_is_wrong_is_a_failed_batch(strict: openai.OpenAI) -> None:

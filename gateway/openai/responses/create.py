@@ -46,6 +46,10 @@ class ResponsesTranslation(Translation):
         self._earlier, self._items, chat = await chat_of(read, self._store, principal)
         return chat
 
+    def truncates(self) -> bool:
+        """See Translation."""
+        return self._read is not None and self._read.request.truncation == "auto"
+
     def shape(self, exchange: Exchange, answer: Generated) -> ResponseShape:
         """See Translation."""
         assert self._read is not None and exchange.model is not None

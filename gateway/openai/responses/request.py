@@ -164,8 +164,8 @@ def _check(request: ResponsesRequest) -> None:
     for name, why in REFUSED.items():
         if getattr(request, name) not in (None, False, [], {}):
             raise refusals.unsupported(name, f"'{name}' is not supported: {why}. Leave it out")
-    if request.truncation not in (None, "disabled"):
-        raise refusals.wrong_value("truncation", "only 'disabled' is supported", request.truncation)
+    if request.truncation not in (None, "auto", "disabled"):
+        raise refusals.wrong_value("truncation", "expected 'auto' or 'disabled'", request.truncation)
     for name in request.include or ():
         if name not in INCLUDABLE:
             raise refusals.wrong_value("include", f"expected some of {', '.join(INCLUDABLE)}")

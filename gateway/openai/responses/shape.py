@@ -203,6 +203,6 @@ def _echoed(read: ReadRequest) -> dict[str, Any]:
         "tools": [{"strict": None, "parameters": None, **tool} for tool in request.tools or ()],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": 1.0 if request.top_p is None else request.top_p,
-        "truncation": "disabled",
+        "truncation": request.truncation or "disabled",
         "user": request.user,
     }

@@ -14,10 +14,7 @@ def authorize(keys: KeyRing, policy_version: str) -> Callable[[Exchange], Awaita
 
     async def stage(exchange: Exchange) -> None:
         with exchange.telemetry.stage(spans.STAGE_AUTHORIZE):
-            caller = exchange.caller
-            exchange.principal = (
-                keys.identify(exchange.authorization) if caller is None else keys.principal_of(caller.tenant)
-            )
+            exchange.principal = keys.caller(exchange.authorization, exchange.caller)
         exchange.telemetry.annotate(
             {spans.TENANT: exchange.principal.tenant, spans.POLICY_VERSION: policy_version}
         )

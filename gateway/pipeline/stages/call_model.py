@@ -17,6 +17,7 @@ from gateway.pipeline.exchange import Escalation, Exchange
 from gateway.pipeline.fallback import begin, error_class
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import MODEL_HEADER, REASON_HEADER
+from gateway.pipeline.truncation import truncating
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult
 from policies.guardrails import GuardrailProfile
@@ -136,4 +137,6 @@ def _show_model(exchange: Exchange) -> None:
 
 async def _call(exchange: Exchange, model: ServedModel) -> Answer:
     exchange.start_call(model)
+    if exchange.truncates():
+        return await truncating(exchange, lambda: exchange.ask(model, exchange.telemetry))
     return await exchange.ask(model, exchange.telemetry)

@@ -1,7 +1,9 @@
-"""Prices and route targets in /v1/models."""
+"""Prices and route targets in /v1/models, and what clients of two vendors read there."""
 
 from __future__ import annotations
 
+import anthropic
+import httpx2
 import pytest
 
 from gateway.app import build_app
@@ -28,3 +30,17 @@ async def test_price_is_listed_per_token_as_text(usd_per_million: float, per_tok
     assert paid["pricing"] == auto["pricing"] == {"prompt": per_token, "completion": "0.000001"}
     assert auto["root"] == "paid"
     assert not {"pricing", "root"} & set(free)
+
+
+async def test_anthropics_client_reads_it_strictly_validated() -> None:
+    models = {name: ModelEntry(engine=EngineModel(checkpoint="/none")) for name in ("one", "two")}
+    app = build_app(Settings(), Policies(models=models, version="v1"), dict.fromkeys(models, FakeProvider()))
+    async with anthropic.AsyncAnthropic(
+        base_url="http://gateway",
+        api_key="none",
+        http_client=httpx2.AsyncClient(transport=httpx2.ASGITransport(app)),
+        _strict_response_validation=True,
+    ) as client:
+        listed = [model async for model in client.models.list()]
+        assert [(model.id, model.display_name) for model in listed] == [("one", "one"), ("two", "two")]
+        assert await client.models.retrieve("two") == listed[1]

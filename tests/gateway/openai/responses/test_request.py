@@ -109,7 +109,7 @@ def test_what_the_answer_shows() -> None:
         ({"background": True, "store": False}, "store"),
         ({"conversation": ["conv_1"]}, "conversation"),
         ({"prompt": {"id": "p"}}, "prompt"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "always"}, "truncation"),
         ({"include": ["everything"]}, "include"),
         ({"metadata": {"a": 1}}, "metadata"),
         ({"reasoning": {"summary": "long"}}, "reasoning.summary"),
