@@ -44,6 +44,13 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(description="Of the refusal; 200: not refused. Default: 200 with `model`."),
     ] = None
     cache: Annotated[CacheUse | None, Meta(description="How an answer may be found in the cache.")] = None
+    guardrails: Annotated[
+        list[str] | None,
+        Meta(
+            description="All that guardrails must find in the request, as traces name it (`email`, "
+            "`injection:override`), or only the check (`injection`); `[]`: nothing. Hooks are not asked."
+        ),
+    ] = None
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policies.probes import CacheUse, Probe
@@ -21,6 +21,7 @@ class Decision:
     strategy: str = ""  # what chose among candidates, and why
     values: Mapping[str, float] = field(default_factory=dict)  # by candidate, as the strategy compares
     cache: CacheUse = "none"
+    guardrails: tuple[str, ...] = ()  # what they found in the request
 
 
 def failures(probe: Probe, decision: Decision) -> Iterator[str]:
@@ -35,6 +36,17 @@ def failures(probe: Probe, decision: Decision) -> Iterator[str]:
         ("model", expect.model, " or ".join(decision.models) or "none", expect.model in decision.models),
         ("cache", expect.cache, decision.cache, expect.cache == decision.cache),
     )
+    if expect.guardrails is not None:
+        yield from _guardrail_failures(expect.guardrails, decision.guardrails)
     for what, wanted, found, is_right in checks:
         if wanted is not None and not is_right:
             yield f"expected {what} {wanted!r}, got {found!r} ({choice.reason})"
+
+
+def _guardrail_failures(expected: Sequence[str], found: Sequence[str]) -> Iterator[str]:
+    """A finding is expected by its whole name, or by its check."""
+    names = [{each, each.partition(":")[0]} for each in found]
+    is_complete = all(any(each in name for name in names) for each in expected)
+    if not is_complete or not all(name & set(expected) for name in names):
+        wanted = ", ".join(expected) or "nothing"
+        yield f"expected guardrails to find {wanted}, got {', '.join(found) or 'nothing'}"

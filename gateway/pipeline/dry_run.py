@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+import numpy as np
 
 from cache.settings import CacheSettings
 from gateway.accounting.counters import DAY_S
@@ -20,10 +22,12 @@ from gateway.pipeline.signals import Signals
 from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.read_request import KINDS
+from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.providers.fake import FakeProvider
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.use import bypass_reason
+from gateway.screening.guard import Guards, Vectors
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
@@ -32,7 +36,13 @@ from policies.document import Policies
 from policies.probes import CacheUse, Live, Probe
 from policies.routing import Choice
 
-_REFUSALS = {"refused_by_policy", "model_not_allowed", "budget_exceeded", "rate_limit_exceeded"}
+_REFUSALS = {
+    "content_filter",
+    "refused_by_policy",
+    "model_not_allowed",
+    "budget_exceeded",
+    "rate_limit_exceeded",
+}
 _LIMITS = TimeLimits(None, None, 60)
 _TELEMETRY = Telemetry(OFF, Metrics(()))
 
@@ -45,11 +55,18 @@ class DryRun:
         self._policies = policies
         self._embed = embed or _embed(policies)
         self._live = live or Live()
+        self._guards = Guards(policies.guardrails, self._embed_all, asks_hooks=False)
         targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
         self.models = ModelTable([self._model(name) for name in policies.models], targets)
 
+    async def _embed_all(self, texts: Sequence[str]) -> Vectors | None:
+        found = [await self._embed(text) for text in texts]
+        known = [vector for vector in found if vector is not None]
+        return np.stack(known) if len(known) == len(texts) else None
+
     def _model(self, name: str) -> ServedModel:
         entry = self._policies.models[name]
+        guardrails = self._policies.guardrails
         rules = CacheSettings.of(entry.cache, self._policies.cache)
         state = ModelState(ready=self._live.ready.get(name, True))
         return ServedModel(
@@ -61,6 +78,7 @@ class DryRun:
             num_waiting=lambda: self._live.queue.get(name, 0),
             cache=None if entry.kind == "encoder" else rules,
             adapters=frozenset(entry.engine.adapters if entry.engine is not None else ()),
+            guardrails=guardrails.profiles.get(entry.guardrails or guardrails.default or ""),
         )
 
     async def decide(
@@ -89,10 +107,16 @@ class DryRun:
         try:
             await Admit(self._policies, ledger)(exchange)
             await stage(exchange)
+            await ScreenRequest(self._guards)(exchange)
         except ApiError as error:
             if error.code not in _REFUSALS:
                 raise
-            return Decision(exchange.choice or Choice(""), status=error.status, message=error.message)
+            return Decision(
+                exchange.choice or Choice(""),
+                status=error.status,
+                message=error.message,
+                guardrails=_found(exchange),
+            )
         choice, model = exchange.choice, exchange.model
         assert choice is not None and model is not None
         targets = () if choice.action is None else choice.action.targets()
@@ -110,6 +134,7 @@ class DryRun:
             else "",
             following=() if exchange.cascade is None else exchange.cascade.following,
             values={} if chosen is None else chosen.values,
+            guardrails=_found(exchange),
         )
 
     async def probe(self, probe: Probe) -> Decision:
@@ -168,6 +193,10 @@ def exchange_for(
     exchange.request = typed(body, KINDS[endpoint])
     exchange.body = body
     return exchange
+
+
+def _found(exchange: Exchange) -> tuple[str, ...]:
+    return () if exchange.screening is None else exchange.screening.verdicts.kinds
 
 
 def _cache_use(exchange: Exchange, model: ServedModel) -> CacheUse:

@@ -24,11 +24,13 @@ def explain(decision: Decision, version: str) -> str:
     if decision.strategy:
         values = ", ".join(f"{name} {value:.3f}" for name, value in decision.values.items())
         lines.append(("chosen", decision.strategy + (f"   [{values}]" if values else "")))
-    is_by_limit = decision.status != 200 and choice.action is None
+    is_by_limit = decision.status != 200 and choice.action is None and not decision.guardrails
     lines.append(("why", "the tenant's tier and limits" if is_by_limit else choice.reason))
     for change in choice.changes:
         lines += _changes(change)
     lines.append(("cache", decision.cache))
+    if decision.guardrails:
+        lines.append(("found", ", ".join(decision.guardrails)))
     return "".join(f"{label:<9}{text}\n" for label, text in lines)
 
 

@@ -86,6 +86,8 @@ class Guards:
         section: GuardrailsSection,
         embed: EmbedTexts = no_vectors,
         api_keys: Mapping[str, str] = MappingProxyType({}),
+        *,
+        asks_hooks: bool = True,
     ) -> None:
         """`api_keys`: of hooks, by `guardrails.PROFILE.HOOK`. Raises SettingsError for broken patterns."""
         self._by_profile: dict[int, Guard] = {}
@@ -96,6 +98,7 @@ class Guards:
             hooks = {
                 hook: Hook(rules, api_keys.get(f"guardrails.{name}.{hook}", ""))
                 for hook, rules in profile.hooks.items()
+                if asks_hooks
             }
             self.hooks += hooks.values()
             self._by_profile[id(profile)] = Guard(profile, embed, hooks)

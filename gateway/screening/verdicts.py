@@ -37,6 +37,11 @@ class Verdicts:
         """Whether something was found that must not pass."""
         return "blocked" in self._outcomes
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What was found, each once."""
+        return tuple(sorted(self._counts))
+
     def __str__(self) -> str:
         """As `email=2 injection:override=1`."""
         return " ".join(f"{kind}={count}" for kind, count in sorted(self._counts.items()))

@@ -8,6 +8,7 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.pipeline.dry_run import DryRun, principal_of
 from policies.cache import CacheRules
 from policies.document import EngineModel, ModelEntry, Policies
+from policies.guardrails import GuardrailProfile, GuardrailsSection, HookRules, PatternRules
 from policies.probes import Expectation, Live, Probe
 from policies.routes import Refusal, Route, RoutingSection, Rule
 from policies.tenants import Tenant
@@ -76,3 +77,20 @@ async def test_requests_that_are_not_valid() -> None:
 
 def test_principals() -> None:
     assert principal_of("key-12345678").key_id == "12345678" and principal_of("default").key_id == ""
+
+
+@pytest.mark.parametrize(("refusal", "status"), [(None, 400), ("Sorry.", 200)])
+async def test_guardrails_are_tried_without_asking_hooks(refusal: str | None, status: int) -> None:
+    profile = GuardrailProfile(
+        patterns={"p": PatternRules(words=["secret"])},
+        hooks={"h": HookRules(url="http://127.0.0.1:9/")},
+        refusal=refusal,
+    )
+    policies = Policies(
+        models={"m": ModelEntry(engine=EngineModel(checkpoint="/none"))},
+        guardrails=GuardrailsSection(profiles={"strict": profile}, default="strict"),
+    )
+    for text, found in (("the secret", ("pattern:p",)), ("hello", ())):
+        body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+        decision = await DryRun(policies).decide(body)
+        assert (decision.guardrails, decision.status) == (found, status if found else 200)
