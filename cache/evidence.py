@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from backend.heads.measures import wilson
 from cache.entry import Entry
-from cache.verify.measures import wilson
 
 LOG = logging.getLogger("penstock.cache")
 

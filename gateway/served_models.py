@@ -16,7 +16,6 @@ from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
-from cache.settings import CacheSettings
 from cache.verify import Verifier
 from gateway.checkpoints import checkpoint_folder
 from gateway.pipeline.meaning import Embed, embed_texts_with, embed_with, no_meaning
@@ -34,6 +33,7 @@ from gateway.providers.upstream.translated import TranslatingProvider
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
+from gateway.response_cache.settings import CacheSettings
 from gateway.screening.guard import Guards, no_vectors
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry import spans

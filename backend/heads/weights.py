@@ -45,6 +45,14 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
         raise WeightsError(f"{str(path)!r} is no safetensors file: install the package again.") from error
 
 
+def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Change some tensors of a file, and the digest on its card. Raises WeightsError."""
+    found, _ = read_weights(path)
+    card = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    del card["sha256"]
+    write_weights(path, {**found, **tensors}, card)
+
+
 def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:
     """Write the tensors, and the card with their digest."""
     data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})

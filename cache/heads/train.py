@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.encoder.corpus import Array, vectors_by_text
 from backend.heads.logistic import fit
 from backend.heads.weights import write_weights
 from cache.heads import followup, timeliness
 from cache.heads.linear import WEIGHTS
 from cache.heads.questions import time_questions
-from cache.verify.dataset import Array, cached_vectors, read_rows
-from cache.verify.train import embed
+from cache.verify.dataset import read_rows
 
 MARKER_PENALTY = 1.0
 NUM_OWN_TURNS = 400
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     talks = [row for row in read_rows(options.data / "followup.train.jsonl.gz") if row["history"]]
     talks += own_turns([text for text, _ in questions], talks, Random(1))
     texts = [text for text, _ in questions] + [row["query"] for row in talks]
-    vectors = cached_vectors(texts, options.vectors, embed)
+    vectors = vectors_by_text(texts, options.vectors)
     tensors = fit_head(
         "freshness",
         [timeliness.markers(text) for text, _ in questions],

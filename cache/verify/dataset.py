@@ -1,23 +1,16 @@
-"""Training pairs: public files, our own perturbations and templates, and their sentence vectors."""
+"""Training pairs: public files, our own perturbations and templates."""
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cache.verify import perturb, templates
-
-Array = NDArray[np.float32]
-Embed = Callable[[Sequence[str]], Array]
 
 SHIPPABLE = frozenset(("qqp", "negation-nli", "paws"))
 """Sources that a shipped weight may be trained on; the others are measured only."""
@@ -63,23 +56,3 @@ def own_pairs(public: Sequence[Pair], seed: int, num_perturbed: int, num_templat
         pair = templates.make_pair(random)
         made.append(Pair(*pair[:3], f"own-template-{pair[3]}"))
     return made
-
-
-def cached_vectors(texts: Sequence[str], folder: Path | None, embed: Embed) -> dict[str, Array]:
-    """The vector of each distinct text, kept in `folder` between runs."""
-    distinct = sorted(set(texts))
-    known: dict[str, Array] = {}
-    files = sorted(folder.glob("*.npz")) if folder else []
-    for file in files:
-        with np.load(file) as stored:
-            names = stored["texts"].tobytes().decode().split("\0")
-            known |= zip(names, stored["vectors"].astype(np.float32), strict=True)
-    missing = [text for text in distinct if text not in known]
-    if missing:
-        vectors = embed(missing)
-        known |= zip(missing, vectors, strict=True)
-        if folder:
-            name = hashlib.sha256("\0".join(missing).encode()).hexdigest()[:16]
-            packed = np.frombuffer("\0".join(missing).encode(), np.uint8)
-            np.savez(folder / f"{name}.npz", texts=packed, vectors=vectors.astype(np.float16))
-    return known

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.heads.pair_network import MAX_WORDS, PairNetwork, pad
 from backend.heads.weights import read_weights
 from cache.verify.features import NAMES, pair_features
-from cache.verify.network import MAX_WORDS, PairNetwork, pad
 from cache.verify.vocabulary import Vocabulary
 from cache.verify.words import MAX_CHARS, Sentence, read
 

@@ -11,13 +11,13 @@ from msgspec import Meta
 from cache.entry import Entry, Selector, SelectorKind
 from cache.errors import StoreUnavailable
 from cache.semantic_cache import SemanticCache
-from cache.settings import CacheSettings
 from gateway.auth import KeyRing, Principal
 from gateway.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable
 from gateway.requests.parse import decode_body, typed
 from gateway.response_cache.sampling import Verdict
+from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import user_digest
 from gateway.web.http_call import HttpCall
 

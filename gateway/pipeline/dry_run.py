@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cache.settings import CacheSettings
 from gateway.accounting.counters import DAY_S
 from gateway.accounting.ledger import Ledger
 from gateway.auth import ANONYMOUS, Principal
@@ -26,6 +25,7 @@ from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.providers.fake import FakeProvider
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
+from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import bypass_reason
 from gateway.screening.guard import Guards, Vectors
 from gateway.telemetry.metrics import Metrics

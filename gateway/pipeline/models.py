@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
 
-from cache.settings import CacheSettings
 from gateway.errors import NotFound
 from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
+from gateway.response_cache.settings import CacheSettings
 from gateway.web.deadlines import TimeLimits
 from policies.document import Price
 from policies.guardrails import GuardrailProfile

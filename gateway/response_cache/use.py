@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cache.entry import Labels
 from cache.heads import freshness, needs_context
 from cache.question import Question
-from cache.settings import CacheSettings
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.flights import Flight
+from gateway.response_cache.settings import CacheSettings
 from guardrails.personal_data import KINDS, is_valid, pattern_of
 
 Outcome = Literal["exact", "semantic", "shared", "near", "miss", "bypass"]

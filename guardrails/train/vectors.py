@@ -9,25 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.encoder.checkpoint import BUILTIN
-from backend.encoder.model import SentenceEncoder
+from backend.encoder.corpus import embed
 
 Array = NDArray[np.float32]
-BATCH_TOKENS = 512
-
-
-def embed(texts: Sequence[str]) -> Array:
-    """[N, 384], of unit length, from the embedded encoder in int8 on one thread."""
-    encoder = SentenceEncoder.from_checkpoint(BUILTIN, 1, is_int8=True)
-    ids = [encoder.tokenize([text])[0] for text in texts]
-    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
-    vectors = np.zeros((len(ids), encoder.dimensions), np.float32)
-    start = 0
-    while start < len(order):
-        rows = order[start : start + max(1, BATCH_TOKENS // len(ids[order[start]]))]
-        vectors[rows] = encoder.embed([ids[i] for i in rows])
-        start += len(rows)
-    return vectors
 
 
 def vectors_of(texts: Sequence[str], folder: Path) -> tuple[Array, NDArray[np.int64]]:

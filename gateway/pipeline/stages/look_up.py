@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from cache.entry import Entry
 from cache.question import read_question
 from cache.semantic_cache import Match
-from cache.settings import CacheSettings
 from gateway.errors import TimedOut
 from gateway.pipeline.answer_text import whole_text
 from gateway.pipeline.exchange import Exchange
@@ -22,6 +21,7 @@ from gateway.response_cache.directives import HEADER, CacheDirectives, read_dire
 from gateway.response_cache.flights import Flight
 from gateway.response_cache.recording import recorded_text, replay
 from gateway.response_cache.response_cache import ResponseCache
+from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import HITS, CacheUse, Outcome, bypass_reason, labels_of
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.heads.weights import WeightsError, read_weights, write_weights
+from backend.heads.weights import WeightsError, read_weights, replace_tensors, write_weights
 
 
 def test_written_weights_are_read_with_their_digest(tmp_path: Path) -> None:
@@ -14,6 +14,17 @@ def test_written_weights_are_read_with_their_digest(tmp_path: Path) -> None:
     tensors, digest = read_weights(path)
     assert tensors["x"].tolist() == [0, 1, 2]
     assert len(digest) == 64
+
+
+def test_tensors_are_replaced_with_the_digest(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_weights(path, {"x": np.zeros(2), "y": np.ones(2)}, {"note": 1})
+    replace_tensors(path, {"y": np.full(3, 2.0)})
+    assert {name: each.tolist() for name, each in read_weights(path)[0].items()} == {
+        "x": [0, 0],
+        "y": [2, 2, 2],
+    }
+    assert '"note": 1' in path.with_suffix(".json").read_text()
 
 
 def test_changed_missing_or_broken_weights_are_refused(tmp_path: Path) -> None:

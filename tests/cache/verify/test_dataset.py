@@ -2,12 +2,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from cache.verify.dataset import Array, Pair, cached_vectors, own_pairs, read_pairs
+from cache.verify.dataset import Pair, own_pairs, read_pairs
 
 ROW = {"a": "one\u2028line", "b": "c", "same": True, "source": "s"}
 
@@ -29,16 +26,3 @@ def test_own_pairs_are_reproducible() -> None:
     assert made == own_pairs(public, 0, 40, 10)
     assert len(made) == 50
     assert {pair.source.split("-")[0] for pair in made} == {"own"}
-
-
-def test_vectors_are_embedded_once(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    def embed(texts: Sequence[str]) -> Array:
-        asked.extend(texts)
-        return np.array([[len(text)] for text in texts], np.float32)
-
-    cached_vectors(["a", "bb", "a"], tmp_path, embed)
-    vectors = cached_vectors(["bb", "ccc"], tmp_path, embed)
-    assert asked == ["a", "bb", "ccc"]
-    assert {text: float(vector[0]) for text, vector in vectors.items()} == {"a": 1, "bb": 2, "ccc": 3}

@@ -6,25 +6,25 @@ import pytest
 
 from cache.verify import perturb
 from cache.verify.features import NAMES, pair_features
-from cache.verify.perturb import CHANGES, Change, Corpus
+from cache.verify.perturb import CHANGES, SAME, Corpus
 from cache.verify.words import read
 
 CORPUS = Corpus(names=["France", "Peru"], nouns=["window", "garden"])
-TEXT = "Why do most people drive 12 km from Rome to Oslo and not fly in Norway?"
+TEXT = "Why do most people drive 12 km from Rome to Oslo and do not buy a flight in Norway or Peru?"
 
 
 @pytest.mark.parametrize(
     ("change", "feature"),
     [
-        (perturb.change_number, "numbers_differ"),
-        (perturb.negate, "negation_differs"),
-        (perturb.use_opposite, "opposite_words"),
-        (perturb.swap_roles, "swapped_roles"),
-        (perturb.change_name, "names_differ"),
+        ("number", "numbers_differ"),
+        ("negation", "negation_differs"),
+        ("opposite", "opposite_words"),
+        ("roles", "swapped_roles"),
+        ("name", "names_differ"),
     ],
 )
-def test_changes_are_what_their_feature_sees(change: Change, feature: str) -> None:
-    changed = change(TEXT, Random(1), CORPUS)
+def test_changes_are_what_their_feature_sees(change: str, feature: str) -> None:
+    changed = CHANGES[change][0](TEXT, Random(1), CORPUS)
     assert changed is not None
     values = pair_features(read(TEXT), read(changed), 0.9, lambda word: 0.5)
     assert values[NAMES.index(feature)] == 1, changed
@@ -35,6 +35,8 @@ def test_every_change_applies_somewhere_and_changes_the_text() -> None:
         found = [change(TEXT, Random(seed), CORPUS) for seed in range(30)]
         assert any(found), name
         assert TEXT not in found, name
+    for change in SAME:
+        assert any(change(TEXT, Random(seed), CORPUS) not in (None, TEXT) for seed in range(30))
 
 
 def test_pairs_are_reproducible_and_of_both_kinds() -> None:

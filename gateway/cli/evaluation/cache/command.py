@@ -12,16 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from backend.heads.weights import replace_tensors
 from cache.verify import Verifier
-from cache.verify.replay import Outcome, Replay, finest
+from cache.verify.verifier import WEIGHTS
 from gateway.cli.evaluation.cache import report
 from gateway.cli.evaluation.cache.inputs import PairRow, Plan, StreamRow
+from gateway.cli.evaluation.cache.replay import Outcome, Replay, finest
 from gateway.cli.evaluation.files import write_file
 from gateway.cli.evaluation.vectors import embed_all
 
 EXIT_FAILED = 1
 COSINES = tuple(np.round(np.arange(0.80, 0.9951, 0.01), 3).tolist())
 PROBABILITIES = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99)
+
+FALSE_SHARES = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05)
+MARGIN = 0.9
+"""Of a false share, kept on the development stream, as other streams differ from it."""
 
 Array = NDArray[np.float32]
 
@@ -47,6 +53,7 @@ class StreamResult:
     cosine_best: Outcome | None  # most hits within the bound
     verifier_best: Outcome | None
     verifier_shipped: Outcome  # at the threshold that the weights carry for the bound
+    thresholds: Array  # [n, 2]: for each of FALSE_SHARES the least threshold that keeps it
 
 
 def evaluate_cache(plan: Plan) -> int:
@@ -64,6 +71,8 @@ def evaluate_cache(plan: Plan) -> int:
         replay_stream(file, rows, vectors, verifier, plan.max_false_share)
         for file, rows in plan.streams.items()
     ]
+    if plan.fits_thresholds:
+        replace_tensors(WEIGHTS, {"thresholds": streams[0].thresholds})
     document = report.as_document(pairs, streams, verifier.version, plan.max_false_share)
     is_written = _write_json(plan.json_path, document)
     report.show(Console(), document)
@@ -95,7 +104,8 @@ def replay_stream(
 ) -> StreamResult:
     """Replay at every threshold, with the cosine and with the verifier as judge."""
     stacked = np.stack([vectors[row.query] for row in rows])
-    replay = Replay([row.query for row in rows], [row.answer_id for row in rows], stacked)
+    tokens = [row.tokens or len(row.query.split()) for row in rows]
+    replay = Replay([row.query for row in rows], [row.answer_id for row in rows], stacked, tokens)
 
     def by_cosine(number: int, candidates: Sequence[int], cosines: Array) -> Array:
         return cosines
@@ -106,6 +116,7 @@ def replay_stream(
 
     cosine = [replay.run(threshold, by_cosine) for threshold in COSINES]
     judged = [replay.run(threshold, by_verifier) for threshold in PROBABILITIES]
+    kept = [(share, finest(replay, by_verifier, judged, MARGIN * share)) for share in FALSE_SHARES]
     return StreamResult(
         file=file,
         cosine=cosine,
@@ -113,6 +124,7 @@ def replay_stream(
         cosine_best=finest(replay, by_cosine, cosine, max_false_share),
         verifier_best=finest(replay, by_verifier, judged, max_false_share),
         verifier_shipped=replay.run(verifier.threshold(max_false_share), by_verifier),
+        thresholds=np.array([(share, best.threshold) for share, best in kept if best], np.float32),
     )
 
 

@@ -7,9 +7,10 @@ import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from gateway.settings import SettingsError
 
@@ -17,8 +18,9 @@ DESCRIPTION = """
 Measures the verifier of the semantic cache with the embedded sentence encoder; needs no server. --pairs
 takes JSON lines with `a`, `b`, `same` (true: one answer serves both) and `source`; --stream takes JSON
 lines with `query`, `answer_id` and `source`, replayed from top to bottom: identical questions first, then
-the verifier over the five nearest stored questions, beside a cache that serves by cosine alone. Files may
-be compressed with gzip.
+the verifier over the five nearest stored questions, beside a cache that serves by cosine alone. "tokens
+saved" is the share of all `tokens` of the rows, or of the questions' words where a row has none. Files may be
+compressed with gzip.
 """
 
 
@@ -37,6 +39,7 @@ class StreamRow(msgspec.Struct, frozen=True):
     query: str
     answer_id: str
     source: str = "unnamed"
+    tokens: Annotated[int, Meta(ge=0)] = 0  # of question and answer; 0: the words of the question
 
 
 Row = TypeVar("Row", PairRow, StreamRow)
@@ -53,6 +56,7 @@ class Plan:
     is_int8: bool
     json_path: Path | None
     plot_path: Path | None
+    fits_thresholds: bool
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +75,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=int, metavar="N", help="threads of the encoder, default one per core")
     add("--dtype", choices=("float32", "int8"), default="float32", help="of the encoder, default float32")
     add("--json", type=Path, metavar="FILE", help="write all results there")
+    add(
+        "--fit-thresholds",
+        action="store_true",
+        help="after training: find the threshold for each false share on the stream, and ship it",
+    )
     add("--plot", type=Path, metavar="FILE", help="draw hits against false hits: FILE.svg or FILE.png")
 
 
@@ -80,6 +89,8 @@ def read_plan(options: argparse.Namespace) -> Plan:
         raise SettingsError("give --pairs FILE or --stream FILE")
     if not 0 < options.max_false_share < 1:
         raise SettingsError(f"--max-false-share {options.max_false_share:g} must be between 0 and 1")
+    if options.fit_thresholds and len(options.stream) != 1:
+        raise SettingsError("--fit-thresholds needs exactly one --stream FILE")
     if options.threads is not None and options.threads < 1:
         raise SettingsError(f"--threads {options.threads} must be 1 or more")
     if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
@@ -92,6 +103,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
         is_int8=options.dtype == "int8",
         json_path=options.json,
         plot_path=options.plot,
+        fits_thresholds=options.fit_thresholds,
     )
 
 

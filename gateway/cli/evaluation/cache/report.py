@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from cache.verify import measures
-from cache.verify.replay import Outcome
+from backend.heads import measures
 from gateway.cli.evaluation import plot
+from gateway.cli.evaluation.cache.replay import Outcome
 from gateway.cli.evaluation.files import write_file
 from gateway.settings import SettingsError
 
@@ -68,6 +68,7 @@ def _outcome(outcome: Outcome | None) -> Document | None:
         "threshold": outcome.threshold,
         "hit_ratio": outcome.hit_ratio,
         "beyond_exact": outcome.beyond_exact,
+        "tokens_saved": outcome.saved_share,
         "num_hits": outcome.num_hits,
         "num_semantic": outcome.num_semantic,
         "num_false": outcome.num_false,
@@ -90,7 +91,7 @@ def show(console: Console, document: Document) -> None:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left")
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right")
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i > 0)
     return table
 
 
@@ -142,7 +143,7 @@ def _stream_table(stream: Document, max_false_share: float) -> Table:
         f"Stream {Path(stream['file']).name}: {stream['num_requests']} requests, "
         f"{_percent(stream['exact_hit_ratio'])} exact repeats"
     )
-    table = _table(title, "served by", "hits", "beyond exact", "false hits", "95 % interval")
+    table = _table(title, "served by", "hits", "beyond exact", "tokens saved", "false", "95 % interval")
     rows = [
         (f"cosine ≥ {one['threshold']:.2f}", one) for one in stream["cosine"] if _is_shown(one["threshold"])
     ]
@@ -156,11 +157,12 @@ def _stream_table(stream: Document, max_false_share: float) -> Table:
         if stream[kind] is not None:
             rows.append((f"{name}: {stream[kind]['threshold']:.3f}", stream[kind]))
     for name, one in rows:
-        interval = f"{_percent(one['false_share_low'], 2)} to {_percent(one['false_share_high'], 2)}"
+        interval = f"{100 * one['false_share_low']:.2f} – {_percent(one['false_share_high'], 2)}"
         table.add_row(
             name,
             _percent(one["hit_ratio"], 2),
             _percent(one["beyond_exact"], 2),
+            _percent(one["tokens_saved"]),
             _percent(one["false_share"], 2),
             interval,
         )

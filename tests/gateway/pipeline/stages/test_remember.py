@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
-from cache.settings import CacheSettings
 from gateway.answer import Delta, Generated
 from gateway.auth import InternalCaller, KeyRing
 from gateway.errors import ApiError, Unavailable
@@ -25,6 +24,7 @@ from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
+from gateway.response_cache.settings import CacheSettings
 from gateway.web.deadlines import TimeLimits
 from policies.cache import CacheRules
 from tests.cache.verifiers import ScriptedVerifier

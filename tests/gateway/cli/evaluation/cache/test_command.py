@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from backend.heads.weights import read_weights
+from gateway.cli.evaluation.cache import command
 from gateway.cli.main import main
 
 PAIRS = [
@@ -50,3 +53,19 @@ def test_a_question_that_is_too_long_is_refused(tmp_path: Path, capsys: pytest.C
     path.write_text(json.dumps({"a": "x " * 20_000, "b": "y", "same": False}))
     assert main(["eval", "cache", "--pairs", str(path)]) == 2
     assert "split the text" in capsys.readouterr().err
+
+
+def test_thresholds_are_fitted_to_the_stream_and_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = tmp_path / "verifier.safetensors"
+    for suffix in (".safetensors", ".json"):
+        shutil.copy(command.WEIGHTS.with_suffix(suffix), weights.with_suffix(suffix))
+    monkeypatch.setattr(command, "WEIGHTS", weights)
+    stream = tmp_path / "stream"
+    stream.write_text("\n".join(json.dumps({"query": q, "answer_id": a}) for q, a in STREAM))
+    assert main(["eval", "cache", "--stream", str(stream), "--threads", "1", "--fit-thresholds"]) == 0
+    thresholds = read_weights(weights)[0]["thresholds"]
+    assert thresholds.shape == (6, 2) and (thresholds[:, 0] > 0).all() and (thresholds[:, 1] < 1).all()
+    assert main(["eval", "cache", "--pairs", str(stream), "--fit-thresholds"]) == 2
+    assert "exactly one --stream" in capsys.readouterr().err

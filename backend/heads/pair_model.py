@@ -1,4 +1,4 @@
-"""The pair network in torch, for training; network.py is the same in numpy."""
+"""The pair network in torch, for training; `pair_network.py` is the same in numpy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-
-from cache.verify.features import NAMES
 
 WORD_DIM, HIDDEN, MEANING_DIM, JUDGE_DIM = 48, 48, 40, 64
 
@@ -43,9 +41,9 @@ class TorchPairNetwork(nn.Module):
         self.sharpness = nn.Parameter(torch.tensor(10.0))
         self.compare = nn.Linear(5 * WORD_DIM, HIDDEN)
         self.vectors = nn.Linear(768, MEANING_DIM)
-        self.judge = nn.Linear(4 * HIDDEN + MEANING_DIM + len(NAMES), JUDGE_DIM)
+        self.judge = nn.Linear(4 * HIDDEN + MEANING_DIM + len(mean), JUDGE_DIM)
         self.output = nn.Linear(JUDGE_DIM, 1)
-        self.skip = nn.Linear(len(NAMES), 1, bias=False)
+        self.skip = nn.Linear(len(mean), 1, bias=False)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: Batch) -> Tensor:

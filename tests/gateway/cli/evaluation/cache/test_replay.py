@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cache.verify.replay import Array, Replay, best_within, finest
+from gateway.cli.evaluation.cache.replay import Array, Replay, best_within, finest
 
 
 def by_cosine(number: int, candidates: Sequence[int], cosines: Array) -> Array:
@@ -47,3 +47,9 @@ def test_best_threshold_within_a_bound() -> None:
     finer = finest(replay, by_cosine, outcomes, 0.01)
     assert finer is not None and finer.num_hits == 2 and finer.num_false == 0
     assert best_within(outcomes[:1], 0.01) is None
+
+
+def test_saved_tokens_are_those_of_hits() -> None:
+    replay = Replay(["a", "a", "b", "c"], ["x", "x", "y", "z"], unit(0, 0, 5, 90), [10, 10, 40, 40])
+    assert replay.run(1.1, by_cosine).saved_share == 0.1
+    assert replay.run(0.9, by_cosine).saved_share == 0.5

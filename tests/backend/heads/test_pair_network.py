@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cache.verify.features import NAMES
-from cache.verify.model import Batch, TorchPairNetwork
-from cache.verify.network import PairNetwork, pad
+from backend.heads.pair_model import Batch, TorchPairNetwork
+from backend.heads.pair_network import PairNetwork, pad
+
+NUM_FEATURES = 27
 
 
 def test_numpy_gives_the_logits_of_torch() -> None:
@@ -13,12 +14,12 @@ def test_numpy_gives_the_logits_of_torch() -> None:
     random = np.random.default_rng(0)
     words = torch.randn(40, 384)
     words[0] = 0
-    mean, scale = torch.randn(len(NAMES)), torch.rand(len(NAMES)) + 0.5
+    mean, scale = torch.randn(NUM_FEATURES), torch.rand(NUM_FEATURES) + 0.5
     network = TorchPairNetwork(words, mean, scale).eval()
     a = torch.tensor([[3, 4, 5, 6]] * 3)
     b = torch.tensor([[3, 9, 0, 0, 0], [7, 8, 9, 10, 11], [4, 0, 0, 0, 0]])
     vectors = random.standard_normal((3, 768)).astype(np.float32)
-    features = random.standard_normal((3, len(NAMES))).astype(np.float32)
+    features = random.standard_normal((3, NUM_FEATURES)).astype(np.float32)
     with torch.no_grad():
         expected = network(Batch(a, b, torch.from_numpy(vectors), torch.from_numpy(features))).numpy()
         table = network.projection(words).numpy()

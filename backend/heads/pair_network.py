@@ -1,7 +1,7 @@
 """The pair network in numpy: words aligned by attention, compared, and judged with the sentence vectors.
 
 The decomposable attention model (Parikh et al. 2016) over word vectors in context, with the sentence
-vectors and the pair features beside it. model.py has the same network in torch.
+vectors and the pair features beside it. pair_model.py has the same network in torch.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.heads.measures import wilson
 from cache.question import normalised
-from cache.verify.measures import wilson
 
 NUM_CANDIDATES = 5
 NUM_KEPT = 32
@@ -31,6 +31,7 @@ class Outcome:
     num_hits: int  # of both tiers
     num_false: int  # hits with another question's answer
     num_semantic: int
+    saved_share: float  # of all tokens of the questions: in those that were hits
 
     @property
     def hit_ratio(self) -> float:
@@ -56,7 +57,15 @@ class Outcome:
 class Replay:
     """A stream with the nearest earlier questions of each, found once for all thresholds."""
 
-    def __init__(self, questions: Sequence[str], answer_ids: Sequence[str], vectors: Array) -> None:
+    def __init__(
+        self,
+        questions: Sequence[str],
+        answer_ids: Sequence[str],
+        vectors: Array,
+        num_tokens: Sequence[int] | None = None,
+    ) -> None:
+        """`num_tokens`: of each question; None: they are equally long."""
+        self._num_tokens = np.ones(len(questions), np.int64) if num_tokens is None else np.array(num_tokens)
         self._answers = answer_ids
         first: dict[str, int] = {}
         self._first = [first.setdefault(normalised(question), i) for i, question in enumerate(questions)]
@@ -85,11 +94,12 @@ class Replay:
         """Serve the best-scored of the five nearest stored questions when its score reaches the threshold."""
         memory = self._scores.setdefault(judge, {})
         is_stored = np.zeros(len(self._answers), bool)
-        num_hits = num_false = num_semantic = 0
+        is_hit = np.zeros(len(self._answers), bool)
+        num_false = num_semantic = 0
         for i, answer in enumerate(self._answers):
             key = self._first[i]
             if key != i and is_stored[key]:
-                num_hits += 1
+                is_hit[i] = True
                 num_false += self._answers[key] != answer
                 continue
             near, cosines = self._near[key]
@@ -97,12 +107,14 @@ class Replay:
             scores = self._judged(memory.setdefault(key, {}), judge, key, near[places], cosines[places])
             best = int(np.argmax(scores)) if len(scores) else -1
             if best >= 0 and scores[best] >= threshold:
-                num_hits += 1
+                is_hit[i] = True
                 num_semantic += 1
                 num_false += self._answers[near[places][best]] != answer
             else:
                 is_stored[key] = True
-        return Outcome(threshold, len(self._answers), self.num_exact, num_hits, num_false, num_semantic)
+        saved = float(self._num_tokens[is_hit].sum() / self._num_tokens.sum())
+        counts = self.num_exact, int(is_hit.sum()), num_false, num_semantic
+        return Outcome(threshold, len(self._answers), *counts, saved)
 
     def _judged(
         self, memory: dict[int, float], judge: Judge, key: int, near: NDArray[np.int64], cosines: Array
