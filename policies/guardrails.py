@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from policies.convert import KeyPath
-from policies.errors import Place, Problem
-from policies.names import EnvironmentName, Name, nearest
+from policies.names import EnvironmentName, Name
 from policies.tenants import TenantName
 
 PersonalDataKind = Literal["private_key", "jwt", "api_key", "email", "iban", "card", "ssn", "phone", "ip"]
@@ -243,45 +240,3 @@ class GuardrailsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Name | None, Meta(description="The profile of models that name none. Default: no checks.")
     ] = None
     moderations: ModerationsSection = ModerationsSection()
-
-
-def guardrail_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    """Profiles that do not exist, checks without the encoder that they need, patterns without content."""
-    profiles = sections["guardrails"].get("profiles") or {}
-    named: dict[KeyPath, str | None] = {("guardrails", "default"): sections["guardrails"].get("default")}
-    for section in ("models", "routes"):
-        for owner, entry in sections[section].items():
-            named[section, owner, "guardrails"] = (entry or {}).get("guardrails")
-            named |= _of_rules((section, owner), entry or {})
-    named |= _of_rules(("routing",), sections["routing"])
-    for path, name in named.items():
-        if name is not None and name not in profiles:
-            message = f"{'.'.join(path)} {name!r} is not a guardrail profile{nearest(name, profiles)}"
-            yield Problem(places[path], message)
-    has_encoder = any(path[0] == "models" and path[2:] == ("encoder",) for path in places)
-    for name, profile in profiles.items():
-        yield from _profile_problems(("guardrails", "profiles", name), profile or {}, places, has_encoder)
-
-
-def _profile_problems(
-    path: KeyPath, profile: Mapping[str, Any], places: Mapping[KeyPath, Place], has_encoder: bool
-) -> Iterator[Problem]:
-    learned = [name for name in ("injection", "harm", "topics") if profile.get(name) is not None]
-    if not (profile.get("injection") or {}).get("classifier", True):
-        learned.remove("injection")
-    for name in learned if not has_encoder else ():
-        message = f"{'.'.join((*path, name))} needs an encoder; add a model with a section `encoder`"
-        message += ", or set `classifier: false`" if name == "injection" else ""
-        yield Problem(places[*path, name], message)
-    for name, rules in (profile.get("patterns") or {}).items():
-        if ((rules or {}).get("words") is None) == ((rules or {}).get("regex") is None):
-            where = (*path, "patterns", name)
-            yield Problem(places[where], f"{'.'.join(where)} needs either `words` or `regex`")
-
-
-def _of_rules(path: KeyPath, section: Mapping[str, Any]) -> dict[KeyPath, str | None]:
-    """The profiles that the rules of a section name."""
-    rules = enumerate(section.get("rules") or [])
-    return {
-        (*path, "rules", str(number), "guardrails"): (rule or {}).get("guardrails") for number, rule in rules
-    }

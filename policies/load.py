@@ -16,11 +16,11 @@ import yaml
 from msgspec import inspect
 
 from policies.check_cache import cache_problems
+from policies.check_guardrails import guardrail_problems
 from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
-from policies.guardrails import guardrail_problems
 from policies.nodes import read_documents
 from policies.passthrough import passthrough_problems
 from policies.tenants import tenant_problems

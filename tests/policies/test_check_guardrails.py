@@ -82,3 +82,32 @@ def test_profiles_that_cannot_work_are_refused(tmp_path: Path, rules: str, messa
     with pytest.raises(PolicyError) as caught:
         load_policies(tmp_path)
     assert any(message in each.message and each.place.line == 5 for each in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("route", "line"),
+    [
+        ("{model: a, fallback: {any: [b]}}", 6),
+        ("{cascade: {models: [a, b]}}", 6),
+        ("{model: b, rules: [{when: 'true', model: a}], fallback: {any: [b]}}", 6),
+        ("{model: a, fallback: {any: [b]}, guardrails: strict}", None),
+        ("{split: {models: {a: 1, b: 1}}}", None),
+        ("{model: a, fallback: {any: [c]}}", None),
+    ],
+)
+def test_models_that_may_follow_need_the_same_guardrails(
+    tmp_path: Path, route: str, line: int | None
+) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "models:\n  a: {engine: {checkpoint: x}}\n"
+        "  b: {engine: {checkpoint: x}, guardrails: strict}\n  c: {engine: {checkpoint: x}}\n"
+        f"routes:\n  auto: {route}\n"
+        "guardrails: {profiles: {strict: {personal_data: {}}}}\n"
+    )
+    if line is None:
+        load_policies(tmp_path)
+        return
+    with pytest.raises(PolicyError) as caught:
+        load_policies(tmp_path)
+    (problem,) = caught.value.problems
+    assert problem.place.line == line and "may follow 'a', which has None" in problem.message
