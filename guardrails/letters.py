@@ -28,8 +28,8 @@ _STYLED_NAME = regex.compile(
 )
 _OTHER = {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ħ": "h", "ı": "i", "ŧ": "t", "ß": "ss"}
 
-_LEET = str.maketrans("01345789@$!|+€(", "oieastbgasiltec")
-_LEET_L = str.maketrans("1!", "ll")
+_LEET = str.maketrans("013456789@$!|+€(", "oieasgtbgasiitec")
+_LEET_L = str.maketrans("1!|", "lll")
 
 
 @cache

