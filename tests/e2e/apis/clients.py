@@ -111,6 +111,8 @@ class Chat:
 
     def _send(self, model: str, asked: Asked, messages: list[Any]) -> Answer:
         fields: dict[str, Any] = {"model": model, "messages": messages, "max_completion_tokens": 400}
+        if not asked.reasoning:  # with which some services refuse it
+            fields["temperature"] = 0
         if asked.tools:
             fields["tools"] = [{"type": "function", "function": {**TOOL, "parameters": PARAMETERS}}]
         if asked.schema:
@@ -163,6 +165,8 @@ class Responses:
 
     def _send(self, model: str, asked: Asked, items: list[Any], **more: str) -> Answer:
         fields: dict[str, Any] = {"model": model, "input": items, "max_output_tokens": 400, **more}
+        if not asked.reasoning:  # with which some services refuse it
+            fields["temperature"] = 0
         if asked.tools:
             fields["tools"] = [{"type": "function", **TOOL, "parameters": PARAMETERS, "strict": True}]
         if asked.schema:
@@ -221,6 +225,8 @@ class Messages:
 
     def _send(self, model: str, asked: Asked, messages: list[Any]) -> Answer:
         fields: dict[str, Any] = {"model": model, "messages": messages, "max_tokens": 400}
+        if not asked.reasoning:
+            fields["extra_body"] = {"temperature": 0}
         if asked.tools:
             fields["tools"] = [{**TOOL, "input_schema": PARAMETERS}]
         if asked.schema:
