@@ -68,6 +68,14 @@ def _mixed_profiles(
             return
 
 
+def unscreened_paths(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
+    """Warnings: paths that are passed through as they are, although all models have guardrails."""
+    if sections["guardrails"].get("default") is not None:
+        for path in sections["passthrough"]:
+            message = f"passthrough.{path}: guardrails do not see what is passed through"
+            yield Problem(places["passthrough", path], message)
+
+
 def _profile_problems(
     path: KeyPath, profile: Mapping[str, Any], places: Mapping[KeyPath, Place], has_encoder: bool
 ) -> Iterator[Problem]:

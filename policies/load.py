@@ -16,7 +16,7 @@ import yaml
 from msgspec import inspect
 
 from policies.check_cache import cache_problems
-from policies.check_guardrails import guardrail_problems
+from policies.check_guardrails import guardrail_problems, unscreened_paths
 from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
@@ -132,7 +132,7 @@ class _Merge:
         routes = RouteChecks(self.sections, self.places)
         routes.run()
         self.problems += routes.problems
-        self.warnings += routes.warnings
+        self.warnings += [*routes.warnings, *unscreened_paths(self.sections, self.places)]
 
     def _check_adapters(self, model: str, adapters: list[str]) -> None:
         """Report adapters that share a name with a model or route: clients ask for them by name."""

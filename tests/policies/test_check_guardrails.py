@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from policies.errors import PolicyError
-from policies.load import load_policies
+from policies.load import load_folder, load_policies
 
 GOOD = """\
 models:
@@ -111,3 +111,13 @@ def test_models_that_may_follow_need_the_same_guardrails(
         load_policies(tmp_path)
     (problem,) = caught.value.problems
     assert problem.place.line == line and "may follow 'a', which has None" in problem.message
+
+
+def test_paths_that_are_passed_through_are_warned_about(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "models: {gpt: {upstream: {base_url: 'https://api.example/v1'}}}\n"
+        "guardrails: {default: p, profiles: {p: {personal_data: {}}}}\n"
+        "passthrough:\n  /v1/audio: {model: gpt}\n"
+    )
+    (warning,) = load_folder(tmp_path).warnings
+    assert warning.place.line == 4 and "guardrails do not see" in warning.message
