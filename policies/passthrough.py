@@ -24,7 +24,7 @@ OWN_PATHS = (
 
 
 class PassthroughRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where requests to one path and all paths below it go, with the upstream's API key."""
+    """Where requests to one path and all paths below it go, with the upstream's API key, unscreened."""
 
     model: Annotated[
         Name,
