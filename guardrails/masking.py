@@ -1,69 +1,85 @@
-"""Reversible placeholders: `[EMAIL_1]` in place of an address, the same for the same value in one request."""
+"""Reversible placeholders: `[EMAIL_1]` for an address, the same for the same value in one conversation.
+
+A conversation is sent again with each turn; values are numbered in the order in which they appear, so a value
+keeps its placeholder from turn to turn.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 
-import regex
-
-from guardrails.personal_data import KINDS, is_valid, pattern_of
-from guardrails.scanner import Blocked, Rule, Scanner, scan
+from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
+from guardrails.checks.personal_data.span import Span
+from guardrails.scanner import Blocked, Scanner, scan
 from policies.guardrails import PersonalDataAction as Action
 from policies.guardrails import PersonalDataKind
 
-_PLACEHOLDER = rf"(?P<placeholder>\[(?:{'|'.join(kind.upper() for kind in KINDS)})_\d{{1,4}}\])"
+__all__ = ["Blocked", "Masking"]
+
+_KINDS = "|".join(kind.upper() for kind in KINDS)
+_PLACEHOLDER = re.compile(rf"\[(?:{_KINDS})_[0-9]{{1,4}}\]")
+_OPEN_PLACEHOLDER = re.compile(r"\[[A-Z_]{0,20}[0-9]{0,4}")
+_MAX_PLACEHOLDER_CHARS = 26
 
 
 class Masking:
-    """The values of one request and their placeholders."""
+    """The values of one conversation and their placeholders."""
 
     def __init__(self, kinds: Collection[PersonalDataKind], action: Action) -> None:
         """`mask`: placeholders, restored in the answer; `redact`: `[EMAIL]`; `flag`: only counted."""
         self.found: Counter[str] = Counter()  # by kind
         self._action = action
-        self._request_rule = Rule(pattern_of(tuple(kinds)), self._replace)
-        self._answer_rule = Rule(pattern_of(tuple(kinds), _PLACEHOLDER), self._restore)
+        self._kinds = kinds
+        self._finder = PatternFinder(kinds, _search_placeholder)
+        self._request_rule = _Rule(self._finder, self._replace)
         self._placeholders: dict[str, str] = {}
         self._values: dict[str, str] = {}
+        self._num_values: Counter[str] = Counter()  # by kind
 
     def mask(self, text: str) -> str:
         """The text to send to a model. Raises Blocked."""
         return scan(self._request_rule, text)
 
-    def restorer(self, *, screens_answers: bool) -> Scanner:
+    def restorer(self, *, screens_answers: bool, in_json: bool = False) -> Scanner:
         """Puts the values back into an answer in pieces; it may raise Blocked while it is fed.
 
-        `screens_answers`: the action applies to what the model wrote itself, too.
+        `screens_answers`: the action applies to what the model wrote itself, too. `in_json`: it is
+        the text of a JSON document, as a tool call's arguments are; values are escaped as JSON strings are.
         """
-        return Scanner(self._answer_rule if screens_answers else Rule(_ONLY_PLACEHOLDERS, self._restore))
+        finder = self._finder if screens_answers else PatternFinder((), _search_placeholder)
 
-    def _replace(self, match: regex.Match[str]) -> str | None:
-        kind, value = str(match.lastgroup), str(match.group())
-        if not is_valid(kind, value):
-            return None
+        def restore(kind: str, value: str) -> str:
+            restored = self._restore(kind, value)
+            return (
+                json.dumps(restored, ensure_ascii=False)[1:-1] if in_json and restored != value else restored
+            )
+
+        return Scanner(_Rule(finder, restore))
+
+    def _replace(self, kind: str, value: str) -> str:
+        if kind == _PLACEHOLDER_KIND:  # the caller's own text, which the answer must give back
+            return self._placeholder(value[1:].rpartition("_")[0], value) if self._action == "mask" else value
         self.found[kind] += 1
         if self._action == "block":
             raise Blocked(kind)
         if self._action == "flag":
             return value
-        return self._placeholder(kind, value) if self._action == "mask" else f"[{kind.upper()}]"
+        return self._placeholder(kind.upper(), value) if self._action == "mask" else f"[{kind.upper()}]"
 
-    def _placeholder(self, kind: str, value: str) -> str:
+    def _placeholder(self, name: str, value: str) -> str:
         found = self._placeholders.get(value)
         if found is None:
-            number = 1 + sum(name.startswith(f"[{kind.upper()}_") for name in self._values)
-            found = self._placeholders[value] = f"[{kind.upper()}_{number}]"
+            self._num_values[name] += 1
+            found = self._placeholders[value] = f"[{name}_{self._num_values[name]}]"
             self._values[found] = value
         return found
 
-    def _restore(self, match: regex.Match[str]) -> str | None:
-        if match.lastgroup == "placeholder":
-            placeholder = str(match.group())
-            return self._values.get(placeholder, placeholder)
-        kind, value = str(match.lastgroup), str(match.group())
-        if not is_valid(kind, value):
-            return None
+    def _restore(self, kind: str, value: str) -> str:
+        if kind == _PLACEHOLDER_KIND:
+            return self._values.get(value, value)
         if value in self._placeholders:  # the caller's own
             return value
         self.found[kind] += 1
@@ -72,4 +88,34 @@ class Masking:
         return value if self._action == "flag" else f"[{kind.upper()}]"
 
 
-_ONLY_PLACEHOLDERS = regex.compile(_PLACEHOLDER)
+class _Rule:
+    """What a finder finds and its replacements."""
+
+    def __init__(self, finder: PatternFinder, replace: Callable[[str, str], str]) -> None:
+        self._finder = finder
+        self._replace = replace
+
+    def open_from(self, text: str, start: int) -> int:
+        """A placeholder may be open, too."""
+        bracket = text.rfind("[", max(start, len(text) - _MAX_PLACEHOLDER_CHARS))
+        is_open = bracket >= 0 and _OPEN_PLACEHOLDER.fullmatch(text, bracket) is not None
+        return min(self._finder.open_from(text, start), bracket if is_open else len(text))
+
+    def replacements(self, text: str, start: int, settled: int) -> Iterator[tuple[int, int, str]]:
+        """See Replacer."""
+        for span in self._finder.spans(text, start):
+            if span.start >= settled:
+                return
+            try:
+                replacement = self._replace(span.kind, text[span.start : span.end])
+            except Blocked as blocked:
+                raise Blocked(blocked.kind, span.start) from None
+            yield span.start, span.end, replacement
+
+
+_PLACEHOLDER_KIND = "placeholder"
+
+
+def _search_placeholder(text: str, start: int, kinds: Collection[str]) -> Span | None:
+    match = _PLACEHOLDER.search(text, start) if "[" in text else None
+    return None if match is None else Span(match.start(), match.end(), _PLACEHOLDER_KIND)

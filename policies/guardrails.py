@@ -10,7 +10,24 @@ from msgspec import Meta
 from policies.names import EnvironmentName, Name
 from policies.tenants import TenantName
 
-PersonalDataKind = Literal["private_key", "jwt", "api_key", "email", "iban", "card", "ssn", "phone", "ip"]
+PersonalDataKind = Literal[
+    "private_key",
+    "jwt",
+    "api_key",
+    "password",
+    "email",
+    "phone",
+    "card",
+    "iban",
+    "bank_account",
+    "ssn",
+    "national_id",
+    "passport",
+    "driver_license",
+    "ip",
+    "mac",
+    "crypto_address",
+]
 PersonalDataAction = Literal["mask", "redact", "block", "flag"]
 
 

@@ -17,8 +17,7 @@ from gateway.pipeline.meaning import Embed, no_meaning
 from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.pipeline.turns import user_turns
 from guardrails.checks.injection import kinds_of
-from guardrails.masking import Masking
-from guardrails.personal_data import KINDS
+from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
 from policies.document import Policies
 from policies.routes import Rule
 from policies.variables import NEED_VECTORS
@@ -106,9 +105,7 @@ class _Text:
 
 
 def _has_personal_data(text: str) -> bool:
-    masking = Masking(KINDS, "flag")
-    masking.mask(text)
-    return bool(masking.found)
+    return any(PatternFinder(KINDS).spans(text))
 
 
 def needs_reasoning(text: str) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from cache.question import Question
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.flights import Flight
 from gateway.response_cache.settings import CacheSettings
-from guardrails.personal_data import KINDS, is_valid, pattern_of
+from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
 
 Outcome = Literal["exact", "semantic", "shared", "near", "miss", "bypass"]
 """Where the answer came from. `shared`: from an equal request under way; `near`: a stored one was a draft."""
@@ -28,7 +27,7 @@ HITS: frozenset[Outcome] = frozenset({"exact", "semantic", "shared"})
 TAGS_METADATA = "penstock-cache-tags"
 """Of a request's `metadata`: comma-separated tags to invalidate its answer by."""
 
-_MAY_BE_PERSONAL = re.compile(r"[@\d]|-BEGIN ")  # all that the slower patterns find has one of these
+_PERSONAL_DATA = PatternFinder(KINDS)
 
 MAX_CONTEXT_NEED = 0.8
 """A turn that is more likely to depend on earlier turns is not compared with others by meaning."""
@@ -72,10 +71,7 @@ class CacheUse:
 
 def _is_personal(text: str) -> bool:
     """Whether a question is about the asker's own data, or holds an e-mail address or the like."""
-    if freshness(text, None) == "never":
-        return True
-    found = pattern_of(KINDS).finditer(text) if _MAY_BE_PERSONAL.search(text) else ()
-    return any(is_valid(str(match.lastgroup), match.group()) for match in found)
+    return freshness(text, None) == "never" or any(_PERSONAL_DATA.spans(text))
 
 
 def bypass_reason(body: Mapping[str, Any], settings: CacheSettings) -> str:

@@ -14,8 +14,8 @@ from gateway.screening.segments import changed_body, texts
 from gateway.screening.verdicts import Check, OnVerdict, Outcome, Verdicts
 from guardrails.chain import ScannerChain
 from guardrails.checks.patterns import LinearRule, words_rule
+from guardrails.checks.personal_data.patterns import KINDS
 from guardrails.masking import Masking
-from guardrails.personal_data import KINDS
 from guardrails.scanner import Blocked, Replacer, Scanner, scan
 from policies.guardrails import FailureAction, PatternRules, Segment
 

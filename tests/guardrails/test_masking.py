@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from guardrails.checks.personal_data.patterns import KINDS
 from guardrails.masking import Blocked, Masking
-from guardrails.personal_data import KINDS
 
 
 def masked(text: str) -> str:

@@ -1,0 +1,175 @@
+"""Numbers of people: cards, bank accounts, phones, identity numbers.
+
+A candidate is a run of groups of digits and letters. Its beginnings, longest first, are looked up by shape
+(`999-99-9999`); check digits and the words before the number decide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from guardrails.checks.personal_data.national_ids import ANNOUNCING_WORDS, SHAPES, has_luhn_digit
+from guardrails.checks.personal_data.span import Span
+
+MAX_RUN_CHARS = 64
+"""Longer than any number with its separators."""
+
+CONTEXT_CHARS = 48
+"""How far before a number the words are read that announce it."""
+
+_FIRST_DIGIT = re.compile(  # of a group; of six digits, or of a PAN's four; not of a date
+    r"(?a)[0-9](?<![0-9./@_].)"
+    r"(?=(?:[A-Za-z+ ().\-/\u00a0]{0,6}[0-9]){5}|(?<=[A-Za-z].)[0-9]{3}[A-Za-z])"
+    r"(?!(?:(?<=1)9|(?<=2)0)\d\d[-/.][01]?\d[-/.]|\d?[-/.][0-3]?\d[-/.](?:19|20)\d\d\b)"
+)
+_HEAD = re.compile(r"(?a)(?:(?<![\w.+/@\\-])|(?<=\\[nrt]))[+(]{0,2}(?:[A-Z]{1,6}[ -]?|[a-z]{1,6})?\Z")
+_RUN = re.compile(
+    r"(?a)[0-9][0-9A-Za-z]{0,31}(?:[ ().\-/\u00a0]{1,2}[0-9A-Z]{1,19}(?![a-wyz])){0,9}(?:x[0-9]{1,6})?"
+)
+_HEX = re.compile(r"(?a)0x|(?![a-z]{2}\d{13})(?=\d*[a-f])[0-9a-f]{8}")
+_GROUP = re.compile(r"[\dA-Za-z]+", re.ASCII)
+_GOES_ON = re.compile(r"\w|[./-]\w", re.ASCII)
+_IS_LONGER = re.compile(r"[ \u00a0]\d", re.ASCII)
+_SHAPE = str.maketrans("012345678BCDEFGHIJKLMNOPQRSTUVWXYZ", "9" * 9 + "A" * 25)
+_SEPARATORS = str.maketrans("", "", " ().-/+\u00a0")
+
+_ANNOUNCED = re.compile(
+    r"\b(?:(?P<phone>(?:(?:tele|cell)?phones?|telef\w*|t[eé]l[eé]phone|tel|mobiles?|m[oó]vil|handy|cell|celular"
+    r"|calls?|called|calling|fax|whatsapp|sms|text(?: me)?|reach|dial|ring|contact|answering|hotline"
+    r"|messages? to)\b)"
+    r"|(?P<card>(?:(?:credit|debit|bank) )?cards?\b|visa\b|mastercard\b|amex\b)"
+    r"|(?P<passport>passport\b|pasaporte\b|reisepass\w*)"
+    r"|(?P<driver_license>driv(?:er|ers|er['’]s|ing) licen[cs]e\b|dl (?:no|number|#))"
+    r"|(?P<bank_account>(?:(?:bank|checking|savings) account|account (?:number|no)|acct|routing|aba)\b"
+    r"|(?:sort code|bsb)\b|account #|konto\w*)"
+    r"|(?P<ssn>ssn\b|social security\b)"
+    rf"|(?P<national_id>{ANNOUNCING_WORDS}))"
+)
+_CARD = re.compile(
+    r"4\d{12}(?:\d{3}){0,2}|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}|35\d{14}|(?:1800|2131)\d{11}"
+    r"|(?:50|5[6-9]|6\d)\d{10,17}"
+)
+_CARD_SHAPES = {
+    shape.replace(" ", separator)
+    for shape in ("9999 9999 9999 9999", "9999 999999 99999", "9999 999999 9999", "9999 9999 9999 9999 999")
+    for separator in (" ", "-", "\u00a0", ".")
+}
+_SSN = re.compile(r"(?!000|666|9)\d{3}(?!00)\d{2}(?!0000)\d{4}")
+_NANP = re.compile(
+    r"(?a)(?:(?:\+|00)?1[ .-]?)?(?:(?:\(\d{3}\) ?|\d{3}[.-])\d{3}[.-]\d{4}|[2-9]\d\d [2-9]\d\d[ -]\d{4})"
+    r"(?:x\d{1,6})?"
+)
+_TRUNK = re.compile(r"\(?0(?:[1-9]|0[1-9])\d{0,4}\)?[ .\-/][\d .\-/]*")
+_NUMBERED = {
+    "passport": re.compile(r"[A-Z]{0,2}\d{6,9}[A-Z]?"),
+    "driver_license": re.compile(r"[A-Z]{0,3}\d{4,14}[A-Z]{0,2}\d?"),
+    "bank_account": re.compile(r"\d{6,17}"),
+}
+
+
+def search(text: str, start: int, kinds: Collection[str]) -> Span | None:
+    """The first number of one of these kinds."""
+    for digit in _FIRST_DIGIT.finditer(text, start):
+        place = digit.start()
+        head = _HEAD.search(text, max(start, place - 9), place)
+        run = _RUN.match(text, place)
+        if head is None or run is None or _HEX.match(text, head.start()):
+            continue
+        found = _Run(text, head.start(), run.end()).classify(kinds)
+        if found is None and head.start() < place and not text[place - 1].isalnum():
+            found = _Run(text, place, run.end()).classify(kinds)
+        if found is not None:
+            return found
+    return None
+
+
+class _Run:
+    """Groups of digits and letters that begin at one place."""
+
+    def __init__(self, text: str, start: int, end: int) -> None:
+        self._text = text
+        self._start = start
+        self._ends = [
+            group.end()
+            for group in _GROUP.finditer(text, start, end)
+            if not _GOES_ON.match(text, group.end())
+        ]
+        self._announced: list[str] | None = None
+
+    def classify(self, kinds: Collection[str]) -> Span | None:
+        """The longest beginning that is a number of one of these kinds."""
+        for end in reversed(self._ends):
+            value = self._text[self._start : end]
+            for kind in self._kinds_of(value, end):
+                if kind in kinds:
+                    return Span(self._start, end, kind)
+        return None
+
+    def _kinds_of(self, value: str, end: int) -> Iterator[str]:
+        """What a beginning is, most certain first."""
+        compact = value.translate(_SEPARATORS).upper()
+        if not 6 <= len(compact) <= 34:
+            return
+        shape = value.upper().translate(_SHAPE)
+        if compact[:2].isalpha() and compact[2:4].isdigit() and _is_iban(compact):
+            yield "iban"
+        is_number = compact.isdigit()
+        if is_number and 12 <= len(compact) <= 19 and self._is_card(shape, compact):
+            yield "card"
+        if shape == "999-99-9999" and _SSN.fullmatch(compact):
+            yield "ssn"
+        is_american = _NANP.fullmatch(value) is not None and self._announced_kind() != "national_id"
+        if is_american or (is_number and self._is_phone(value, compact, end)):
+            yield "phone"
+        if shape in SHAPES and self._is_national_id(shape, compact, end):
+            yield "national_id"
+        kind = self._announced_kind()
+        if kind == "ssn" and is_number and _SSN.fullmatch(compact):
+            yield "ssn"
+        if kind in _NUMBERED and _NUMBERED[kind].fullmatch(compact):
+            yield kind
+
+    def _is_card(self, shape: str, digits: str) -> bool:
+        if not (shape in _CARD_SHAPES or len(shape) == len(digits)) or len(set(digits)) == 1:
+            return False
+        has_issuer = _CARD.fullmatch(digits) is not None and len(digits) > 12
+        return has_luhn_digit(digits) and (has_issuer or self._announced_kind() == "card")
+
+    def _is_national_id(self, shape: str, compact: str, end: int) -> bool:
+        is_whole = self._is_whole(end)
+        return any(
+            national_id.check(compact)
+            for national_id, needs_words in SHAPES[shape]
+            if ("national_id" in self._announced_kinds() if needs_words else is_whole)
+        )
+
+    def _is_phone(self, value: str, digits: str, end: int) -> bool:
+        if not 6 <= len(digits) <= 15:
+            return False
+        if value[0] == "+" or value[:2] == "(+":
+            return len(digits) >= 8 and digits[0] != "0"
+        if self._announced_kind() == "phone":
+            return len(digits) <= 13 and (len(digits) >= 7 or len(value) > 6)
+        return _TRUNK.fullmatch(value) is not None and 9 <= len(digits) <= 14 and self._is_whole(end)
+
+    def _is_whole(self, end: int) -> bool:
+        """Whether no other group of digits stands beside it."""
+        before = self._text[max(0, self._start - 2) : self._start]
+        return not _IS_LONGER.match(self._text, end) and not (before[:1].isdigit() and before[1:].isspace())
+
+    def _announced_kind(self) -> str:
+        """What the nearest word before the number announces, or ""."""
+        kinds = self._announced_kinds()
+        return kinds[-1] if kinds else ""
+
+    def _announced_kinds(self) -> list[str]:
+        if self._announced is None:
+            words = self._text[max(0, self._start - CONTEXT_CHARS) : self._start].lower()
+            self._announced = [str(match.lastgroup) for match in _ANNOUNCED.finditer(words)]
+        return self._announced
+
+
+def _is_iban(compact: str) -> bool:
+    """ISO 13616: the number with its head at the end is 1 modulo 97."""
+    return len(compact) >= 15 and int("".join(str(int(c, 36)) for c in compact[4:] + compact[:4])) % 97 == 1
