@@ -20,17 +20,21 @@ class MessagesTranslation(Translation):
         """Raises InvalidRequest for an unknown `anthropic-version`."""
         check_version(header(call.scope, b"anthropic-version").decode("latin-1"))
         self._shows_thinking = False
+        self._max_tokens = 0
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """See Translation."""
         chat, self._shows_thinking = read_messages_request(body)
+        self._max_tokens = chat["max_completion_tokens"]
         return chat
 
     def shape(self, exchange: Exchange, answer: Generated) -> MessageShape:
         """See Translation."""
         assert exchange.model is not None
         shows_thinking = self._shows_thinking and answer.shows_reasoning
-        return MessageShape(exchange.model.name, answer.usage, shows_thinking=shows_thinking)
+        return MessageShape(
+            exchange.model.name, answer.usage, shows_thinking=shows_thinking, max_tokens=self._max_tokens
+        )
 
 
 class MessagesCounting:

@@ -30,11 +30,12 @@ STOP_REASONS = {
 class MessageShape:
     """Encodes one message. Implements `gateway.openai.shape.Shape`."""
 
-    def __init__(self, model: str, usage: Usage, *, shows_thinking: bool) -> None:
-        """`usage` is the answer's, filled while it is generated."""
+    def __init__(self, model: str, usage: Usage, *, shows_thinking: bool, max_tokens: int = 0) -> None:
+        """`usage` is the answer's, filled while it is generated; `max_tokens` the request's."""
         self.response_id = "msg_" + secrets.token_hex(12)
         self._model = model
         self._usage = usage
+        self._max_tokens = max_tokens
         self._shows_thinking = shows_thinking
         self._num_blocks = 0
         self._open_kind = ""  # of the last block; "" when none is open
@@ -68,7 +69,7 @@ class MessageShape:
 
     def closing(self, usage: Usage) -> bytes:
         """The end of the last block, message_delta and message_stop."""
-        end = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence}
+        end = {"stop_reason": self._reason(usage), "stop_sequence": self._stop_sequence}
         return (
             self._close()
             + _event("message_delta", {"delta": end, "usage": usage_object(usage)})
@@ -89,7 +90,7 @@ class MessageShape:
                 for call in choice.tool_calls
             ]
             self._finish(choice.finish_reason or "stop", choice.stop_string)
-        return encode(self._message(content, self._stop_reason, self._stop_sequence, usage_object(usage)))
+        return encode(self._message(content, self._reason(usage), self._stop_sequence, usage_object(usage)))
 
     def _thinking(self, choice: CollectedChoice) -> list[dict[str, Any]]:
         found = [_thinking_block(text, signature) for text, signature in choice.signed_reasoning]
@@ -116,6 +117,12 @@ class MessageShape:
         self._stop_reason = STOP_REASONS.get(reason, "end_turn")
         if stop_string and self._stop_reason == "end_turn":
             self._stop_reason, self._stop_sequence = "stop_sequence", stop_string
+
+    def _reason(self, usage: Usage) -> str:
+        """The stop reason: an answer shorter than its limit was ended by the context."""
+        if self._stop_reason == "max_tokens" and 0 < usage.completion_tokens < self._max_tokens:
+            return "model_context_window_exceeded"
+        return self._stop_reason
 
     def _sign(self, signature: str) -> bytes:
         """End a block of thinking with this signature; without text it is a block of its own."""

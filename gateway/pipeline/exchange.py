@@ -116,4 +116,5 @@ class Exchange:
             self.principal.tenant_salt,
             (telemetry or self.telemetry).propagation(),
             self.priority,
+            self.endpoint == "messages",
         )

@@ -46,7 +46,7 @@ def claude(server: Server) -> Iterator[anthropic.Anthropic]:
 
 
 def test_an_answer(claude: anthropic.Anthropic) -> None:
-    message = claude.messages.create(model=MODEL, max_tokens=50, messages=QUESTION, system="Be brief.")
+    message = claude.messages.create(model=MODEL, max_tokens=32_000, messages=QUESTION, system="Be brief.")
     (block,) = message.content
     assert block.type == "text" and "42" in block.text
     assert (message.role, message.stop_reason, message.model) == ("assistant", "end_turn", MODEL)

@@ -1,14 +1,12 @@
-"""OpenAI's Responses API with the official client, strictly validated, and with OpenAI's Agents SDK."""
+"""OpenAI's Responses API with the official client, strictly validated."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 from collections.abc import Iterator
 from typing import Any
 
-import agents
 import openai
 import pytest
 from openai.types.responses import FunctionToolParam
@@ -176,29 +174,3 @@ def test_a_response_in_the_background_is_cancelled(strict: openai.OpenAI, upstre
     assert cancelled.status == "cancelled" == strict.responses.retrieve(begun.id).status
     with pytest.raises(openai.BadRequestError, match="background"):
         strict.responses.cancel(strict.responses.create(model="remote", input="x").id)
-
-
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_an_agent_of_openais_sdk_uses_a_tool(server: Server, is_streamed: bool) -> None:
-    asked: list[str] = []
-
-    @agents.function_tool
-    def calculator(expression: str) -> str:
-        """Compute an expression."""
-        asked.append(expression)
-        return "673"
-
-    async def run() -> agents.result.RunResultBase:
-        agents.set_tracing_disabled(True)
-        async with openai.AsyncOpenAI(base_url=server.base_url, api_key=server.api_key) as client:
-            model = agents.OpenAIResponsesModel(THINKER, client)
-            agent = agents.Agent("helper", tools=[calculator], model=model)
-            if not is_streamed:
-                return await agents.Runner.run(agent, "What is 417 + 256?", max_turns=4)
-            result = agents.Runner.run_streamed(agent, "What is 417 + 256?", max_turns=4)
-            async for _ in result.stream_events():
-                pass
-            return result
-
-    result = asyncio.run(run())
-    assert asked == ["417 + 256"] and "673" in str(result.final_output)

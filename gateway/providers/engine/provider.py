@@ -89,7 +89,10 @@ class EngineProvider:
         begins_inside = self._begins_inside(request, prompt) if reasoning.is_on else None
         hello = await self._wait_ready(request.num_choices)
         base = base_params(request, hello.vocab_size)
-        limit = max_tokens_for(request.token_limit, len(prompt), hello.max_model_tokens, "messages")
+        asked = request.token_limit
+        if call.clips_limit and asked is not None and asked > hello.max_model_tokens - len(prompt):
+            asked = None
+        limit = max_tokens_for(asked, len(prompt), hello.max_model_tokens, "messages")
         jobs = [
             self._job(
                 call,

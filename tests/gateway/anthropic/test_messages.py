@@ -11,8 +11,10 @@ from anthropic.types import ErrorResponse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backend.tokenizer import Tokenizer
 from gateway.anthropic.request import MessagesRequest
 from tests.gateway.conftest import MakeApp, http_client
+from tests.gateway.scripted_engine import ScriptedEngine, says
 
 SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 PATHS = ("/v1/messages", "/v1/messages/count_tokens")
@@ -78,3 +80,18 @@ async def test_an_unknown_version_is_refused(engine_http: httpx.AsyncClient, pat
     response = await engine_http.post(path, json=BODY, headers={"anthropic-version": "2031-01-01"})
     check(response)
     assert response.status_code == 400 and "anthropic-version" in response.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_limit_beyond_the_context_is_the_contexts(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer, stream: bool
+) -> None:
+    """Agents send the limits of Anthropic's models, which the API wants in every request."""
+    engine.script = says(tokenizer.encode("word " * 200), finish="length")
+    response = await engine_http.post(PATHS[0], json=BODY | {"max_tokens": 32_000, "stream": stream})
+    assert response.status_code == 200
+    assert '"stop_reason":"model_context_window_exceeded"' in response.text
+    (request,) = engine.requests
+    assert request.params.max_tokens == 256 - len(request.prompt_token_ids)
+    too_long = BODY | {"messages": [{"role": "user", "content": "word " * 200}]}
+    assert (await engine_http.post(PATHS[0], json=too_long)).status_code == 400
