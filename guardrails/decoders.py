@@ -12,15 +12,17 @@ from urllib.parse import unquote
 
 import regex
 
+from guardrails.prefilter import Prefilter
+
 MAX_PAYLOADS = 16
 """Encoded parts of one kind that are decoded in a text."""
 MIN_DECODED_CHARS = 6
 LIMIT = "limit"
 """In place of an encoding: there is more that was not decoded."""
 
-TAGS = regex.compile(r"(?<!\U0001f3f4)[\U000e0020-\U000e007e]{2,4000}(?!\U000e007f)")
+TAGS = regex.compile("(?<!\U0001f3f4)[\U000e0020-\U000e007e]{2,4000}(?!\U000e007f)")
 """Invisible copies of ASCII; flags of regions use a few of them."""
-SELECTORS = regex.compile(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,4000}")
+SELECTORS = regex.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,4000}")
 """Variation selectors in a row: bytes hidden behind a character."""
 
 _ATBASH = str.maketrans(string.ascii_letters, string.ascii_lowercase[::-1] + string.ascii_uppercase[::-1])
@@ -39,6 +41,12 @@ _MORSE = dict(
 def _pattern(text: str) -> regex.Pattern[str]:
     """With possessive repetitions: nothing is tried twice."""
     return regex.compile(text, regex.IGNORECASE | regex.ASCII)
+
+
+def _escaped(escape: str, stop: str) -> regex.Pattern[str]:
+    """At least three escapes and what stands around them, between two `stop`s."""
+    other = rf"(?:(?!{escape})[^{stop}])*+"
+    return _pattern(rf"(?<![^{stop}]){other}(?:{escape}{other}){{3,}}+")
 
 
 def rot13(text: str) -> str:
@@ -63,11 +71,8 @@ def backwards_words(text: str) -> str:
 
 def decode(text: str) -> Iterator[tuple[str, int, int, str]]:
     """(encoding, start, end, decoded) of each encoded part that holds readable text."""
-    has_long = max(map(len, text.split()), default=0) >= _MIN_LONG
-    for name, (pattern, decoder) in _DECODERS.items():
-        marks, least = _MARKS.get(name, ("", 0))
-        if sum(map(text.count, marks)) < least or (name in _LONG and not has_long):
-            continue
+    for candidate in _PREFILTER.candidates(text):
+        name, (pattern, decoder) = _NUMBERED[candidate]
         for number, match in enumerate(pattern.finditer(text)):
             if number >= MAX_PAYLOADS:
                 yield LIMIT, match.start(), match.end(), ""
@@ -142,19 +147,6 @@ def _selectors(text: str) -> bytes:
     return bytes(code - 0xFE00 if code < 0xE0100 else code - 0xE0100 + 16 for code in codes)
 
 
-_MIN_LONG = 16
-_LONG = ("base64", "base32")
-"""Encodings of one long token."""
-_MARKS = {
-    "percent": ("%", 3),
-    "entities": ("&", 3),
-    "escapes": ("\\", 3),
-    "hex": ("67", 4),  # first digits of most ASCII letters
-    "binary": ("0", 6),
-    "decimal": ("1", 3),
-    "morse": ("-", 4),
-}
-"""Characters, and how often they must occur together."""
 _DECODERS: dict[str, tuple[regex.Pattern[str], Callable[[str], bytes | str]]] = {
     "base64": (_pattern(r"(?<![\w+/-])[\w+/-]{16,}+(?:\r?\n[\w+/-]{16,}+)*+={0,2}"), _base64),
     "base32": (_pattern(r"(?<!\w)[A-Z2-7]{16,}+={0,6}(?!\w)"), _base32),
@@ -162,9 +154,11 @@ _DECODERS: dict[str, tuple[regex.Pattern[str], Callable[[str], bytes | str]]] = 
     "binary": (_pattern(r"(?<!\w)[01]{8}(?:\s{0,2}[01]{8}){5,}+(?!\w)"), _binary),
     "decimal": (_pattern(r"(?<!\w)\d{2,3}(?:[\s,]{1,2}\d{2,3}){6,}+(?!\w)"), _decimal),
     "morse": (_pattern(r"(?<![\w.-])[.-]{1,5}+(?:[ /|]{1,3}+[.-]{1,5}+){7,}+(?![\w.-])"), _morse),
-    "percent": (_pattern(r"(?<!\S)(?=[^\s%]*+(?:%[0-9a-f]{2}[^\s%]*+){3})\S++"), unquote),
-    "entities": (_pattern(r"(?<![^\n])(?=[^\n&]*+(?:&[^\n&]*+){3}).++"), html.unescape),
-    "escapes": (_pattern(r"(?<![^\n])(?=[^\n\\]*+(?:\\[xu][^\n\\]*+){3}).++"), _escapes),
+    "percent": (_escaped(r"%[0-9a-f]{2}", r"\s"), unquote),
+    "entities": (_escaped(r"&#x?[0-9a-f]{1,6};", r"\n"), html.unescape),
+    "escapes": (_escaped(r"\\(?:x[0-9a-f]{2}|u\{?[0-9a-f]{4,6})", r"\n"), _escapes),
     "tags": (TAGS, _tags),
     "selectors": (SELECTORS, _selectors),
 }
+_NUMBERED = tuple(_DECODERS.items())
+_PREFILTER = Prefilter([pattern.pattern for pattern, _ in _DECODERS.values()])

@@ -11,11 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+import re2
 import regex
 
 from guardrails import decoders
 from guardrails.letters import LOOKALIKES, styled_letters, unleet
+from guardrails.prefilter import Prefilter
+
+Pattern = Any
+"""Of the module regex or of re2; they share an interface."""
 
 MAX_DEPTH = 2
 """Of encodings inside encodings."""
@@ -27,17 +33,13 @@ _SECTIONS = Path(__file__).with_suffix(".txt").read_text("utf-8").split("[common
 WATCHED = frozenset(_SECTIONS[0].removeprefix("[watched]").split())
 """Words of attacks: what reveals one of them is worth a view."""
 _WORDS = WATCHED | frozenset(_SECTIONS[1].split())
-_BACKWARDS = frozenset(word[::-1] for word in WATCHED if len(word) > 4)
-_ROT13 = frozenset(decoders.rot13(word) for word in WATCHED if len(word) > 4)
-_ATBASH = frozenset(decoders.atbash(word) for word in WATCHED if len(word) > 4)
-_MIN_SPACED = 5
-"""Single letters in a row that may be a word."""
-_MIN_RUN_ON = 16
-_MIN_SIGNS = 2
+_MIN_CIPHERED = 2
 """Words of a cipher that must occur before the whole text is read so."""
 
 _PUNCTUATION = ".,;:!?()[]{}\"'`*_"
-_CONTROL = regex.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
+_CONTROL = re2.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
+_UNUSUAL = regex.compile(r"[^\x00-\xac\xae-\u024f\u2010-\u2027\u2030-\u205e\u20a0-\u20cf]")
+"""Nothing invisible and no letter of another alphabet is anything else."""
 _NON_ASCII = regex.compile(r"[^\x00-\x7f]+")
 _MARKS = regex.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
 _INVISIBLE = regex.compile(
@@ -52,10 +54,12 @@ _LATIN = regex.compile(r"[A-Za-z]")
 _GAP = r"[\s.,\-_*\\/|~+·•:;'\"]"
 _SPACED = regex.compile(rf"(?<![^\W_])(?:[^\W_]{_GAP}{{1,4}}){{4,400}}[^\W_](?![^\W_])")
 _SPACED_CHAR = regex.compile(rf"([^\W_])({_GAP}*)")
-_LEET = regex.compile(r"(?<![\w@$])(?=[\w@$!|+€(]*[A-Za-z])(?=[\w@$!|+€(]*[\d@$!|+€(])[\w@$!|+€(]{2,24}")
-_LEET_INSIDE = regex.compile(r"[A-Za-z][\d@$!|+€]+[A-Za-z]")
-_BROKEN = regex.compile(r"(?<![^\W\d_])[A-Za-z]{1,20}(?:[-_*.·|\\~][A-Za-z]{1,20}){1,12}(?![^\W\d_])")
-_RUN_ON = regex.compile(r"(?<![^\W\d_])[A-Za-z]{16,400}(?![^\W\d_])")
+_SIGN = r"[0-9@$!|+€(]"
+_LEET = rf"[A-Za-z0-9@$!|+€(]*(?:[A-Za-z]{_SIGN}|[0-9@$|+€(][A-Za-z])[A-Za-z0-9@$!|+€(]*"
+_LEET_INSIDE = regex.compile(rf"[A-Za-z]{_SIGN}+[A-Za-z]")
+_SEPARATORS = regex.compile(r"[-_*.·|\\~]")
+_BROKEN = r"[A-Za-z]+(?:[-_*.·|\\~][A-Za-z]+)+"
+_RUN_ON = r"[A-Za-z]{16,400}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +108,14 @@ def read(text: str) -> Reading:
     signs: set[str] = set()
     views: list[View] = []
     room = MAX_DECODED_CHARS
-    level = [View(text, "as written")]
+    level = [View(_encodable(text), "as written")]
     for depth in range(MAX_DEPTH + 1):
         views += level
         found: list[View] = []
         for view in level:
-            plain, survey = _plain_views(view, signs)
+            plain = _plain_views(view, signs)
             views += plain
-            found += _decoded_views([view, *plain], survey, signs) if depth < MAX_DEPTH else []
+            found += _decoded_views([view, *plain], signs) if depth < MAX_DEPTH else []
         level = []
         for view in found:
             if any(view.text == each.text for each in views + level):
@@ -123,58 +127,51 @@ def read(text: str) -> Reading:
     return Reading(tuple(views), frozenset(signs))
 
 
-@dataclass(frozen=True, slots=True)
-class _Survey:
-    """What a text is made of: tells cheaply which of the expensive searches can find anything."""
-
-    words: frozenset[str]  # of letters alone, in lower case
-    odd: frozenset[str]  # the rest
-    num_single: int  # tokens of one character
-    longest: int
-
-    @classmethod
-    def of(cls, text: str) -> _Survey:
-        """Split at white space, without the punctuation around words."""
-        tokens = text.lower().split()
-        lengths = [len(token) for token in tokens]
-        bare = {token.strip(_PUNCTUATION) for token in set(tokens)}
-        words = frozenset(token for token in bare if token.isalpha())
-        return cls(words, frozenset(bare - words), lengths.count(1), max(lengths, default=0))
-
-    def may_have(self, name: str) -> bool:
-        """Whether words can be hidden so."""
-        if name == "spaced letters":
-            return self.num_single >= _MIN_SPACED or any(len(token) > 2 * _MIN_SPACED for token in self.odd)
-        if name == "run-on words":
-            return self.longest >= _MIN_RUN_ON
-        return bool(self.odd)
+def _encodable(text: str) -> str:
+    """Without lone surrogates, which neither encoders nor RE2 accept."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
 
 
-def _plain_views(view: View, signs: set[str]) -> tuple[list[View], _Survey]:
-    """The view cleaned, and with words put together, where that changes it; and what the clean one has."""
+def _plain_views(view: View, signs: set[str]) -> list[View]:
+    """The view cleaned, and with words put together, where that changes it."""
     clean = _clean(view, signs)
     found = [clean] if clean is not view else []
-    survey = _Survey.of(clean.text)
-    for name, (pattern, change) in _HIDDEN_WORDS.items():
-        changed = _replaced(clean, name, pattern, change) if survey.may_have(name) else clean
-        if changed is not clean and (_Survey.of(changed.text).words - survey.words) & WATCHED:
+    for number in _HIDING.candidates(clean.text):
+        name, pattern, change = _HIDDEN_WORDS[number]
+        changed = _replaced(clean, name, pattern, change)
+        if changed is not clean and _shows_watched(changed):
             clean = changed
             found.append(clean)
-    return found, survey
+    return found
+
+
+def _shows_watched(view: View) -> bool:
+    """Whether what was changed are words of attacks."""
+    return any(
+        word.strip(_PUNCTUATION) in WATCHED
+        for start, end, _, _ in view.edits
+        for word in view.text[start:end].lower().split()
+    )
 
 
 def _clean(view: View, signs: set[str]) -> View:
     """Compatibility characters, styled letters and look-alikes as plain letters; nothing invisible."""
     text = view.text
     if text.isascii():
-        return _replaced(view, "clean", _CONTROL, lambda _: " ") if _CONTROL.search(text) else view
+        return _replaced(view, "clean", _CONTROL, lambda run: " ") if _CONTROL.search(text) else view
+    clean = _replaced(view, "clean", _NON_ASCII, _plain)
+    if not _UNUSUAL.search(text):
+        return clean
     signs.update(name for name, has in _SIGNS.items() if has(text))
-    clean = _replaced(view, "clean", _NON_ASCII, lambda match: _plain(str(match[0])))
     if not _FOREIGN.search(clean.text):
         return clean
     latin, letters = len(_LATIN.findall(clean.text)), sum(map(str.isalpha, clean.text))
     is_latin = 2 * latin > letters
-    replaced = _replaced(clean, "look-alikes", _FOREIGN, lambda match: _as_latin(str(match[0]), is_latin))
+    replaced = _replaced(clean, "look-alikes", _FOREIGN, lambda word: _as_latin(word, is_latin))
     if replaced is not clean:
         signs.add("lookalikes")
     return replaced
@@ -200,48 +197,46 @@ _SIGNS: dict[str, Callable[[str], bool]] = {
 }
 
 
-def _replaced(
-    view: View, name: str, pattern: regex.Pattern[str], change: Callable[[regex.Match[str]], str]
-) -> View:
+def _replaced(view: View, name: str, pattern: Pattern, change: Callable[[str], str]) -> View:
     """The view with what matches changed; the same one when nothing was."""
     parts, edits, end, length = [], [], 0, 0
     for match in pattern.finditer(view.text):
-        new = change(match)
-        if new == match[0]:
+        start, old = match.start(), match.group()
+        new = change(old)
+        if new == old:
             continue
-        parts += [view.text[end : match.start()], new]
-        length += match.start() - end
-        edits.append((length, length + len(new), match.start(), match.end()))
-        length, end = length + len(new), match.end()
+        parts += [view.text[end:start], new]
+        length += start - end
+        end = match.end()
+        edits.append((length, length + len(new), start, end))
+        length += len(new)
     if not edits:
         return view
     return View("".join([*parts, view.text[end:]]), name, view, tuple(edits))
 
 
-def _join_letters(match: regex.Match[str]) -> str:
+def _join_letters(run: str) -> str:
     """`i g n o r e` as a word; wider gaps than the usual are spaces."""
-    pairs = _SPACED_CHAR.findall(str(match[0]))
+    pairs = _SPACED_CHAR.findall(run)
     narrow = min(len(gap) for _, gap in pairs[:-1])
     joined = "".join(char + (" " if len(gap) > narrow else "") for char, gap in pairs).strip()
     return " ".join(_segmented(word) for word in joined.split(" "))
 
 
-def _read_leet(match: regex.Match[str]) -> str:
-    token = str(match[0])
+def _read_leet(token: str) -> str:
     readings = unleet(token.rstrip("!|+("))
     known = next((word for word in readings if word in _WORDS), None)
     return known or (readings[0] if _LEET_INSIDE.search(token) else token)
 
 
-def _join_parts(match: regex.Match[str]) -> str:
-    """`ig-nore` as a word, `ignore_all_rules` as three."""
-    parts = regex.split(r"[^A-Za-z]", str(match[0]))
+def _join_parts(token: str) -> str:
+    """`ig-nore` as a word, `ignore_all_rules` as three; other compounds stay."""
+    parts = _SEPARATORS.split(token)
     joined = "".join(parts).lower()
-    return joined if joined in WATCHED else " ".join(map(_segmented, parts))
-
-
-def _split_words(match: regex.Match[str]) -> str:
-    return _segmented(str(match[0]))
+    if joined in WATCHED:
+        return joined
+    has_watched = len(parts) > 2 and any(part.lower() in WATCHED for part in parts)
+    return " ".join(map(_segmented, parts)) if has_watched else token
 
 
 def _segmented(run: str) -> str:
@@ -258,23 +253,35 @@ def _segmented(run: str) -> str:
     return " ".join(words)
 
 
-_HIDDEN_WORDS: dict[str, tuple[regex.Pattern[str], Callable[[regex.Match[str]], str]]] = {
-    "spaced letters": (_SPACED, _join_letters),
-    "leet": (_LEET, _read_leet),
-    "broken words": (_BROKEN, _join_parts),
-    "run-on words": (_RUN_ON, _split_words),
-}
-_PLAIN = {"clean", "look-alikes", *_HIDDEN_WORDS}
+_HIDDEN_WORDS: tuple[tuple[str, Pattern, Callable[[str], str]], ...] = (
+    ("spaced letters", _SPACED, _join_letters),
+    ("leet", re2.compile(_LEET), _read_leet),
+    ("broken words", re2.compile(_BROKEN), _join_parts),
+    ("run-on words", re2.compile(_RUN_ON), _segmented),
+)
+_HIDING = Prefilter([_SPACED.pattern, _LEET, _BROKEN, _RUN_ON])
+_PLAIN = {"clean", "look-alikes", *(name for name, _, _ in _HIDDEN_WORDS)}
 """Views that show what their parents do, better."""
 _CIPHERS = (
-    ("rot13", _ROT13, decoders.rot13),
-    ("atbash", _ATBASH, decoders.atbash),
-    ("backwards", _BACKWARDS, decoders.backwards),
-    ("backwards words", _BACKWARDS, decoders.backwards_words),
+    ("rot13", decoders.rot13, decoders.rot13),
+    ("atbash", decoders.atbash, decoders.atbash),
+    ("backwards", decoders.backwards, decoders.backwards),
+    ("backwards words", decoders.backwards, decoders.backwards_words),
 )
+"""(name, how it writes a word, how a text is read)"""
 
 
-def _decoded_views(views: list[View], survey: _Survey, signs: set[str]) -> Iterator[View]:
+def _ciphered_words(encode: Callable[[str], str]) -> str:
+    words = "|".join(sorted(encode(word) for word in WATCHED if len(word) > 4))
+    return rf"(?:^|[^A-Za-z])(?:{words})(?:$|[^A-Za-z])"
+
+
+_CIPHERED = [_ciphered_words(encode) for _, encode, _ in _CIPHERS]
+_CIPHERED_WORDS = [re2.compile(f"(?i){pattern}") for pattern in _CIPHERED]
+_CIPHERING = Prefilter(_CIPHERED)
+
+
+def _decoded_views(views: list[View], signs: set[str]) -> Iterator[View]:
     """What is encoded in the views of one text."""
     for view in views:
         for name, start, end, decoded in decoders.decode(view.text):
@@ -283,6 +290,8 @@ def _decoded_views(views: list[View], survey: _Survey, signs: set[str]) -> Itera
                 continue
             yield View(decoded, name, view, ((0, len(decoded), start, end),))
     clean = views[-1]
-    for name, cues, decode in _CIPHERS:
-        if len(survey.words & cues) >= _MIN_SIGNS:
-            yield View(decode(clean.text), name, clean, ((0, len(clean.text), 0, len(clean.text)),))
+    for number in _CIPHERING.candidates(clean.text):
+        if len(set(_CIPHERED_WORDS[number].findall(clean.text))) >= _MIN_CIPHERED:
+            name, _, read_cipher = _CIPHERS[number]
+            whole = ((0, len(clean.text), 0, len(clean.text)),)
+            yield View(read_cipher(clean.text), name, clean, whole)

@@ -1,7 +1,6 @@
 """Attacks on the prompt that patterns recognise, in every view of a text.
 
-High precision, not high recall: other wordings are the classifier's. Quantifiers are bounded, and a pattern
-is tried only where one of its cues occurs.
+High precision, not high recall: other wordings are the classifier's. Quantifiers are bounded.
 """
 
 from __future__ import annotations
@@ -13,33 +12,24 @@ import regex
 
 from guardrails.findings import Finding, Segment
 from guardrails.normalise import Reading, View, read
+from guardrails.prefilter import Prefilter
 
 UNTRUSTED: tuple[Segment, ...] = ("tool", "document")
 """Segments that give information, and no instructions."""
 
 
-class _Rule:
-    """A pattern of a kind of attack, and its cues, one of which every match holds."""
-
-    def __init__(self, kind: str, cues: str, pattern: str) -> None:
-        self.kind = kind
-        self.cues = tuple(cues.split("|"))
-        self.pattern = regex.compile(pattern, regex.IGNORECASE | regex.DOTALL)
-
-
-def _rules(path: Path) -> Iterator[_Rule]:
-    """`[kind]` heads, `NAME = …` fragments, `cue|cue :: pattern` rules; a space is a gap."""
+def _rules(path: Path) -> Iterator[tuple[str, str]]:
+    """(kind, pattern) of a file with `[kind]` heads, `NAME = …` fragments and patterns; a space is a gap."""
     kind = ""
     names: dict[str, str] = {}
-    for line in path.read_text("utf-8").splitlines():
-        if line.startswith("["):
+    for line in path.read_text("utf-8").split("\n"):
+        definition = _DEFINITION.match(line)
+        if _HEAD.fullmatch(line):
             kind = line.strip("[]")
-        elif " :: " in line:
-            cues, _, pattern = line.partition(" :: ")
-            yield _Rule(kind, cues, _expanded(pattern, names))
-        elif " = " in line:
-            name, _, fragment = line.partition(" = ")
-            names[name] = _expanded(fragment, names)
+        elif definition is not None:
+            names[definition[1]] = _expanded(definition[2], names)
+        elif line and not line.startswith("#"):
+            yield kind, _expanded(line, names)
 
 
 def _expanded(pattern: str, names: dict[str, str]) -> str:
@@ -48,7 +38,11 @@ def _expanded(pattern: str, names: dict[str, str]) -> str:
     return pattern.replace(" ?", r"[\W_]{0,6}").replace(" ", r"[\W_]{1,6}")
 
 
-_RULES = tuple(_rules(Path(__file__).with_suffix(".txt")))
+_HEAD = regex.compile(r"\[[a-z]+\]")
+_DEFINITION = regex.compile(r"([A-Z]+) = (.*)")
+_SOURCES = tuple(_rules(Path(__file__).with_suffix(".txt")))
+_RULES = tuple((kind, regex.compile(text, regex.IGNORECASE | regex.DOTALL)) for kind, text in _SOURCES)
+_PREFILTER = Prefilter([text for _, text in _SOURCES])
 
 
 def find_injection(reading: Reading, segment: Segment = "user") -> list[Finding]:
@@ -57,18 +51,16 @@ def find_injection(reading: Reading, segment: Segment = "user") -> list[Finding]
 
 
 def _in_view(view: View, segment: Segment) -> Iterator[Finding]:
-    lower = view.text.lower()
     found: set[str] = set()
-    for rule in _RULES:
-        if rule.kind in found or (rule.kind == "indirect" and segment not in UNTRUSTED):
+    for number in _PREFILTER.candidates(view.text):
+        kind, pattern = _RULES[number]
+        if kind in found or (kind == "indirect" and segment not in UNTRUSTED):
             continue
-        if not any(cue in lower for cue in rule.cues):
-            continue
-        match = rule.pattern.search(view.text)
+        match = pattern.search(view.text)
         if match is not None:
-            found.add(rule.kind)
+            found.add(kind)
             start, end = view.origin(match.start(), match.end())
-            yield Finding("injection", rule.kind, 1.0, start, end, f"pattern in {view.name}")
+            yield Finding("injection", kind, 1.0, start, end, f"pattern in {view.name}")
 
 
 def kinds_of(text: str, segment: Segment = "user") -> list[str]:

@@ -110,6 +110,10 @@ def test_time_is_linear(unit: str) -> None:
     assert seconds(64_000) < 40 * max(seconds(8_000), 0.001)
 
 
+def test_lone_surrogates_become_encodable() -> None:
+    assert read("a\ud800b").views[0].text == "a?b"
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(codec=None), max_size=300))
 def test_any_text_is_read(text: str) -> None:
