@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import msgspec
@@ -45,7 +45,7 @@ class CollectedChoice:
         self.tokens += delta.tokens
         for call in delta.tool_calls:
             if call.index == len(self.tool_calls):
-                self.tool_calls.append(call)
+                self.tool_calls.append(replace(call))  # the cache and other readers have this delta too
             else:
                 self.tool_calls[call.index].arguments += call.arguments
         self.finish_reason = delta.finish_reason or self.finish_reason

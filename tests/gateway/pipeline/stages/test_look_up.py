@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -184,6 +185,29 @@ async def test_some_answers_are_stored_only_where_the_policy_says_so(
             first, second = [await http.post(CHAT, json=body() | fields) for _ in range(2)]
         assert [each.headers["x-penstock-cache"] for each in (first, second)] == ["miss", expected]
         assert first.json()["choices"] == second.json()["choices"]
+
+
+async def test_readers_of_a_tool_call_in_pieces_do_not_change_it_for_each_other() -> None:
+    go_on = asyncio.Event()
+
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
+        yield Delta(0, tool_calls=[ToolCallDelta(0, '{"city": ', "call_1", "weather")])
+        await go_on.wait()
+        yield Delta(0, tool_calls=[ToolCallDelta(0, '"Oslo"}')], finish_reason="tool_calls")
+
+    provider = FakeProvider(script)
+    app = app_of(provider, store=["tool_calls"])
+    requests = [Connection.post(app, CHAT, body(tools=TOOLS)) for _ in range(3)]
+    while not provider.asked:
+        await asyncio.sleep(0)
+    go_on.set()
+    heads = [(await each.head())[1]["x-penstock-cache"] for each in requests]
+    assert sorted(heads) == ["miss", "shared", "shared"]
+    answers = [json.loads(await each.body()) for each in requests]
+    async with http_client(app) as http:
+        answers.append((await http.post(CHAT, json=body(tools=TOOLS))).json())
+    found = [each["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] for each in answers]
+    assert found == ['{"city": "Oslo"}'] * 4 and len(provider.asked) == 1
 
 
 async def test_several_choices_are_stored_where_the_policy_says_so() -> None:
