@@ -152,7 +152,7 @@ class ScreenedDeltas:
         """Add a piece of a call, after the rest of the call before it."""
         if call.index not in choice.arguments:
             _finish_arguments(choice, out)
-            choice.arguments[call.index] = self._screening.answer_scanner()
+            choice.arguments[call.index] = self._screening.answer_scanner(in_json=True)
         passed = ToolCallDelta(call.index, "", call.call_id, call.name)
         out.tool_calls.append(passed)
         try:

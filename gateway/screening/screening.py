@@ -93,15 +93,19 @@ class Screening:
         hooks = {name: hook for name, hook in self.guard.hooks.items() if hook.applies(direction)}
         await asyncio.gather(*(self._ask(name, hook, direction, found) for name, hook in hooks.items()))
 
-    def answer_scanner(self) -> ScannerChain:
-        """For one text of an answer: patterns on what the model wrote, then masked values come back."""
+    def answer_scanner(self, *, in_json: bool = False) -> ScannerChain:
+        """For one text of an answer: patterns on what the model wrote, then masked values come back.
+
+        `in_json`: the text is a JSON document, as the arguments of a tool call are.
+        """
         scanners = [
             Scanner(self._pattern_rule(name, rules))
             for name, rules in self.profile.patterns.items()
             if rules.answers
         ]
         if self._masking is not None and self.profile.personal_data is not None:
-            scanners.append(self._masking.restorer(screens_answers=self.profile.personal_data.answers))
+            answers = self.profile.personal_data.answers
+            scanners.append(self._masking.restorer(screens_answers=answers, in_json=in_json))
         return ScannerChain(scanners)
 
     def masked(self, text: str) -> str:

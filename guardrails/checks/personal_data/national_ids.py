@@ -24,15 +24,6 @@ class NationalId(NamedTuple):
     announced_shapes: str = ""
 
 
-ANNOUNCING_WORDS = (
-    r"(?:national|personal|identity|identification|citizen|resident|tax|taxpayer|fiscal|health|medicare"
-    r"|insurance|social|government|my id|id (?:card|number|no|code|is)|nhs|pesel|aadhaa?r|uidai|tfn|abn"
-    r"|nino|nir|s[eé]cu\w*|sociale|steuer\w*|idnr|identifikations\w*|cpf|rut|cuil|cuit|bsn|burger\w*|personn\w+"
-    r"|cpr|f[oø]dsels\w*|sin|tckn|kimlik|cnp|nif|nie|dni|contribuinte|pps|my number|teudat|rijksregister\w*"
-    r"|codice|c[eé]dula|curp|ahv|avs|amka|oib|egn|isikukood|asmens)\b|id:? ?$"
-)
-
-
 def sum_of(digits: str, weights: Sequence[int]) -> int:
     """Digits times weights."""
     return sum(int(digit) * weight for digit, weight in zip(digits, weights, strict=False))

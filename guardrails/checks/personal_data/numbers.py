@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from guardrails.checks.personal_data.national_ids import ANNOUNCING_WORDS, SHAPES, has_luhn_digit
+from guardrails.checks.personal_data.announcements import announced_kinds
+from guardrails.checks.personal_data.national_ids import SHAPES, has_luhn_digit
 from guardrails.checks.personal_data.span import Span
 
 MAX_RUN_CHARS = 64
@@ -34,18 +35,6 @@ _IS_LONGER = re.compile(r"[ \u00a0]\d", re.ASCII)
 _SHAPE = str.maketrans("012345678BCDEFGHIJKLMNOPQRSTUVWXYZ", "9" * 9 + "A" * 25)
 _SEPARATORS = str.maketrans("", "", " ().-/+\u00a0")
 
-_ANNOUNCED = re.compile(
-    r"\b(?:(?P<phone>(?:(?:tele|cell)?phones?|telef\w*|t[eé]l[eé]phone|tel|mobiles?|m[oó]vil|handy|cell|celular"
-    r"|calls?|called|calling|fax|whatsapp|sms|text(?: me)?|reach|dial|ring|contact|answering|hotline"
-    r"|messages? to)\b)"
-    r"|(?P<card>(?:(?:credit|debit|bank) )?cards?\b|visa\b|mastercard\b|amex\b)"
-    r"|(?P<passport>passport\b|pasaporte\b|reisepass\w*)"
-    r"|(?P<driver_license>driv(?:er|ers|er['’]s|ing) licen[cs]e\b|dl (?:no|number|#))"
-    r"|(?P<bank_account>(?:(?:bank|checking|savings) account|account (?:number|no)|acct|routing|aba)\b"
-    r"|(?:sort code|bsb)\b|account #|konto\w*)"
-    r"|(?P<ssn>ssn\b|social security\b)"
-    rf"|(?P<national_id>{ANNOUNCING_WORDS}))"
-)
 _CARD = re.compile(
     r"4\d{12}(?:\d{3}){0,2}|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}|35\d{14}|(?:1800|2131)\d{11}"
     r"|(?:50|5[6-9]|6\d)\d{10,17}"
@@ -61,7 +50,9 @@ _NANP = re.compile(
     r"(?:x\d{1,6})?"
 )
 _TRUNK = re.compile(r"\(?0(?:[1-9]|0[1-9])\d{0,4}\)?[ .\-/][\d .\-/]*")
+_NUMBER = re.compile(r"[A-Z]{0,3}\d{4,17}[A-Z]{0,2}\d?")
 _NUMBERED = {
+    "ssn": _SSN,
     "passport": re.compile(r"[A-Z]{0,2}\d{6,9}[A-Z]?"),
     "driver_license": re.compile(r"[A-Z]{0,3}\d{4,14}[A-Z]{0,2}\d?"),
     "bank_account": re.compile(r"\d{6,17}"),
@@ -93,7 +84,7 @@ class _Run:
         self._ends = [
             group.end()
             for group in _GROUP.finditer(text, start, end)
-            if not _GOES_ON.match(text, group.end())
+            if group.end() - start >= 6 and not _GOES_ON.match(text, group.end())
         ]
         self._announced: list[str] | None = None
 
@@ -122,19 +113,17 @@ class _Run:
         is_american = _NANP.fullmatch(value) is not None and self._announced_kind() != "national_id"
         if is_american or (is_number and self._is_phone(value, compact, end)):
             yield "phone"
+        if _NUMBER.fullmatch(compact) and (kind := self._announced_kind()) in _NUMBERED:
+            if _NUMBERED[kind].fullmatch(compact):
+                yield kind
         if shape in SHAPES and self._is_national_id(shape, compact, end):
             yield "national_id"
-        kind = self._announced_kind()
-        if kind == "ssn" and is_number and _SSN.fullmatch(compact):
-            yield "ssn"
-        if kind in _NUMBERED and _NUMBERED[kind].fullmatch(compact):
-            yield kind
 
     def _is_card(self, shape: str, digits: str) -> bool:
         if not (shape in _CARD_SHAPES or len(shape) == len(digits)) or len(set(digits)) == 1:
             return False
         has_issuer = _CARD.fullmatch(digits) is not None and len(digits) > 12
-        return has_luhn_digit(digits) and (has_issuer or self._announced_kind() == "card")
+        return (has_issuer or self._announced_kind() == "card") and has_luhn_digit(digits)
 
     def _is_national_id(self, shape: str, compact: str, end: int) -> bool:
         is_whole = self._is_whole(end)
@@ -165,8 +154,8 @@ class _Run:
 
     def _announced_kinds(self) -> list[str]:
         if self._announced is None:
-            words = self._text[max(0, self._start - CONTEXT_CHARS) : self._start].lower()
-            self._announced = [str(match.lastgroup) for match in _ANNOUNCED.finditer(words)]
+            before = self._text[max(0, self._start - CONTEXT_CHARS) : self._start]
+            self._announced = announced_kinds(before)
         return self._announced
 
 
