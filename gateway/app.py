@@ -14,6 +14,7 @@ from gateway.auth import key_ring
 from gateway.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.openai.adapters import AdaptersEndpoint
 from gateway.openai.cache import CacheAccess, FeedbackEndpoint, InvalidationEndpoint
+from gateway.openai.feedback import DecisionFeedbackEndpoint
 from gateway.openai.models import ModelsEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.decision_log import DecisionLog
@@ -112,6 +113,8 @@ def _other_routes(
     listing = ModelsEndpoint(keys, models)
     text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
     health = HealthEndpoint(models, parts.metrics, parts.policies)
+    ledger, max_bytes = parts.routing.ledger, settings.max_body_bytes
+    feedback = DecisionFeedbackEndpoint(keys, policies, ledger, parts.decisions, max_bytes)
     versions = PoliciesEndpoint(keys, policies.admin, parts.policies)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
     loader = AdapterLoader(models, loading, settings.timeouts.total_s)
@@ -121,6 +124,7 @@ def _other_routes(
         endpoints.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),
         endpoints.methods("/admin/policies", "other", {"GET": versions.show, "POST": versions.reload}),
         endpoints.route("POST", "/admin/policies/rollback", "other", versions.rollback),
+        endpoints.route("POST", "/v1/feedback", "other", feedback.judge),
         endpoints.route("GET", "/v1/models", "models", listing.list),
         endpoints.route("GET", "/v1/models/{id:path}", "models", listing.show),
         endpoints.route("POST", "/tokenize", "tokenize", text.tokenize),

@@ -123,6 +123,8 @@ class RouteChecks:
         if default is not None and default not in candidates:
             message = f"{label}.default is {default!r}, no candidate{nearest(default, candidates)}"
             self._report((*path, "default"), message)
+        if choose.get("strong_share") is not None and choose.get("budget_usd_per_day") is not None:
+            self._report((*path, "strong_share"), f"{label} has both strong_share and a budget; keep one")
         for key in ("strong_share", "default"):
             if choose.get(key) is not None and choose.get("estimate") is None:
                 self._report((*path, key), f"{label}.{key} needs an `estimate`; add one or remove it")
@@ -164,21 +166,22 @@ def _destinations(action: Mapping[str, Any]) -> list[str]:
     return [key for key in DESTINATIONS if action.get(key) is not None]
 
 
+_NAMED: tuple[KeyPath, ...] = (
+    ("model",), ("split", "models"), ("choose", "candidates"), ("cascade", "models"), ("best_of", "models"),
+    ("shadow", "model"), *(("fallback", key) for key in ("any", *ERROR_CLASSES)),
+)  # fmt: skip
+"""Where an action names models: one, a list of them, or the keys of a mapping."""
+
+
 def _targets(action: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     """Every model that an action names, with its path below the action."""
-    if action.get("model"):
-        yield ("model",), action["model"]
-    for name in (action.get("split") or {}).get("models") or {}:
-        yield ("split", "models", name), name
-    for name in (action.get("choose") or {}).get("candidates") or {}:
-        yield ("choose", "candidates", name), name
-    for number, name in enumerate((action.get("cascade") or {}).get("models") or []):
-        if name is not None:
-            yield ("cascade", "models", str(number)), name
-    if (action.get("shadow") or {}).get("model"):
-        yield ("shadow", "model"), action["shadow"]["model"]
-    fallback = action.get("fallback") or {}
-    for key in ("any", *ERROR_CLASSES):
-        for number, name in enumerate(fallback.get(key) or []):
-            if name is not None:
-                yield ("fallback", key, str(number)), name
+    for path in _NAMED:
+        found: Any = action
+        for key in path:
+            found = (found or {}).get(key)
+        if isinstance(found, str):
+            yield path, found
+        elif isinstance(found, list):
+            yield from (((*path, str(number)), name) for number, name in enumerate(found) if name is not None)
+        else:
+            yield from (((*path, name), name) for name in found or {})

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from policies.names import FilePath, Name
 
-StrategyName = Literal["quality_per_cost", "cheapest", "fastest"]
+StrategyName = Literal["quality_per_cost", "cheapest", "fastest", "bandit"]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 EscalationCause = Literal["low_confidence", "refusal", "invalid_json", "truncated", "error"]
 ESCALATION_CAUSES: tuple[EscalationCause, ...] = get_args(EscalationCause)
@@ -48,7 +48,8 @@ class Choose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             description="`quality_per_cost`: most quality - cost_weight x cost - latency_weight x seconds, "
             "where the dearest candidate's cost is 1. `cheapest`: the least cost with at least "
-            "`min_quality`. `fastest`: the least expected time to the first token, of two drawn."
+            "`min_quality`. `fastest`: the least expected time to the first token, of two drawn. `bandit`: "
+            "Thompson sampling from /v1/feedback of the last week, less cost_weight x cost."
         ),
     ] = "quality_per_cost"
     estimate: Annotated[
@@ -59,12 +60,26 @@ class Choose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "candidate has its usual `quality`."
         ),
     ] = None
+    cost_by: Annotated[
+        Literal["price", "machine_seconds"],
+        Meta(
+            description="What a candidate costs, unless it says so: its `price`, or the machine's seconds "
+            "that its engine quotes for the prompt."
+        ),
+    ] = "price"
     cost_weight: Annotated[Weight, Meta(description="Quality that the dearest candidate must add.")] = 0.1
     strong_share: Annotated[
         Share | None,
         Meta(
             description="In place of `cost_weight`: the share of recent requests that the best candidate "
             "should get; needs an `estimate`."
+        ),
+    ] = None
+    budget_usd_per_day: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(
+            description="Likewise in place of `cost_weight`: what all candidates together should cost until "
+            "midnight UTC, spread over the requests to come; needs `price`s. Beyond it the cheapest answers."
         ),
     ] = None
     latency_weight: Annotated[Weight, Meta(description="Quality that a second is worth.")] = 0.0
@@ -76,6 +91,22 @@ class Choose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_familiarity: Annotated[
         Share, Meta(description="What is less familiar to the estimate goes to `default`.")
     ] = 0.2
+
+
+class BestOf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Several answers at the same time, of which the best one is sent. The tenant pays for all."""
+
+    models: Annotated[
+        dict[Name, Annotated[int, Meta(ge=1, le=16)]],
+        Meta(min_length=1, max_length=8, description="Model → number of its answers."),
+    ]
+    scorer: Annotated[
+        Literal["confidence", "vote"],
+        Meta(
+            description="`confidence`: the mean probability of the tokens, where the model tells it. `vote`: "
+            "the answer that most agree on (self-consistency), then confidence."
+        ),
+    ] = "confidence"
 
 
 class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

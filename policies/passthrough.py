@@ -17,7 +17,7 @@ from policies.tenants import TenantName
 PassthroughPath = Annotated[str, Meta(pattern=r"^/v1(/[a-z0-9_-]+)+$", max_length=128)]
 OWN_PATHS = (
     "/v1/chat", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/conversations", "/v1/messages",
-    "/v1/models", "/v1/files", "/v1/batches", "/v1/cache", "/v1/load_lora_adapter",
+    "/v1/models", "/v1/files", "/v1/batches", "/v1/cache", "/v1/feedback", "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter",
 )  # fmt: skip
 """What Penstock serves itself; a test compares this with its routes."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from policies.cache import CacheRules
-from policies.choose import Cascade, Choose
+from policies.choose import BestOf, Cascade, Choose
 from policies.names import Effort, Name
 
 ErrorClass = Literal["context_too_long", "rate_limited", "timeout", "server_error", "unavailable"]
@@ -140,7 +140,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do: one destination (`model`, `split`, `choose`, `cascade`, `refuse`), and changes."""
+    """One destination (`model`, `split`, `choose`, `cascade`, `best_of`, `refuse`), and changes."""
 
     model: Annotated[
         Name | None, Meta(description="The model or adapter (`NAME` or `BASE:NAME`) that answers.")
@@ -148,6 +148,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     split: Split | None = None
     choose: Choose | None = None
     cascade: Cascade | None = None
+    best_of: BestOf | None = None
     refuse: Refusal | None = None
     fallback: Fallback | None = None
     parameters: Parameters | None = None
@@ -174,6 +175,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return [*self.choose.candidates]
         if self.cascade is not None:
             return self.cascade.models
+        if self.best_of is not None:
+            return [*self.best_of.models]
         return [*self.split.models] if self.split is not None else []
 
     def all_targets(self) -> list[Name]:
@@ -183,7 +186,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return [*self.targets(), *(name for _, names in fallbacks for name in names), *shadows]
 
 
-DESTINATIONS = ("model", "split", "choose", "cascade", "refuse")
+DESTINATIONS = ("model", "split", "choose", "cascade", "best_of", "refuse")
 CHANGES = ("fallback", "parameters", "system", "timeouts", "shadow", "cache", "guardrails")
 
 

@@ -51,7 +51,7 @@ class Counters:
 
     def __init__(self, store: CounterStore | None = None, now_s: Callable[[], float] = time.time) -> None:
         self._store = store
-        self._now_s = now_s
+        self.now_s = now_s
         self._sums: dict[str, float] = defaultdict(float)  # by window and name, what others added included
         self._added: dict[str, float] = defaultdict(float)  # the store does not know of it
         self._used: set[str] = set()
@@ -61,19 +61,19 @@ class Counters:
 
     def add(self, name: str, amount: float, window_s: int) -> None:
         """Add to the present window."""
-        key = _key(name, int(self._now_s()) // window_s, window_s)
+        key = _key(name, int(self.now_s()) // window_s, window_s)
         self._sums[key] += amount
         self._added[key] += amount
         self._use(key)
 
     def total(self, name: str, window_s: int, num_windows: int = 1) -> float:
         """The sum of the present window and those before it, at most KEPT_WINDOWS."""
-        now = int(self._now_s()) // window_s
+        now = int(self.now_s()) // window_s
         return sum(self._read(_key(name, now - age, window_s)) for age in range(num_windows))
 
     def recent(self, name: str, window_s: int) -> float:
         """The sum of the last `window_s` seconds: of the window before, the part that is not past counts."""
-        now_s = self._now_s()
+        now_s = self.now_s()
         now = int(now_s) // window_s
         before = self._read(_key(name, now - 1, window_s)) * (1 - now_s % window_s / window_s)
         return before + self._read(_key(name, now, window_s))
@@ -135,7 +135,7 @@ class Counters:
 
     def _forget(self) -> None:
         """What has expired."""
-        now_s = self._now_s()
+        now_s = self.now_s()
         for key in [key for key in self._sums if _expiry(key) <= now_s]:
             del self._sums[key]
 

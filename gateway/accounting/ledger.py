@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.accounting.counters import DAY_S, MINUTE_S, Counters
+from gateway.accounting.counters import DAY_S, KEPT_WINDOWS, MINUTE_S, Counters
 from gateway.answer import Usage
 from policies.document import Price
 
@@ -32,6 +32,28 @@ class Ledger:
     def models_usd(self, models: Iterable[str]) -> float:
         """Spent today, together."""
         return sum(map(self.model_usd, models))
+
+    def pace(self, place: str, left_usd: float) -> float:
+        """USD per request that are left for those to come today, at the rate of the last minutes.
+
+        `place`: of a rule in the policies. Counts this request as one of its.
+        """
+        name, now_s = f"asked:{place}", self.counters.now_s()
+        self.counters.add(name, 1, MINUTE_S)
+        seconds = (KEPT_WINDOWS - 1) * MINUTE_S + now_s % MINUTE_S
+        per_second = self.counters.total(name, MINUTE_S, KEPT_WINDOWS) / seconds
+        return max(0.0, left_usd) / max(1.0, per_second * (DAY_S - now_s % DAY_S))
+
+    def judge(self, place: str, model: str, score: float) -> None:
+        """An answer of a model that was chosen there has been judged, from 0 to 1."""
+        for name, amount in (("good", score), ("bad", 1 - score)):
+            if amount:
+                self.counters.add(f"{name}:{place}:{model}", amount, DAY_S)
+
+    def judged(self, place: str, model: str) -> tuple[float, float]:
+        """How much good and bad was said in the last week."""
+        what, total = f"{place}:{model}", self.counters.total
+        return total(f"good:{what}", DAY_S, KEPT_WINDOWS - 1), total(f"bad:{what}", DAY_S, KEPT_WINDOWS - 1)
 
     def use(self, tenant: str, *, requests: int = 0, tokens: int = 0) -> None:
         """A tenant has begun requests or used tokens."""

@@ -18,7 +18,7 @@ from gateway.screening.screening import Screening
 from gateway.telemetry import spans
 from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
-from policies.choose import Cascade
+from policies.choose import BestOf, Cascade
 from policies.routing import Choice
 from router.strategies import Decision
 
@@ -31,9 +31,9 @@ Translate = Callable[[dict[str, Any], Principal], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """A cascade's rules, and the models after the first one."""
+    """The rules of a cascade or of a best of several answers, and the models after the first one."""
 
-    rules: Cascade
+    rules: Cascade | BestOf
     following: tuple[str, ...]
     revision: str | None  # of all of its models, for the cache; None while one is away
     relays: bool  # one of them is an upstream
@@ -65,7 +65,8 @@ class Exchange:
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     choice: Choice | None = None  # choose_model: what the rules of the policies say
     decision: Decision | None = None  # choose_model: what a strategy chose, where the rules say `choose`
-    cascade: Escalation | None = None  # choose_model: which models follow, where the rules say `cascade`
+    place: str = ""  # choose_model: where in the policies that is, as `routes.auto`
+    cascade: Escalation | None = None  # choose_model: others, where the rules say `cascade` or `best_of`
     reason: str = ""  # choose_model, call_model: why this model, in words without any prompt text
     model: ServedModel | None = None  # choose_model; call_model replaces one that fails
     escalated_from: list[str] = field(default_factory=list)  # call_model: the models of a cascade

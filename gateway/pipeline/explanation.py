@@ -62,6 +62,9 @@ def _changes(action: Action) -> Iterator[tuple[str, str]]:
     if action.cascade is not None:
         causes = ", ".join(action.cascade.escalate_on)
         yield "cascade", f"below confidence {action.cascade.min_confidence:g} the next model; on {causes}"
+    if action.best_of is not None:
+        counts = ", ".join(f"{count} of {name}" for name, count in action.best_of.models.items())
+        yield "best of", f"{counts}, by {action.best_of.scorer}"
     if action.parameters is not None:
         yield "changes", _compact(action.parameters)
     if action.system is not None:

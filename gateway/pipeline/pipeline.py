@@ -63,7 +63,9 @@ class Pipeline:
         self._ledger = self._memory.ledger
         self._admit = Admit(policies, self._ledger)
         known: tuple[Stage, ...] = (authorize(keys, policies.version), read_request)
-        choose = ChooseModel(models, policies, selection=selection, signals=self.signals, ledger=self._ledger)
+        choose = ChooseModel(
+            models, policies, selection=selection, signals=self.signals, ledger=self._ledger, keys=keys
+        )
         self._choosing: tuple[Stage, ...] = (*known, choose)
         self.stages: tuple[Stage, ...] = (
             *known,

@@ -7,14 +7,25 @@ from dataclasses import dataclass, field
 from gateway.accounting.ledger import Ledger
 from gateway.pipeline.conversations import Conversations
 from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.latency import Latencies
+from gateway.pipeline.moving_means import MovingMeans
+
+USUAL_ANSWER_TOKENS = 64.0
+
+
+def _latencies() -> MovingMeans:
+    return MovingMeans(0.0)
+
+
+def _answer_tokens() -> MovingMeans:
+    return MovingMeans(USUAL_ANSWER_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingMemory:
     """Bounded, in memory."""
 
-    latencies: Latencies = field(default_factory=Latencies)
+    latencies: MovingMeans = field(default_factory=_latencies)  # seconds to the first piece; 0.0: unknown
+    answer_tokens: MovingMeans = field(default_factory=_answer_tokens)
     conversations: Conversations = field(default_factory=Conversations)
     ledger: Ledger = field(default_factory=Ledger)
 
@@ -23,4 +34,6 @@ class RoutingMemory:
         waited_s = exchange.telemetry.time_to_first_chunk_s
         if exchange.model is not None and waited_s is not None:
             self.latencies.observe(exchange.model.name, waited_s)
+            if exchange.usage.completion_tokens:
+                self.answer_tokens.observe(exchange.model.name, exchange.usage.completion_tokens)
         self.conversations.remember(exchange)

@@ -7,6 +7,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from backend.server.quote import Quote
+from gateway.accounting.ledger import cost_usd
+from gateway.answer import Usage
 from gateway.errors import NotFound, Unavailable
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.facts import estimate_tokens
@@ -16,10 +19,11 @@ from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.pipeline.turns import user_turns
 from gateway.requests.types import ChatRequest, EmbeddingRequest
-from policies.choose import Cascade, ChoiceCandidate, Choose
+from policies.choose import BestOf, Cascade, ChoiceCandidate, Choose
 from policies.document import Policies
 from router.estimate import Estimate, load_estimate
 from router.strategies import (
+    Bandit,
     Candidate,
     Cheapest,
     Decision,
@@ -28,18 +32,27 @@ from router.strategies import (
     Strategy,
 )
 
+UPSTREAM_CACHED_SHARE = 0.5
+"""Of the prompt, taken to be in the cache of an upstream that answered the conversation's last turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     """A `choose` with what is loaded for it once."""
 
+    place: str  # in the policies, as `routes.auto`
     section: Choose
     strategy: Strategy
     estimate: Estimate | None
 
     @property
     def needs_quotes(self) -> bool:
-        return self.strategy.name == "fastest" or self.section.latency_weight > 0
+        section = self.section
+        return (
+            section.strategy == "fastest"
+            or section.latency_weight > 0
+            or section.cost_by == "machine_seconds"
+        )
 
 
 class Selection:
@@ -58,15 +71,19 @@ class Selection:
         self._embed = embed
         self._memory = memory or RoutingMemory()
         self._draw = draw
-        sections = [action.choose for _, action in policies.actions() if action.choose is not None]
         for _, action in policies.actions():
             if action.cascade is not None and action.cascade.estimate is not None:
                 load_estimate(action.cascade.estimate)
-        self._compiled = {id(section): _compile(section) for section in sections}
+        self._compiled = {
+            id(action.choose): _compile(place, action.choose)
+            for place, action in policies.actions()
+            if action.choose is not None
+        }
 
     async def choose(self, exchange: Exchange, section: Choose) -> Decision:
         """The decision for a request. Raises NotFound or Unavailable when no candidate can answer it."""
         compiled = self._compiled[id(section)]
+        exchange.place = compiled.place
         usable = _usable(exchange, self._served(section), section.candidates)
         if compiled.estimate is None:
             gain = None
@@ -77,6 +94,10 @@ class Selection:
                 return Decision(section.default, "default", reason, {"familiarity": found.familiarity})
             gain = found.gain
         candidates = await self._candidates(exchange, compiled, usable)
+        if section.budget_usd_per_day is not None and isinstance(compiled.strategy, QualityPerCost):
+            ledger = self._memory.ledger
+            left = section.budget_usd_per_day - ledger.models_usd({model.name for model in usable.values()})
+            compiled.strategy.usd_target = ledger.pace(compiled.place, left)
         return compiled.strategy.choose(candidates, gain, self._draw())
 
     async def cascade(self, exchange: Exchange, section: Cascade) -> list[str]:
@@ -95,6 +116,15 @@ class Selection:
                 return ready[-1:]
         return ready
 
+    def best_of(self, exchange: Exchange, section: BestOf) -> list[str]:
+        """The models to ask at once, each as often as the rules say: those that are ready."""
+        ready = {name: count for name, count in section.models.items() if self._is_ready(name)}
+        names = [name for name, count in (ready or section.models).items() for _ in range(count)]
+        if not isinstance(exchange.request, ChatRequest) or exchange.request.num_choices != 1:
+            exchange.reason += ", best of: several choices, or no chat"
+            return names[:1]
+        return names
+
     def _is_ready(self, name: str) -> bool:
         try:
             return self._models.resolve(name).state().ready
@@ -111,27 +141,56 @@ class Selection:
     async def _candidates(
         self, exchange: Exchange, compiled: _Compiled, usable: Mapping[str, ServedModel]
     ) -> list[Candidate]:
-        rules = compiled.section.candidates
-        costs = {name: _cost(rules[name], model) for name, model in usable.items()}
+        section, memory = compiled.section, self._memory
+        tokens = estimate_tokens(exchange)
+        previous = memory.conversations.previous_model(exchange)
+        needs_quotes = compiled.needs_quotes or len(user_turns(exchange.request)) > 1
+        quotes = {n: await _quote(exchange, m) if needs_quotes else None for n, m in usable.items()}
+        costs = {name: _cost(section, name, model, quotes[name]) for name, model in usable.items()}
         dearest = max(costs.values()) or 1.0
-        is_long = len(user_turns(exchange.request)) > 1
         found = []
         for name, model in usable.items():
-            latency_s, cached_share = self._memory.latencies.expected_s(model.name), 0.0
-            if compiled.needs_quotes or is_long:
-                latency_s, cached_share = await _quote(exchange, model, latency_s)
-            found.append(Candidate(name, rules[name].quality, costs[name] / dearest, latency_s, cached_share))
+            quote, rules = quotes[name], section.candidates[name]
+            expected = Usage(tokens, round(memory.answer_tokens.expected(model.name)))
+            good, bad = (
+                memory.ledger.judged(compiled.place, name) if section.strategy == "bandit" else (0.0, 0.0)
+            )
+            found.append(
+                Candidate(
+                    name,
+                    rules.quality,
+                    costs[name] / dearest,
+                    memory.latencies.expected(model.name) if quote is None else quote.ttft_s,
+                    cached_share=_cached_share(quote, is_previous=name == previous),
+                    usd=cost_usd(model.price, expected),
+                    good=good,
+                    bad=bad,
+                )
+            )
         return found
 
 
-async def _quote(exchange: Exchange, model: ServedModel, measured_s: float) -> tuple[float, float]:
-    """Expected seconds to the first token, and the share of the prompt in the prefix cache."""
+async def _quote(exchange: Exchange, model: ServedModel) -> Quote | None:
+    """What its engine predicts for the prompt; None for an upstream, and before the engine has measured."""
     if model.engine is None or not isinstance(exchange.request, ChatRequest):
-        return measured_s, 0.0
-    quote = await model.engine.quote(exchange.request, exchange.principal.tenant_salt)
+        return None
+    return await model.engine.quote(exchange.request, exchange.principal.tenant_salt)
+
+
+def _cost(section: Choose, name: str, model: ServedModel, quote: Quote | None) -> float:
+    own, price = section.candidates[name].cost, model.price
+    if own is not None:
+        return own
+    if section.cost_by == "machine_seconds":
+        return 0.0 if quote is None else quote.cost_s
+    return 0.0 if price is None else price.input_usd_per_million_tokens + price.output_usd_per_million_tokens
+
+
+def _cached_share(quote: Quote | None, *, is_previous: bool) -> float:
+    """Of the prompt, in a prefix cache; upstreams do not tell, but may cache what they have just answered."""
     if quote is None:
-        return measured_s, 0.0
-    return quote.ttft_s, quote.cached_tokens / max(1, quote.prompt_tokens)
+        return UPSTREAM_CACHED_SHARE if is_previous else 0.0
+    return quote.cached_tokens / max(1, quote.prompt_tokens)
 
 
 def _usable(
@@ -157,18 +216,12 @@ def _usable(
     return {name: model for name, model in able.items() if model.state().ready} or able
 
 
-def _cost(rules: ChoiceCandidate, model: ServedModel) -> float:
-    if rules.cost is not None:
-        return rules.cost
-    price = model.price
-    return 0.0 if price is None else price.input_usd_per_million_tokens + price.output_usd_per_million_tokens
-
-
-def _compile(section: Choose) -> _Compiled:
+def _compile(place: str, section: Choose) -> _Compiled:
     strategies: dict[str, Strategy] = {
         "quality_per_cost": QualityPerCost(section.cost_weight, section.latency_weight, section.strong_share),
         "cheapest": Cheapest(section.min_quality),
         "fastest": Fastest(),
+        "bandit": Bandit(section.cost_weight),
     }
     estimate = None if section.estimate is None else load_estimate(section.estimate)
-    return _Compiled(section, strategies[section.strategy], estimate)
+    return _Compiled(place, section, strategies[section.strategy], estimate)

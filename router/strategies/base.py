@@ -16,6 +16,9 @@ class Candidate:
     cost: float  # expected for this request, relative to the dearest candidate's: 0 to 1
     latency_s: float = 0.0  # expected time to the first token; 0: unknown
     cached_share: float = 0.0  # of the prompt, in its prefix cache
+    usd: float = 0.0  # expected price of this request
+    good: float = 0.0  # lately judged: a sum of scores from 0 to 1
+    bad: float = 0.0  # and of what was missing to 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from backend.errors import EngineError
 from gateway.answer import Answer, Generated
 from gateway.errors import ApiError, NotFound, TimedOut, Unavailable, to_api_error
+from gateway.pipeline.best_of import ask_for_best
 from gateway.pipeline.cascade import ask_with_doubt, predicting
 from gateway.pipeline.changes import adapted
 from gateway.pipeline.exchange import Escalation, Exchange
@@ -20,6 +21,7 @@ from gateway.pipeline.stages.choose_model import MODEL_HEADER, REASON_HEADER
 from gateway.pipeline.truncation import truncating
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult
+from policies.choose import BestOf
 from policies.guardrails import GuardrailProfile
 from policies.routes import ErrorClass, Fallback
 
@@ -62,9 +64,16 @@ class CallModel:
 
     async def _descend(self, exchange: Exchange, cascade: Escalation) -> bool:
         """Whether a model before the last one has answered; else the last one is the exchange's model now."""
+        rules = cascade.rules
+        if isinstance(rules, BestOf):
+            assert exchange.model is not None
+            others = [self._resolved(exchange, name) for name in cascade.following]
+            exchange.answer = await ask_for_best(exchange, [exchange.model, *others], rules)
+            _show_model(exchange)
+            return True
         for following in cascade.following:
             assert exchange.model is not None
-            exchange.answer = await ask_with_doubt(exchange, exchange.model, cascade.rules)
+            exchange.answer = await ask_with_doubt(exchange, exchange.model, rules)
             if exchange.answer is not None:
                 _show_model(exchange)
                 return True

@@ -10,8 +10,11 @@ from datetime import UTC, datetime
 import msgspec
 
 from gateway.accounting.ledger import Ledger
+from gateway.auth import KeyRing
 from gateway.errors import ApiError, Forbidden, RateLimited
 from gateway.pipeline.changes import adapted, change_request
+from gateway.pipeline.decision_token import HEADER as DECISION_HEADER
+from gateway.pipeline.decision_token import DecisionToken, write_token
 from gateway.pipeline.exchange import Escalation, Exchange
 from gateway.pipeline.facts import Facts, user_of
 from gateway.pipeline.models import ModelTable
@@ -19,7 +22,7 @@ from gateway.pipeline.selection import Selection
 from gateway.pipeline.signals import Signals
 from gateway.requests.types import ChatRequest
 from gateway.telemetry import spans
-from policies.choose import Cascade
+from policies.choose import BestOf, Cascade
 from policies.document import Policies
 from policies.routes import Refusal, Split
 from policies.routing import Choice, Routing, SignalsNeeded
@@ -42,10 +45,15 @@ class ChooseModel:
         selection: Selection | None = None,
         signals: Signals | None = None,
         ledger: Ledger | None = None,
+        keys: KeyRing | None = None,
     ) -> None:
-        """`keep_tried`: choices list every rule that was tried, for explanations."""
+        """`keep_tried`: choices list every rule that was tried, for explanations.
+
+        `keys` sign decisions that callers may judge; None: they may not.
+        """
         self._selection = selection or Selection(models, policies)
         self._signals = signals or Signals(policies)
+        self._keys = keys
         self._models = models
         self._routing = Routing(policies)
         self._facts = Facts(models, policies, clock, ledger)
@@ -68,6 +76,10 @@ class ChooseModel:
         if choice.route or choice.rule:
             decided = {spans.ROUTE: choice.route, spans.RULE: choice.rule, spans.REASON: exchange.reason}
             exchange.telemetry.annotate(decided)
+        if exchange.decision is not None and self._keys is not None:
+            tenant, place = exchange.principal.tenant, exchange.place
+            token = DecisionToken(exchange.request_id, place, exchange.decision.model, tenant)
+            exchange.response_headers[DECISION_HEADER] = write_token(token, self._keys)
         if self._is_exposed:
             exchange.response_headers[ROUTE_HEADER] = choice.route
             exchange.response_headers[REASON_HEADER] = exchange.reason
@@ -87,7 +99,7 @@ class ChooseModel:
             facts |= await self._signals.of(exchange, needed.names, needed.keys)
         return self._routing.decide(name, facts, keep_tried=self._keeps_tried)
 
-    def _escalation(self, rules: Cascade, first: str, following: Sequence[str]) -> Escalation:
+    def _escalation(self, rules: Cascade | BestOf, first: str, following: Sequence[str]) -> Escalation:
         models = [self._models.resolve(name) for name in (first, *following)]
         revisions = [model.revision() for model in models]
         known = [f"{model.name}@{revision}" for model, revision in zip(models, revisions, strict=True)]
@@ -110,6 +122,11 @@ class ChooseModel:
             decision = exchange.decision = await self._selection.choose(exchange, action.choose)
             exchange.reason += f", {decision.strategy}: {decision.reason}"
             return decision.model
+        if action.best_of is not None:
+            first, *following = self._selection.best_of(exchange, action.best_of)
+            if following:
+                exchange.cascade = self._escalation(action.best_of, first, following)
+            return first
         if action.cascade is not None:
             first, *following = await self._selection.cascade(exchange, action.cascade)
             if following:

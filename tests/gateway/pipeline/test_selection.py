@@ -9,8 +9,8 @@ import pytest
 
 from gateway.errors import ApiError
 from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.latency import Latencies
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
+from gateway.pipeline.moving_means import MovingMeans
 from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.pipeline.selection import Selection
 from gateway.pipeline.stages.choose_model import ChooseModel
@@ -37,7 +37,8 @@ async def chosen(
     section: Choose,
     *turns: str,
     down: tuple[str, ...] = (),
-    latencies: Latencies | None = None,
+    latencies: MovingMeans | None = None,
+    memory: RoutingMemory | None = None,
     **fields: Any,  # noqa: ANN401
 ) -> Exchange:
     price = Price(input_usd_per_million_tokens=1.0, output_usd_per_million_tokens=2.0)
@@ -56,7 +57,7 @@ async def chosen(
     messages = [{"role": "user", "content": turn} for turn in turns]
     exchange = exchange_with({"model": "auto", "messages": messages, **fields})
     await read_request(exchange)
-    memory = RoutingMemory(latencies or Latencies())
+    memory = memory or RoutingMemory(latencies or MovingMeans(0.0))
     selection = Selection(table, given, memory=memory, draw=lambda: 0.5)
     await ChooseModel(table, given, selection=selection)(exchange)
     return exchange
@@ -115,11 +116,42 @@ async def test_what_is_unfamiliar_goes_to_the_default() -> None:
 
 
 async def test_the_fastest_is_the_one_that_answered_fastest() -> None:
-    latencies = Latencies()
+    latencies = MovingMeans(0.0)
     latencies.observe("small", 2.0)
     latencies.observe("large", 0.5)
     section = choose(strategy="fastest", estimate=None)
     assert name_of(await chosen(section, EASY, latencies=latencies)) == "large"
+
+
+async def test_a_budget_for_the_day_is_spread_over_the_requests_to_come() -> None:
+    section = choose(budget_usd_per_day=10.0, cost_weight=0.0, estimate=None)
+    memory = RoutingMemory()
+    found = await chosen(section, EASY, memory=memory)
+    assert name_of(found) == "large" and found.place == "routes.auto"
+    target = memory.ledger.pace("routes.auto", 10.0)
+    assert 0 < target < 10.0
+    assert memory.ledger.pace("routes.auto", -1.0) == 0.0
+
+
+async def test_feedback_decides_for_a_bandit() -> None:
+    memory = RoutingMemory()
+    for _ in range(50):
+        memory.ledger.judge("routes.auto", "small", 1.0)
+        memory.ledger.judge("routes.auto", "large", 0.1)
+    found = await chosen(choose(strategy="bandit", estimate=None, cost_weight=0.0), EASY, memory=memory)
+    assert name_of(found) == "small" and "after 50 judgements" in found.reason
+
+
+async def test_who_answered_the_last_turn_is_preferred_a_little() -> None:
+    section = choose(estimate=None, cost_weight=0.43)
+    turns = [{"role": "user", "content": EASY}, {"role": "assistant", "content": "42"}]
+    assert name_of(await chosen(section, messages=[*turns, {"role": "user", "content": "Why?"}])) == "small"
+    memory, first = RoutingMemory(), await chosen(section, EASY, memory=RoutingMemory())
+    memory.conversations.previous_model(first)
+    first.model = ServedModel("large", "engine", FakeProvider(), LIMITS)
+    memory.conversations.remember(first)
+    messages = [*turns, {"role": "user", "content": "Why?"}]
+    assert name_of(await chosen(section, messages=messages, memory=memory)) == "large"
 
 
 async def test_costs_default_to_prices() -> None:
