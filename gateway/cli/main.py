@@ -19,6 +19,7 @@ from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
 from gateway.cli.evaluation.flags import read_plan
 from gateway.cli.evaluation.guardrails.inputs import add_flags as add_guardrail_flags
 from gateway.cli.evaluation.guardrails.inputs import read_plan as read_guardrail_plan
+from gateway.cli.evaluation.route.flags import add_flags as add_route_flags
 from gateway.cli.evaluation.router.inputs import add_flags as add_router_eval_flags
 from gateway.cli.evaluation.router.inputs import read_plan as read_router_plan
 from gateway.cli.policy_reference import reference_text
@@ -97,6 +98,10 @@ def _add_eval(evaluate: argparse.ArgumentParser) -> None:
     )
     add_cache_flags(semantic_cache)
     semantic_cache.set_defaults(run=_eval_cache)
+    route = kinds.add_parser("route", help="measure a route of a running gateway beside its models")
+    add_evaluation_flags(route)
+    add_route_flags(route)
+    route.set_defaults(run=_eval_route)
     routing = kinds.add_parser("router", help="measure estimates of which model a prompt needs")
     add_router_eval_flags(routing)
     routing.set_defaults(run=_eval_router)
@@ -452,6 +457,13 @@ def _eval_cache(options: argparse.Namespace) -> int:
     with _eval_packages():
         from gateway.cli.evaluation.cache.command import evaluate_cache
     return evaluate_cache(plan)
+
+
+def _eval_route(options: argparse.Namespace) -> int:
+    plan = read_plan(options)
+    with _eval_packages():
+        from gateway.cli.evaluation.route.command import evaluate_route
+    return evaluate_route(plan, options)
 
 
 def _eval_router(options: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI, RequestOptio
 from backend.pico.tasks.tool_calls import NO_JSON, call_text
 from gateway.cli.evaluation.bounded_http import AnswerTooLong, BoundedHttp
 from gateway.cli.evaluation.price import TokenPrice
+from router.cascade import confidence
 
 LIST_TIMEOUT_S = 30.0
 MAX_RETRIES = 4
@@ -83,9 +84,18 @@ class _Message(msgspec.Struct):
     tool_calls: list[_ToolCall] | None = None
 
 
+class _Token(msgspec.Struct):
+    logprob: float
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Token] | None = None
+
+
 class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
+    logprobs: Any = None
 
 
 class _Details(msgspec.Struct):
@@ -100,6 +110,7 @@ class _Usage(msgspec.Struct):
 
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
+    model: Any = None
     usage: Any = None  # of any shape: an answer counts even if its tokens were not counted
 
 
@@ -125,6 +136,8 @@ class Answer:
     is_cut: bool  # by the token limit
     tokens: Tokens | None
     seconds: float
+    model: str = ""  # as the server names it
+    confidence: float | None = None  # the lowest probability of a token, where the server tells it
 
 
 class ApiClient:
@@ -177,7 +190,14 @@ class ApiClient:
             raise RequestFailed("the answer holds no choice")
         choice = found.choices[0]
         seconds = time.perf_counter() - began_s
-        return Answer(_text(choice.message), choice.finish_reason == "length", _tokens(found.usage), seconds)
+        return Answer(
+            _text(choice.message),
+            choice.finish_reason == "length",
+            _tokens(found.usage),
+            seconds,
+            model=found.model if isinstance(found.model, str) else "",
+            confidence=_confidence(choice.logprobs),
+        )
 
     async def close(self) -> None:
         """Close idle connections."""
@@ -259,6 +279,14 @@ def _call_text(function: _Function) -> str:
         return call_text(function.name, json.loads(given) if isinstance(given, str) else given)
     except NO_JSON:  # wrong, and graded as such
         return call_text(function.name, given if isinstance(given, str) else "")
+
+
+def _confidence(logprobs: object) -> float | None:
+    try:
+        found = msgspec.convert(logprobs, _Logprobs)
+    except msgspec.ValidationError:  # none, or of another shape
+        return None
+    return confidence([token.logprob for token in found.content or ()])
 
 
 def _tokens(usage: object) -> Tokens | None:

@@ -115,8 +115,11 @@ def sum_tokens(outcomes: Sequence[Outcome]) -> Tokens:
 class Runner:
     """Evaluates one subject at a time through one client."""
 
-    def __init__(self, client: ApiClient, concurrency: int, max_tokens: int) -> None:
+    def __init__(
+        self, client: ApiClient, concurrency: int, max_tokens: int, *, wants_logprobs: bool = False
+    ) -> None:
         """At most `concurrency` requests at once, each for at most `max_tokens`."""
+        self._more = {"logprobs": True} if wants_logprobs else {}
         self._client = client
         self._concurrency = concurrency
         self._max_tokens = max_tokens
@@ -153,7 +156,7 @@ class Runner:
         return _graded(question, answer)
 
     def _request(self, subject: Subject, question: Instance) -> dict[str, Any]:
-        body = {"model": subject.model, "temperature": 0, **request_fields(question)}
+        body = {"model": subject.model, "temperature": 0, **self._more, **request_fields(question)}
         if self._max_tokens:
             body["max_tokens"] = self._max_tokens
         if subject.effort:
