@@ -23,7 +23,7 @@ PARAPHRASE_NOISE = 0.02
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `python -m tests.bench cache_index`."""
-    parser.add_argument("--entries", type=int, nargs="+", default=[1_000, 20_000, 100_000])
+    parser.add_argument("--entries", type=int, nargs="+", default=[1_000, 20_000, 100_000, 1_000_000])
     parser.add_argument("--questions", type=int, default=300)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -60,6 +61,18 @@ def test_a_search_during_a_rebuild_finds_what_is_there() -> None:
         hits += file.search(known[number // 2], 1)[0][0] == number // 2
     assert hits == 300
     file.wait_until_built()
+
+
+def test_a_rebuild_that_starts_late_copies_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, known = InvertedFile(DIMENSIONS), vectors(250)
+    may_start = threading.Event()
+    rebuild = file._rebuild_all
+    monkeypatch.setattr(file, "_rebuild_all", lambda: may_start.wait(5) and rebuild())
+    for number, vector in enumerate(known):  # the thread is to start at the 201st
+        file.add(number, vector)
+    may_start.set()
+    file.wait_until_built()
+    assert file._index.nlist > 1 and len(file) == 250
 
 
 def test_removing_an_unknown_number_does_nothing() -> None:

@@ -25,7 +25,7 @@ def test_a_search_in_a_large_partition_too(steps: list[tuple[str, int, bytes]], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vector_index, "MAX_MATRIX_ROWS", 2)
         patch.setattr(inverted_file, "ONE_LIST_ROWS", 3)
-        patch.setattr(inverted_file, "GROWTH", 1)
+        patch.setattr(inverted_file, "GROWTH", 2)
         patch.setattr(inverted_file, "ROWS_PER_LIST", 2)
         check_against_brute_force(steps, asked)
 
