@@ -80,12 +80,15 @@ def plan(reading: Reading, segment: Segment = "user") -> Plan:
     return Plan(segment, tuple(pieces.values()))
 
 
-def score(plan: Plan, vectors: Array) -> dict[str, Score]:
-    """The worst window's score by each head that applies; `vectors` [N, 384], of unit length."""
+def score(plan: Plan, vectors: Array, classifier: Classifier | None = None) -> dict[str, Score]:
+    """The worst window's score by each head that applies; `vectors` [N, 384], of unit length.
+
+    `classifier`: other weights than the shipped ones.
+    """
     names = [name for name in HEADS if _applies(name, plan.segment)]
     if not plan.pieces:
         return {name: Score(0.0) for name in names}
-    logits = load_classifier().logits(plan.texts, vectors)
+    logits = (classifier or load_classifier()).logits(plan.texts, vectors)
     found = {}
     for name in names:
         column = logits[:, HEADS.index(name)]
@@ -111,11 +114,11 @@ def findings(scores: Mapping[str, Score], false_positive_rate: float = 0.01) -> 
     return found
 
 
-def threshold(head: str, false_positive_rate: float) -> float:
-    """The shipped threshold of a head for a share of ordinary texts, the next lower one of those measured."""
+def threshold(head: str, false_positive_rate: float, classifier: Classifier | None = None) -> float:
+    """Of a head for a share of ordinary texts, or for the next lower share that was measured."""
     rates = [rate for rate in FALSE_POSITIVE_RATES if rate <= false_positive_rate]
     number = FALSE_POSITIVE_RATES.index(max(rates)) if rates else len(FALSE_POSITIVE_RATES) - 1
-    return float(load_classifier().thresholds[HEADS.index(head), number])
+    return float((classifier or load_classifier()).thresholds[HEADS.index(head), number])
 
 
 def _applies(head: str, segment: Segment) -> bool:
@@ -158,6 +161,6 @@ class Classifier:
 
 
 @cache
-def load_classifier() -> Classifier:
-    """The shipped weights, loaded once per process. Raises WeightsError."""
-    return Classifier.of(read_weights(WEIGHTS)[0])
+def load_classifier(path: Path = WEIGHTS) -> Classifier:
+    """Weights, the shipped ones by default, loaded once per process. Raises WeightsError."""
+    return Classifier.of(read_weights(path)[0])

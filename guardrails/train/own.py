@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from guardrails.checks.classifier import CATEGORIES
+from guardrails.checks.injection import UNTRUSTED
 from guardrails.evasions import EVASIONS
 from guardrails.findings import Segment
 from guardrails.train.grammar import Grammar
@@ -15,15 +17,15 @@ from guardrails.train.rows import BENIGN, HARMLESS, Row
 SOURCE = "templates"
 _ATTACKS = {"override": 2600, "extraction": 1000, "jailbreak": 1800}
 _HARMLESS = {
-    "trigger": 1800,
+    "trigger": 2400,
     "password_guard": 700,
     "languages": 1300,
     "long": 1700,
     "short": 1000,
-    "harmless_twin": 900,
-    "clean": 1100,
+    "harmless_twin": 1700,
+    "clean": 1500,
 }
-_TOXIC = {"hate": 800, "harassment": 600}
+_TOXIC = {"hate": 1000, "harassment": 600}
 _NUM_HARMFUL = 350
 """Of each category."""
 _NUM_DOCUMENTS = 1500
@@ -34,12 +36,27 @@ _OVERLAPS = {"hate", "harassment", "violence"}
 """A text about one of these may well belong to another."""
 
 
+def read_grammar() -> Grammar:
+    """All our templates."""
+    return Grammar(sorted(Path(__file__).with_name("own").glob("*.txt")))
+
+
 def own_rows(seed: int = 0) -> list[Row]:
     """The same in every run."""
-    draw = Random(seed)
-    grammar = Grammar(sorted(Path(__file__).with_name("own").glob("*.txt")))
+    draw, grammar = Random(seed), read_grammar()
     rows = [*_attacks(draw, grammar), *_harmless(draw, grammar), *_harmful(draw, grammar)]
     return rows + list(_documents(draw, grammar))
+
+
+def attacked_documents(rows: Iterable[Row], seed: int = 0) -> Iterator[Row]:
+    """Clean documents of public sources with an instruction of ours at a random line."""
+    draw, grammar = Random(seed), read_grammar()
+    for row in rows:
+        if row.segment in UNTRUSTED and row.is_ordinary:
+            lines = row.text.split("\n")
+            attack = grammar.expand(draw, draw.choice(grammar.sections["injection_line"]))
+            lines.insert(draw.randrange(len(lines) + 1), attack)
+            yield replace(row, text="\n".join(lines), kind="indirect", labels={"indirect": True})
 
 
 def _attacks(draw: Random, grammar: Grammar) -> Iterator[Row]:

@@ -10,10 +10,9 @@ import numpy as np
 from rich.table import Table
 
 from gateway.cli.evaluation.guardrails.inputs import Plan, Row
-from gateway.cli.evaluation.guardrails.judging import Judged, judge
+from gateway.cli.evaluation.guardrails.judging import Judged, judge, limit
 from gateway.cli.evaluation.guardrails.shares import area, detection, percent, share, table
 from gateway.settings import SettingsError
-from guardrails.checks.classifier import threshold
 from guardrails.evasions import EVASIONS
 from guardrails.findings import Segment
 
@@ -25,7 +24,7 @@ MAX_EVADED_CHARS = 2_000
 
 def measure(rows: list[Row], plan: Plan) -> Document:
     """Judge all rows. Raises SettingsError."""
-    judged = judge([(str(row["text"]), _segment(row)) for row in rows], plan.num_threads)
+    judged = judge([(str(row["text"]), _segment(row)) for row in rows], plan)
     return {
         "false_positive_rate": plan.false_positive_rate,
         "detection": _detection(rows, judged, plan),
@@ -59,8 +58,7 @@ def _detection(rows: Sequence[Row], judged: Sequence[Judged], plan: Plan) -> lis
     found = []
     for (kind, source, head), positive in sorted(groups.items()):
         negative = [each.value(head) for each in _ordinary(rows, judged, head)]
-        shipped = threshold(head, plan.false_positive_rate)
-        measured = detection([each.value(head) for each in positive], negative, shipped)
+        measured = detection([each.value(head) for each in positive], negative, limit(head, plan))
         measured["patterns"] = share(np.array([bool(each.patterns) for each in positive]))
         found.append({"kind": kind, "source": source, "head": head} | measured)
     return found
@@ -84,7 +82,7 @@ def _false_positives(rows: Sequence[Row], judged: Sequence[Judged], plan: Plan) 
     for (kind, segment, source), negative in sorted(groups.items()):
         heads = ["indirect"] if segment in ("tool", "document") else ["attack", "harmful_topic", "toxicity"]
         flagged = {
-            head: share(np.array([each.is_flagged(head, plan.false_positive_rate) for each in negative]))
+            head: share(np.array([each.value(head) >= limit(head, plan) for each in negative]))
             for head in heads
         }
         found.append({"kind": kind, "segment": segment, "source": source, "flagged": flagged})
@@ -106,10 +104,10 @@ def _evasions(rows: Sequence[Row], plan: Plan) -> Document:
             (change(draw, str(row["text"])), _segment(row)) for change in changes.values() for row in chosen
         ]
         heads = [_head(kind, _segment(row)) for row in chosen]
-        judged = judge(texts, plan.num_threads)
+        judged = judge(texts, plan)
         flagged = [
-            each.is_flagged(heads[number % len(heads)], plan.false_positive_rate)
-            for number, each in enumerate(judged)
+            each.value(head) >= limit(head, plan)
+            for each, head in zip(judged, heads * len(changes), strict=True)
         ]
         for number, name in enumerate(changes):
             hits = flagged[number * len(chosen) : (number + 1) * len(chosen)]

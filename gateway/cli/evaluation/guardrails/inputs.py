@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.settings import SettingsError
+from guardrails.checks.classifier import WEIGHTS
 
 Row = dict[str, Any]
 DESCRIPTION = """
@@ -31,6 +32,7 @@ class Plan:
     false_positive_rate: float  # of the shipped thresholds
     num_threads: int | None
     max_evaded: int
+    weights: Path
     json_path: Path | None
 
 
@@ -54,6 +56,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="attacks of a kind in the matrix, default 40; 0: none",
     )
+    add("--weights", type=Path, default=WEIGHTS, help="of the classifier, default the shipped ones")
     add("--threads", type=int, help="of the encoder; default: one per core")
     add("--json", type=Path, metavar="OUT", help="write everything that was measured")
 
@@ -67,7 +70,12 @@ def read_plan(options: argparse.Namespace) -> Plan:
     if not kept:
         raise SettingsError("the files have no rows")
     return Plan(
-        tuple(kept), options.false_positive_rate, options.threads, max(0, options.evasions), options.json
+        rows=tuple(kept),
+        false_positive_rate=options.false_positive_rate,
+        num_threads=options.threads,
+        max_evaded=max(0, options.evasions),
+        weights=options.weights,
+        json_path=options.json,
     )
 
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gateway.cli.evaluation.guardrails.inputs import Plan
 from gateway.cli.evaluation.vectors import embed_all
 from guardrails.checks import classifier
 from guardrails.checks.injection import find_injection
 from guardrails.findings import Segment
 from guardrails.normalise import read
+
+_NONE = np.zeros((0, 384), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +29,34 @@ class Judged:
     classifier_s: float
 
     def value(self, head: str) -> float:
-        """Of a head; a pattern's match is certain."""
-        return 1.0 if self.patterns and head in ("attack", "indirect") else self.scores.get(head, 0.0)
-
-    def is_flagged(self, head: str, false_positive_rate: float) -> bool:
-        """At the shipped threshold."""
-        return self.value(head) >= classifier.threshold(head, false_positive_rate)
+        """Of a head; above 1 where a pattern matched."""
+        is_certain = bool(self.patterns) and head in ("attack", "indirect")
+        return self.scores.get(head, 0.0) + is_certain
 
 
-def judge(texts: Sequence[tuple[str, Segment]], num_threads: int | None) -> list[Judged]:
-    """Read, search, embed and score each text."""
+def limit(head: str, plan: Plan) -> float:
+    """The threshold that the weights carry for the plan's share of false positives."""
+    return classifier.threshold(head, plan.false_positive_rate, classifier.load_classifier(plan.weights))
+
+
+def judge(texts: Sequence[tuple[str, Segment]], plan: Plan) -> list[Judged]:
+    """Read, search, embed and score each text. Raises WeightsError."""
+    weights = classifier.load_classifier(plan.weights)
     planned = []
     for text, segment in texts:
         began = time.perf_counter()
         reading = read(text)
         patterns = frozenset(each.kind for each in find_injection(reading, segment))
         middle = time.perf_counter()
-        plan = classifier.plan(reading, segment)
-        planned.append((plan, patterns, middle - began, time.perf_counter() - middle))
-    pieces = [piece for plan, *_ in planned for piece in plan.texts]
-    vectors = embed_all(pieces, num_threads, is_int8=True)
+        windows = classifier.plan(reading, segment)
+        planned.append((windows, patterns, middle - began, time.perf_counter() - middle))
+    pieces = [piece for windows, *_ in planned for piece in windows.texts]
+    vectors = embed_all(pieces, plan.num_threads, is_int8=True)
     found = []
-    for (text, _), (plan, patterns, patterns_s, planning_s) in zip(texts, planned, strict=True):
-        stacked = (
-            np.stack([vectors[piece] for piece in plan.texts]) if plan.pieces else np.zeros((0, 384), "f")
-        )
+    for (text, _), (windows, patterns, patterns_s, planning_s) in zip(texts, planned, strict=True):
+        stacked = np.stack([vectors[piece] for piece in windows.texts]) if windows.pieces else _NONE
         began = time.perf_counter()
-        scores = {head: each.value for head, each in classifier.score(plan, stacked).items()}
+        scores = {head: each.value for head, each in classifier.score(windows, stacked, weights).items()}
         took_s = planning_s + time.perf_counter() - began
         found.append(Judged(scores, patterns, len(text), patterns_s, took_s))
     return found

@@ -9,9 +9,8 @@ import numpy as np
 from rich.table import Table
 
 from gateway.cli.evaluation.guardrails.inputs import Plan, Row
-from gateway.cli.evaluation.guardrails.judging import Judged, judge
+from gateway.cli.evaluation.guardrails.judging import Judged, judge, limit
 from gateway.cli.evaluation.guardrails.shares import area, detection, percent, share, table
-from guardrails.checks.classifier import threshold
 
 Document = dict[str, Any]
 HEAD = "toxicity"
@@ -19,7 +18,7 @@ HEAD = "toxicity"
 
 def measure(rows: list[Row], plan: Plan) -> Document:
     """Judge all rows."""
-    judged = judge([(str(row["text"]), "user") for row in rows], plan.num_threads)
+    judged = judge([(str(row["text"]), "user") for row in rows], plan)
     found = []
     for source in sorted({str(row["source"]) for row in rows}):
         own = [(row, each) for row, each in zip(rows, judged, strict=True) if row["source"] == source]
@@ -34,7 +33,7 @@ def measure(rows: list[Row], plan: Plan) -> Document:
 
 
 def _measured(positive: list[Judged], negative: list[Judged], plan: Plan) -> Document:
-    shipped = threshold(HEAD, plan.false_positive_rate)
+    shipped = limit(HEAD, plan)
     values = [each.value(HEAD) for each in negative]
     measured = detection([each.value(HEAD) for each in positive], values, shipped)
     return measured | {"flagged_harmless": share(np.array(values) >= shipped)}

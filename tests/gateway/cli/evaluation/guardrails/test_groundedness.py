@@ -6,6 +6,7 @@ import pytest
 
 from gateway.cli.evaluation.guardrails.groundedness import measure, tables
 from gateway.cli.evaluation.guardrails.inputs import Plan
+from guardrails.checks.classifier import WEIGHTS
 
 CLAIMS = [
     ("Anna Weber flew to Lisbon in March.", True),
@@ -22,7 +23,7 @@ def test_each_source_is_measured_beside_word_overlap() -> None:
         for source in ("a", "b")
         for claim, supported in CLAIMS
     ]
-    found = measure(rows, Plan(tuple(rows), 0.01, 1, 0, Path("none")))
+    found = measure(rows, Plan(tuple(rows), 0.01, 1, 0, WEIGHTS, Path("none")))
     assert [each["source"] for each in found["sources"]] == ["a", "b"] and found["mean_auroc"] == 1
     for each in found["sources"]:
         assert (each["n"], each["overlap_auroc"], each["balanced_accuracy"]) == (4, 1, 1)
@@ -33,6 +34,6 @@ def test_each_source_is_measured_beside_word_overlap() -> None:
 @pytest.mark.parametrize("supported", [True, False])
 def test_one_kind_of_claim_alone_has_no_area(supported: bool) -> None:
     rows = [{"context": "x y z", "claim": "x y z", "supported": supported, "source": "a"}]
-    found = measure(rows, Plan(tuple(rows), 0.01, 1, 0, None))
+    found = measure(rows, Plan(tuple(rows), 0.01, 1, 0, WEIGHTS, None))
     assert found["sources"][0]["auroc"] is None and found["mean_auroc"] is None
     assert sum(table.row_count for table in tables(found)) == 1
