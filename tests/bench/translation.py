@@ -7,6 +7,7 @@ import asyncio
 import json
 import timeit
 from collections.abc import AsyncIterator, Callable
+from time import process_time
 from typing import Any
 
 from gateway.answer import Delta, Relayed, Usage
@@ -82,7 +83,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _best(work: Callable[[], object], number: int, repeats: int) -> float:
-    return min(timeit.repeat(work, number=number, repeat=repeats)) / number * 1e6
+    return min(timeit.repeat(work, timer=process_time, number=number, repeat=repeats)) / number * 1e6
 
 
 def _requests() -> dict[str, Callable[[], object]]:

@@ -44,7 +44,7 @@ def test_errors_and_events_without_a_payload() -> None:
     reader = AwsEventReader()
     found = reader.feed(error + message(b"", message_type="event", event_type="x"))
     assert [msgspec.json.decode(each) for each in found] == [
-        {"error": {"message": 'It is "down".'}},
+        {"error": {"message": 'It is "down".'}, "payload": {}},
         {"x": {}},
     ]
 
