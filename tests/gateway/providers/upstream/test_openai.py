@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,6 +45,21 @@ pytestmark = pytest.mark.usefixtures("transport", "no_secret_in_the_log")
 
 
 # What goes out
+
+
+@pytest.mark.parametrize("path", ["/v1", "/openai/v1"])  # OpenAI's, Azure's
+@pytest.mark.parametrize("fields", [{}, {"tools": [], "seed": 1}, {"user": "u", "stop": ["a"]}])
+async def test_requests_equal_the_official_clients(path: str, fields: dict[str, Any]) -> None:
+    answer = {**ANSWER, "object": "chat.completion", "created": 1, "model": "there"}
+    async with serving(always(response(json.dumps(answer).encode()))) as server:
+        base_url = server.base_url.removesuffix("/v1") + path
+        await opened(UpstreamModel(base_url=base_url, model="there"), KEY).chat(call(**fields))
+        async with openai.AsyncOpenAI(base_url=base_url, api_key=KEY) as client:
+            messages: Any = [{"role": "user", "content": "é"}]
+            await client.chat.completions.create(model="there", messages=messages, **fields)
+        first, second = server.seen
+    assert json.loads(first.body) == json.loads(second.body) and first.head == second.head
+    assert first.headers["authorization"] == second.headers["authorization"]
 
 
 @pytest.mark.parametrize(
