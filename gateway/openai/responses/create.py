@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -9,16 +10,18 @@ import msgspec
 
 from gateway.answer import Generated
 from gateway.auth import Principal
+from gateway.errors import NotFound
 from gateway.openai.endpoint import Translation
 from gateway.openai.object_store import ObjectStore, StoredObject
 from gateway.openai.responses.background import RESPONSE_ID
 from gateway.openai.responses.conversations import append, check_ids
-from gateway.openai.responses.input_items import chat_messages, read_items
+from gateway.openai.responses.input_items import ItemReference, chat_messages, read_items, response_of
 from gateway.openai.responses.request import ReadRequest, read_request
 from gateway.openai.responses.shape import ResponseShape, StreamErrors
 from gateway.openai.shape import encode
 from gateway.pipeline.exchange import Exchange
 from gateway.requests import refusals
+from gateway.requests.parse import typed_at
 from gateway.web.http_call import HttpCall
 
 
@@ -107,7 +110,10 @@ async def chat_of(
 
     Raises ApiError. `instructions` are no item: the next response does not inherit them.
     """
-    items = read_items(read.request.input)
+    given = read.request.input
+    if isinstance(given, list):
+        given = [await _referenced(item, f"input[{n}]", store, principal) for n, item in enumerate(given)]
+    items = read_items(given)
     earlier: list[dict[str, Any]] = []
     if read.request.previous_response_id is not None:
         previous = await store.get("response", read.request.previous_response_id, principal.tenant)
@@ -122,3 +128,16 @@ async def chat_of(
     if read.request.instructions:
         messages.insert(0, {"role": "system", "content": read.request.instructions})
     return earlier, items, {**read.chat, "messages": messages}
+
+
+async def _referenced(item: Any, where: str, store: ObjectStore, principal: Principal) -> Any:  # noqa: ANN401
+    """An item, or the one of an earlier response that it refers to. Raises InvalidRequest."""
+    if not isinstance(item, dict) or item.get("type") != "item_reference":
+        return item
+    found = typed_at(item, ItemReference, where)
+    with contextlib.suppress(NotFound):
+        response = await store.get("response", response_of(found.id), principal.tenant)
+        for each in msgspec.json.decode(response.record)["output"]:
+            if each["id"] == found.id:
+                return each
+    raise refusals.wrong_value(f"{where}.id", "no stored response has an item with this id")

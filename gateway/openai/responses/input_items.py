@@ -61,6 +61,13 @@ class _Reasoning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: str | None = None
 
 
+class ItemReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Stands for an item of an earlier response's output."""
+
+    type: str
+    id: Id
+
+
 class _ReasoningPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     text: str
@@ -85,6 +92,17 @@ _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "f
 def new_id(kind: str) -> str:
     """The id of a new item of this type."""
     return f"{_PREFIXES[kind]}_{secrets.token_hex(16)}"
+
+
+def output_id(kind: str, response_id: str, index: int) -> str:
+    """The id of an item of a response's output; it tells which response that is."""
+    return f"{_PREFIXES[kind]}_{response_id.partition('_')[2]}_{index}"
+
+
+def response_of(item_id: str) -> str:
+    """The id of the response whose output has this item; "" for an item of another origin."""
+    number = item_id.partition("_")[2].rpartition("_")[0]
+    return f"resp_{number}" if number else ""
 
 
 def read_items(given: str | list[Any], where: str = "input") -> list[dict[str, Any]]:

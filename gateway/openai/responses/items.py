@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from gateway.answer import TokenInfo, ToolCallDelta
 from gateway.openai.logprobs import chat_logprobs
-from gateway.openai.responses.input_items import new_id
+from gateway.openai.responses.input_items import output_id
 from gateway.openai.shape import encode, padding
 
 Status = Literal["completed", "incomplete"]
+ItemKind = Literal["message", "reasoning", "function_call"]
 
 
 class EventWriter:
@@ -42,9 +43,10 @@ class EventWriter:
 class OpenItem:
     """The output item that is being generated: a message, reasoning or a function call."""
 
-    kind: Literal["message", "reasoning", "function_call"]
+    kind: ItemKind
     index: int  # in the output
     writer: EventWriter
+    response_id: str
     is_summary: bool = False  # reasoning that is shown as a summary
     call: ToolCallDelta | None = None  # the first piece of a function call
     signature: str = ""  # of reasoning
@@ -54,7 +56,7 @@ class OpenItem:
     _head: bytes = b""
 
     def __post_init__(self) -> None:
-        self.item_id = new_id(self.kind)
+        self.item_id = output_id(self.kind, self.response_id, self.index)
         names = {"item_id": self.item_id, "output_index": self.index, **self._part_index()}
         self._head = encode(names)[1:-1]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.answer import Delta, TokenInfo, ToolCallDelta, Usage
 from gateway.errors import ApiError, error_body
-from gateway.openai.responses.items import EventWriter, OpenItem, Status
+from gateway.openai.responses.items import EventWriter, ItemKind, OpenItem, Status
 from gateway.openai.responses.request import ReadRequest
 from gateway.openai.shape import CollectedChoice, encode
 from gateway.requests.reasoning_details import GEMINI
@@ -106,11 +106,10 @@ class ResponseShape:
     def _event(self, kind: str) -> bytes:
         return self._writer.event(kind, {"response": self.response})
 
-    def _add(self, kind: Any, text: str, tokens: list[TokenInfo] | None = None) -> bytes:  # noqa: ANN401
+    def _add(self, kind: ItemKind, text: str, tokens: list[TokenInfo] | None = None) -> bytes:
         events = b""
         if self._open is None or self._open.kind != kind:
-            is_summary = kind == "reasoning" and self._wants_summary
-            events = self._begin(OpenItem(kind, self._num_items(), self._writer, is_summary=is_summary))
+            events = self._begin(kind)
         assert self._open is not None
         return events + self._open.add(text, tokens or [])
 
@@ -118,9 +117,7 @@ class ResponseShape:
         """End the reasoning that a signature is for; without text it is an item of its own."""
         events = b""
         if self._open is None or self._open.kind != "reasoning":
-            is_summary = self._wants_summary
-            item = OpenItem("reasoning", self._num_items(), self._writer, is_summary=is_summary)
-            events = self._begin(item)
+            events = self._begin("reasoning")
         assert self._open is not None
         self._open.signature = signature
         return events + self._close("completed")
@@ -129,18 +126,16 @@ class ResponseShape:
         events = b""
         if self._open is None or self._open.kind != "function_call" or call.index != self._open_call:
             self._open_call = call.index
-            events = self._begin(OpenItem("function_call", self._num_items(), self._writer, call=call))
+            events = self._begin("function_call", call)
         assert self._open is not None
         return events + (self._open.add(call.arguments, []) if call.arguments else b"")
 
-    def _num_items(self) -> int:
-        """Items before the one that begins now."""
-        return len(self.response["output"]) + (self._open is not None)
-
-    def _begin(self, item: OpenItem) -> bytes:
+    def _begin(self, kind: ItemKind, call: ToolCallDelta | None = None) -> bytes:
         events = self._close("completed")
-        self._open = item
-        return events + item.begin()
+        index = len(self.response["output"])
+        is_summary = kind == "reasoning" and self._wants_summary
+        self._open = OpenItem(kind, index, self._writer, self.response_id, is_summary=is_summary, call=call)
+        return events + self._open.begin()
 
     def _close(self, status: Status) -> bytes:
         if self._open is None:

@@ -94,3 +94,18 @@ async def test_an_answer_that_cannot_be_stored_is_an_error(make_app: MakeApp, tm
     assert (whole.status_code, whole.json()["error"]["code"]) == (503, "object_store_unavailable")
     assert "event: response.failed" in streamed.text and "event: response.completed" not in streamed.text
     assert unstored.status_code == 200
+
+
+async def test_a_reference_stands_for_an_item_of_a_stored_response(
+    http: httpx.AsyncClient, fake: FakeProvider, make_app: MakeApp
+) -> None:
+    first = (await post(http, BODY)).json()
+    reference = {"type": "item_reference", "id": first["output"][0]["id"]}
+    items = [{"role": "user", "content": "Hi."}, reference, {"role": "user", "content": "And?"}]
+    second = await post(http, BODY | {"input": items})
+    assert second.status_code == 200, second.text
+    asked = [message["content"] for message in fake.asked[-1].body["messages"]]
+    assert asked == ["Hi.", "Hello, world!", "And?"]
+    for item_id in ("msg_1", "msg_" + "0" * 32 + "_0", reference["id"] + "1"):
+        found = await post(http, BODY | {"input": [{"type": "item_reference", "id": item_id}]})
+        assert (found.status_code, found.json()["error"]["param"]) == (400, "input[0].id")
