@@ -12,6 +12,7 @@ from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.tool_calling import check_offerable
+from gateway.providers.upstream.anthropic.provider import AnthropicProvider
 from gateway.requests.tools import read_definitions
 from gateway.requests.types import ChatRequest
 from gateway.web.deadlines import Deadlines
@@ -31,7 +32,7 @@ class Counting(Protocol):
 
 
 class CountTokensEndpoint:
-    """Counts with the tokenizer and chat template of the model that would answer."""
+    """Counts with the tokenizer and chat template of the model that would answer, or asks its upstream."""
 
     def __init__(
         self,
@@ -67,9 +68,13 @@ class CountTokensEndpoint:
             await self._pipeline.choose(exchange)
             model, request = exchange.model, exchange.request
             assert model is not None and isinstance(request, ChatRequest)
-            if model.engine is None:
+            # A count runs no guardrails, so that a model's prompts must not leave for one.
+            if isinstance(model.provider, AnthropicProvider) and model.guardrails is None:
+                num_tokens = await model.provider.count_tokens(exchange.model_call(request))
+            elif model.engine is not None:
+                num_tokens = await _count(model.engine, request)
+            else:
                 raise NotFound(f"The model {model.name!r} has no tokenizer here.", param="model")
-            num_tokens = await _count(model.engine, request)
         finally:
             deadlines.close()
         await call.respond(encode(counting.counted(num_tokens)), headers=exchange.response_headers)

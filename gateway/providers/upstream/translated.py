@@ -120,6 +120,19 @@ class TranslatingProvider(ABC):
             ignored_fields=[*chat.ignored_fields, *ignored],
         )
 
+    async def ask(self, path: str, body: Mapping[str, Any], call: ModelCall[ChatRequest]) -> bytes:
+        """The body of an answer that is not streamed, to another request about a chat. Raises ApiError."""
+        raw = _encoded(body)
+        headers = await self.signed_headers(path, raw)
+        reply, _ = await self.client.post(
+            path, raw, call.request_id, call.trace_headers, is_stream=False, headers=headers
+        )
+        try:
+            return await self.client.read_all(reply)
+        except BaseException:
+            reply.close()
+            raise
+
     async def _begin(self, reply: Reply, reader: ChatReader, first_token_timeout_s: float) -> AnswerStream:
         found = media_type(reply)
         if found != self.stream_media_type:

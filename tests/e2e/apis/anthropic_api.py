@@ -11,7 +11,7 @@ from tests.e2e.apis.scripted import SIGNATURE, Part, Wants, pieces
 class AnthropicApi:
     """Implements `scripted.Dialect`."""
 
-    paths = ("/v1/messages",)
+    paths = ("/v1/messages", "/v1/messages/count_tokens")
     media_type = "text/event-stream"
     first_text = 2
 

@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.apis.clients import CLIENTS, Asked, Client
 from tests.e2e.apis.matrix import DOCUMENT, ENDPOINTS, PROVIDERS, written
 from tests.e2e.apis.scripted import SIGNATURE
-from tests.e2e.apis.upstream import ApiUpstream
+from tests.e2e.apis.upstream import COUNT, ApiUpstream
 from tests.e2e.conftest import StartServer
 from tests.e2e.server import Server, wait_until
 
@@ -164,6 +164,14 @@ def test_names_of_another_vendors_models_are_mapped_by_a_rule(gateway: Server) -
         message = client.messages.create(max_tokens=9, **fields)
         counted = client.messages.count_tokens(**fields)
     assert message.model == "pico" and counted.input_tokens == message.usage.input_tokens > 0
+
+
+def test_tokens_are_counted_where_something_can(gateway: Server) -> None:
+    messages: Any = [{"role": "user", "content": SUM}]
+    with anthropic.Anthropic(base_url=gateway.root_url, api_key="none", max_retries=0) as client:
+        assert client.messages.count_tokens(model="anthropic", messages=messages).input_tokens == COUNT
+        with pytest.raises(anthropic.NotFoundError, match="no tokenizer"):
+            client.messages.count_tokens(model="openai", messages=messages)
 
 
 def test_the_table_in_the_docs_is_current() -> None:

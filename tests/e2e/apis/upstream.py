@@ -22,6 +22,10 @@ from tests.e2e.http_thread import HttpThread
 DIALECTS: tuple[Dialect, ...] = (OpenAIApi(), AzureApi(), AnthropicApi(), GeminiApi(), BedrockApi())
 
 
+COUNT = 5
+"""Tokens of every prompt."""
+
+
 class ApiUpstream(HttpThread):
     """Listens on an ephemeral port until closed; `num_dropped` counts clients that left a stream."""
 
@@ -39,6 +43,8 @@ class ApiUpstream(HttpThread):
     async def _answer(self, dialect: Dialect, request: web.Request) -> web.StreamResponse:
         body: dict[str, Any] = await request.json()
         self.last_body, self.last_headers = await request.text(), request.headers
+        if request.path.endswith("/count_tokens"):
+            return web.json_response({"input_tokens": COUNT})
         wants = dialect.wants(body)
         if "fail" in wants.last:
             error, headers = dialect.error()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from gateway.providers.base import ModelCall
 from gateway.providers.upstream.anthropic.reader import MessageReader
 from gateway.providers.upstream.anthropic.request import messages_body
 from gateway.providers.upstream.translated import TranslatedChat, TranslatingProvider
@@ -12,6 +15,19 @@ from gateway.requests.types import ChatRequest
 
 API_VERSION = "2023-06-01"
 """The last one with temperature, top_p and top_k."""
+
+
+COUNTED_FIELDS = (
+    "model", "messages", "system", "tools", "tool_choice", "thinking", "output_config",
+)  # fmt: skip
+"""What a request to count tokens may have."""
+
+
+class _Count(msgspec.Struct):
+    input_tokens: int
+
+
+_COUNT = msgspec.json.Decoder(_Count)
 
 
 class AnthropicProvider(TranslatingProvider):
@@ -30,6 +46,16 @@ class AnthropicProvider(TranslatingProvider):
         if self.upstream.prompt_caching:
             found["cache_control"] = {"type": "ephemeral"}
         return TranslatedChat("/messages", found, ignored)
+
+    async def count_tokens(self, call: ModelCall[ChatRequest]) -> int:
+        """The tokens of a chat's prompt, as the upstream counts them. Raises ApiError."""
+        chat = self.translate(call.request, call.body)
+        body = {name: value for name, value in chat.body.items() if name in COUNTED_FIELDS}
+        raw = await self.ask("/messages/count_tokens", body, call)
+        try:
+            return _COUNT.decode(raw).input_tokens
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self.reader(call.request).invalid("it has no count of tokens") from None
 
     def reader(self, request: ChatRequest) -> MessageReader:
         """For one answer."""

@@ -127,6 +127,27 @@ async def test_requests_equal_the_official_clients(chat: dict[str, Any], sdk: di
     assert first.headers["x-request-id"] == "req_1" and first.headers["traceparent"] == "00-a-b-01"
 
 
+@pytest.mark.parametrize(("chat", "sdk"), CASES.values(), ids=CASES.keys())
+async def test_requests_to_count_equal_the_official_clients(
+    chat: dict[str, Any], sdk: dict[str, Any]
+) -> None:
+    async with serving(always(response(b'{"input_tokens": 7}'))) as server, provider(server) as ours:
+        assert await ours.count_tokens(call(**chat, stream=True, temperature=1)) == 7
+        asked = {k: v for k, v in sdk.items() if k not in ("max_tokens", "stop_sequences", "metadata")}
+        theirs = anthropic.AsyncAnthropic(base_url=server.base_url.removesuffix("/v1"), api_key=KEY)
+        async with theirs:
+            await theirs.messages.count_tokens(model="there", **asked)
+        first, second = server.seen
+    assert json.loads(first.body) == json.loads(second.body)
+    assert first.head.split()[:2] == second.head.split()[:2] == ["POST", "/v1/messages/count_tokens"]
+
+
+async def test_a_count_that_is_none_is_the_upstreams_fault() -> None:
+    async with serving(always(response(b"{}"))) as server, provider(server) as ours:
+        with pytest.raises(ApiError, match="no count of tokens"):
+            await ours.count_tokens(call())
+
+
 async def test_whole_and_streamed_answers() -> None:
     async with serving(always(ANSWER)) as server, provider(server) as ours:
         whole = await ours.chat(call())
