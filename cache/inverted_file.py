@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import math
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from threading import Lock, Thread, get_native_id
+from itertools import islice
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -28,21 +29,19 @@ TRAINING_STEPS = 5
 SEARCHED_SHARE = 1 / 64
 """Of the lists, for each search; never fewer than MIN_SEARCHED of them."""
 MIN_SEARCHED = 24
-NICENESS = 19
-"""Of the thread: requests go first."""
 CHUNK_ROWS = 512
 """Rows that the thread reads while it holds the lock: searches wait less than a millisecond."""
 
 
 class InvertedFile:
-    """Vectors of unit length by a number, which is never used again; stored in 16 bits."""
+    """Vectors of unit length by a number; stored in 16 bits."""
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
         self._lock = Lock()  # of the index and the log
         self._index = _new_index(dimensions, 1, np.empty((0, dimensions), float32))
         self._max_rows = ONE_LIST_ROWS
-        self._log: list[tuple[int, bool]] | None = None  # numbers added (True) and removed during a rebuild
+        self._log: set[int] | None = None  # numbers added or removed during a rebuild
         self._thread: Thread | None = None
 
     def __len__(self) -> int:
@@ -52,9 +51,9 @@ class InvertedFile:
         """Add one vector, (dimensions,)."""
         with self._lock:
             self._index.add_with_ids(vector[None], np.array([number]))
-            self._changed(number, is_added=True)
+            self._changed(number)
         if self._log is None and len(self) > self._max_rows:
-            self._log = []
+            self._log = set()
             self._thread = Thread(target=self._rebuild_all, name="cache index", daemon=True)
             self._thread.start()
 
@@ -62,7 +61,7 @@ class InvertedFile:
         """Remove one vector; does nothing when there is none."""
         with self._lock:
             _remove(self._index, number)
-            self._changed(number, is_added=False)
+            self._changed(number)
 
     def search(self, vector: NDArray[float32], count: int) -> list[tuple[int, float, NDArray[float32]]]:
         """Number, cosine and vector of the nearest `count`, best first."""
@@ -84,68 +83,62 @@ class InvertedFile:
         if self._thread is not None:
             self._thread.join()
 
-    def _changed(self, number: int, *, is_added: bool) -> None:
+    def _changed(self, number: int) -> None:
         if self._log is not None:
-            self._log.append((number, is_added))
+            self._log.add(number)
 
     def _rebuild_all(self) -> None:
         """Build until the index is fine enough for what was added meanwhile."""
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, get_native_id(), NICENESS)  # Linux knows threads as processes
         while self._log is not None:
             self._rebuild()
+        _release_memory()
 
     def _rebuild(self) -> None:
         """Copy all vectors to a new index, then what has changed meanwhile, until little is left to copy."""
         with self._lock:
             numbers = _numbers(self._index)
-            self._log = []  # what is in the log by now is in the numbers too
+            self._log = set()  # what is in the log by now is in the numbers too
         num_lists = min(MAX_LISTS, max(1, len(numbers) // ROWS_PER_LIST))
         drawn = np.random.default_rng(0).permutation(numbers)[: ROWS_TO_TRAIN_PER_LIST * num_lists]
-        built = _new_index(self._dimensions, num_lists, self._read(drawn)[1])
-        for start in range(0, len(numbers), CHUNK_ROWS):
-            self._copy(numbers[start : start + CHUNK_ROWS], built)
+        built = _new_index(self._dimensions, num_lists, self._sample(drawn))
+        self._copy(numbers.tolist(), built)
         while not self._catch_up(built):
             pass
 
     def _catch_up(self, built: Any) -> bool:  # noqa: ANN401 - faiss has no types
         """Apply the changes since the last call; True when `built` has taken the index's place."""
         with self._lock:
-            changes, self._log = self._log or [], []
-        for start in range(0, len(changes), CHUNK_ROWS):
-            self._apply(changes[start : start + CHUNK_ROWS], built)
+            changes, self._log = self._log or set(), set()
+        for number in changes:
+            _remove(built, number)
+        self._copy(changes, built)
         with self._lock:
             if len(self._log) > 0:
                 return False
             self._index, num_lists = built, int(built.nlist)
             fits = max(ONE_LIST_ROWS, GROWTH * ROWS_PER_LIST * num_lists)
             self._max_rows = fits if num_lists < MAX_LISTS else sys.maxsize
-            self._log = [] if len(self) > self._max_rows else None
+            self._log = set() if len(self) > self._max_rows else None
         return True
 
-    def _apply(self, changes: Sequence[tuple[int, bool]], built: Any) -> None:  # noqa: ANN401
-        self._copy([number for number, is_added in changes if is_added], built)
-        for number, is_added in changes:
-            if not is_added:
-                _remove(built, number)
+    def _sample(self, numbers: NDArray[int64]) -> NDArray[float32]:
+        chunks = [numbers[start : start + CHUNK_ROWS] for start in range(0, len(numbers), CHUNK_ROWS)]
+        return np.concatenate([self._read(chunk.tolist())[1] for chunk in chunks])
 
-    def _copy(self, numbers: Sequence[int] | NDArray[int64], built: Any) -> None:  # noqa: ANN401
-        found, vectors = self._read(numbers)
-        if found:
-            built.add_with_ids(vectors, np.array(found))
+    def _copy(self, numbers: Iterable[int], built: Any) -> None:  # noqa: ANN401
+        """Add the vectors that are still there to `built`."""
+        left = iter(numbers)
+        while chunk := list(islice(left, CHUNK_ROWS)):
+            found, vectors = self._read(chunk)
+            if found:
+                built.add_with_ids(vectors, np.array(found))
 
-    def _read(self, numbers: Sequence[int] | NDArray[int64]) -> tuple[list[int], NDArray[float32]]:
+    def _read(self, numbers: Iterable[int]) -> tuple[list[int], NDArray[float32]]:
         """The vectors that are still there, and their numbers."""
-        found: list[int] = []
-        vectors: list[NDArray[float32]] = []
-        for start in range(0, len(numbers), CHUNK_ROWS):
-            with self._lock:
-                for number in numbers[start : start + CHUNK_ROWS]:
-                    vector = _vector(self._index, int(number))
-                    if vector is not None:
-                        found.append(int(number))
-                        vectors.append(vector)
-        return found, np.array(vectors, float32).reshape(len(found), self._dimensions)
+        with self._lock:
+            read = ((number, _vector(self._index, number)) for number in numbers)
+            rows = {number: vector for number, vector in read if vector is not None}
+        return list(rows), np.array(list(rows.values()), float32).reshape(len(rows), self._dimensions)
 
 
 def load_faiss() -> Any:  # noqa: ANN401 - its stubs lack what is used here
@@ -173,6 +166,12 @@ def _new_index(dimensions: int, num_lists: int, sample: NDArray[float32]) -> Any
     index.train(sample)
     index.set_direct_map_type(faiss.DirectMap.Hashtable)
     return index
+
+
+def _release_memory() -> None:
+    """Give what the old index had back to the system: glibc keeps it else."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _remove(index: Any, number: int) -> None:  # noqa: ANN401
