@@ -26,6 +26,7 @@ class Measures:
     strong_share_99: float
     random_share_95: float
     random_share_99: float
+    auc: float  # of telling where the strong model is better
 
 
 def measure(predicted: Array, weak: Array, strong: Array) -> Measures:
@@ -43,6 +44,7 @@ def measure(predicted: Array, weak: Array, strong: Array) -> Measures:
         strong_share_99=share_for(curve, 0.99 * mean_strong),
         random_share_95=_random_share(mean_weak, mean_strong, 0.95),
         random_share_99=_random_share(mean_weak, mean_strong, 0.99),
+        auc=auc(predicted, strong > weak),
     )
 
 
@@ -56,6 +58,16 @@ def accuracies(predicted: Array, weak: Array, strong: Array) -> Array:
     _, starts, counts = np.unique(-keys, return_index=True, return_counts=True)
     spread = np.repeat(np.add.reduceat(gains, starts) / counts, counts)
     return np.asarray((weak.sum() + np.concatenate([[0.0], np.cumsum(spread)])) / len(weak), np.float32)
+
+
+def auc(scores: Array, labels: NDArray[np.bool_]) -> float:
+    """The area under the ROC curve: how often a positive has the higher score; 0.5 where all are alike."""
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    positives, negatives = int(labels.sum()), int((~labels).sum())
+    if not positives or not negatives:
+        return 0.5
+    return float((ranks[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def _apgr(curve: Array) -> float:

@@ -29,9 +29,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--form",
-        choices=("words", "clusters", "domains"),
+        choices=("words", "blend", "domains"),
         default="words",
-        help="words: needs only the text, for prompts like those in the data; clusters: of sentence vectors; "
+        help="words: needs only the text, for prompts like those in the data; blend: sentence vectors "
+        "too; "
         "domains: what `signals.domain` reads, from the tasks and sources of the outcomes",
     )
     add("--threads", type=int, help="of the encoder; default: one per core")

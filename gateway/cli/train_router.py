@@ -11,10 +11,10 @@ import numpy as np
 
 from gateway.settings import SettingsError
 from router.estimate.train import (
+    Features,
     Outcome,
     OutcomeError,
-    fit_clusters,
-    fit_words,
+    fit,
     gains_of,
     order_by_score,
     read_outcomes,
@@ -45,14 +45,12 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
         raise SettingsError(str(error)) from None
     if len(used) < MIN_OUTCOMES:
         raise SettingsError(f"{len(used)} outcomes are too few; at least {MIN_OUTCOMES} are needed")
-    if options.form == "words":
-        tensors = fit_words(used, gains)
-    else:
+    vectors = None
+    if options.form == "blend":
         from gateway.cli.evaluation.vectors import embed_all  # needs an optional package
 
         vectors = embed_all([each.prompt for each in used], options.threads, is_int8=True, skip_long=True)
-        kept = [index for index, each in enumerate(used) if each.prompt in vectors]
-        tensors = fit_clusters(np.stack([vectors[used[index].prompt] for index in kept]), gains[kept])
+    tensors = fit(Features.of(used, vectors), gains)
     card = {
         "form": options.form,
         "predicts": "score of the strong model less that of the weak one",

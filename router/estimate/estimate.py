@@ -1,9 +1,8 @@
 """Predicts the gain of the strongest model over the cheapest for a prompt.
 
-Gain is what decides, not difficulty, which sends hopeless questions to the strong model too. Two forms, by
-what was trained: over hashed words and surface features, which needs nothing but the text; or over the
-clusters of sentence vectors, as in Avengers-Pro (arXiv 2508.12631). Far from the training data neither says
-anything, so the prediction goes to the mean gain there.
+Gain is what decides, not difficulty, which sends hopeless questions to the strong model too. Two linear
+models, over hashed words with surface features and over the sentence vector, are averaged: each holds up
+where the other fails. Far from the training data neither says anything: the prediction goes to the mean gain.
 """
 
 from __future__ import annotations
@@ -40,28 +39,22 @@ class Estimate:
         """Raises WeightsError."""
         tensors, self.digest = read_weights(path)
         try:
-            if "clusters.centres" in tensors:
-                self._form: _Words | _Clusters = _Clusters(
-                    tensors["clusters.centres"].astype(np.float32),
-                    tensors["clusters.weight"].astype(np.float32),
-                    float(tensors["clusters.temperature"][0]),
-                )
-            else:
-                self._form = _Words(
-                    tensors["surface.mean"],
-                    tensors["surface.scale"],
-                    tensors["surface.weight"],
-                    tensors["words.weight"].astype(np.float32),
-                    tensors["words.known"].astype(np.float32),
-                )
+            self._words = _Words(
+                tensors["surface.mean"],
+                tensors["surface.scale"],
+                tensors["surface.weight"],
+                tensors["words.weight"].astype(np.float32),
+                tensors["words.known"].astype(np.float32),
+            )
+            self._vector: Array | None = tensors.get("vector.weight")  # (385,): the last one is the bias
             self._bias, self._base, self._slope, self._middle = map(float, tensors["scalars"])
         except (KeyError, ValueError) as error:
             raise WeightsError(f"{str(path)!r} lacks {error}: train it again.") from error
 
     @property
     def needs_vector(self) -> bool:
-        """Whether it reads the sentence vector, and nothing else."""
-        return isinstance(self._form, _Clusters)
+        """Whether it reads the sentence vector too."""
+        return self._vector is not None
 
     @property
     def mean_gain(self) -> float:
@@ -69,15 +62,13 @@ class Estimate:
         return self._base
 
     def predict(self, text: str, vector: Array | None = None, *, has_tools: bool = False) -> Prediction:
-        """`vector` (384,) of unit length, of the same text; without one the mean gain where it is needed."""
-        if isinstance(self._form, _Words):
-            score, similarity = self._form.score(text, has_tools=has_tools)
-        elif vector is not None:
-            score, similarity = self._form.score(vector)
-        else:
-            return Prediction(self._base, 0.0)
+        """`vector` (384,) of unit length, of the same text; without one the words alone decide."""
+        score, similarity = self._words.score(text, has_tools=has_tools)
+        score += self._bias
+        if self._vector is not None and vector is not None:
+            score = (score + float(self._vector[:-1] @ vector) + float(self._vector[-1])) / 2
         familiarity = 1 / (1 + math.exp(-max(-30.0, min(30.0, self._slope * (similarity - self._middle)))))
-        gain = self._base + familiarity * (self._bias + score - self._base)
+        gain = self._base + familiarity * (score - self._base)
         return Prediction(max(-1.0, min(1.0, gain)), familiarity)
 
 
@@ -106,21 +97,6 @@ class _Words:
         if len(buckets):
             score += float(self.words[buckets].sum()) / math.sqrt(len(buckets))
         return score, float(self.known[vocabulary].mean()) if len(vocabulary) else 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Clusters:
-    """Linear in the soft assignment to clusters of sentence vectors."""
-
-    centres: Array  # (K, 384), of unit length
-    weights: Array  # (K,)
-    temperature: float
-
-    def score(self, vector: Array) -> tuple[float, float]:
-        """The score, and the cosine to the nearest centre."""
-        cosines = self.centres @ vector
-        assignment = np.exp((cosines - cosines.max()) / self.temperature)
-        return float(assignment @ self.weights / assignment.sum()), float(cosines.max())
 
 
 def builtin_names() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from backend.heads.weights import Tensor, write_weights
 from router.estimate.features import NUM_BUCKETS, NUM_VOCABULARY, surface_features, word_buckets
 from router.estimate.perturb import perturb
+from router.estimate.ridge import Rows, ridge
 
 Array = NDArray[np.float32]
 Matrix = NDArray[np.float64]
 
-RIDGE_WORDS, RIDGE_SURFACE, RIDGE_CLUSTERS = 1.0, 0.03, 0.5
-NUM_CLUSTERS, CLUSTER_TEMPERATURE = 192, 0.15
+RIDGE_WORDS, RIDGE_SURFACE, RIDGE_VECTOR = 16.0, 0.5, 8.0
 WORDS_GATE = (12.0, 0.6)
 """Slope and middle of the familiarity over the share of known words."""
+MIN_SLOPE, MAX_SLOPE = 0.5, 3.0
 SURFACE_STEP = 0.1
 """Standard deviations of a surface feature per unit: keeps its ridge penalty in proportion."""
 
@@ -97,81 +98,109 @@ def order_by_score(outcomes: Sequence[Outcome]) -> list[str]:
     return sorted(found, key=lambda model: (np.mean(found[model]), model))
 
 
-def fit_words(outcomes: Sequence[Outcome], gains: Array) -> dict[str, Tensor]:
-    """Ridge regression of the gains on surface features and hashed words.
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What is read of N prompts; the first axis of each array is theirs."""
 
-    Each prompt is there twice: as it is, and mistyped or with words of politeness.
+    surface: Array  # [2, N, D]: of the prompts as they are, then mistyped or with words of politeness
+    buckets: NDArray[np.object_]  # [2, N]: arrays of word buckets
+    vocabulary: NDArray[np.object_]  # [N]
+    vectors: Array | None  # [N, 384]; a row of zeros where there is none
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], vectors: Mapping[str, Array] | None) -> Features:
+        """`vectors` by prompt; None: only words and surface features."""
+        draw = Random(0)
+        texts = [[each.prompt for each in outcomes], [perturb(draw, each.prompt) for each in outcomes]]
+        surface = [
+            [
+                surface_features(text, has_tools=each.has_tools)
+                for text, each in zip(kind, outcomes, strict=True)
+            ]
+            for kind in texts
+        ]
+        words = [[word_buckets(text) for text in kind] for kind in texts]
+        buckets = np.empty((2, len(outcomes)), object)
+        for kind, found in enumerate(words):
+            buckets[kind, :] = [each for each, _ in found]
+        vocabulary = np.empty(len(outcomes), object)
+        vocabulary[:] = [known for _, known in words[0]]
+        if vectors is None:
+            return cls(np.array(surface), buckets, vocabulary, None)
+        zero = np.zeros(len(next(iter(vectors.values()))), np.float32)
+        rows = [vectors.get(each.prompt, zero) for each in outcomes]
+        return cls(np.array(surface), buckets, vocabulary, np.stack(rows))
+
+    def some(self, numbers: NDArray[np.int64]) -> Features:
+        """Those of the prompts with these numbers."""
+        vectors = None if self.vectors is None else self.vectors[numbers]
+        return Features(self.surface[:, numbers], self.buckets[:, numbers], self.vocabulary[numbers], vectors)
+
+
+def fit(features: Features, gains: Array) -> dict[str, Tensor]:
+    """An estimate of the gains [N], from words and, where the features have vectors, from meaning as well.
+
+    Predictions are shrunk by the ridge penalty; what is held out here tells by how much.
     """
-    draw = Random(0)
-    known = np.zeros(NUM_VOCABULARY, np.uint16)
-    for outcome in outcomes:
-        known[word_buckets(outcome.prompt)[1]] += 1
-    outcomes = [*outcomes, *(replace(each, prompt=perturb(draw, each.prompt)) for each in outcomes)]
-    gains = np.concatenate([gains, gains])
-    words = np.zeros((len(outcomes), NUM_BUCKETS), np.float32)
-    for row, outcome in enumerate(outcomes):
-        buckets, _ = word_buckets(outcome.prompt)
-        words[row, buckets] = len(buckets) ** -0.5 if len(buckets) else 0.0
-    surface = np.stack([surface_features(each.prompt, has_tools=each.has_tools) for each in outcomes])
-    mean, scale = surface.mean(0), SURFACE_STEP / (surface.std(0) + 1e-3)
-    inputs = np.concatenate([(surface - mean) * scale, words], axis=1)
-    split = surface.shape[1]
-    penalty = np.concatenate([np.full(split, RIDGE_SURFACE), np.full(NUM_BUCKETS, RIDGE_WORDS)])
-    weights, bias = _ridge(inputs, gains, penalty)
-    return {
-        "surface.mean": mean.astype(np.float32),
-        "surface.scale": scale.astype(np.float32),
-        "surface.weight": weights[:split].astype(np.float32),
-        "words.weight": weights[split:].astype(np.float16),
-        "words.known": (known >= MIN_PROMPTS).astype(np.uint8),
-        "scalars": np.array([bias, gains.mean(), *WORDS_GATE], np.float32),
-    }
+    order = np.random.default_rng(0).permutation(len(gains))
+    held_out, rest = order[: len(order) // 5], order[len(order) // 5 :]
+    predicted = _Parts.fitted(features.some(rest), gains[rest]).predict(features.some(held_out))
+    spread = float(predicted.var())
+    slope = float(np.cov(predicted, gains[held_out], bias=True)[0, 1]) / spread if spread > 0 else 1.0
+    parts = _Parts.fitted(features, gains)
+    return parts.tensors(float(gains.mean()), min(MAX_SLOPE, max(MIN_SLOPE, slope)))
 
 
-def fit_clusters(vectors: Array, gains: Array) -> dict[str, Tensor]:
-    """Ridge regression of the gains on the soft assignment of `vectors` [N, D] to their clusters."""
-    centres = _centres(vectors)
-    cosines = vectors @ centres.T
-    assignment = np.exp((cosines - cosines.max(1, keepdims=True)) / CLUSTER_TEMPERATURE)
-    assignment /= assignment.sum(1, keepdims=True)
-    weights, bias = _ridge(assignment, gains, np.full(len(centres), RIDGE_CLUSTERS))
-    near = np.quantile(cosines.max(1), (0.02, 0.2))  # familiar: as near as most training prompts are
-    slope, middle = 6.0 / float(near[1] - near[0] + 1e-6), float(near.mean())
-    return {
-        "clusters.centres": centres.astype(np.float16),
-        "clusters.weight": weights.astype(np.float32),
-        "clusters.temperature": np.array([CLUSTER_TEMPERATURE], np.float32),
-        "scalars": np.array([bias, gains.mean(), slope, middle], np.float32),
-    }
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The weights of both linear models."""
 
+    mean: Array  # of the surface features
+    scale: Array
+    words: Matrix  # of the surface features, then of the buckets
+    bias: float
+    known: NDArray[np.uint8]
+    vector: Matrix | None
+    vector_bias: float
 
-def _ridge(inputs: Array, targets: Array, penalty: Matrix) -> tuple[Matrix, float]:
-    """Weights and bias that minimise the squared error plus the penalty per column."""
-    middle, base = inputs.mean(0), float(targets.mean())
-    centred = inputs - middle
-    if len(centred) < centred.shape[1]:  # the dual is smaller
-        scaled = centred / np.sqrt(penalty).astype(np.float32)
-        gram = (scaled @ scaled.T).astype(np.float64)
-        gram[np.diag_indices_from(gram)] += 1.0
-        weights = (scaled.T @ np.linalg.solve(gram, targets - base)) / np.sqrt(penalty)
-    else:
-        gram = (centred.T @ centred).astype(np.float64)
-        gram[np.diag_indices_from(gram)] += penalty
-        weights = np.linalg.solve(gram, centred.T @ (targets - base))
-    return weights, base - float(middle @ weights)
+    @classmethod
+    def fitted(cls, features: Features, gains: Array) -> _Parts:
+        surface = features.surface.reshape(-1, features.surface.shape[-1])
+        mean, scale = surface.mean(0), SURFACE_STEP / (surface.std(0) + 1e-3)
+        rows = Rows((surface - mean) * scale, features.buckets.ravel().tolist(), NUM_BUCKETS)
+        penalty = np.repeat([RIDGE_SURFACE, RIDGE_WORDS], [surface.shape[1], NUM_BUCKETS])
+        words, bias = ridge(rows, np.concatenate([gains, gains]), penalty)
+        counts = np.bincount(np.concatenate(features.vocabulary), minlength=NUM_VOCABULARY)
+        known = (counts >= MIN_PROMPTS).astype(np.uint8)
+        vector, vector_bias = None, 0.0
+        if features.vectors is not None:
+            has = features.vectors.any(1)
+            penalty = np.full(features.vectors.shape[1], RIDGE_VECTOR)
+            vector, vector_bias = ridge(Rows(features.vectors[has]), gains[has], penalty)
+        return cls(mean, scale, words, bias, known, vector, vector_bias)
 
+    def predict(self, features: Features) -> Matrix:
+        rows = Rows((features.surface[0] - self.mean) * self.scale, features.buckets[0].tolist(), NUM_BUCKETS)
+        found = rows.times(self.words) + self.bias
+        if self.vector is None or features.vectors is None:
+            return found
+        return (found + features.vectors @ self.vector + self.vector_bias) / 2
 
-def _centres(vectors: Array) -> Array:
-    """Centres of the clusters of the training vectors (spherical k-means), from which no text can be read."""
-    draw = np.random.default_rng(0)
-    count = min(NUM_CLUSTERS, len(vectors) // 8 + 1)
-    centres = vectors[draw.choice(len(vectors), count, replace=False)]
-    for _ in range(10):
-        nearest = (vectors @ centres.T).argmax(1)
-        sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, vectors)
-        centres = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
-    return centres
+    def tensors(self, base: float, slope: float) -> dict[str, Tensor]:
+        """As `Estimate` reads them. Predictions become base + slope * (prediction - base)."""
+        split, words = len(self.mean), self.words * slope
+        found: dict[str, Tensor] = {
+            "surface.mean": self.mean.astype(np.float32),
+            "surface.scale": self.scale.astype(np.float32),
+            "surface.weight": words[:split].astype(np.float32),
+            "words.weight": words[split:].astype(np.float16),
+            "words.known": self.known,
+            "scalars": np.array([base + slope * (self.bias - base), base, *WORDS_GATE], np.float32),
+        }
+        if self.vector is not None:
+            bias = base + slope * (self.vector_bias - base)
+            found["vector.weight"] = np.append(self.vector * slope, bias).astype(np.float32)
+        return found
 
 
 def gains_of(outcomes: Sequence[Outcome], weak: str, strong: str) -> Array:

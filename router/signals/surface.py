@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 MAX_CHARS = 8_000
 """Characters that are read of a text: its first and last halves of this."""
@@ -64,11 +65,12 @@ class Surface:
         """One number per field: counts as log(1 + n), shares as they are."""
         return [
             math.log1p(value) if isinstance(value, int) and not isinstance(value, bool) else float(value)
-            for value in astuple(self)
+            for value in _VALUES(self)
         ]
 
 
 NAMES: tuple[str, ...] = tuple(field.name for field in fields(Surface))
+_VALUES = attrgetter(*NAMES)
 
 
 def read_surface(text: str) -> Surface:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.evaluate import accuracies, flips, measure, share_for
+from router.evaluate import accuracies, auc, flips, measure, share_for
 
 WEAK = np.array([1, 1, 0, 0, 0], np.float32)
 STRONG = np.array([1, 1, 1, 1, 0], np.float32)
@@ -40,3 +40,11 @@ def test_flips_are_counted_at_the_threshold() -> None:
     assert flips(len, prompts, 2.5, lambda draw, text: text) == 0
     assert flips(len, prompts, 2.5, lambda draw, text: text + "x") == pytest.approx(1 / 3)
     assert flips(len, [], 2.5, lambda draw, text: str(draw)) == 0
+
+
+def test_the_area_under_the_roc_curve() -> None:
+    labels = np.array([True, True, False, False])
+    assert auc(np.array([3, 2, 1, 0], np.float32), labels) == 1.0
+    assert auc(np.array([1, 1, 1, 1], np.float32), labels) == 0.5
+    assert auc(np.array([2, 0, 1, 0], np.float32), labels) == pytest.approx(0.625)
+    assert auc(np.array([2, 0, 1, 0], np.float32), np.ones(4, bool)) == 0.5

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from router.estimate.estimate import Estimate
 from router.estimate.train import (
+    Features,
     Outcome,
     OutcomeError,
-    fit_clusters,
-    fit_words,
+    fit,
     gains_of,
     order_by_score,
     read_outcomes,
@@ -29,9 +30,13 @@ def outcomes() -> list[Outcome]:
     return found
 
 
+def gains() -> NDArray[np.float32]:
+    return gains_of(outcomes(), "small", "large")
+
+
 def test_words_tell_what_needs_the_strong_model(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    save(path, fit_words(outcomes(), gains_of(outcomes(), "small", "large")), {"note": "test"})
+    save(path, fit(Features.of(outcomes(), None), gains()), {"note": "test"})
     estimate = Estimate(path)
     assert not estimate.needs_vector
     assert estimate.predict("What is 8 + 3?").gain < 0.2
@@ -41,22 +46,18 @@ def test_words_tell_what_needs_the_strong_model(tmp_path: Path) -> None:
     assert far.gain == pytest.approx(estimate.mean_gain, abs=0.02)
 
 
-def test_clusters_tell_it_too_and_abstain_far_away(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    near = np.zeros((200, 16), np.float32)
-    near[::2, 0], near[1::2, 1] = 1, 1
-    near += 0.05 * draw.standard_normal(near.shape).astype(np.float32)
-    near /= np.linalg.norm(near, axis=1, keepdims=True)
-    gains = np.tile(np.array([0.0, 1.0], np.float32), 100)
+def test_meaning_and_words_are_averaged(tmp_path: Path) -> None:
+    easy, hard = np.eye(16, dtype=np.float32)[:2]
+    vectors = {each.prompt: hard if each.prompt.startswith("Prove") else easy for each in outcomes()[:-20]}
     path = tmp_path / "x.safetensors"
-    save(path, fit_clusters(near, gains), {})
+    save(path, fit(Features.of(outcomes(), vectors), gains()), {})
     estimate = Estimate(path)
     assert estimate.needs_vector
-    assert estimate.predict("", near[0]).gain < 0.2 < 0.8 < estimate.predict("", near[1]).gain
-    far = np.zeros(16, np.float32)
-    far[9] = 1
-    assert estimate.predict("", far).gain == pytest.approx(0.5, abs=0.05)
-    assert estimate.predict("", None).familiarity == 0
+    sum_, proof = "What is 8 + 3?", "Prove theorem 77 of the book."
+    assert estimate.predict(sum_, easy).gain < 0.1 and estimate.predict(proof, hard).gain > 0.9
+    alone = [estimate.predict(text).gain for text in (sum_, proof)]  # the encoder does not answer
+    assert alone[0] < 0.3 and alone[1] > 0.7
+    assert alone[0] < estimate.predict(sum_, hard).gain < alone[1]
 
 
 def test_files_of_outcomes_are_read_and_their_errors_named(tmp_path: Path) -> None:
@@ -70,6 +71,8 @@ def test_files_of_outcomes_are_read_and_their_errors_named(tmp_path: Path) -> No
     broken.write_text('{"prompt": "x"}\n', "utf-8")
     with pytest.raises(OutcomeError, match=r"c\.jsonl:1: not an outcome"):
         read_outcomes([broken])
+    plain.write_text('{"prompt": "x", "needs_reasoning": true}\n', "utf-8")
+    assert read_outcomes([plain])[0].scores == {"plain": 0.0, "reasoning": 1.0}
     with pytest.raises(OutcomeError, match="cannot be read"):
         read_outcomes([tmp_path / "missing"])
     with pytest.raises(OutcomeError, match="2 of 2 outcomes lack a score of 'm' or 'z'"):

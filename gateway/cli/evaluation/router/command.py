@@ -14,18 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from backend.heads.weights import Tensor
 from gateway.cli.evaluation.files import write_file
 from gateway.cli.evaluation.router import report
 from gateway.cli.evaluation.router.inputs import MIN_QUESTIONS, Group, Plan
 from gateway.cli.evaluation.vectors import embed_all
+from gateway.settings import SettingsError
 from router.estimate import Estimate, load_estimate
 from router.estimate.perturb import PERTURBATIONS
-from router.estimate.train import Outcome, fit_clusters, fit_words, gains_of, save
+from router.estimate.train import Features, Outcome, fit, gains_of, save
 from router.evaluate import Measures, accuracies, flips, measure
 
 EXIT_FAILED = 1
 MAX_PERTURBED = 500
 Array = NDArray[np.float32]
+Numbers = NDArray[np.int64]
 Vectors = dict[str, Array]
 
 
@@ -46,17 +49,22 @@ def evaluate_router(plan: Plan) -> int:
     if plan.plot_path is not None:
         report.check_plot(plan.plot_path)
     estimate = None if plan.estimate is None else load_estimate(plan.estimate)
-    needs_vectors = plan.form == "clusters" if estimate is None else estimate.needs_vector
-    prompts = [each.prompt for group in plan.groups for each in group.outcomes]
+    needs_vectors = plan.form == "blend" if estimate is None else estimate.needs_vector
+    tested = [each.prompt for group in plan.groups for each in group.outcomes]
+    prompts = [*tested, *(each.prompt for each in plan.training if estimate is None)]
     vectors = embed_all(prompts, plan.num_threads, is_int8=True, skip_long=True) if needs_vectors else {}
-    results, robustness = [], {}
+    results: list[Result] = []
+    robustness = {}
     for group in plan.groups:
-        if estimate is not None:
-            results.append(_result(group, "shipped", group.outcomes, estimate, vectors))
-            if not needs_vectors:
-                robustness[group.source] = _robustness(estimate, group)
-        else:
+        found, kind = estimate, "shipped"
+        if estimate is None and plan.training:
+            found, kind = _learned(group, plan, vectors), "trained elsewhere"
+        if found is None:
             results += _trained(group, plan, vectors)
+            continue
+        results.append(_result(group, kind, group.outcomes, found, vectors))
+        if not found.needs_vector:
+            robustness[group.source] = _robustness(found, group)
     document: dict[str, object] = {
         "estimate": plan.estimate or f"trained here, {plan.form}",
         "results": [
@@ -76,31 +84,43 @@ def evaluate_router(plan: Plan) -> int:
 
 
 def _trained(group: Group, plan: Plan, vectors: Vectors) -> Iterator[Result]:
-    """Estimates trained on random halves, averaged, and one without each task that is large enough."""
-    count = len(group.outcomes)
+    """Estimates trained on random splits, averaged, and one without each task that is large enough."""
+    outcomes = group.outcomes
+    features = Features.of(outcomes, vectors if plan.form == "blend" else None)
+    gains, numbers = gains_of(outcomes, group.weak, group.strong), np.arange(len(outcomes))
+
+    def tested(kind: str, train: Numbers, test: Numbers) -> Result:
+        estimate = _estimate(fit(features.some(train), gains[train]))
+        return _result(group, kind, [outcomes[number] for number in test], estimate, vectors)
+
     found = []
     for seed in range(plan.num_splits):
-        order = np.random.default_rng(seed).permutation(count)
-        train, test = order[: count * 6 // 10], order[count * 6 // 10 :]
-        estimate = _fit(group, [group.outcomes[i] for i in train], plan.form, vectors)
-        found.append(_result(group, "in domain", [group.outcomes[i] for i in test], estimate, vectors))
+        order = np.random.default_rng(seed).permutation(numbers)
+        split = len(order) * 6 // 10
+        found.append(tested("in domain", order[:split], order[split:]))
     yield _mean(found)
-    tasks = sorted({each.task for each in group.outcomes})
-    for task in tasks if len(tasks) > 1 else ():
-        test_outcomes = [each for each in group.outcomes if each.task == task]
-        rest = [each for each in group.outcomes if each.task != task]
-        if len(test_outcomes) >= MIN_QUESTIONS and len(rest) >= MIN_QUESTIONS:
-            estimate = _fit(group, rest, plan.form, vectors)
-            yield _result(group, f"without {task}", test_outcomes, estimate, vectors)
+    tasks, foreign = np.array([each.task for each in outcomes]), []
+    for task in sorted(set(tasks)):
+        own, rest = numbers[tasks == task], numbers[tasks != task]
+        if min(len(own), len(rest)) >= MIN_QUESTIONS:
+            foreign.append(tested(f"without {task}", rest, own))
+            yield foreign[-1]
+    if foreign:
+        yield replace(_mean(foreign), kind="mean of those without a task")
 
 
-def _fit(group: Group, outcomes: Sequence[Outcome], form: str, vectors: Vectors) -> Estimate:
-    kept = [each for each in outcomes if form == "words" or each.prompt in vectors]
-    gains = gains_of(kept, group.weak, group.strong)
-    if form == "words":
-        tensors = fit_words(kept, gains)
-    else:
-        tensors = fit_clusters(np.stack([vectors[each.prompt] for each in kept]), gains)
+def _learned(group: Group, plan: Plan, vectors: Vectors) -> Estimate:
+    """From the outcomes of --train that have scores of both models. Raises SettingsError without any."""
+    both = [each for each in plan.training if {group.weak, group.strong} <= each.scores.keys()]
+    if len(both) < MIN_QUESTIONS:
+        raise SettingsError(
+            f"--train has {len(both)} outcomes of {group.weak!r} and {group.strong!r}; add more"
+        )
+    features = Features.of(both, vectors if plan.form == "blend" else None)
+    return _estimate(fit(features, gains_of(both, group.weak, group.strong)))
+
+
+def _estimate(tensors: dict[str, Tensor]) -> Estimate:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "estimate.safetensors"
         save(path, tensors, {})
@@ -127,7 +147,7 @@ def _result(
 
 
 def _mean(results: Sequence[Result]) -> Result:
-    """The mean of each measure over random splits."""
+    """The mean of each measure."""
     first = results[0]
     rows = [asdict(each.measures) for each in results]
     means: dict[str, Any] = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}

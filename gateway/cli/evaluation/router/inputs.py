@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.settings import SettingsError
@@ -16,7 +16,7 @@ Measures estimates of the gain on outcomes: JSON lines with `prompt`, `scores` {
 {MODEL: USD}, `task` and `source`. Prints for each source, beside random, oracle and always one model: APGR
 (the mean share of the strong model's gain that is recovered over all shares of strong calls; 0.5 is random)
 and the share of strong calls for 95 % and 99 % of its score. Without --estimate one is trained here, on
-random halves (in domain) and with each task left out.
+random splits (in domain) and with each task left out, or on the outcomes of --train.
 """
 
 
@@ -36,6 +36,7 @@ class Plan:
 
     groups: tuple[Group, ...]
     estimate: str | None  # None: train
+    training: tuple[Outcome, ...]  # for estimates of each source's pair; (): on parts of the groups
     form: str
     num_threads: int | None
     num_splits: int
@@ -49,7 +50,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--data", type=Path, nargs="+", required=True, metavar="FILE", help="outcomes, JSON lines or .gz")
     add("--estimate", metavar="NAME", help="`builtin:pico`, `builtin:general` or a file of `router train`")
-    add("--form", choices=("words", "clusters"), default="words", help="of what is trained here")
+    add("--train", type=Path, nargs="+", default=[], metavar="FILE", help="train on these outcomes instead")
+    add("--form", choices=("words", "blend"), default="blend", help="of what is trained here")
     add(
         "--pair",
         action="append",
@@ -67,7 +69,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
     """Read and check the files. Raises SettingsError."""
     pairs = dict(map(_pair, options.pair))
     try:
-        outcomes = read_outcomes(options.data)
+        outcomes, training = read_outcomes(options.data), read_outcomes(options.train)
     except OutcomeError as error:
         raise SettingsError(str(error)) from None
     groups = tuple(_groups(outcomes, pairs))
@@ -76,11 +78,27 @@ def read_plan(options: argparse.Namespace) -> Plan:
     if options.splits < 1:
         raise SettingsError(f"--splits {options.splits} must be at least 1")
     return Plan(
-        groups, options.estimate, options.form, options.threads, options.splits, options.json, options.plot
+        groups,
+        options.estimate,
+        tuple(training),
+        options.form,
+        options.threads,
+        options.splits,
+        options.json,
+        options.plot,
     )
 
 
 def _groups(outcomes: Sequence[Outcome], pairs: dict[str, tuple[str, str]]) -> Iterator[Group]:
+    """One per source, and one of all sources where they have the same models."""
+    groups = [*_by_source(outcomes, pairs)]
+    yield from groups
+    if len(groups) > 1 and len({(each.weak, each.strong) for each in groups}) == 1:
+        together = tuple(outcome for each in groups for outcome in each.outcomes)
+        yield replace(groups[0], source="all sources", outcomes=together)
+
+
+def _by_source(outcomes: Sequence[Outcome], pairs: dict[str, tuple[str, str]]) -> Iterator[Group]:
     for source in sorted({each.source for each in outcomes}):
         found = [each for each in outcomes if each.source == source]
         order = order_by_score(found)

@@ -36,22 +36,24 @@ def _percent(value: float | None) -> str:
 
 
 def _routing_table(document: Document) -> Table:
-    columns = (
-        "source", "n", "weak", "strong", "oracle", "APGR", "oracle", "95 %", "random", "99 %", "random",
-    )  # fmt: skip
     title = (
-        f"Estimate: {document['estimate']}; scores in %, APGR (random 0.5),\n"
-        "strong calls in % for 95 and 99 % of the strong score"
+        f"Estimate: {document['estimate']}; scores in %, APGR (random 0.5; oracle's in brackets),\n"
+        "strong calls in % for 95 and 99 % of the strong score (at random in brackets)"
     )
-    table = _table(title, *columns)
+    table = _table(title, "source", "n", "weak", "strong", "oracle", "AUC", "APGR", "95 %", "99 %")
+    table.columns[0].overflow = "fold"
     for each in document["results"]:
+        shares = (
+            f"{_percent(each[f'strong_share_{part}'])} ({_percent(each[f'random_share_{part}'])})"
+            for part in (95, 99)
+        )
         table.add_row(
             f"{each['source']}, {each['kind']}",
             str(each["num_questions"]),
             *(_percent(each[name]) for name in ("weak", "strong", "oracle")),
-            f"{each['apgr']:.3f}",
-            f"{each['oracle_apgr']:.3f}",
-            *(_percent(each[f"{who}_share_{part}"]) for part in (95, 99) for who in ("strong", "random")),
+            f"{each['auc']:.3f}",
+            f"{each['apgr']:.3f} ({each['oracle_apgr']:.2f})",
+            *shares,
         )
     return table
 
@@ -75,6 +77,9 @@ def _flips_table(robustness: Document) -> Table:
     return table
 
 
+_DRAWN = {"shipped", "in domain", "trained elsewhere"}
+
+
 def check_plot(path: Path) -> None:
     """Raise SettingsError for anything that would make `save_plot` fail."""
     try:
@@ -87,7 +92,9 @@ def save_plot(document: Document, path: Path) -> None:
     """Mean score over the share of strong calls, a panel per source, beside random."""
     from matplotlib.figure import Figure
 
-    found = [each for each in document["results"] if each["kind"] in ("shipped", "in domain")]
+    found = [
+        each for each in document["results"] if each["kind"] in ("shipped", "in domain", "trained elsewhere")
+    ]
     figure = Figure(figsize=(4.5 * len(found), 3.6), layout="constrained")
     shares = np.linspace(0, 100, 21)
     for number, each in enumerate(found, 1):

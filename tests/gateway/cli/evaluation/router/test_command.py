@@ -32,11 +32,21 @@ def test_an_estimate_that_is_trained_here(
     assert main(["eval", "router", "--data", str(outcomes), *flags]) == 0
     document = json.loads(report.read_text("utf-8"))
     kinds = {each["kind"]: each for each in document["results"]}
-    assert set(kinds) == {"in domain", "without proofs", "without sums"}
+    assert set(kinds) == {"in domain", "without proofs", "without sums", "mean of those without a task"}
     assert kinds["in domain"]["apgr"] > 0.7
     assert document["models"]["own"]["b"] == {"score": 1.0, "usd_per_1000": 250.0}
     assert "<svg" in plot.read_text("utf-8")
     assert "Always one model" in capsys.readouterr().out
+
+
+def test_an_estimate_that_is_trained_on_other_files(outcomes: Path, tmp_path: Path) -> None:
+    report = tmp_path / "out.json"
+    flags = ["--train", str(outcomes), "--form", "words", "--json", str(report)]
+    assert main(["eval", "router", "--data", str(outcomes), *flags]) == 0
+    document = json.loads(report.read_text("utf-8"))
+    (found,) = document["results"]
+    assert found["kind"] == "trained elsewhere" and found["apgr"] > 0.7 and found["auc"] > 0.95
+    assert document["flips"]["own"].keys() >= {"mistyped"}
 
 
 def test_a_shipped_estimate_with_its_robustness(outcomes: Path, tmp_path: Path) -> None:
