@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.answer import Generated
-from gateway.anthropic.request import check_version, read_count_request, read_messages_request
+from gateway.anthropic.request import check_edits, check_version, read_count_request, read_messages_request
 from gateway.anthropic.shape import MessageShape
 from gateway.auth import Principal
 from gateway.openai.endpoint import Translation
@@ -26,6 +26,7 @@ class MessagesTranslation(Translation):
         """See Translation."""
         chat, self._shows_thinking = read_messages_request(body)
         self._max_tokens = chat["max_completion_tokens"]
+        self.ignored_fields = check_edits(body.get("context_management"))
         return chat
 
     def shape(self, exchange: Exchange, answer: Generated) -> MessageShape:

@@ -28,7 +28,6 @@ MEDIUM_BUDGET_TOKENS = 8192
 """`thinking.budget_tokens` up to these bounds are the efforts low and medium; more is high."""
 REFUSED = {
     "container": "containers are not run here",
-    "context_management": "the context is not edited here",
     "diagnostics": "there are no cache diagnostics",
     "inference_geo": "the gateway's operator chooses where models run",
     "mcp_servers": "MCP servers are not called here",
@@ -53,7 +52,7 @@ class _Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cache_control: dict[str, Any] | None = None  # accepted: the prefix tree finds shared prefixes
     speed: str | None = None
     container: Any = None
-    context_management: Any = None
+    context_management: dict[str, Any] | None = None  # clearing is ignored, as it only saves tokens
     diagnostics: Any = None
     inference_geo: Any = None
     mcp_servers: Any = None
@@ -76,6 +75,10 @@ class MessagesRequest(_Fields, frozen=True, kw_only=True):
 
 class CountTokensRequest(_Fields, frozen=True, kw_only=True):
     """POST /v1/messages/count_tokens."""
+
+
+class _ContextManagement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    edits: list[dict[str, Any]] = []
 
 
 class _Thinking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,6 +137,7 @@ def read_count_request(body: dict[str, Any]) -> dict[str, Any]:
 
 def _read_shared(request: _Fields) -> tuple[dict[str, Any], bool]:
     _check_refused(request)
+    check_edits(request.context_management)
     messages = chat_messages(request.messages)
     if request.system:
         messages.insert(0, system_message(request.system))
@@ -165,6 +169,18 @@ def _check_refused(request: _Fields) -> None:
             raise refusals.unsupported(name, f"'{name}' is not supported: {why}. Leave it out")
     if request.speed not in (None, "standard"):
         raise refusals.wrong_value("speed", "only 'standard' is supported", request.speed)
+
+
+def check_edits(context_management: Any) -> list[str]:  # noqa: ANN401
+    """The names of fields to ignore: edits that clear. Raises InvalidRequest for others, as compaction."""
+    if not context_management:
+        return []
+    edits = typed_at(context_management, _ContextManagement, "context_management").edits
+    for number, edit in enumerate(edits):
+        if not str(edit.get("type")).startswith("clear_"):
+            place = f"context_management.edits[{number}].type"
+            raise refusals.unsupported(place, f"'{place}' may only clear here: contexts are not compacted")
+    return ["context_management"] if edits else []
 
 
 def _thinking(given: dict[str, Any] | None) -> tuple[str | None, bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway.answer import Embedded, Generated, Relayed, close_answer
@@ -30,6 +30,8 @@ class Translation(ABC):
 
     is_needed = True
     """False: the request is answered as if there were no translation. Known after `to_chat`."""
+    ignored_fields: Sequence[str] = ()
+    """Of the request, beside those that the model ignores. Known after `to_chat`."""
 
     @abstractmethod
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
@@ -119,8 +121,10 @@ async def _send(exchange: Exchange, call: HttpCall, translation: Translation | N
     answer = exchange.answer
     if translation is not None and isinstance(answer, Relayed):
         answer = exchange.answer = generated(answer)
-    if isinstance(answer, Generated | Embedded) and answer.ignored_fields:
-        exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(answer.ignored_fields)
+    if isinstance(answer, Generated | Embedded):
+        ignored = [*answer.ignored_fields, *(translation.ignored_fields if translation is not None else ())]
+        if ignored:
+            exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(ignored)
     if isinstance(answer, Generated):
         finish = translation.finish if translation is not None else None
         await send_generated(exchange, answer, _shape(exchange, answer, translation), call, finish)

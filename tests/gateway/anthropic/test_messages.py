@@ -95,3 +95,13 @@ async def test_a_limit_beyond_the_context_is_the_contexts(
     assert request.params.max_tokens == 256 - len(request.prompt_token_ids)
     too_long = BODY | {"messages": [{"role": "user", "content": "word " * 200}]}
     assert (await engine_http.post(PATHS[0], json=too_long)).status_code == 400
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_edits_that_clear_are_ignored_and_named(engine_http: httpx.AsyncClient, stream: bool) -> None:
+    """Agents ask for them in every request."""
+    edits = [{"type": "clear_thinking_20251015", "keep": "all"}, {"type": "clear_tool_uses_20250919"}]
+    body = BODY | {"context_management": {"edits": edits}, "stream": stream}
+    response = await engine_http.post(PATHS[0], json=body)
+    assert response.status_code == 200, response.text
+    assert response.headers["x-penstock-ignored-fields"] == "context_management"

@@ -132,7 +132,11 @@ def test_thinking_is_shown_to_those_who_ask(thinking: dict[str, Any] | None, is_
         ({"metadata": {"zz": 1}}, "metadata.zz"),
         ({"container": "c"}, "container"),
         ({"mcp_servers": [{}]}, "mcp_servers"),
-        ({"context_management": {"edits": []}}, "context_management"),
+        (
+            {"context_management": {"edits": [{"type": "compact_20260112"}]}},
+            "context_management.edits[0].type",
+        ),
+        ({"context_management": {"zz": 1}}, "context_management.zz"),
         ({"thinking": {"type": "often"}}, "thinking.type"),
         ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"),
         ({"thinking": {"type": "adaptive", "display": "all"}}, "thinking.display"),
