@@ -60,6 +60,7 @@ class Exchange:
     # read_request: `body`, typed. Unset before that: no later stage runs without it.
     request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
     is_admitted: bool = False  # admit
+    counts_tokens: bool = False  # admit: the tenant has a limit of tokens
     signals: dict[str, Any] = field(default_factory=dict)  # choose_model: those that rules refer to
     conversation: bytes = b""  # choose_model: identifies the messages, where that is needed
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on

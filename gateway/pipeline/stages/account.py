@@ -33,7 +33,8 @@ def _charge(exchange: Exchange, ledger: Ledger) -> None:
         calls.append((exchange.model, exchange.usage))
     tenant = exchange.principal.tenant
     for model, usage in calls:
-        ledger.use(tenant, tokens=usage.prompt_tokens + usage.completion_tokens)
+        if exchange.counts_tokens:
+            ledger.use(tenant, tokens=usage.prompt_tokens + usage.completion_tokens)
         ledger.spend(tenant, model.parent or model.name, cost_usd(model.price, usage))
 
 

@@ -10,7 +10,7 @@ from gateway.accounting.ledger import Ledger
 from gateway.errors import Forbidden, RateLimited
 from gateway.pipeline.exchange import Exchange
 from policies.document import Policies
-from policies.tenants import Limits, rules_of
+from policies.tenants import Limits, Tenant, rules_of
 
 RETRY_S = 1
 """`retry-after` of a tenant with too many requests at the same time."""
@@ -23,11 +23,14 @@ class Admit:
         self._policies = policies
         self._ledger = ledger
         self._running: Counter[str] = Counter()  # by tenant
+        self._rules: dict[str, Tenant] = {}  # of tenants that have asked
 
     async def __call__(self, exchange: Exchange) -> None:
         """Raises Forbidden for a model that is not the tenant's, and RateLimited beyond a limit."""
         tenant, name = exchange.principal.tenant, exchange.request.model
-        rules = rules_of(tenant, self._policies.tenants, self._policies.tiers)
+        rules = self._rules.get(tenant)
+        if rules is None:
+            rules = self._rules[tenant] = rules_of(tenant, self._policies.tenants, self._policies.tiers)
         if rules.models is not None and name not in rules.models:
             may = ", ".join(rules.models) or "none"
             raise Forbidden(
@@ -36,7 +39,9 @@ class Admit:
                 code="model_not_allowed",
             )
         self._check(tenant, rules.limits, exchange)
-        self._ledger.use(tenant, requests=1)
+        if rules.limits.requests_per_minute is not None:
+            self._ledger.use(tenant, requests=1)
+        exchange.counts_tokens = rules.limits.tokens_per_minute is not None
         self._running[tenant] += 1
         exchange.is_admitted = True
 
