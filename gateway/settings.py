@@ -402,6 +402,14 @@ def gateway_url(text: str) -> SplitResult:
     raise SettingsError(f"--url {text!r} must begin with http:// or https:// and name HOST or HOST:PORT")
 
 
+def decision_log() -> Path:
+    """The file when no flag names one. Raises SettingsError where $PENSTOCK_DECISION_LOG is not set."""
+    given = os.environ.get("PENSTOCK_DECISION_LOG", "")
+    if not given:
+        raise SettingsError("name the recorded decisions with --log FILE, or set PENSTOCK_DECISION_LOG")
+    return Path(given)
+
+
 def default_client_key() -> str:
     """The API key for the gateway when no flag gives one: the first of $PENSTOCK_API_KEYS."""
     return next(iter(_keys(os.environ.get("PENSTOCK_API_KEYS", ""))), "")

@@ -16,6 +16,7 @@ from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.guardrails import GuardrailsSection
 from policies.names import Effort, FilePath, Name
+from policies.observability import ObservabilitySection
 from policies.passthrough import PassthroughPath, PassthroughRule
 from policies.probes import Probe, ProbeName
 from policies.responses import ResponsesSection
@@ -283,6 +284,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tiers: dict[TierName, Tier] = {}
     tenants: dict[TenantName, Tenant] = {}
     replicas: ReplicasSection = ReplicasSection()
+    observability: ObservabilitySection = ObservabilitySection()
     admin: AdminSection = AdminSection()
     probes: dict[ProbeName, Probe] = {}
     cache: CacheSection = CacheSection()

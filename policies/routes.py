@@ -88,6 +88,13 @@ class Shadow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     model: Name
     share: Annotated[float, Meta(gt=0, le=1, description="Of the requests.")] = 0.01
     max_per_minute: Annotated[int, Meta(ge=1, description="In each gateway worker.")] = 60
+    is_right: Annotated[
+        bool,
+        Meta(
+            description="Its answers are taken to be right: how far those that were sent agree with them is "
+            "recorded in the decision log, as labels for `penstock router train --log`."
+        ),
+    ] = False
 
 
 class SetParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

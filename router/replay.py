@@ -1,37 +1,21 @@
-"""Recorded decisions through other policies: which requests would go elsewhere, and what that would cost.
-
-A record has the values of conditions' variables, but no text of a prompt and no name of a user.
-"""
+"""Recorded decisions through other policies: which requests would go elsewhere, and what that would cost."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
+from policies.choose import Choose
 from policies.document import Policies, Price
 from policies.routing import Choice, Routing, SignalsNeeded
 from policies.variables import MAPS, VARIABLES
+from router.log import Record
+from router.strategies import Candidate, predicted_quality, strategy_of
 
 REFUSED = "(refused)"
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request and what became of it."""
-
-    facts: dict[str, Any]  # by variable; `time` as ISO 8601
-    version: str  # of the policies
-    model: str = ""  # that answered; "" when the request was refused
-    route: str = ""
-    rule: str = ""
-    status: int = 200
-    input_tokens: int = 0
-    output_tokens: int = 0
-    duration_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -40,6 +24,9 @@ class Share:
 
     requests: float = 0.0
     cost_usd: float = 0.0
+    duration_s: float = 0.0
+    quality: float = 0.0  # sum over the requests of which it is predicted
+    num_predicted: float = 0.0
 
 
 @dataclass(slots=True)
@@ -54,17 +41,17 @@ class Replay:
     """Requests by (model, new model, reason for the new one)."""
 
 
-def replay(records: Iterable[Record], policies: Policies) -> Replay:
+def replay(records: Sequence[Record], policies: Policies) -> Replay:
     """Decide about each record again. Tokens are taken to be those of the recorded answer."""
-    routing, found = Routing(policies), Replay()
+    found, deciding = Replay(), _Deciding(records, policies)
     for record in records:
         found.num_requests += 1
-        choice = _decide(record.facts, routing)
+        choice = decide(record.facts, deciding.routing)
         before = record.model or REFUSED
         found.num_unknown += before != REFUSED and before not in policies.names()
-        _add(found.before, before, 1.0, record, policies)
-        for model, part in _parts(choice, record):
-            _add(found.after, model, part, record, policies)
+        deciding.add(found.before, before, 1.0, record)
+        for model, part in deciding.parts(choice, record):
+            deciding.add(found.after, model, part, record)
             if model != before:
                 found.moves[before, model, choice.reason] += part
     return found
@@ -75,12 +62,10 @@ def report(found: Replay) -> str:
     lines = [f"requests  {found.num_requests}"]
     if found.num_unknown:
         lines.append(f"unknown   {found.num_unknown} were answered by models that these policies lack")
-    lines.append(f"{'model':<32}{'now':>10}{'then':>10}{'now USD':>12}{'then USD':>12}")
+    lines.append(f"{'model':<26}{'requests':>18}{'USD':>24}{'seconds each':>18}{'quality':>14}")
     for model in sorted({*found.before, *found.after}):
-        now, then = found.before.get(model, Share()), found.after.get(model, Share())
-        lines.append(
-            f"{model:<32}{now.requests:>10g}{then.requests:>10.6g}{now.cost_usd:>12.6f}{then.cost_usd:>12.6f}"
-        )
+        lines.append(f"{model:<26}" + _row(found.before.get(model, Share()), found.after.get(model, Share())))
+    lines.append(f"{'all':<26}" + _row(_total(found.before), _total(found.after)))
     for (before, after, reason), count in sorted(found.moves.items(), key=lambda move: -move[1]):
         lines.append(f"{count:g} {before} → {after}: {reason}")
     if not found.moves:
@@ -88,22 +73,24 @@ def report(found: Replay) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _decide(recorded: Mapping[str, Any], routing: Routing) -> Choice:
+def decide(recorded: Mapping[str, Any], routing: Routing, *, keep_tried: bool = False) -> Choice:
+    """What the rules say about recorded facts; those that were not recorded are empty."""
     name, facts = recorded["request.model"], _facts(recorded, routing)
     try:
-        return routing.decide(name, facts)
+        return routing.decide(name, facts, keep_tried=keep_tried)
     except SignalsNeeded as needed:
         for signal in needed.names:
             facts[signal] = recorded.get(signal, {} if signal in MAPS else VARIABLES[signal].missing)
         for name, key in needed.keys:
             facts[name] = {key: 0.0, **facts[name]}
-    return routing.decide(recorded["request.model"], facts)
+    return routing.decide(recorded["request.model"], facts, keep_tried=keep_tried)
 
 
 def _facts(recorded: Mapping[str, Any], routing: Routing) -> dict[str, Any]:
-    """The facts that the conditions need; what was not recorded is empty."""
     names, keys = routing.conditions(recorded["request.model"])
-    facts: dict[str, Any] = {name: {} if name in MAPS else recorded.get(name, "") for name in names}
+    facts: dict[str, Any] = {}
+    for name in names:
+        facts[name] = {} if name in MAPS else recorded.get(name, VARIABLES[name].missing)
     if "time" in facts:
         facts["time"] = datetime.fromisoformat(recorded["time"])
     for name, key in keys:
@@ -112,25 +99,94 @@ def _facts(recorded: Mapping[str, Any], routing: Routing) -> dict[str, Any]:
     return facts
 
 
-def _parts(choice: Choice, record: Record) -> Iterator[tuple[str, float]]:
-    action = choice.action
-    if action is None:
-        yield record.model or REFUSED, 1.0
-    elif action.refuse is not None:
-        yield REFUSED, 1.0
-    elif action.split is not None:
-        total = sum(action.split.models.values())
-        yield from ((model, weight / total) for model, weight in action.split.models.items())
-    else:
-        yield from ((model, 1.0) for model in action.targets())
+class _Deciding:
+    """What all records have in common under the new policies."""
+
+    def __init__(self, records: Iterable[Record], policies: Policies) -> None:
+        self.routing = Routing(policies)
+        self._policies = policies
+        seconds: dict[str, list[float]] = defaultdict(list)
+        for record in records:
+            if record.status == 200:
+                seconds[record.model].append(record.duration_s)
+        self._seconds = {model: sum(found) / len(found) for model, found in seconds.items()}
+        sections = [action.choose for _, action in policies.actions() if action.choose is not None]
+        self._qualities = {name: c.quality for each in sections for name, c in each.candidates.items()}
+        self._strategies = {id(each): strategy_of(each) for each in sections}
+
+    def parts(self, choice: Choice, record: Record) -> Iterator[tuple[str, float]]:
+        """The models that get the request, each with its part."""
+        action = choice.action
+        if action is None:
+            yield record.model or REFUSED, 1.0
+        elif action.refuse is not None:
+            yield REFUSED, 1.0
+        elif action.split is not None:
+            total = sum(action.split.models.values())
+            yield from ((model, weight / total) for model, weight in action.split.models.items())
+        elif action.choose is not None:
+            found = self._strategies[id(action.choose)].choose(
+                self._candidates(action.choose, record), record.gain, 0.5
+            )
+            yield found.model, 1.0
+        elif action.cascade is not None:
+            cascade = action.cascade
+            is_hard = cascade.estimate and record.gain is not None and record.gain >= cascade.skip_above
+            first = cascade.models[-1 if is_hard else 0]
+            yield record.model if record.model in cascade.models and not is_hard else first, 1.0
+        else:
+            yield action.targets()[0], 1.0
+
+    def add(self, shares: dict[str, Share], model: str, part: float, record: Record) -> None:
+        """Count a part of a request for a model."""
+        share = shares.setdefault(model, Share())
+        share.requests += part
+        share.duration_s += part * (
+            record.duration_s if model == record.model else self._seconds.get(model, 0.0)
+        )
+        entry = self._policies.models.get(model)
+        if entry is not None and entry.price is not None:
+            share.cost_usd += part * _cost_usd(entry.price, record)
+        if model in self._qualities:
+            share.quality += part * self._quality(model, record.gain)
+            share.num_predicted += part
+
+    def _quality(self, model: str, gain: float | None) -> float:
+        known = [Candidate(name, quality, 0.0) for name, quality in self._qualities.items()]
+        return predicted_quality(known, gain)[[each.model for each in known].index(model)]
+
+    def _candidates(self, section: Choose, record: Record) -> list[Candidate]:
+        costs = {}
+        for name, rules in section.candidates.items():
+            entry = self._policies.models.get(name)
+            price = None if entry is None else entry.price
+            usd = 0.0 if price is None else _cost_usd(price, record)
+            costs[name] = usd if rules.cost is None else rules.cost
+        dearest = max(costs.values()) or 1.0
+        return [
+            Candidate(name, rules.quality, costs[name] / dearest, self._seconds.get(name, 0.0))
+            for name, rules in section.candidates.items()
+        ]
 
 
-def _add(shares: dict[str, Share], model: str, part: float, record: Record, policies: Policies) -> None:
-    share = shares.setdefault(model, Share())
-    share.requests += part
-    entry = policies.models.get(model)
-    if entry is not None and entry.price is not None:
-        share.cost_usd += part * _cost_usd(entry.price, record)
+def _row(now: Share, then: Share) -> str:
+    def each(share: Share) -> tuple[str, str]:
+        seconds = f"{share.duration_s / share.requests:.2f}" if share.requests else "–"
+        return seconds, f"{share.quality / share.num_predicted:.2f}" if share.num_predicted else "–"
+
+    (now_s, now_quality), (then_s, then_quality) = each(now), each(then)
+    return (
+        f"{f'{now.requests:g} → {then.requests:.6g}':>18}{f'{now.cost_usd:.6f} → {then.cost_usd:.6f}':>24}"
+        f"{f'{now_s} → {then_s}':>18}{f'{now_quality} → {then_quality}':>14}"
+    )
+
+
+def _total(shares: Mapping[str, Share]) -> Share:
+    found = Share()
+    for share in shares.values():
+        for name in Share.__slots__:
+            setattr(found, name, getattr(found, name) + getattr(share, name))
+    return found
 
 
 def _cost_usd(price: Price, record: Record) -> float:

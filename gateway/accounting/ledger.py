@@ -16,9 +16,10 @@ class Ledger:
         self.counters = counters or Counters()
 
     def spend(self, tenant: str, model: str, usd: float) -> None:
-        """A call of a model for a tenant has cost this much."""
-        if usd:
+        """A call of a model for a tenant has cost this much; "" for none, as a shadow request's."""
+        if usd and tenant:
             self.counters.add(f"usd:tenant:{tenant}", usd, DAY_S)
+        if usd:
             self.counters.add(f"usd:model:{model}", usd, DAY_S)
 
     def tenant_usd(self, tenant: str) -> float:

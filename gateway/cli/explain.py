@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from gateway.cli.decision_records import records_since
 from gateway.errors import ApiError
 from gateway.pipeline.decided import Decision
 from gateway.pipeline.dry_run import DryRun, principal_of
@@ -15,6 +16,8 @@ from gateway.pipeline.explanation import explain
 from gateway.requests.parse import decode_body
 from gateway.settings import SettingsError
 from policies.load import load_policies
+from policies.routing import Routing
+from router.replay import decide
 
 
 def explain_request(folder: Path, data: str, headers: Sequence[str], tenant: str, out: TextIO) -> int:
@@ -34,6 +37,22 @@ def explain_request(folder: Path, data: str, headers: Sequence[str], tenant: str
     except ApiError as error:
         raise SettingsError(f"the request is not valid: {error.message}") from None
     return 0
+
+
+def explain_recorded(folder: Path, log: Path, number: str, out: TextIO) -> int:
+    """Print why a recorded request went where it did. Raises SettingsError when it is not in the log."""
+    policies = load_policies(folder)
+    for record in records_since(log, None):
+        if number in (record.id, record.trace):
+            choice = decide(record.facts, Routing(policies), keep_tried=True)
+            decision = Decision(choice, (record.model,) if record.model else (), status=record.status)
+            if record.version != policies.version:
+                out.write(f"recorded under version {record.version}; the rules of {policies.version} say:\n")
+            out.write(explain(decision, policies.version))
+            out.write(f"recorded {record.reason or record.rule}\n")
+            out.write("" if record.gain is None else f"gain     {record.gain:.3f}\n")
+            return 0
+    raise SettingsError(f"{log} has no request or trace {number!r}")
 
 
 def _endpoint(body: dict[str, object]) -> Endpoint:

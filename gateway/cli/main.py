@@ -65,7 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_explain(commands.add_parser("explain", help="say which rule and model a request gets, and why"))
     replay = commands.add_parser("replay", help="decide about recorded requests with other policies")
     replay.add_argument("--policies", type=Path, required=True, metavar="DIR", help="the changed policies")
-    replay.add_argument("--log", type=Path, required=True, metavar="FILE", help="of $PENSTOCK_DECISION_LOG")
+    replay.add_argument("--log", type=Path, metavar="FILE", help="default $PENSTOCK_DECISION_LOG")
+    replay.add_argument("--since", metavar="TIME", help="only the last 90m, 1h, 7d")
     replay.set_defaults(run=_replay)
     _add_policy(commands.add_parser("policy", help="show policies; reload or roll back those of a gateway"))
     chat = commands.add_parser("chat", help="talk to a running gateway")
@@ -169,9 +170,10 @@ def _add_batch(batch: argparse.ArgumentParser) -> None:
 
 
 def _add_explain(explain: argparse.ArgumentParser) -> None:
-    explain.add_argument(
-        "-d", "--data", required=True, metavar="JSON", help="request body; @FILE reads a file"
-    )
+    which = explain.add_mutually_exclusive_group(required=True)
+    which.add_argument("-d", "--data", metavar="JSON", help="request body; @FILE reads a file")
+    which.add_argument("--id", metavar="ID", help="x-request-id or trace id of a request in --log")
+    explain.add_argument("--log", type=Path, metavar="FILE", help="default $PENSTOCK_DECISION_LOG")
     explain.add_argument(
         "--policies", type=Path, metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
     )
@@ -217,13 +219,16 @@ def _show_policies(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     from gateway.cli.replay import replay_log
 
-    return replay_log(options.policies, options.log, sys.stdout)
+    log = options.log or settings.decision_log()
+    return replay_log(options.policies, log, sys.stdout, options.since)
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from gateway.cli.explain import explain_request
+    from gateway.cli.explain import explain_recorded, explain_request
 
     folder = options.policies or settings.default_policies()
+    if options.id is not None:
+        return explain_recorded(folder, options.log or settings.decision_log(), options.id, sys.stdout)
     return explain_request(folder, options.data, options.header, options.tenant, sys.stdout)
 
 

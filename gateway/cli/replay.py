@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-import msgspec
-
-from gateway.settings import SettingsError
+from gateway.cli.decision_records import records_since
 from policies.load import load_policies
-from router.replay import Record, replay, report
+from router.replay import replay, report
 
 
-def replay_log(folder: Path, log: Path, out: TextIO) -> int:
+def replay_log(folder: Path, log: Path, out: TextIO, since: str | None = None) -> int:
     """Print the differences. Raises PolicyError, or SettingsError for a log that cannot be read."""
-    out.write(report(replay(_records(log), load_policies(folder))))
+    out.write(report(replay(records_since(log, since), load_policies(folder))))
     return 0
-
-
-def _records(path: Path) -> Iterator[Record]:
-    decode = msgspec.json.Decoder(Record).decode
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield decode(line)
-                except msgspec.DecodeError as error:
-                    raise SettingsError(f"{path}:{number}: not a recorded decision: {error}") from None
-    except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror}") from None

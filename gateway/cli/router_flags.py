@@ -8,7 +8,7 @@ from pathlib import Path
 DESCRIPTION = """
 Reads outcomes, one JSON object per line: {"prompt": TEXT, "scores": {MODEL: 0..1}}, and writes weights that
 predict how much better one model answers a prompt than another. No text is in the weights. A policy names the
-file as the `estimate` of a `choose`.
+file as the `estimate` of a `choose`. With both --data and --log, your own traffic counts several times.
 """
 
 
@@ -16,7 +16,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Declare the flags and the description."""
     parser.description = DESCRIPTION
     add = parser.add_argument
-    add("--data", type=Path, nargs="+", required=True, metavar="FILE", help="outcomes, JSON lines or .gz")
+    add("--data", type=Path, nargs="+", default=[], metavar="FILE", help="outcomes, JSON lines or .gz")
+    add(
+        "--log",
+        type=Path,
+        metavar="FILE",
+        help="a decision log with texts (`observability.decision_texts`) and labels of shadows and feedback",
+    )
     add("--out", type=Path, required=True, metavar="FILE.safetensors")
     add("--weak", metavar="MODEL", help="default: the one with the lowest mean score")
     add("--strong", metavar="MODEL", help="default: the one with the highest mean score")

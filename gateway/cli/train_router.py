@@ -9,8 +9,10 @@ from typing import TextIO
 
 import numpy as np
 
+from gateway.cli.decision_records import read_log
 from gateway.settings import SettingsError
 from router.estimate.train import (
+    OWN_WEIGHT,
     Features,
     Outcome,
     OutcomeError,
@@ -20,9 +22,11 @@ from router.estimate.train import (
     read_outcomes,
     save,
 )
+from router.log import outcomes_of
 from router.signals.domain import fit_domains, read_domains
 
 MIN_OUTCOMES = 50
+MIN_LABELS = 30
 
 
 def train(options: argparse.Namespace, out: TextIO) -> int:
@@ -32,7 +36,7 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
     if options.form == "domains":
         return _train_domains(options, out)
     try:
-        outcomes = read_outcomes(options.data)
+        outcomes = read_outcomes(options.data) + _own(options)
         pairs = _pairs(options, outcomes)
         used = [each for each in outcomes if pairs.get(each.source, pairs.get("")) is not None]
         gains = np.concatenate(
@@ -61,6 +65,19 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
     save(options.out, tensors, card)
     out.write(f"{options.out}: {len(used)} outcomes, mean gain {gains.mean():.3f}\n")
     return 0
+
+
+def _own(options: argparse.Namespace) -> list[Outcome]:
+    """Labelled requests of the log; beside other data, each counts OWN_WEIGHT times."""
+    if options.log is None:
+        return []
+    found = [*outcomes_of(read_log(options.log))]
+    if len(found) < MIN_LABELS:
+        raise SettingsError(
+            f"{options.log} has {len(found)} requests with text and scores of two models; {MIN_LABELS} are "
+            "needed: set `observability.decision_texts`, and `is_right` of a `shadow`"
+        )
+    return found * (OWN_WEIGHT if options.data else 1)
 
 
 def _train_domains(options: argparse.Namespace, out: TextIO) -> int:

@@ -17,6 +17,7 @@ from gateway.pipeline.decision_token import read_token
 from gateway.requests.parse import decode_body, typed
 from gateway.web.http_call import HttpCall
 from policies.document import Policies
+from router.log import Label
 
 MAX_REMEMBERED = 10_000
 """Judged answers of one worker that cannot be judged again."""
@@ -27,14 +28,6 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     decision: Annotated[str, Meta(min_length=1, max_length=2048)]
     score: Annotated[float, Meta(ge=0.0, le=1.0)]
-
-
-class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the decision log: scores of models that answered a recorded request."""
-
-    label_of: str  # the request's id
-    scores: dict[str, float]
-    kind: str = "feedback"
 
 
 class DecisionFeedbackEndpoint:

@@ -18,10 +18,11 @@ from gateway.accounting.ledger import Ledger
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.facts import Facts
 from gateway.pipeline.models import ModelTable
+from gateway.pipeline.turns import user_turns
 from policies.document import Policies
 from policies.routing import Routing
 from policies.variables import MAPS, SIGNALS, VARIABLES
-from router.replay import Record
+from router.log import Label, Record
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class DecisionLog:
     ) -> None:
         self._file = file
         self._version = policies.version
+        self._has_texts = policies.observability.decision_texts
         self._facts = Facts(models, policies, ledger=ledger)
         self._names = [
             name for name in VARIABLES if name not in _NOT_RECORDED and not name.startswith(SIGNALS)
@@ -97,7 +99,14 @@ class DecisionLog:
         if exchange.model is None and not is_refused:
             return
         began_s, facts = exchange.noted
+        traceparent = exchange.telemetry.traceparent.split("-")
+        texts = user_turns(exchange.request) if self._has_texts else []
         record = Record(
+            id=exchange.request_id,
+            trace=traceparent[1] if len(traceparent) > 1 else "",
+            reason=exchange.reason,
+            gain=None if exchange.gain is None else round(exchange.gain, 4),
+            prompt=texts[-1] if texts else "",
             facts=_plain(facts | exchange.signals),
             version=self._version,
             model="" if exchange.model is None else exchange.model.name,
@@ -108,7 +117,19 @@ class DecisionLog:
             output_tokens=exchange.usage.completion_tokens,
             duration_s=round(time.monotonic() - began_s, 4),
         )
-        self._file.add(msgspec.json.encode(record) + b"\n")
+        self._file.add(_line(record))
+
+    def label(self, label: Label) -> None:
+        """Write how good answers to a recorded request were."""
+        self._file.add(_line(label))
+
+
+def _line(value: Record | Label) -> bytes:
+    try:
+        return msgspec.json.encode(value) + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate in the prompt
+        assert isinstance(value, Record)
+        return msgspec.json.encode(msgspec.structs.replace(value, prompt="")) + b"\n"
 
 
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -66,6 +67,7 @@ class Exchange:
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     choice: Choice | None = None  # choose_model: what the rules of the policies say
     decision: Decision | None = None  # choose_model: what a strategy chose, where the rules say `choose`
+    gain: float | None = None  # choose_model: predicted, where the rules ask for it
     place: str = ""  # choose_model: where in the policies that is, as `routes.auto`
     cascade: Escalation | None = None  # choose_model: others, where the rules say `cascade` or `best_of`
     reason: str = ""  # choose_model, call_model: why this model, in words without any prompt text
@@ -73,6 +75,7 @@ class Exchange:
     escalated_from: list[str] = field(default_factory=list)  # call_model: the models of a cascade
     rejected_usage: list[tuple[ServedModel, Usage]] = field(default_factory=list)  # call_model: of theirs
     rejected_text: str = ""  # call_model: of the last of them, for the next one's drafts
+    sent_text: asyncio.Future[str] | None = None  # mirror: wanted; listen: of the answer, when it has ended
     failed_models: list[str] = field(default_factory=list)  # call_model
     meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks
     screening: Screening | None = None  # screen_request, where the model has guardrails

@@ -18,6 +18,7 @@ from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.authorize import authorize
 from gateway.pipeline.stages.call_model import CallModel
 from gateway.pipeline.stages.choose_model import ChooseModel
+from gateway.pipeline.stages.listen import listen
 from gateway.pipeline.stages.look_up import LookUp
 from gateway.pipeline.stages.mirror import Mirror
 from gateway.pipeline.stages.read_request import read_request
@@ -63,6 +64,7 @@ class Pipeline:
         self._ledger = self._memory.ledger
         self._admit = Admit(policies, self._ledger)
         known: tuple[Stage, ...] = (authorize(keys, policies.version), read_request)
+        telemetry, embed = parts.telemetry, parts.embed
         choose = ChooseModel(
             models, policies, selection=selection, signals=self.signals, ledger=self._ledger, keys=keys
         )
@@ -74,8 +76,9 @@ class Pipeline:
             choose,
             ScreenRequest(parts.guards or Guards(policies.guardrails)),
             LookUp(cache),
-            *(() if parts.telemetry is None else (Mirror(models, parts.telemetry),)),
+            *(() if telemetry is None else (Mirror(models, telemetry, self._ledger, log, embed),)),
             CallModel(models, policies.routing.max_attempts, policies.guardrails.profiles),
+            listen,
             Remember(cache),
             screen_answer,
         )
@@ -98,6 +101,8 @@ class Pipeline:
             self._cache.settle(use, is_flagged=is_flagged)
         account(exchange, self._ledger)
         self._admit.release(exchange)
+        if exchange.sent_text is not None and not exchange.sent_text.done():
+            exchange.sent_text.cancel()  # there is nothing to compare with
         self._memory.learn(exchange)
         if self._log is not None:
             self._log.record(exchange)

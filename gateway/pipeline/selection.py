@@ -22,15 +22,7 @@ from gateway.requests.types import ChatRequest, EmbeddingRequest
 from policies.choose import BestOf, Cascade, ChoiceCandidate, Choose
 from policies.document import Policies
 from router.estimate import Estimate, load_estimate
-from router.strategies import (
-    Bandit,
-    Candidate,
-    Cheapest,
-    Decision,
-    Fastest,
-    QualityPerCost,
-    Strategy,
-)
+from router.strategies import Candidate, Decision, QualityPerCost, Strategy, strategy_of
 
 UPSTREAM_CACHED_SHARE = 0.5
 """Of the prompt, taken to be in the cache of an upstream that answered the conversation's last turn."""
@@ -92,7 +84,7 @@ class Selection:
             if section.default in usable and found.familiarity < section.min_familiarity:
                 reason = f"familiarity {found.familiarity:.2f} is below {section.min_familiarity:g}"
                 return Decision(section.default, "default", reason, {"familiarity": found.familiarity})
-            gain = found.gain
+            gain = exchange.gain = found.gain
         candidates = await self._candidates(exchange, compiled, usable)
         if section.budget_usd_per_day is not None and isinstance(compiled.strategy, QualityPerCost):
             ledger = self._memory.ledger
@@ -111,6 +103,7 @@ class Selection:
             return ready[-1:]
         if section.estimate is not None and len(ready) > 1:
             gain = (await predict_gain(exchange, load_estimate(section.estimate), self._embed)).gain
+            exchange.gain = gain
             exchange.reason += f", cascade: gain {gain:.2f}"
             if gain >= section.skip_above:
                 return ready[-1:]
@@ -217,11 +210,5 @@ def _usable(
 
 
 def _compile(place: str, section: Choose) -> _Compiled:
-    strategies: dict[str, Strategy] = {
-        "quality_per_cost": QualityPerCost(section.cost_weight, section.latency_weight, section.strong_share),
-        "cheapest": Cheapest(section.min_quality),
-        "fastest": Fastest(),
-        "bandit": Bandit(section.cost_weight),
-    }
     estimate = None if section.estimate is None else load_estimate(section.estimate)
-    return _Compiled(place, section, strategies[section.strategy], estimate)
+    return _Compiled(place, section, strategy_of(section), estimate)

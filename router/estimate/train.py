@@ -29,6 +29,8 @@ SURFACE_STEP = 0.1
 """Standard deviations of a surface feature per unit: keeps its ridge penalty in proportion."""
 
 
+OWN_WEIGHT = 3
+"""How often a labelled request of one's own counts beside other data; 1 and 10 were worse."""
 MIN_PROMPTS = 2
 """That have a word, so that it counts as known."""
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from policies.choose import Cascade, ChoiceCandidate, Choose
 from policies.document import EngineModel, ModelEntry, Policies, Price
 from policies.routes import Refusal, Route, Rule, Split
-from router.replay import Record, replay, report
+from router.log import Record
+from router.replay import replay, report
 
 FACTS = {"request.model": "auto", "request.num_messages": 1, "time": "2026-03-04T11:00:00+00:00"}
 
@@ -75,3 +79,27 @@ def test_signals_that_were_not_recorded_are_empty() -> None:
     known: list[dict[str, Any]] = [{"signals.has_code": True}, {"signals.similarity": {"x": 0.6}}]
     for facts in known:
         assert replay([record(facts=facts)], changed).after["large"].requests == 1
+
+
+def chosen(*candidates: tuple[str, float], **more: Any) -> Policies:  # noqa: ANN401
+    section = Choose(candidates={name: ChoiceCandidate(quality=q) for name, q in candidates}, **more)
+    return Policies(models={"small": model(1), "large": model(10)}, routes={"auto": Route(choose=section)})
+
+
+def test_strategies_decide_with_the_recorded_gain() -> None:
+    changed = chosen(("small", 0.6), ("large", 0.9), estimate="builtin:pico", cost_weight=0.2)
+    found = replay([record(gain=0.9, duration_s=1.0), record(gain=0.05, duration_s=3.0)], changed)
+    assert (found.after["small"].requests, found.after["large"].requests) == (1, 1)
+    assert found.after["large"].quality == pytest.approx(0.9)
+    assert found.before["small"].quality == pytest.approx((0.9 - 0.9) + (0.9 - 0.05))
+    text = report(found)
+    row = next(line for line in text.splitlines() if line.startswith("small")).split()
+    assert row[:4] == ["small", "2", "→", "1"] and row[-6:] == ["2.00", "→", "3.00", "0.42", "→", "0.85"]
+    assert "1 small → large: route auto, default" in text
+
+
+def test_a_cascade_keeps_who_answered_unless_the_gain_is_high() -> None:
+    rules = Cascade(models=["small", "large"], estimate="builtin:pico", skip_above=0.5)
+    changed = Policies(models={"small": model(1), "large": model(10)}, routes={"auto": Route(cascade=rules)})
+    found = replay([record(gain=0.6), record(gain=0.1), record(model="large", gain=0.1)], changed)
+    assert (found.after["small"].requests, found.after["large"].requests) == (1, 2)

@@ -7,14 +7,23 @@ import random
 import time
 from collections.abc import AsyncIterator
 
-from gateway.answer import Answer, Embedded, Generated, close_answer
+from gateway.accounting.ledger import Ledger, cost_usd
+from gateway.answer import Answer, Embedded, Generated, Relayed, close_answer
 from gateway.errors import ApiError, NotFound, TimedOut, to_api_error
+from gateway.pipeline.decision_log import DecisionLog
 from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.meaning import Embed, no_meaning
 from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.providers.upstream.generated import generated
+from gateway.requests.types import ChatRequest
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult, RequestTelemetry, Telemetry
 from policies.routes import Shadow
+from router.agreement import agreement
+from router.log import Label
 
+SHORT_CHARS = 60
+"""Answers up to this length are compared by words alone."""
 MAX_CONCURRENT = 16
 """Shadow requests of one worker at a time, whatever the policies allow."""
 
@@ -22,7 +31,18 @@ MAX_CONCURRENT = 16
 class Mirror:
     """The stage. What it sends counts as the endpoint `shadow` in metrics, and never delays the request."""
 
-    def __init__(self, models: ModelTable, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        models: ModelTable,
+        telemetry: Telemetry,
+        ledger: Ledger | None = None,
+        log: DecisionLog | None = None,
+        embed: Embed = no_meaning,
+    ) -> None:
+        """`log`: where labels are recorded; `embed`: what compares long answers."""
+        self._ledger = ledger or Ledger()
+        self._log = log
+        self._embed = embed
         self._models = models
         self._telemetry = telemetry
         self._tasks: set[asyncio.Task[None]] = set()
@@ -41,9 +61,48 @@ class Mirror:
             return
         telemetry = self._telemetry.begin("shadow", "POST", "", [])
         telemetry.annotate({spans.REQUEST_ID: exchange.request_id, spans.TENANT: exchange.principal.tenant})
-        task = asyncio.create_task(_ask(exchange, model, telemetry))
+        if shadow.is_right and self._log is not None and isinstance(exchange.request, ChatRequest):
+            exchange.sent_text = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._ask(exchange, model, telemetry))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, exchange: Exchange, model: ServedModel, telemetry: RequestTelemetry) -> None:
+        """Ask the model and read its answer to the end. Nothing of it is kept, but how far it agrees."""
+        answer: Answer | None = None
+        error: ApiError | None = None
+        provider = model.upstream_api if model.kind == "upstream" else spans.PROVIDER_OURS
+        telemetry.call_started(model.name, provider, exchange.body, model.metrics_label)
+        try:
+            async with asyncio.timeout(model.limits.total_s):
+                answer = await exchange.ask(model, telemetry)
+                if exchange.sent_text is not None and isinstance(answer, Relayed):
+                    answer = generated(answer)
+                text = "".join([piece async for piece in _pieces(answer, telemetry)])
+                if exchange.sent_text is not None:
+                    await self._compare(exchange, model, text, await exchange.sent_text)
+        except TimeoutError:
+            error = TimedOut("The shadow request took too long.")
+        except Exception as failure:  # noqa: BLE001 - it must not matter to the request
+            error = to_api_error(failure)
+        finally:
+            await close_answer(answer)
+            error_type = "" if error is None else type(error).__name__
+            usage = None if answer is None else answer.usage
+            if usage is not None:
+                self._ledger.spend("", model.parent or model.name, cost_usd(model.price, usage))
+            telemetry.call_ended(CallResult(usage=usage, response_model=model.name, error_type=error_type))
+            telemetry.end(200 if error is None else error.status, error_type)
+
+    async def _compare(self, exchange: Exchange, model: ServedModel, right: str, sent: str) -> None:
+        """Record how far the sent answer agrees with the shadow's."""
+        assert self._log is not None and exchange.model is not None
+        vectors = [await self._embed(text) for text in (sent, right)] if len(right) > SHORT_CHARS else []
+        first, second = vectors or (None, None)
+        cosine = None if first is None or second is None else float(first @ second)
+        scores = {exchange.model.name: round(agreement(sent, right, cosine), 4), model.name: 1.0}
+        if exchange.model.name != model.name:
+            self._log.label(Label(label_of=exchange.request_id, scores=scores, kind="shadow"))
 
     def _shadow(self, exchange: Exchange) -> Shadow | None:
         """That of the last rule that has one."""
@@ -59,37 +118,16 @@ class Mirror:
         return count < shadow.max_per_minute
 
 
-async def _ask(exchange: Exchange, model: ServedModel, telemetry: RequestTelemetry) -> None:
-    """Ask the model and read its answer to the end. Nothing of it is kept."""
-    answer: Answer | None = None
-    error: ApiError | None = None
-    provider = model.upstream_api if model.kind == "upstream" else spans.PROVIDER_OURS
-    telemetry.call_started(model.name, provider, exchange.body, model.metrics_label)
-    try:
-        async with asyncio.timeout(model.limits.total_s):
-            answer = await exchange.ask(model, telemetry)
-            async for _ in _pieces(answer):
-                telemetry.chunk()
-    except TimeoutError:
-        error = TimedOut("The shadow request took too long.")
-    except Exception as failure:  # noqa: BLE001 - it must not matter to the request
-        error = to_api_error(failure)
-    finally:
-        await close_answer(answer)
-        error_type = "" if error is None else type(error).__name__
-        usage = None if answer is None else answer.usage
-        telemetry.call_ended(CallResult(usage=usage, response_model=model.name, error_type=error_type))
-        telemetry.end(200 if error is None else error.status, error_type)
-
-
-async def _pieces(answer: Answer) -> AsyncIterator[object]:
+async def _pieces(answer: Answer, telemetry: RequestTelemetry) -> AsyncIterator[str]:
+    """The text of each piece, as far as it is known; each is measured."""
     if isinstance(answer, Embedded):
-        yield answer.vectors
+        telemetry.chunk()
     elif isinstance(answer, Generated):
         async for delta in answer.deltas:
-            yield delta
+            telemetry.chunk()
+            yield delta.text
     elif isinstance(answer.body, bytes):
-        yield answer.body
+        telemetry.chunk()
     else:
-        async for piece in answer.body:
-            yield piece
+        async for _ in answer.body:
+            telemetry.chunk()

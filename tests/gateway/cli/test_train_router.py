@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.cli.main import main
 from router.estimate.estimate import Estimate
+from router.log import Label, Record
 
 
 @pytest.fixture
@@ -52,3 +54,20 @@ def test_what_cannot_be_used_is_refused(
 ) -> None:
     assert main(["router", "train", "--data", str(outcomes), *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_own_traffic_is_learned_from_its_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[Record | Label] = []
+    for number in range(60):
+        prompt, score = (f"What is {number} + 1?", 1.0) if number % 2 else (f"Prove theorem {number}.", 0.0)
+        lines.append(Record(facts={}, version="v", id=str(number), prompt=prompt))
+        lines.append(Label(label_of=str(number), scores={"small": score, "large": 1.0}, kind="shadow"))
+    log, out = tmp_path / "log", tmp_path / "own.safetensors"
+    log.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    assert main(["router", "train", "--log", str(log), "--out", str(out)]) == 0
+    assert "60 outcomes, mean gain 0.500" in capsys.readouterr().out
+    estimate = Estimate(out)
+    assert estimate.predict("What is 8 + 1?").gain < 0.3 < 0.7 < estimate.predict("Prove theorem 9.").gain
+    log.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines[:20]))
+    assert main(["router", "train", "--log", str(log), "--out", str(out)]) == 2
+    assert "has 10 requests with text and scores of two models; 30 are needed" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gateway.auth import KeyRing
+from gateway.cli.explain import explain_recorded
 from gateway.cli.replay import replay_log
 from gateway.errors import ApiError
 from gateway.pipeline.decision_log import DecisionLog, LogFile
@@ -19,8 +20,9 @@ from gateway.providers.fake import FakeProvider
 from gateway.settings import SettingsError
 from gateway.web.deadlines import TimeLimits
 from policies.document import EngineModel, ModelEntry, Policies
+from policies.observability import ObservabilitySection
 from policies.routes import Refusal, Route, RoutingSection, Rule
-from router.replay import Record
+from router.log import Record
 from tests.gateway.pipeline.exchanges import exchange_with, response_cache
 
 SECRET = "a secret that no log may have"
@@ -43,13 +45,15 @@ POLICIES = Policies(
 )
 
 
-async def records(path: Path, *requests: tuple[dict[str, Any], dict[str, str]]) -> list[Record]:
+async def records(
+    path: Path, *requests: tuple[dict[str, Any], dict[str, str]], policies: Policies = POLICIES
+) -> list[Record]:
     """Run requests (body, headers) through a pipeline that records them."""
     file = LogFile(str(path))
     model = ServedModel("m", "engine", FakeProvider(), TimeLimits(None, None, 60), num_waiting=lambda: 3)
     table = ModelTable([model], {})
-    log = DecisionLog(file, table, POLICIES)
-    pipeline = Pipeline(KeyRing([]), table, response_cache(), POLICIES, PipelineParts(log=log))
+    log = DecisionLog(file, table, policies)
+    pipeline = Pipeline(KeyRing([]), table, response_cache(), policies, PipelineParts(log=log))
     for body, headers in requests:
         exchange = exchange_with(body, headers=headers)
         try:
@@ -105,3 +109,38 @@ def test_logs_that_cannot_be_read(tmp_path: Path, content: str | None, message: 
         (tmp_path / "log").write_text(content)
     with pytest.raises(SettingsError, match=message):
         replay_log(tmp_path / "p.yaml", tmp_path / "log", io.StringIO())
+
+
+async def test_texts_are_recorded_where_the_policies_say_so(tmp_path: Path) -> None:
+    allowed = msgspec.structs.replace(POLICIES, observability=ObservabilitySection(decision_texts=True))
+    (found,) = await records(tmp_path / "log", (BODY, {}), policies=allowed)
+    assert (found.prompt, found.id, found.reason) == (SECRET, "id", "route auto, default")
+
+
+async def test_a_recorded_request_is_explained(tmp_path: Path) -> None:
+    await records(tmp_path / "log", (BODY, {}))
+    (tmp_path / "p.yaml").write_text(
+        "models: {m: {engine: {checkpoint: /m}}}\n"
+        "routes: {auto: {model: m, rules: [{when: request.num_messages > 3, model: m}]}}\n"
+    )
+    out = io.StringIO()
+    assert explain_recorded(tmp_path / "p.yaml", tmp_path / "log", "id", out) == 0
+    assert "rule 1: no, request.num_messages > 3   [request.num_messages = 1]" in out.getvalue()
+    assert "recorded under version v1; the rules of" in out.getvalue()
+    assert out.getvalue().endswith("recorded route auto, default\n")
+    with pytest.raises(SettingsError, match="has no request or trace 'other'"):
+        explain_recorded(tmp_path / "p.yaml", tmp_path / "log", "other", out)
+
+
+async def test_only_the_last_hours_are_replayed(tmp_path: Path) -> None:
+    await records(tmp_path / "log", (BODY, {}))
+    (tmp_path / "p.yaml").write_text("models: {m: {engine: {checkpoint: /m}}}\nroutes: {auto: {model: m}}\n")
+    old = (tmp_path / "log").read_text().replace('"time":"2', '"time":"1')
+    with (tmp_path / "log").open("a") as file:
+        file.write(old + '{"label_of":"id","scores":{"m":1.0},"kind":"shadow"}\n')
+    for since, count in ((None, 2), ("1h", 1), ("7d", 1)):
+        out = io.StringIO()
+        replay_log(tmp_path / "p.yaml", tmp_path / "log", out, since)
+        assert out.getvalue().startswith(f"requests  {count}\n")
+    with pytest.raises(SettingsError, match="--since 'x' must be a number with"):
+        replay_log(tmp_path / "p.yaml", tmp_path / "log", io.StringIO(), "x")

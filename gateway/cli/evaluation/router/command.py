@@ -22,7 +22,7 @@ from gateway.cli.evaluation.vectors import embed_all
 from gateway.settings import SettingsError
 from router.estimate import Estimate, load_estimate
 from router.estimate.perturb import PERTURBATIONS
-from router.estimate.train import Features, Outcome, fit, gains_of, save
+from router.estimate.train import OWN_WEIGHT, Features, Outcome, fit, gains_of, save
 from router.evaluate import Measures, accuracies, flips, measure
 
 EXIT_FAILED = 1
@@ -99,14 +99,21 @@ def _trained(group: Group, plan: Plan, vectors: Vectors) -> Iterator[Result]:
         split = len(order) * 6 // 10
         found.append(tested("in domain", order[:split], order[split:]))
     yield _mean(found)
-    tasks, foreign = np.array([each.task for each in outcomes]), []
+    tasks, foreign, labelled = np.array([each.task for each in outcomes]), [], []
     for task in sorted(set(tasks)):
         own, rest = numbers[tasks == task], numbers[tasks != task]
         if min(len(own), len(rest)) >= MIN_QUESTIONS:
             foreign.append(tested(f"without {task}", rest, own))
             yield foreign[-1]
-    if foreign:
-        yield replace(_mean(foreign), kind="mean of those without a task")
+            own = np.random.default_rng(0).permutation(own)
+            known, unknown = own[: plan.num_labels], own[plan.num_labels :]
+            if len(known) and len(unknown) >= MIN_QUESTIONS:
+                train = np.concatenate([rest, np.repeat(known, OWN_WEIGHT)])
+                labelled.append(tested(f"{task} with {len(known)} labels", train, unknown))
+                yield labelled[-1]
+    for found, kind in ((foreign, "without a task"), (labelled, "with labels of it")):
+        if found:
+            yield replace(_mean(found), kind=f"mean of those {kind}")
 
 
 def _learned(group: Group, plan: Plan, vectors: Vectors) -> Estimate:

@@ -40,6 +40,7 @@ class Plan:
     form: str
     num_threads: int | None
     num_splits: int
+    num_labels: int  # of a foreign task, as shadow requests would give
     json_path: Path | None
     plot_path: Path | None
 
@@ -60,6 +61,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="models to choose between; default: those of the lowest and the highest mean score",
     )
     add("--splits", type=int, default=3, metavar="N", help="random halves to train on, default 3")
+    add("--labels", type=int, default=0, metavar="N", help="also with N labels of the task that is left out")
     add("--threads", type=int, help="of the encoder; default: one per core")
     add("--json", type=Path, metavar="OUT", help="write everything that was measured")
     add("--plot", type=Path, metavar="OUT", help="draw score over share of strong calls: .svg, .png or .pdf")
@@ -78,14 +80,15 @@ def read_plan(options: argparse.Namespace) -> Plan:
     if options.splits < 1:
         raise SettingsError(f"--splits {options.splits} must be at least 1")
     return Plan(
-        groups,
-        options.estimate,
-        tuple(training),
-        options.form,
-        options.threads,
-        options.splits,
-        options.json,
-        options.plot,
+        groups=groups,
+        estimate=options.estimate,
+        training=tuple(training),
+        form=options.form,
+        num_threads=options.threads,
+        num_splits=options.splits,
+        num_labels=options.labels,
+        json_path=options.json,
+        plot_path=options.plot,
     )
 
 

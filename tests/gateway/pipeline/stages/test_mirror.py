@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.answer import Delta, Generated, Usage
+from gateway.auth import KeyRing
 from gateway.errors import Unavailable
+from gateway.pipeline.decision_log import DecisionLog, LogFile
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.mirror import MAX_CONCURRENT, Mirror
 from gateway.pipeline.stages.read_request import read_request
@@ -19,9 +24,10 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
 from gateway.web.deadlines import TimeLimits
-from policies.document import Policies
-from policies.routes import RoutingSection, Rule, Shadow
-from tests.gateway.pipeline.exchanges import exchange_of
+from policies.document import EngineModel, ModelEntry, Policies
+from policies.routes import Route, RoutingSection, Rule, Shadow
+from router.log import Label
+from tests.gateway.pipeline.exchanges import exchange_of, exchange_with, response_cache
 from tests.gateway.processes.test_managed_process import until
 
 
@@ -125,3 +131,63 @@ async def test_an_answer_from_the_cache_is_not_mirrored() -> None:
     exchange.answer = Generated(stored(), Usage())
     await setup.mirror(exchange)
     assert setup.other.asked == []
+
+
+class Labelled:
+    """A pipeline whose requests to `small` are mirrored to `large`, whose answers are right."""
+
+    def __init__(self, path: Path, said: str, right: str) -> None:
+        async def small(call: TextCall) -> AsyncIterator[Delta]:
+            for piece in said.split(" "):
+                yield Delta(0, piece + " ")
+            yield Delta(0, finish_reason="stop")
+
+        async def large(call: TextCall) -> AsyncIterator[Delta]:
+            yield Delta(0, right, finish_reason="stop")
+
+        limits = TimeLimits(None, None, 5)
+        scripts = {"small": small, "large": large}
+        table = ModelTable(
+            [ServedModel(name, "engine", FakeProvider(script), limits) for name, script in scripts.items()],
+            {},
+        )
+        rules = RoutingSection(rules=[Rule(shadow=Shadow(model="large", share=1.0, is_right=True))])
+        models = {name: ModelEntry(engine=EngineModel(checkpoint="/m")) for name in scripts}
+        policies = Policies(models=models, routing=rules, routes={"auto": Route(model="small")})
+        self.file, self.path = LogFile(str(path)), path
+        log = DecisionLog(self.file, table, policies)
+        self.metrics = Metrics(["small", "large"])
+        parts = PipelineParts(Telemetry(OFF, self.metrics), log)
+        self.pipeline = Pipeline(KeyRing([]), table, response_cache(), policies, parts)
+
+    async def ask(self, model: str = "auto", *, reads_all: bool = True) -> list[Label]:
+        exchange = exchange_with({"model": model, "messages": [{"role": "user", "content": "hi"}]})
+        await self.pipeline.run(exchange)
+        assert isinstance(exchange.answer, Generated)
+        async for _ in exchange.answer.deltas:
+            if not reads_all:
+                break
+        self.pipeline.settle(exchange)
+        await until(lambda: 'penstock_requests_total{endpoint="shadow",model="large"' in self.text())
+        self.file.close()
+        lines = self.path.read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=Label) for line in lines if line.startswith(b'{"label_of"')]
+
+    def text(self) -> str:
+        return self.metrics.render().decode()
+
+
+@pytest.mark.parametrize(("said", "score"), [("It is Paris.", 1.0), ("It is Rome.", 0.0)])
+async def test_answers_are_labelled_by_a_shadow_that_is_right(
+    tmp_path: Path, said: str, score: float
+) -> None:
+    found = await Labelled(tmp_path / "log", said, "Paris").ask()
+    assert found == [Label(label_of="id", scores={"small": score, "large": 1.0}, kind="shadow")]
+
+
+async def test_an_answer_that_was_not_read_to_the_end_has_no_label(tmp_path: Path) -> None:
+    assert await Labelled(tmp_path / "log", "It is Paris.", "Paris").ask(reads_all=False) == []
+
+
+async def test_a_model_is_not_compared_with_itself(tmp_path: Path) -> None:
+    assert await Labelled(tmp_path / "log", "It is Paris.", "Paris").ask("large") == []

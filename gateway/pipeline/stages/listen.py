@@ -1,0 +1,45 @@
+"""listen: hear the answer while it is sent, where a shadow's answer will be compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from gateway.answer import Delta, Generated, Relayed
+from gateway.pipeline.exchange import Exchange
+from gateway.providers.upstream.generated import generated
+
+
+async def listen(exchange: Exchange) -> None:
+    """The text will be the result of `exchange.sent_text`, when the answer has ended well."""
+    answer = exchange.answer
+    if exchange.sent_text is None or not isinstance(answer, Generated | Relayed):
+        return
+    neutral = generated(answer) if isinstance(answer, Relayed) else answer
+    neutral.deltas = _Heard(exchange, neutral.deltas)
+    exchange.answer = neutral
+
+
+class _Heard(AsyncIterator[Delta]):
+    """The deltas as they are; keeps their text."""
+
+    def __init__(self, exchange: Exchange, deltas: AsyncIterator[Delta]) -> None:
+        self._exchange = exchange
+        self._deltas = deltas
+        self._text: list[str] = []
+
+    async def __anext__(self) -> Delta:
+        try:
+            delta = await anext(self._deltas)
+        except StopAsyncIteration:
+            future = self._exchange.sent_text
+            if future is not None and not future.done():
+                future.set_result("".join(self._text))
+            raise
+        self._text.append(delta.text)
+        return delta
+
+    async def aclose(self) -> None:
+        """Close what is read from."""
+        close = getattr(self._deltas, "aclose", None)
+        if close is not None:
+            await close()
