@@ -27,36 +27,56 @@ class Prefilter:
         options.dot_nl = True
         options.max_mem = MAX_MEMORY_BYTES
         self._set = re2.Set.SearchSet(options)
-        for pattern in patterns:
-            self._set.Add(loosened(pattern))
+        self._needs: list[tuple[int, frozenset[int]]] = []  # (pattern, numbers of its parts in the set)
+        for number, pattern in enumerate(patterns):
+            for parts in loosened(pattern):
+                self._needs.append((number, frozenset(map(self._set.Add, parts))))
         self._set.Compile()
 
     def candidates(self, text: str) -> list[int]:
         """Numbers of the patterns that may match, in order. The text must be encodable as UTF-8."""
-        return sorted(self._set.Match(text) or ())
+        found = self._set.Match(text)
+        if not found:
+            return []
+        return sorted({number for number, parts in self._needs if parts.issubset(found)})
 
 
-def loosened(pattern: str) -> str:
-    """A pattern in RE2's syntax that matches wherever this one does."""
-    parts: list[str] = []
-    place, is_class = 0, False
+def loosened(pattern: str) -> list[list[str]]:
+    """For each alternative of a pattern, parts in RE2's syntax that all occur wherever it matches.
+
+    They are what stands between gaps such as `.{0,80}`: an automaton that remembers them grows too large.
+    """
+    parts = [""]
+    alternatives = [parts]
+    place, depth, is_class = 0, 0, False
     while place < len(pattern):
         if not is_class and _LOOKAROUND.match(pattern, place):
             place = _end_of_group(pattern, place)
             continue
         repeated = None if is_class else _REPEATED.match(pattern, place)
         if repeated is not None:
-            parts.append(_open_ended(repeated))
+            parts[-1] += _open_ended(repeated)
             place = repeated.end()
             continue
         size = 2 if pattern[place] == "\\" else 1
         item = pattern[place : place + size]
-        is_class = item == "[" or (is_class and item != "]")
-        if item == r"\w":
-            item = _LETTER if is_class else f"[{_LETTER}]"
-        parts.append("" if item == r"\b" else item)
         place += size
-    return "".join(parts)
+        if not is_class and not depth and item == "|":
+            parts = [""]
+            alternatives.append(parts)
+            continue
+        gap = _REPEATED.match(pattern, place) if item == "." and not is_class and not depth else None
+        if gap is not None:
+            parts.append("")
+            place = gap.end()
+            continue
+        depth += 0 if is_class else {"(": 1, ")": -1}.get(item, 0)
+        is_class = item == "[" or (is_class and item != "]")
+        parts[-1] += _ITEMS.get((item, is_class), item)
+    return [[part for part in each if part] for each in alternatives]
+
+
+_ITEMS = {(r"\w", True): _LETTER, (r"\w", False): f"[{_LETTER}]", (r"\b", False): ""}
 
 
 def _open_ended(match: regex.Match[str]) -> str:
