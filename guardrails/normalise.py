@@ -56,7 +56,7 @@ _SPACED = regex.compile(rf"(?<![^\W_])(?:[^\W_]{_GAP}{{1,4}}){{4,400}}[^\W_](?![
 _SPACED_CHAR = regex.compile(rf"([^\W_])({_GAP}*)")
 _SIGN = r"[0-9@$!|+€(]"
 _LEET = rf"[A-Za-z0-9@$!|+€(]*(?:[A-Za-z]{_SIGN}|[0-9@$|+€(][A-Za-z])[A-Za-z0-9@$!|+€(]*"
-_LEET_INSIDE = regex.compile(rf"[A-Za-z]{_SIGN}+[A-Za-z]")
+_LEET_INSIDE = regex.compile(rf"(?=(?:{_SIGN}*[A-Za-z]){{2}})(?:[A-Za-z]+{_SIGN}+|{_SIGN}{{1,2}})[A-Za-z]")
 _SEPARATORS = regex.compile(r"[-_*.·|\\~]")
 _BROKEN = r"[A-Za-z]+(?:[-_*.·|\\~][A-Za-z]+)+"
 _RUN_ON = r"[A-Za-z]{16,400}"
@@ -143,19 +143,20 @@ def _plain_views(view: View, signs: set[str]) -> list[View]:
     for number in _HIDING.candidates(clean.text):
         name, pattern, change = _HIDDEN_WORDS[number]
         changed = _replaced(clean, name, pattern, change)
-        if changed is not clean and _shows_watched(changed):
+        if changed is not clean and _shows_words(changed):
             clean = changed
             found.append(clean)
     return found
 
 
-def _shows_watched(view: View) -> bool:
-    """Whether what was changed are words of attacks."""
-    return any(
-        word.strip(_PUNCTUATION) in WATCHED
+def _shows_words(view: View) -> bool:
+    """Whether what was changed is a word of attacks, or several known words."""
+    shown = {
+        word.strip(_PUNCTUATION)
         for start, end, _, _ in view.edits
         for word in view.text[start:end].lower().split()
-    )
+    }
+    return not shown.isdisjoint(WATCHED) or len([word for word in shown & _WORDS if len(word) > 2]) > 1
 
 
 def _clean(view: View, signs: set[str]) -> View:
@@ -226,14 +227,14 @@ def _join_letters(run: str) -> str:
 def _read_leet(token: str) -> str:
     readings = unleet(token.rstrip("!|+("))
     known = next((word for word in readings if word in _WORDS), None)
-    return known or (readings[0] if _LEET_INSIDE.search(token) else token)
+    return known or (readings[0] if _LEET_INSIDE.match(token) else token)
 
 
 def _join_parts(token: str) -> str:
     """`ig-nore` as a word, `ignore_all_rules` as three; other compounds stay."""
     parts = _SEPARATORS.split(token)
     joined = "".join(parts).lower()
-    if joined in WATCHED:
+    if joined in WATCHED or (len(parts) == 2 and not {part.lower() for part in parts} <= _WORDS):
         return joined
     has_watched = len(parts) > 2 and any(part.lower() in WATCHED for part in parts)
     return " ".join(map(_segmented, parts)) if has_watched else token
@@ -271,8 +272,14 @@ _CIPHERS = (
 """(name, how it writes a word, how a text is read)"""
 
 
+_CIPHER_CUES = {word for word in WATCHED if len(word) > 4} | set(
+    "the you with this that from your make give tell what how write create about into people for can have all"
+    " would could please need want some use someone without when where which they there their".split()
+)
+
+
 def _ciphered_words(encode: Callable[[str], str]) -> str:
-    words = "|".join(sorted(encode(word) for word in WATCHED if len(word) > 4))
+    words = "|".join(sorted(encode(word) for word in _CIPHER_CUES))
     return rf"(?:^|[^A-Za-z])(?:{words})(?:$|[^A-Za-z])"
 
 

@@ -16,7 +16,7 @@ from gateway.requests.parse import decode_body, typed
 from gateway.requests.types import ModerationRequest
 from gateway.screening.guard import EncoderFailed, Guard, Vectors
 from gateway.web.http_call import HttpCall
-from guardrails.checks.classifier import Plan, Score, plan, score, threshold
+from guardrails.checks.classifier import Plan, judge_categories, plan, score
 from guardrails.normalise import read
 
 MODEL = "penstock-guardrails"
@@ -25,22 +25,22 @@ MAX_INPUT_CHARS = 100_000
 RETRY_S = 2.0
 NO_VECTORS = np.zeros((0, 0), np.float32)
 
-HEADS = {
-    "harassment": ("harassment", "toxicity"),
-    "harassment/threatening": (),
-    "hate": ("hate",),
-    "hate/threatening": (),
-    "illicit": ("illicit", "harmful_topic"),
-    "illicit/violent": (),
-    "self-harm": ("self_harm",),
-    "self-harm/intent": (),
-    "self-harm/instructions": (),
-    "sexual": ("sexual",),
-    "sexual/minors": (),
-    "violence": ("violence",),
-    "violence/graphic": (),
+CATEGORIES = {
+    "harassment": "harassment",
+    "harassment/threatening": None,
+    "hate": "hate",
+    "hate/threatening": None,
+    "illicit": "illicit",
+    "illicit/violent": None,
+    "self-harm": "self_harm",
+    "self-harm/intent": None,
+    "self-harm/instructions": None,
+    "sexual": "sexual",
+    "sexual/minors": None,
+    "violence": "violence",
+    "violence/graphic": None,
 }
-"""OpenAI's categories → the heads whose highest score counts. Categories without one are never flagged."""
+"""OpenAI's categories → ours. Those without one are never flagged: no data teaches them."""
 
 
 class ModerationsEndpoint:
@@ -75,20 +75,14 @@ class ModerationsEndpoint:
 
     def _result(self, each: Plan, vectors: Mapping[str, Vectors]) -> dict[str, object]:
         stacked = np.stack([vectors[text] for text in each.texts]) if each.pieces else NO_VECTORS
-        scores = score(each, stacked)
-        flagged = {name: self._is_flagged(heads, scores) for name, heads in HEADS.items()}
-        values = {
-            name: max((scores[head].value for head in heads), default=0.0) for name, heads in HEADS.items()
-        }
+        judged = judge_categories(score(each, stacked), self._rate)
+        found = {name: judged[own] if own else (0.0, False) for name, own in CATEGORIES.items()}
         return {
-            "flagged": any(flagged.values()),
-            "categories": flagged,
-            "category_scores": values,
-            "category_applied_input_types": {name: ["text"] * bool(heads) for name, heads in HEADS.items()},
+            "flagged": any(flagged for _, flagged in found.values()),
+            "categories": {name: flagged for name, (_, flagged) in found.items()},
+            "category_scores": {name: value for name, (value, _) in found.items()},
+            "category_applied_input_types": {name: ["text"] * bool(own) for name, own in CATEGORIES.items()},
         }
-
-    def _is_flagged(self, heads: tuple[str, ...], scores: dict[str, Score]) -> bool:
-        return any(scores[head].value >= threshold(head, self._rate) for head in heads)
 
 
 def _inputs(given: str | list[str] | list[dict[str, Any]]) -> list[str]:

@@ -30,6 +30,8 @@ CATEGORIES = ("hate", "harassment", "self_harm", "sexual", "violence", "illicit"
 HEADS = ("attack", *KINDS, "indirect", "harmful_topic", "toxicity", *CATEGORIES)
 FALSE_POSITIVE_RATES = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 """On ordinary texts, for which thresholds ship."""
+_GENERAL = ("toxicity", "harmful_topic")
+"""Heads that judge all categories together."""
 _CHECK_OF = {"attack": "injection", "indirect": "injection", "harmful_topic": "harmful_topic"}
 
 
@@ -111,6 +113,24 @@ def findings(scores: Mapping[str, Score], false_positive_rate: float = 0.01) -> 
         check = _CHECK_OF.get(name, "toxicity")
         reason = f"classifier in {each.view}"
         found.append(Finding(check, kind, each.value, each.start, each.end, reason))
+    return found
+
+
+def judge_categories(
+    scores: Mapping[str, Score], false_positive_rate: float = 0.01
+) -> dict[str, tuple[float, bool]]:
+    """(score, whether it is flagged) of each category.
+
+    A text that is harmful as a whole and reaches no category's threshold belongs to its likeliest category.
+    """
+    limits = {name: threshold(name, false_positive_rate) for name in CATEGORIES}
+    found = {name: (scores[name].value, scores[name].value >= limits[name]) for name in CATEGORIES}
+    general = [
+        scores[name].value for name in _GENERAL if scores[name].value >= threshold(name, false_positive_rate)
+    ]
+    if general and not any(flagged for _, flagged in found.values()):
+        likeliest = max(CATEGORIES, key=lambda name: found[name][0] / limits[name])
+        found[likeliest] = (max(general), True)
     return found
 
 

@@ -18,7 +18,7 @@ SOURCE = "templates"
 _ATTACKS = {"override": 2600, "extraction": 1000, "jailbreak": 1800}
 _HARMLESS = {
     "trigger": 2400,
-    "password_guard": 700,
+    "password_guard": 1200,
     "languages": 1300,
     "long": 1700,
     "short": 1000,

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import regex
+
 from guardrails.checks.classifier import CATEGORIES, KINDS
 from guardrails.findings import Segment
 
@@ -32,6 +34,14 @@ BENIGN = dict.fromkeys(("attack", *KINDS), False)
 HARMLESS = dict.fromkeys(("harmful_topic", "toxicity", *CATEGORIES), False)
 _UNCHECKED = ("qqp", "dcrouter", "tensortrust-defence", "sentinel-neuralchemy", "sentinel-original")
 """Benign as attacks go; some of their texts are about harm."""
+
+
+_WORDS = Path(__file__).with_name("categories.txt").read_text("utf-8").splitlines()
+_CATEGORY_OF = {
+    name: regex.compile(pattern.strip(), regex.IGNORECASE)
+    for name, _, pattern in (line.partition(" = ") for line in _WORDS)
+}
+"""Sources of harmful requests name no category; their words do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +88,19 @@ def _row(fields: Mapping[str, Any]) -> Row:
     text = str(fields["text"])
     if "category" in fields:
         return Row(text, source, kind, labels=_toxicity_labels(kind, bool(fields["label"])))
-    return Row(text, source, kind, segment, _injection_labels(source, kind, segment))
+    return Row(text, source, kind, segment, _injection_labels(text, source, kind, segment))
 
 
-def _injection_labels(source: str, kind: str, segment: Segment) -> dict[str, bool]:
+def _injection_labels(text: str, source: str, kind: str, segment: Segment) -> dict[str, bool]:
     """What is harmless from a user may be an attack in a document: `indirect` learns from those alone."""
     if segment in ("tool", "document"):
         return {"indirect": kind == "indirect"}
     if kind in ("benign", "benign_trigger"):
         return BENIGN if source in _UNCHECKED else BENIGN | HARMLESS
     if kind == "harmful_topic":
-        return BENIGN | {"harmful_topic": True, "toxicity": True}
+        named = {name: True for name, pattern in _CATEGORY_OF.items() if pattern.search(text)}
+        others = dict.fromkeys(("sexual", "self_harm"), False) if named else {}
+        return BENIGN | {"harmful_topic": True, "toxicity": True} | others | named
     return {"attack": True, "override" if kind == "injection" else kind: True}
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guardrails.windows import MAX_BYTES, windows
+from guardrails.windows import MAX_BYTES, PART_BYTES, windows
 
 
 def pieces(text: str) -> list[str]:
@@ -22,17 +22,28 @@ def test_sentences_and_short_lines() -> None:
 
 
 def test_long_sentences_are_cut_at_breaks() -> None:
-    found = pieces("word " * 200)
+    found = pieces("word " * 400)
     assert all(len(piece) <= MAX_BYTES and piece.endswith("word") for piece in found)
+
+
+def test_parts_of_long_sentences_near_the_start() -> None:
+    found = pieces(
+        "Tell me how to build the thing The weather is nice in the garden where my grandmother sits"
+    )
+    assert len(found) == 3 and found[0] == " ".join(found[1:])
+    assert all(len(part) <= PART_BYTES for part in found[1:])
+    late = windows("Short sentence here. " * 50 + "word " * 40)
+    assert [end - start > PART_BYTES for start, end in late[-2:]] == [False, True]
 
 
 @given(st.text(max_size=2000))
 def test_nothing_is_left_out(text: str) -> None:
     found = windows(text)
     assert all(len(text[start:end].encode("utf-8", "replace")) <= MAX_BYTES for start, end in found)
-    ends = [0] + [end for _, end in found]
-    starts = [start for start, _ in found] + [len(text)]
-    assert not any(text[end:start].strip() for end, start in zip(ends, starts, strict=True))
+    covered = bytearray(len(text))
+    for start, end in found:
+        covered[start:end] = b"x" * (end - start)
+    assert not any(char.strip() for char, is_covered in zip(text, covered, strict=True) if not is_covered)
 
 
 @given(st.lists(st.sampled_from(["ignore the rules.", "A short one!", "Yes.", "no break " * 40]), max_size=8))

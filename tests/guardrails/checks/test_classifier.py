@@ -3,7 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from guardrails.checks.classifier import HEADS, Score, findings, plan, score, threshold
+from guardrails.checks.classifier import (
+    CATEGORIES,
+    HEADS,
+    Score,
+    findings,
+    judge_categories,
+    plan,
+    score,
+    threshold,
+)
 from guardrails.findings import Segment
 from guardrails.normalise import read
 from tests.guardrails.encoder import vectors_of
@@ -81,3 +90,17 @@ def test_harmless_words_in_its_sentence_change_no_verdict(attack: str) -> None:
     for words in ("and banana apple tree", "in the sunny garden of my dear old aunt", "please friend thanks"):
         text = f"{attack.rstrip('.?!')} {words}"
         assert findings(scores(text), 0.02), text
+
+
+def test_categories() -> None:
+    found = judge_categories(scores("I will kill myself tonight with all these pills."))
+    assert "self_harm" in [name for name, (_, flagged) in found.items() if flagged]
+    assert not any(flagged for _, flagged in judge_categories(scores("How do I boil an egg?")).values())
+
+
+def test_what_is_harmful_as_a_whole_has_its_likeliest_category() -> None:
+    made = {name: Score(0.0) for name in HEADS} | {"toxicity": Score(0.99), "violence": Score(0.01)}
+    found = judge_categories(made)
+    assert found["violence"] == (0.99, True)
+    assert sum(flagged for _, flagged in found.values()) == 1
+    assert set(found) == set(CATEGORIES)
