@@ -67,6 +67,7 @@ class GrammarSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     # Free text before the constrained part: none; the rest of a reasoning block opened by the prompt; a whole
     # reasoning block with its tags.
     thought: Literal["none", "inside", "whole"] = "none"
+    max_thought_tokens: int = 0  # after that many the block is closed; 0: no limit
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -12,15 +12,17 @@ from policies.cache import CacheRules
 from policies.choose import BestOf, Cascade, Choose
 from policies.names import Effort, Name
 
-ErrorClass = Literal["context_too_long", "rate_limited", "timeout", "server_error", "unavailable"]
+ErrorClass = Literal[
+    "context_too_long", "rate_limited", "refused", "timeout", "server_error", "unavailable"
+]  # fmt: skip
 ERROR_CLASSES: tuple[ErrorClass, ...] = get_args(ErrorClass)
 Sticky = Literal["user", "tenant", "conversation", "none"]
 Field = Literal[
     "frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "metadata",
     "min_p", "n", "parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key",
     "reasoning_effort", "repetition_penalty", "response_format", "safety_identifier", "seed", "service_tier",
-    "speculative", "stop", "store", "temperature", "tool_choice", "tools", "top_k", "top_logprobs", "top_p",
-    "user", "verbosity", "web_search_options",
+    "speculative", "stop", "store", "temperature", "thinking_token_budget", "tool_choice", "tools", "top_k",
+    "top_logprobs", "top_p", "user", "verbosity", "web_search_options",
 ]  # fmt: skip
 """Request fields that a rule may remove."""
 
@@ -65,6 +67,9 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     any: Annotated[list[Name], Meta(description="For every class of errors that has no list itself.")] = []
     context_too_long: list[Name] | None = None
     rate_limited: Annotated[list[Name] | None, Meta(description="429, and our engine's full queue.")] = None
+    refused: Annotated[
+        list[Name] | None, Meta(description="By a content filter, ours for this model or the upstream's.")
+    ] = None
     timeout: list[Name] | None = None
     server_error: list[Name] | None = None
     unavailable: Annotated[
@@ -109,6 +114,7 @@ class SetParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     frequency_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
     reasoning_effort: Effort | None = None
+    thinking_token_budget: Tokens | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,6 +133,10 @@ class Clamp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_tokens: Annotated[
         Bounds | None,
         Meta(description="Also of `max_completion_tokens`; `max` holds for requests that set neither."),
+    ] = None
+    thinking_token_budget: Annotated[
+        Bounds | None,
+        Meta(description="Reasoning tokens of our engines; `max` holds for requests that set none."),
     ] = None
 
 

@@ -77,6 +77,15 @@ class _CompiledRoute:
     keys: Keys
     signals: Names
     signal_keys: Keys
+    groups: Mapping[int, tuple[int, Condition]]
+    """By the first rule's number: the number after the last one, and whether any of them matches.
+
+    To evaluate many conditions as one takes a tenth of the time, and mostly none matches.
+    """
+
+
+GROUP = 32
+"""Most rules of a group."""
 
 
 class Routing:
@@ -104,7 +113,13 @@ class Routing:
         values = activation(facts) if facts else None
         changes: list[Action] = []
         tried: list[Outcome] = []
-        for rule in route.rules:
+        number = 0
+        while number < len(route.rules):
+            rule, group = route.rules[number], route.groups.get(number)
+            if group is not None and not keep_tried and group[1].holds(values) is False:
+                number = group[0]
+                continue
+            number += 1
             condition = rule.condition
             if rule.signals and not rule.signals <= facts.keys():
                 raise SignalsNeeded(route.signals, route.signal_keys)
@@ -140,7 +155,28 @@ def _route(name: str, before: Sequence[_CompiledRule], route: Route | None) -> _
     names = Names(name for condition in conditions for name in condition.names)
     keys = Keys(key for condition in conditions for key in condition.keys)
     signals, signal_keys = _signals(names), Keys(key for key in keys if key[0].startswith(SIGNALS))
-    return _CompiledRoute(name, tuple(rules), names - signals, keys - signal_keys, signals, signal_keys)
+    return _CompiledRoute(
+        name, tuple(rules), names - signals, keys - signal_keys, signals, signal_keys, _groups(rules)
+    )
+
+
+def _groups(rules: Sequence[_CompiledRule]) -> dict[int, tuple[int, Condition]]:
+    found: dict[int, tuple[int, Condition]] = {}
+    start = 0
+    for stop in range(1, len(rules) + 1):
+        is_end = stop == len(rules) or not _is_grouped(rules[stop]) or stop - start == GROUP
+        if not _is_grouped(rules[start]):
+            start = stop
+        elif is_end:
+            conditions = [rule.condition.source for rule in rules[start:stop] if rule.condition is not None]
+            if len(conditions) > 1:
+                found[start] = stop, Condition(" || ".join(f"({each})" for each in conditions))
+            start = stop
+    return found
+
+
+def _is_grouped(rule: _CompiledRule) -> bool:
+    return rule.condition is not None and not rule.signals
 
 
 def _signals(names: Names) -> Names:

@@ -35,12 +35,29 @@ class CompiledGrammar:
     rebuilt matcher.
     """
 
-    __slots__ = ("__weakref__", "_rebuild", "is_exhausted", "matcher", "num_bytes", "used_s")
+    __slots__ = (
+        "__weakref__",
+        "_rebuild",
+        "accepts_drafts",
+        "is_exhausted",
+        "matcher",
+        "num_bytes",
+        "used_s",
+    )
 
     def __init__(
-        self, matcher: LLMatcher, rebuild: Callable[[], LLMatcher] | None = None, num_bytes: int = 0
+        self,
+        matcher: LLMatcher,
+        rebuild: Callable[[], LLMatcher] | None = None,
+        num_bytes: int = 0,
+        *,
+        accepts_drafts: bool = True,
     ) -> None:
-        """`rebuild`: None if it takes too long to be done between two steps; `num_bytes`: as measured."""
+        """`rebuild`: None if it takes too long to be done between two steps; `num_bytes`: as measured.
+
+        `accepts_drafts`: llguidance cannot roll back where it counts tokens.
+        """
+        self.accepts_drafts = accepts_drafts
         self.matcher = matcher
         self.num_bytes = num_bytes
         self.used_s = 0.0  # CPU time of all sequences

@@ -167,7 +167,7 @@ class GrammarCompiler:
         source = llguidance_source(spec, self._vocabulary)
         sandbox = self._idle.get()
         try:
-            return self._build_checked(*sandbox.check(source))
+            return self._build_checked(*sandbox.check(source), accepts_drafts=not spec.max_thought_tokens)
         except SandboxEnded as error:
             raise OverLimit(_refusal(error), spec.param, _NEGATIVE_CACHE_S) from None
         except OSError as error:  # fork failed: the machine's fault, and no reason to stop the engine
@@ -180,13 +180,15 @@ class GrammarCompiler:
         finally:
             self._idle.put(sandbox)
 
-    def _build_checked(self, source: str, num_bytes: int) -> CompiledGrammar:
+    def _build_checked(self, source: str, num_bytes: int, *, accepts_drafts: bool) -> CompiledGrammar:
         """Build from source that compiled in the sandbox."""
         rebuild = partial(build, source, self._vocabulary)
         started_s = time.monotonic()
         matcher = rebuild()
         is_fast = time.monotonic() - started_s < _MAX_REBUILD_S
-        return CompiledGrammar(matcher, rebuild if is_fast else None, num_bytes)
+        return CompiledGrammar(
+            matcher, rebuild if is_fast else None, num_bytes, accepts_drafts=accepts_drafts
+        )
 
 
 def _refusal(cause: Exception) -> str:
@@ -209,5 +211,5 @@ def new_grammar(compiled: Future[CompiledGrammar]) -> Grammar:
 
 
 def _key(spec: GrammarSpec) -> bytes:
-    marks = f"{spec.kind}\0{spec.is_exact}\0{spec.thought}\0{spec.param}\0"
+    marks = f"{spec.kind}\0{spec.is_exact}\0{spec.thought}\0{spec.max_thought_tokens}\0{spec.param}\0"
     return hashlib.sha256(marks.encode() + spec.text.encode("utf-8", "surrogatepass")).digest()

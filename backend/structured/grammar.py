@@ -130,7 +130,8 @@ class Grammar:
 
     @property
     def _accepts_drafts(self) -> bool:
-        return not self.error and not self._draft_budget.is_exhausted and not self.matcher.is_stopped()
+        is_possible = self._compiled.accepts_drafts and not self.error and not self.matcher.is_stopped()
+        return is_possible and not self._draft_budget.is_exhausted
 
     def _walk(self, tree: DraftTree) -> Iterator[int]:
         """Yield each accepted node in depth-first order with the matcher after it; restore the state."""

@@ -34,23 +34,27 @@ def llguidance_source(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
         # msgspec names types and places; other errors may quote the grammar.
         cause = f" ({error})" if isinstance(error, msgspec.MsgspecError) else ""
         raise RequestError(f"the grammar cannot be read{cause}; correct it", spec.param) from None
-    start = _start(spec.thought, vocabulary)
+    start = _start(spec, vocabulary)
     return json.dumps({"grammars": [{"lark_grammar": start}, {**body, "name": "body"}]})
 
 
-def _start(thought: str, vocabulary: Vocabulary) -> str:
+def _start(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
     """Return the Lark start rule: the body after an optional reasoning block.
 
     A tag of the block is a special token or plain text, depending on the checkpoint.
     """
-    if thought == "none":
+    if spec.thought == "none":
         return "start: @body\n"
     opening, closing = vocabulary.special_id(OPEN_TAG), vocabulary.special_id(CLOSE_TAG)
     start = "thought LEAD? @body"
-    if thought == "whole":
+    if spec.thought == "whole":
         start = f"LEAD? {json.dumps(OPEN_TAG) if opening is None else f'<[{opening}]>'} {start}"
     lines = [f"start: {start}", "LEAD: /\\n{1,2}/"]
-    if closing is None:
+    if spec.max_thought_tokens:
+        tag = json.dumps(CLOSE_TAG) if closing is None else f"<[{closing}]>"
+        budget = f"text[max_tokens={spec.max_thought_tokens}]: TEXT"
+        lines += [f"thought: text {tag}", budget, "TEXT: /(?s:.*)/"]
+    elif closing is None:
         closing_pattern = CLOSE_TAG.replace("/", "\\/")
         lines.append(f"thought[lazy]: /(?s:.*){closing_pattern}/")
     else:

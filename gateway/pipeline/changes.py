@@ -16,6 +16,7 @@ from gateway.web.deadlines import TimeLimits
 from policies.guardrails import GuardrailProfile
 from policies.routes import Action, Bounds, Parameters, Timeouts
 
+_OF_CHATS = {"reasoning_effort", "thinking_token_budget"}
 _SYSTEM_ROLES = ("system", "developer")
 
 
@@ -69,13 +70,13 @@ def _change_parameters(body: dict[str, Any], parameters: Parameters, *, is_chat:
         body.pop(stripped, None)
     if parameters.set is not None:
         for name, value in msgspec.structs.asdict(parameters.set).items():
-            if value is not None and (is_chat or name != "reasoning_effort"):
+            if value is not None and (is_chat or name not in _OF_CHATS):
                 body[name] = value
                 if name == "max_tokens":
                     body.pop("max_completion_tokens", None)
     if parameters.clamp is not None:
         for name, bounds in msgspec.structs.asdict(parameters.clamp).items():
-            if bounds is not None:
+            if bounds is not None and (is_chat or name not in _OF_CHATS):
                 _clamp(body, name, bounds)
 
 
@@ -83,7 +84,7 @@ def _clamp(body: dict[str, Any], name: str, bounds: Bounds) -> None:
     if name == "max_tokens" and body.get("max_completion_tokens") is not None:
         name = "max_completion_tokens"
     value = body.get(name)
-    if value is None and name == "max_tokens":
+    if value is None and name in ("max_tokens", "thinking_token_budget"):
         value = bounds.max
     if value is None:
         return

@@ -9,6 +9,7 @@ from gateway.errors import ApiError, RateLimited, TimedOut, Unavailable
 from policies.routes import ErrorClass
 
 CONTEXT_CODES = ("context_length_exceeded", "request_too_large")
+REFUSAL_CODES = ("content_filter", "content_policy_violation")
 UNAVAILABLE_CODES = (
     "model_unavailable",
     "upstream_unreachable",
@@ -21,6 +22,8 @@ def error_class(error: ApiError) -> ErrorClass | None:
     """The class of an error in the policies' `fallback`; None: no other model would do better."""
     if error.code in CONTEXT_CODES or error.status == 413:
         return "context_too_long"
+    if error.code in REFUSAL_CODES:
+        return "refused"
     if isinstance(error, RateLimited) or error.status == 429:
         return "rate_limited"
     if isinstance(error, Unavailable) or error.status == 503 or error.code in UNAVAILABLE_CODES:

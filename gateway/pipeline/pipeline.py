@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gateway.auth import KeyRing
+from gateway.errors import ApiError
 from gateway.pipeline.decision_log import DecisionLog
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.meaning import Embed, no_meaning
@@ -65,6 +66,7 @@ class Pipeline:
         self._admit = Admit(policies, self._ledger)
         known: tuple[Stage, ...] = (authorize(keys, policies.version), read_request)
         telemetry, embed = parts.telemetry, parts.embed
+        call = CallModel(models, policies.routing.max_attempts, policies.guardrails.profiles)
         choose = ChooseModel(
             models, policies, selection=selection, signals=self.signals, ledger=self._ledger, keys=keys
         )
@@ -74,10 +76,10 @@ class Pipeline:
             self._admit,
             *(() if log is None else (log.note,)),
             choose,
-            ScreenRequest(parts.guards or Guards(policies.guardrails)),
+            _screen(ScreenRequest(parts.guards or Guards(policies.guardrails)), call),
             LookUp(cache),
             *(() if telemetry is None else (Mirror(models, telemetry, self._ledger, log, embed),)),
-            CallModel(models, policies.routing.max_attempts, policies.guardrails.profiles),
+            call,
             listen,
             Remember(cache),
             screen_answer,
@@ -106,3 +108,17 @@ class Pipeline:
         self._memory.learn(exchange)
         if self._log is not None:
             self._log.record(exchange)
+
+
+def _screen(screen: ScreenRequest, call: CallModel) -> Stage:
+    """The stage, again for the model of `fallback.refused` where the guardrails of the first one refuse."""
+
+    async def stage(exchange: Exchange) -> None:
+        while True:
+            try:
+                return await screen(exchange)
+            except ApiError as error:
+                if not call.replaces_refusing(exchange, error):
+                    raise
+
+    return stage

@@ -82,6 +82,7 @@ CHAT: Mapping[str, Rule] = {
     "continue_final_message": Rule("honoured", "extension: continue the last assistant message"),
     "chat_template_kwargs": Rule("honoured", "extension: enable_thinking or thinking, a boolean; no others"),
     "include_reasoning": Rule("honoured", "extension; false: reason, but do not show it"),
+    "thinking_token_budget": Rule("honoured", "extension: the reasoning is closed after that many tokens"),
     "safety_identifier": Rule("accepted", "checked; the principal comes from the API key"),
     "prompt_cache_key": Rule("accepted", "the prefix tree finds shared prefixes without it"),
     "prompt_cache_retention": Rule(

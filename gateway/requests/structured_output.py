@@ -19,6 +19,7 @@ MAX_CHARS = 256 * 1024
 
 _TYPES = ("text", "json_object", "json_schema")
 _EXTENSIONS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
+FREE_TEXT = GrammarSpec(kind="lark", text="start: /(?s:.*)/", param="thinking_token_budget")
 _ANY_OBJECT = '{"type":"object"}'
 
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
@@ -104,14 +105,17 @@ def read_format(request: ChatRequest) -> dict[str, Any] | None:
     return {} if found.type == "json_object" else None
 
 
-def with_reasoning(spec: GrammarSpec | None, begins_inside: bool | None) -> GrammarSpec | None:
-    """The grammar of an answer that follows free reasoning.
+def with_reasoning(
+    spec: GrammarSpec | None, begins_inside: bool | None, max_tokens: int = 0
+) -> GrammarSpec | None:
+    """The grammar of an answer that follows reasoning, which ends after `max_tokens`; 0: when it likes.
 
     `begins_inside`: the prompt has opened the reasoning already. None: there is no reasoning.
     """
-    if spec is None or begins_inside is None:
+    if begins_inside is None or (spec is None and not max_tokens):
         return spec
-    return msgspec.structs.replace(spec, thought="inside" if begins_inside else "whole")
+    thought = "inside" if begins_inside else "whole"
+    return msgspec.structs.replace(spec or FREE_TEXT, thought=thought, max_thought_tokens=max_tokens)
 
 
 def _check_format(given: _ResponseFormat) -> None:

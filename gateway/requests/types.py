@@ -129,6 +129,7 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     include_reasoning: bool | None = None
+    thinking_token_budget: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
     @property
     def token_limit(self) -> int | None:

@@ -113,3 +113,28 @@ def test_signals_are_asked_for_when_a_rule_that_needs_them_is_tried() -> None:
     assert needed.value.keys == {("signals.similarity", "x")}
     facts = {"request.stream": False, "signals.has_code": True, "signals.similarity": {"x": 0.6}}
     assert decide.decide("auto", facts).reason == "route auto, rule 2"
+
+
+@given(st.lists(st.sampled_from(["a", "b", "e", "s", "-", "r"]), max_size=90), st.integers(0, 3))
+def test_groups_of_rules_decide_as_each_rule_alone(kinds: list[str], messages: int) -> None:
+    """e: a condition that cannot be evaluated; s: of signals; -: without destination; r: refuses."""
+    when = {
+        "a": "request.num_messages == 1",
+        "b": "request.num_messages == 2",
+        "e": "1 / (request.num_messages - 3) > 7",
+        "s": "signals.has_code && request.num_messages == 3",
+        "-": "request.num_messages == 1",
+        "r": "10 / (request.num_messages - 3) > 70",
+    }
+    rules = []
+    for number, kind in enumerate(kinds):
+        what: dict[str, object] = {"model": f"m{number}"}
+        if kind == "-":
+            what = {"system": f"s{number}"}
+        elif kind == "r":
+            what = {"refuse": REFUSAL}
+        rules.append(Rule(when=when[kind], **what))  # type: ignore[arg-type]
+    decide = routing(rules, model="last")
+    facts = {"request.num_messages": messages, "signals.has_code": True}
+    fast, slow = (decide.decide("auto", facts, keep_tried=tried) for tried in (False, True))
+    assert (fast.rule, fast.action, fast.changes) == (slow.rule, slow.action, slow.changes)

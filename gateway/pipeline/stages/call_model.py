@@ -59,8 +59,22 @@ class CallModel:
                 following = self._next(exchange, fallback, error_class(error))
                 if following is None:
                     raise
+                exchange.telemetry.call_ended(
+                    CallResult(response_model=model.name, error_type=type(error).__name__)
+                )
                 _record_failure(exchange, model, following, error)
                 model = exchange.model = following
+
+    def replaces_refusing(self, exchange: Exchange, error: ApiError) -> bool:
+        """Whether another model is the exchange's now, as the guardrails of the first refused the request."""
+        model, fallback = exchange.model, _fallback(exchange)
+        if model is None or fallback is None or error_class(error) != "refused":
+            return False
+        following = self._next(exchange, fallback, "refused")
+        if following is not None:
+            _record_failure(exchange, model, following, error)
+            exchange.model = following
+        return following is not None
 
     async def _descend(self, exchange: Exchange, cascade: Escalation) -> bool:
         """Whether a model before the last one has answered; else the last one is the exchange's model now."""
@@ -127,8 +141,6 @@ def _fallback(exchange: Exchange) -> Fallback | None:
 
 def _record_failure(exchange: Exchange, model: ServedModel, following: ServedModel, error: ApiError) -> None:
     exchange.failed_models.append(model.name)
-    result = CallResult(response_model=model.name, error_type=type(error).__name__)
-    exchange.telemetry.call_ended(result)
     exchange.reason += f", {model.name}: {error_class(error)}"
     exchange.telemetry.annotate({spans.REASON: exchange.reason})
     if MODEL_HEADER in exchange.response_headers:

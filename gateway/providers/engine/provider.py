@@ -106,7 +106,7 @@ class EngineProvider:
             for index in range(request.num_choices)
         ]
         await self._add_drafts(request, jobs)
-        _add_grammar(jobs, with_reasoning(grammar, begins_inside))
+        _add_grammar(jobs, with_reasoning(grammar, begins_inside, request.thinking_token_budget or 0))
         return Generation(self.model, tokenizer, jobs).answer(
             shows_reasoning=reasoning.is_on and reasoning.is_shown,
             offers_tools=tools is not None,

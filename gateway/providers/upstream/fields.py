@@ -38,6 +38,7 @@ def field_rules(api: str, honoured: Iterable[str] = ()) -> Mapping[str, Rule]:
         "add_generation_prompt": ignored._replace(harmless=(True,)),
         "verbosity": ignored._replace(harmless=("medium",)),
         "prompt_cache_options": ignored._replace(harmless=({},)),
+        "thinking_token_budget": ignored,
         "prediction": speed,
         "speculative": speed,
     }

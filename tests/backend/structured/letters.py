@@ -28,7 +28,7 @@ def grammar(text: str, vocabulary: Vocabulary | None = None, kind: str = "regex"
     spec = GrammarSpec(kind=kind, text=text, **more)  # type: ignore[arg-type]
     vocabulary = vocabulary or letters()
     rebuild = partial(build, parsed(llguidance_source(spec, vocabulary)), vocabulary)
-    return Grammar(CompiledGrammar(rebuild(), rebuild))
+    return Grammar(CompiledGrammar(rebuild(), rebuild, accepts_drafts=not spec.max_thought_tokens))
 
 
 def allowed(found: Grammar) -> set[int]:

@@ -81,6 +81,27 @@ def test_reasoning_is_free_text_before_the_constrained_answer(thought: str, has_
     assert found.is_accepting and allowed(found) == {*ids("0123456789"), END}
 
 
+@pytest.mark.parametrize("has_tags", [True, False])
+def test_reasoning_is_closed_after_its_budget(has_tags: bool) -> None:
+    found = grammar("[0-9]+", letters(has_tags=has_tags), thought="inside", max_thought_tokens=4)
+    for token in ids("so {"):
+        assert token in allowed(found)
+        found.advance(token)
+    assert found.filter_drafts(ids("1}")) == 0, "llguidance cannot roll back what it counts"
+    assert found.forced_tokens() == []
+    assert allowed(found) == {CLOSE}
+    found.advance(CLOSE)
+    assert allowed(found) == set(ids("\n0123456789")) and not found.error
+
+
+def test_reasoning_may_end_before_its_budget() -> None:
+    found = grammar("[0-9]+", letters(has_tags=True), thought="inside", max_thought_tokens=9)
+    for token in [*ids("so"), CLOSE, *ids("42")]:
+        assert token in allowed(found)
+        found.advance(token)
+    assert found.is_accepting
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "words"),
     [

@@ -114,3 +114,13 @@ def test_time_limits(kind: Kind, is_stream: bool, first_s: float | None) -> None
     found = adapted(model, [Action(timeouts=Timeouts(first_token_s=1, total_s=5))], {}, is_stream=is_stream)
     assert found.limits == TimeLimits(first_s, 20, 5)
     assert adapted(model, [Action(system="x")], {}, is_stream=is_stream) is model
+
+
+@pytest.mark.parametrize(("asked", "expected"), [({}, 100), ({"thinking_token_budget": 5}, 5)])
+async def test_a_budget_for_thinking_holds_by_default_in_chats_only(
+    asked: dict[str, int], expected: int
+) -> None:
+    change = parameters(clamp=Clamp(thinking_token_budget=Bounds(max=100)))
+    assert (await changed({**CHAT, **asked}, change))["thinking_token_budget"] == expected
+    completion = {"model": "m", "prompt": "hi"}
+    assert await changed(completion, change, endpoint="completions") == completion

@@ -30,6 +30,8 @@ from gateway.pipeline.fallback import begin, error_class
         (InvalidRequest("x", code="context_length_exceeded"), "context_too_long"),
         (ApiError("x", status=400, code="context_length_exceeded"), "context_too_long"),
         (BodyTooLarge("x"), "context_too_long"),
+        (InvalidRequest("x", code="content_filter"), "refused"),
+        (ApiError("x", status=400, code="content_policy_violation"), "refused"),
         (RateLimited("x"), "rate_limited"),
         (ApiError("x", status=429, code="quota"), "rate_limited"),
         (to_api_error(QueueFull("x", 1.0)), "rate_limited"),

@@ -5,10 +5,21 @@ import pytest
 from gateway.auth import KeyRing
 from gateway.errors import BodyTooLarge, InvalidRequest, TimedOut
 from gateway.pipeline.exchange import Endpoint
+from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.fake import FakeProvider
+from gateway.web.deadlines import TimeLimits
 from policies.document import Policies
-from tests.gateway.pipeline.exchanges import BODIES, METRICS, exchange_of, models, response_cache
+from policies.guardrails import GuardrailProfile, GuardrailsSection, PersonalDataRules
+from policies.routes import Fallback, Route, RoutingSection
+from tests.gateway.pipeline.exchanges import (
+    BODIES,
+    METRICS,
+    exchange_of,
+    exchange_with,
+    models,
+    response_cache,
+)
 
 
 @pytest.mark.parametrize("endpoint", BODIES)
@@ -49,3 +60,34 @@ async def test_a_refusal_stops_the_stages(refusal: Exception) -> None:
         await pipeline.run(exchange)
     pipeline.settle(exchange)
     assert provider.asked == [] and exchange.model is None
+
+
+async def test_what_one_models_guardrails_refuse_another_may_answer() -> None:
+    """Personal data may not leave the house, but our own model may see it."""
+    strict = GuardrailProfile(personal_data=PersonalDataRules(action="block"))
+    limits = TimeLimits(None, None, 60)
+    rented, own = FakeProvider(), FakeProvider()
+    table = ModelTable(
+        [
+            ServedModel("rented", "upstream", rented, limits, guardrails=strict),
+            ServedModel("own", "engine", own, limits),
+        ],
+        {},
+    )
+    for fallback, expected in ((Fallback(refused=["own"]), "own"), (Fallback(timeout=["own"]), None)):
+        route = Route(model="rented", fallback=fallback)
+        guardrails = GuardrailsSection(profiles={"strict": strict})
+        policies = Policies(
+            routes={"auto": route}, routing=RoutingSection(expose=True), guardrails=guardrails
+        )
+        pipeline = Pipeline(KeyRing([]), table, response_cache(), policies)
+        content = "Write to ann@example.com"
+        exchange = exchange_with({"model": "auto", "messages": [{"role": "user", "content": content}]})
+        if expected is None:
+            with pytest.raises(InvalidRequest, match="refused by a guardrail"):
+                await pipeline.run(exchange)
+            continue
+        await pipeline.run(exchange)
+        assert exchange.model is not None and exchange.model.name == "own"
+        assert exchange.response_headers["x-penstock-reason"] == "route auto, default, rented: refused"
+    assert not rented.asked and len(own.asked) == 1
