@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from numpy import float32
@@ -55,14 +56,22 @@ class Gateway:
         vector[0] = 1.0
         return vector
 
-    async def start(self, text: str, directives: str = "", caller: InternalCaller | None = None) -> Exchange:
+    async def start(
+        self,
+        text: str,
+        directives: str = "",
+        caller: InternalCaller | None = None,
+        key: str = "",
+        **fields: Any,  # noqa: ANN401
+    ) -> Exchange:
         """Run the stages; the answer is still to be read."""
         exchange = exchange_of()
         exchange.caller = caller
-        body = f'{{"model": "m", "messages": [{{"role": "user", "content": "{text}"}}]}}'
+        exchange.authorization = f"Bearer {key}"
+        body = {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
 
         async def read_body() -> bytes:
-            return body.encode()
+            return msgspec.json.encode(body)
 
         exchange.read_body = read_body
         exchange.cache_headers = (directives, "")
@@ -114,7 +123,7 @@ async def test_a_semantic_hit_lets_equal_requests_go_on_at_once() -> None:
     assert await read(first) == await read(second)
 
 
-def paused_gateway() -> tuple[Gateway, asyncio.Event]:
+def paused_gateway(*keys: str) -> tuple[Gateway, asyncio.Event]:
     """Its model gives one delta and waits for the event."""
     go_on = asyncio.Event()
 
@@ -126,7 +135,7 @@ def paused_gateway() -> tuple[Gateway, asyncio.Event]:
     gateway = Gateway()
     gateway.provider = FakeProvider(script)
     model = replace(gateway.model, provider=gateway.provider)
-    gateway.pipeline = Pipeline(KeyRing([]), ModelTable([model], {}), gateway.cache)
+    gateway.pipeline = Pipeline(KeyRing(keys), ModelTable([model], {}), gateway.cache)
     return gateway, go_on
 
 
@@ -153,6 +162,24 @@ async def test_what_is_personal_or_private_joins_no_other(text: str, directives:
     await gateway.start("How high is the tower?")
     other = await gateway.start(text, directives)
     assert other.response_headers["x-penstock-cache"] != "shared" and len(gateway.provider.asked) == 2
+    go_on.set()
+
+
+@pytest.mark.parametrize("wall", ["tenant", "system", "history", "tools", "temperature"])
+async def test_nothing_joins_through_a_wall(wall: str) -> None:
+    gateway, go_on = paused_gateway("sk-alice", "sk-bob")
+    asked = [{"role": "user", "content": "What is the height of the tower?"}]
+    await gateway.start("How high is the tower?", key="sk-alice")
+    changes: dict[str, dict[str, Any]] = {
+        "tenant": {},
+        "system": {"messages": [{"role": "system", "content": "Be brief."}, *asked]},
+        "history": {"messages": [*asked, {"role": "assistant", "content": "9 m"}, *asked]},
+        "tools": {"tools": [{"type": "function", "function": {"name": "measure"}}]},
+        "temperature": {"temperature": 0.5},
+    }
+    key = "sk-bob" if wall == "tenant" else "sk-alice"
+    other = await gateway.start(asked[0]["content"], key=key, **changes[wall])
+    assert other.response_headers["x-penstock-cache"] == "miss" and len(gateway.provider.asked) == 2
     go_on.set()
 
 
