@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from cache.verify.templates import read_sections
+from cache.verify.words import read_sections
 
 _PARTS = read_sections(Path(__file__).with_suffix(".txt"))
 SLOTS = {name: values.split("|") for name, _, values in (line.partition("=") for line in _PARTS["slots"])}

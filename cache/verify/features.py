@@ -7,7 +7,7 @@ from collections.abc import Callable
 from operator import gt
 from pathlib import Path
 
-from cache.verify.words import Sentence
+from cache.verify.words import Sentence, read_sections, stem
 
 NAMES = (
     "cosine",
@@ -45,33 +45,21 @@ for _pair in Path(__file__).with_name("opposites.txt").read_text("utf-8").splitl
     OPPOSITES[_one] = OPPOSITES.get(_one, frozenset()) | {_other}
     OPPOSITES[_other] = OPPOSITES.get(_other, frozenset()) | {_one}
 
-SCOPE = frozenset(
-    """only before after during since until till between within every each all any most least both either
-    always never first last next previous current former more less than over under above below without with
-    except besides instead not also still yet already ever once twice half double same different other
-    another alone""".split()
-)
-_FUNCTION_WORDS = frozenset(
-    """from to into than over by after before versus against with on in for of as and or instead is are was
-    were be do does did can could will would should has have what which who when where why how i you it that
-    this if""".split()
-)
-_ARTICLES = frozenset(("the", "a", "an", "my", "your"))
-_LOOSE = frozenset("he she his her him in out on off old new question answer".split())
+_WORDS = {
+    name: frozenset(" ".join(lines).split())
+    for name, lines in read_sections(Path(__file__).with_suffix(".txt")).items()
+}
+SCOPE = _WORDS["scope"]
+_FUNCTION_WORDS = _WORDS["function"]
+_ARTICLES = _WORDS["articles"]
+_LOOSE = _WORDS["loose"]
 """Opposites that often mean the same."""
-_QUESTION_WORDS = frozenset("what who when where why how".split())
-_LIMITING = frozenset(
-    "only never always first last next previous still almost other without except before after".split()
-)
-_UNITS = frozenset(
-    """km kilometers kilometres miles meters metres feet inches centimeters cm mm kg kilograms pounds
-    grams ounces celsius fahrenheit liters litres gallons seconds minutes hours days weeks months
-    years dollar dollars euro euros rupee rupees pound yen percent gb mb tb thousand million
-    billion""".split()
-)
+_QUESTION_WORDS = _WORDS["question"]
+_LIMITING = _WORDS["limiting"]
+_UNITS = _WORDS["units"]
 _NEGATING = ("un", "in", "im", "ir", "il", "dis", "non")
 MAX_JOINED = 2
-_SYMMETRIC_JOINS = frozenset("and or versus between".split())
+_SYMMETRIC_JOINS = _WORDS["joins"]
 
 
 def pair_features(a: Sentence, b: Sentence, cosine: float, idf: Callable[[str], float]) -> list[float]:
@@ -93,7 +81,7 @@ def pair_features(a: Sentence, b: Sentence, cosine: float, idf: Callable[[str], 
         *_order(a, b),
         *_numbers(a.numbers, b.numbers),
         *_negations(a, b),
-        float(_has_opposites(only_a, only_b) or _is_only_scope(only_a, only_b)),
+        float(_has_opposites(*_extra_words(a, b)) or _is_only_scope(only_a, only_b)),
         float(len({word for word in [*only_a, *only_b] if word in SCOPE})),
         float(a.asks != b.asks and bool(a.asks) and bool(b.asks)),
         float(a.asks == b.asks),
@@ -125,7 +113,8 @@ def _order(a: Sentence, b: Sentence) -> list[float]:
 def has_swapped_roles(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
     """Whether two words have exchanged their neighbours: "from A to B" and "from B to A".
 
-    "A and B" may be turned round without harm, and a phrase may move: "in 2019, who won", "who won in 2019".
+    A neighbour that occurs twice tells nothing. "A and B" may be turned round without harm, and a phrase may
+    move: "in 2019, who won", "who won in 2019".
     """
     before_a, after_a = _neighbours(a)
     before_b, after_b = _neighbours(b)
@@ -136,10 +125,18 @@ def has_swapped_roles(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
                 continue
             if one in _FUNCTION_WORDS or other in _FUNCTION_WORDS:
                 continue
+            if a.count(neighbour) > 1 or b.count(neighbour) > 1:
+                continue
             has_come_back = before_a[other] == before_b[one] or after_a[other] == after_b[one]
             if has_come_back and not _are_joined(one, other, a):
                 return True
     return False
+
+
+def _extra_words(a: Sentence, b: Sentence) -> tuple[list[str], list[str]]:
+    """Words that one has more often than the other."""
+    one, other = Counter(map(stem, a.words)), Counter(map(stem, b.words))
+    return [a.stems[key] for key in one - other], [b.stems[key] for key in other - one]
 
 
 def _are_joined(one: str, other: str, words: tuple[str, ...]) -> bool:

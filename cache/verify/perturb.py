@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from cache.verify.features import OPPOSITES
-from cache.verify.templates import read_sections
+from cache.verify.words import read_sections
 
 _LISTS = read_sections(Path(__file__).with_suffix(".txt"))
 LIMITS, LEADS = _LISTS["limits"], _LISTS["leads"]

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-
-def read_sections(path: Path) -> dict[str, list[str]]:
-    """Lines of a file by the [section] they stand in."""
-    parts = (part.partition("]\n") for part in path.read_text("utf-8").split("[")[1:])
-    return {head: body.strip().split("\n") for head, _, body in parts}
-
+from cache.verify.words import read_sections
 
 _PARTS = read_sections(Path(__file__).with_suffix(".txt"))
 SLOTS = {name: values.split("|") for name, _, values in (line.partition("=") for line in _PARTS["slots"])}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 
 MAX_CHARS = 2_000
 """Characters that are compared; a longer text gets P = 0 (see Verifier)."""
@@ -15,6 +16,12 @@ MAX_CHARS = 2_000
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*(?:\+\+|#)?|\d+(?:[.,]\d+)*|[%$€£₹+*/=<>^]")
 _NAME = re.compile(r"(?<=[^.!?\s]\s)[A-Z][\w+#&.-]*\w|\b[A-Z]{2,}\b")
 _APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "`": "'", "´": "'"})
+
+
+def read_sections(path: Path) -> dict[str, list[str]]:
+    """Lines of a file by the [section] they stand in."""
+    parts = (part.partition("]\n") for part in path.read_text("utf-8").split("[")[1:])
+    return {head: body.strip().split("\n") for head, _, body in parts}
 
 
 def _contractions() -> dict[str, tuple[str, ...]]:
@@ -48,7 +55,8 @@ _REPLACED |= {
         pair.split("=")
         for pair in "u=you ur=your r=are pls=please plz=please vs=versus v/s=versus jan=january feb=february "
         "mar=march apr=april jun=june jul=july aug=august sep=september sept=september oct=october "
-        "nov=november dec=december".split()
+        "nov=november dec=december km=kilometers kilometres=kilometers cm=centimeters kg=kilograms hrs=hours "
+        "hr=hour mins=minutes lbs=pounds ft=feet yrs=years gb=gigabytes mb=megabytes tb=terabytes".split()
     )
 }
 

@@ -29,6 +29,8 @@ def features(a: str, b: str) -> dict[str, float]:
         ("the largest lake", "the smallest lake", "opposite_words"),
         ("is it usable", "is it unusable", "opposite_words"),
         ("How far is 5 km?", "How far is 5 miles?", "opposite_words"),
+        ("Do women like men?", "Do men like men?", "opposite_words"),
+        ("5 days of 7 days", "5 weeks of 7 days", "opposite_words"),
         ("Why do cats purr?", "How do cats purr?", "opposite_words"),
         ("their first album", "their album", "opposite_words"),
         ("Ann was born in Rome and moved to Oslo", "Ann was born in Oslo and moved to Rome", "swapped_roles"),
@@ -54,6 +56,8 @@ def test_changes_that_reverse_an_answer_are_seen(a: str, b: str, feature: str) -
         ("In Python, how do I sort a list?", "How do I sort a list in Python?", "swapped_roles"),
         ("capital of peru", "capital of Peru", "names_differ"),
         ("his car", "her car", "opposite_words"),
+        ("Is it 5 km?", "Is it 5 kilometers?", "opposite_words"),
+        ("the minister of Peru as of 2016", "as of 2016, the minister of Peru", "swapped_roles"),
     ],
 )
 def test_harmless_changes_are_not_flagged(a: str, b: str, feature: str) -> None:

@@ -22,4 +22,4 @@ def test_a_stream_without_any_allowed_threshold_is_shown() -> None:
     text = StringIO()
     show(Console(file=text, width=150), document)
     assert "25.00 %" in text.getvalue() and "30.0 %" in text.getvalue()
-    assert "best within" not in text.getvalue()
+    assert "best cosine" not in text.getvalue()
