@@ -11,7 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
-from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
+from guardrails.checks.personal_data.names import KINDS as NAME_KINDS
+from guardrails.checks.personal_data.names import Finder, finder_of
+from guardrails.checks.personal_data.patterns import KINDS as PATTERN_KINDS
 from guardrails.checks.personal_data.span import Span
 from guardrails.scanner import Blocked, Scanner, scan
 from policies.guardrails import PersonalDataAction as Action
@@ -19,7 +21,7 @@ from policies.guardrails import PersonalDataKind
 
 __all__ = ["Blocked", "Masking"]
 
-_KINDS = "|".join(kind.upper() for kind in KINDS)
+_KINDS = "|".join(kind.upper() for kind in (*PATTERN_KINDS, *NAME_KINDS))
 _PLACEHOLDER = re.compile(rf"\[(?:{_KINDS})_[0-9]{{1,4}}\]")
 _OPEN_PLACEHOLDER = re.compile(r"\[[A-Z_]{0,20}[0-9]{0,4}")
 _MAX_PLACEHOLDER_CHARS = 26
@@ -33,7 +35,7 @@ class Masking:
         self.found: Counter[str] = Counter()  # by kind
         self._action = action
         self._kinds = kinds
-        self._finder = PatternFinder(kinds, _search_placeholder)
+        self._finder = finder_of(kinds, _search_placeholder)
         self._request_rule = _Rule(self._finder, self._replace)
         self._placeholders: dict[str, str] = {}
         self._values: dict[str, str] = {}
@@ -49,7 +51,7 @@ class Masking:
         `screens_answers`: the action applies to what the model wrote itself, too. `in_json`: it is
         the text of a JSON document, as a tool call's arguments are; values are escaped as JSON strings are.
         """
-        finder = self._finder if screens_answers else PatternFinder((), _search_placeholder)
+        finder = self._finder if screens_answers else finder_of((), _search_placeholder)
 
         def restore(kind: str, value: str) -> str:
             restored = self._restore(kind, value)
@@ -91,7 +93,7 @@ class Masking:
 class _Rule:
     """What a finder finds and its replacements."""
 
-    def __init__(self, finder: PatternFinder, replace: Callable[[str, str], str]) -> None:
+    def __init__(self, finder: Finder, replace: Callable[[str, str], str]) -> None:
         self._finder = finder
         self._replace = replace
 
@@ -103,7 +105,7 @@ class _Rule:
 
     def replacements(self, text: str, start: int, settled: int) -> Iterator[tuple[int, int, str]]:
         """See Replacer."""
-        for span in self._finder.spans(text, start):
+        for span in self._finder.spans(text, start, settled):
             if span.start >= settled:
                 return
             try:

@@ -10,7 +10,7 @@ from msgspec import Meta
 from policies.names import EnvironmentName, Name
 from policies.tenants import TenantName
 
-PersonalDataKind = Literal[
+PatternKind = Literal[
     "private_key",
     "jwt",
     "api_key",
@@ -28,6 +28,10 @@ PersonalDataKind = Literal[
     "mac",
     "crypto_address",
 ]
+"""Personal data with a fixed shape, check digits or words that announce it."""
+NameKind = Literal["person", "location", "organization", "address", "date_of_birth"]
+"""Personal data that only its sentence tells."""
+PersonalDataKind = Literal[PatternKind, NameKind]
 PersonalDataAction = Literal["mask", "redact", "block", "flag"]
 
 
@@ -35,7 +39,11 @@ class PersonalDataRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Personal data and secrets in requests and answers."""
 
     kinds: Annotated[
-        list[PersonalDataKind] | None, Meta(description="What to look for. Default: everything.")
+        list[PersonalDataKind] | None,
+        Meta(
+            description="What to look for. Default: all but `person`, `location`, `organization`, `address` "
+            "and `date_of_birth`: these need whole sentences, so an answer is held back to the end of each."
+        ),
     ] = None
     action: Annotated[
         PersonalDataAction,

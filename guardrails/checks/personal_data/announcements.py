@@ -17,7 +17,7 @@ _ANNOUNCE = {
     " aba bsb sort_code",
     "ssn": "ssn social_security",
     "national_id": "national personal identity identification citizen resident tax taxpayer fiscal"
-    " health medicare insurance social government my_id id_card id_number id_no id_code"
+    " health medicare insurance social government my_id id_card identity_card id_number id_no id_code"
     " id_is nhs pesel aadhaar aadhar uidai tfn abn nino nir sécu sécurité secu securite"
     " sociale idnr cpf rut cuil cuit bsn cpr sin tckn kimlik cnp nif nie dni contribuinte"
     " pps my_number teudat codice cédula cedula curp ahv avs amka oib egn isikukood asmens",
@@ -37,7 +37,7 @@ def announced_kinds(before: str) -> list[str]:
     found = []
     previous = ""
     for word in words:
-        kind = _KINDS.get(word) or _KINDS.get(f"{previous} {word}") or _KINDS_OF_BEGINNINGS.get(word[:5])
+        kind = _KINDS.get(f"{previous} {word}") or _KINDS.get(word) or _KINDS_OF_BEGINNINGS.get(word[:5])
         if kind is not None:
             found.append(kind)
         previous = word

@@ -35,8 +35,24 @@ def has_luhn_digit(digits: str) -> bool:
     return (sum(map(int, digits[-1::-2])) + sum(doubled)) % 10 == 0
 
 
-def _is_date(year: str, month: str, day: str) -> bool:
-    return year.isdigit() and 1 <= int(month) <= 12 and 1 <= int(day) <= 31
+def _born(layout: str, check: Check) -> Check:
+    """Also the date of birth must be one, which stands where `mm` and `dd` do.
+
+    `MM`: months are up to 80 higher in some centuries; `DD`: days are 60 higher in numbers of foreigners.
+    """
+    month, day = layout.lower().index("mm"), layout.lower().index("dd")
+
+    def check_both(text: str) -> bool:
+        months = int(text[month : month + 2]) % (20 if "MM" in layout else 100)
+        days = int(text[day : day + 2]) % (60 if "DD" in layout else 100)
+        return 1 <= months <= 12 and 1 <= days <= 31 and bool(check(text))
+
+    return check_both
+
+
+def _ends_with(last: Callable[[str], object]) -> Check:
+    """The last character follows from those before."""
+    return lambda text: str(last(text[:-1])) == text[-1]
 
 
 _VERHOEFF_PERMUTATION = (1, 5, 7, 6, 2, 8, 3, 0, 9, 4)
@@ -126,68 +142,29 @@ def _is_tckn(digits: str) -> bool:
     return digits[0] != "0" and digits[9:] == f"{(odd * 7 - even) % 10}{sum(map(int, digits[:10])) % 10}"
 
 
-def _is_belgian(digits: str) -> bool:
-    is_birth_date = _is_date(digits[:2], digits[2:4], digits[4:6])
-    return is_birth_date and any(
-        97 - int(century + digits[:9]) % 97 == int(digits[9:]) for century in ("", "2")
-    )
-
-
 def _is_argentine(digits: str) -> bool:
     remainder = -sum_of(digits[:10], (5, 4, 3, 2, 7, 6, 5, 4, 3, 2)) % 11
     return digits[:2] in ("20", "23", "24", "27", "30", "33", "34") and min(remainder, 9) == int(digits[10])
 
 
-def _is_swiss(digits: str) -> bool:
-    return digits.startswith("756") and -sum_of(digits[:12], (1, 3) * 6) % 10 == int(digits[12])
+def _is_belgian(digits: str) -> bool:
+    return any(97 - int(century + digits[:9]) % 97 == int(digits[9:]) for century in ("", "2"))
 
 
-def _is_abn(digits: str) -> bool:
-    return digits[0] != "0" and (sum_of(digits, (10, *range(1, 20, 2))) - 10) % 89 == 0
+def _resident_letter(body: str) -> str:
+    """China: ISO 7064 modulo 11, 2."""
+    weights = [2**power % 11 for power in range(17, 0, -1)]
+    return "10X98765432"[sum_of(body, weights) % 11] if body[6:8] in ("19", "20") else ""
 
 
-def _is_medicare(digits: str) -> bool:
-    return digits[0] in "23456" and sum_of(digits[:8], (1, 3, 7, 9) * 2) % 10 == int(digits[8])
-
-
-def _is_bulgarian(digits: str) -> bool:
-    is_birth_date = _is_date(digits[:2], str(int(digits[2:4]) % 20), digits[4:6])
-    return is_birth_date and sum_of(digits[:9], (2, 4, 8, 5, 10, 9, 7, 3, 6)) % 11 % 10 == int(digits[9])
-
-
-def _is_romanian(digits: str) -> bool:
-    remainder = sum_of(digits[:12], (2, 7, 9, 1, 4, 6, 3, 5, 8, 2, 7, 9)) % 11
-    return _is_date(digits[1:3], digits[3:5], digits[5:7]) and (remainder if remainder < 10 else 1) == int(
-        digits[12]
-    )
-
-
-def _is_thai(digits: str) -> bool:
-    return (11 - sum_of(digits[:12], range(13, 1, -1)) % 11) % 10 == int(digits[12])
-
-
-def _is_danish(digits: str) -> bool:
-    """Numbers since 2007 have no check digit."""
-    return _is_date(digits[4:6], digits[2:4], digits[:2])
-
-
-def _is_finnish(text: str) -> bool:
-    """The sign of the century is left out where it is a hyphen."""
-    number, letter = text[:6] + text[-4:-1], text[-1]
-    is_birth_date = _is_date(text[4:6], text[2:4], text[:2])
-    return is_birth_date and "0123456789ABCDEFHJKLMNPRSTUVWXY"[int(number) % 31] == letter
+def _hetu_letter(body: str) -> str:
+    """Finland. The sign of the century is a hyphen or a letter."""
+    return "0123456789ABCDEFHJKLMNPRSTUVWXY"[int(body[:6] + body[-3:]) % 31]
 
 
 def _is_rut(text: str) -> bool:
     body = text[-2::-1]
     return "0K987654321"[sum_of(body, (2, 3, 4, 5, 6, 7) * 2) % 11] == text[-1]
-
-
-def _is_resident_id(text: str) -> bool:
-    """China: ISO 7064 modulo 11, 2."""
-    weights = [2**power % 11 for power in range(17, 0, -1)]
-    is_birth_date = text[6:8] in ("19", "20") and _is_date(text[6:10], text[10:12], text[12:14])
-    return is_birth_date and "10X98765432"[sum_of(text, weights) % 11] == text[17]
 
 
 def _is_estonian(digits: str) -> bool:
@@ -201,35 +178,6 @@ def _is_estonian(digits: str) -> bool:
 def _is_pps(text: str) -> bool:
     second = ord(text[8]) - 64 if len(text) == 9 and text[8] != "W" else 0
     return "WABCDEFGHIJKLMNOPQRSTUV"[(sum_of(text[:7], range(8, 1, -1)) + 9 * second) % 23] == text[7]
-
-
-def _is_swedish(digits: str) -> bool:
-    digits = digits[-10:]  # the century is not checked; days of coordination numbers are 60 higher
-    return _is_date(digits[:2], digits[2:4], str(int(digits[4:6]) % 60)) and has_luhn_digit(digits)
-
-
-def _is_pesel(digits: str) -> bool:
-    """The month carries the century."""
-    is_birth_date = _is_date(digits[:2], str(int(digits[2:4]) % 20), digits[4:6])
-    return is_birth_date and -sum_of(digits[:10], (1, 3, 7, 9) * 3) % 10 == int(digits[10])
-
-
-def _is_south_african(digits: str) -> bool:
-    return _is_date(digits[:2], digits[2:4], digits[4:6]) and has_luhn_digit(digits)
-
-
-def _is_greek(digits: str) -> bool:
-    return _is_date(digits[4:6], digits[2:4], digits[:2]) and has_luhn_digit(digits)
-
-
-def _is_korean(digits: str) -> bool:
-    """Numbers since 2020 have no check digit."""
-    return _is_date(digits[:2], digits[2:4], digits[4:6]) and digits[6] in "12345678"
-
-
-def _ends_with(check_digit: Callable[[str], int]) -> Check:
-    """The last digit follows from the others."""
-    return lambda digits: check_digit(digits[:-1]) == int(digits[-1])
 
 
 def _negative_sum(weights: Sequence[int], modulus: int, ten: int = -1) -> Check:
@@ -250,37 +198,64 @@ _CURP = (
     r"[A-Z][AEIOUX][A-Z]{2}\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])[HMX][A-Z]{2}[B-DF-HJ-NP-TV-Z]{3}[A-Z\d]\d"
 )
 _NINO = r"(?!BG|GB|NK|KN|TN|NT|ZZ)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]\d{6}[A-D]"
+_ABN = (10, *range(1, 20, 2))
+_CNP = (2, 7, 9, 1, 4, 6, 3, 5, 8, 2, 7, 9)
+_EAN = _negative_sum((1, 3) * 6, 10)
+_SWEDISH = _born("yymmDD", has_luhn_digit)
 _MY_NUMBER = (6, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2)
 
 NATIONAL_IDS = (
     # name, check, shapes that count anywhere, shapes after a word that announces them
     NationalId("ar_cuit", _is_argentine, "99-99999999-9", "99999999999"),
-    NationalId("au_abn", _is_abn, "99 999 999 999", "99999999999"),
-    NationalId("au_medicare", _is_medicare, "9999 99999 9", "9999999999"),
+    NationalId(
+        "au_abn", lambda digits: (sum_of(digits, _ABN) - 10) % 89 == 0, "99 999 999 999", "99999999999"
+    ),
+    NationalId(
+        "au_medicare",
+        lambda d: d[0] in "23456" and sum_of(d[:8], (1, 3, 7, 9) * 2) % 10 == int(d[8]),
+        "9999 99999 9",
+        "9999999999",
+    ),
     NationalId("au_tfn", _zero_sum((1, 4, 3, 7, 5, 8, 6, 9, 10), 11), "", "999 999 999|999999999"),
-    NationalId("be_nn", _is_belgian, "99.99.99-999.99", "99999999999"),
-    NationalId("bg_egn", _is_bulgarian, "", "9999999999"),
+    NationalId("be_nn", _born("yymmdd", _is_belgian), "99.99.99-999.99", "99999999999"),
+    NationalId(
+        "bg_egn",
+        _born("yyMMdd", _ends_with(lambda body: sum_of(body, (2, 4, 8, 5, 10, 9, 7, 3, 6)) % 11 % 10)),
+        "",
+        "9999999999",
+    ),
     NationalId("br_cpf", _is_cpf, "999.999.999-99", "99999999999|999999999-99|999 999 999 99"),
     NationalId("ca_sin", has_luhn_digit, "", "999 999 999|999-999-999|999999999"),
-    NationalId("ch_ahv", _is_swiss, "999.9999.9999.99", "9999999999999"),
+    NationalId(
+        "ch_ahv",
+        lambda digits: digits.startswith("756") and _EAN(digits),
+        "999.9999.9999.99",
+        "9999999999999",
+    ),
     NationalId(
         "cl_rut", _is_rut, "99.999.999-9|9.999.999-9|99.999.999-A|9.999.999-A", "99999999-9|99999999-A"
     ),
-    NationalId("cn_resident", _is_resident_id, "999999999999999999|99999999999999999A"),
+    NationalId(
+        "cn_resident",
+        _born("........yymmdd", _ends_with(_resident_letter)),
+        "999999999999999999|99999999999999999A",
+    ),
     NationalId("cz_rc", _zero_sum((-1, 1) * 5, 11), "999999/9999", "9999999999"),
     NationalId("de_idnr", _is_idnr, "99 999 999 999", "99999999999"),
-    NationalId("dk_cpr", _is_danish, "", "999999-9999|9999999999"),
+    NationalId("dk_cpr", _born("ddmm", bool), "", "999999-9999|9999999999"),
     NationalId("ee_ik", _is_estonian, "", "99999999999"),
     NationalId(
         "es_nif", _is_nif, "99999999A|99999999-A|99.999.999-A|A9999999A|A-9999999-A|A9999999-A|99999999 A"
     ),
-    NationalId("fi_hetu", _is_finnish, "999999-999A|999999-9999|999999A999A|999999A9999"),
+    NationalId(
+        "fi_hetu", _born("ddmm", _ends_with(_hetu_letter)), "999999-999A|999999-9999|999999A999A|999999A9999"
+    ),
     NationalId(
         "fr_nir", _is_nir, "999999999999999|9 99 99 99 999 999 99|9 99 99 9A 999 999 99|999999A99999999"
     ),
     NationalId("gb_nhs", _negative_sum(range(10, 1, -1), 11), "999 999 9999", "9999999999|999-999-9999"),
     NationalId("gb_nino", _matches(_NINO), "AA999999A|AA 99 99 99 A|AA 999999 A|AA-99-99-99-A"),
-    NationalId("gr_amka", _is_greek, "", "99999999999"),
+    NationalId("gr_amka", _born("ddmm", has_luhn_digit), "", "99999999999"),
     NationalId("hr_oib", _is_oib, "", "99999999999"),
     NationalId("ie_pps", _is_pps, "9999999AA", "9999999A"),
     NationalId("il_id", has_luhn_digit, "", "999999999|99999999-9"),
@@ -288,21 +263,36 @@ NATIONAL_IDS = (
     NationalId("in_pan", _matches(r"[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z]"), "AAAAA9999A"),
     NationalId("it_codice_fiscale", _is_codice_fiscale, "AAAAAA99A99A999A"),
     NationalId("jp_my_number", _negative_sum(_MY_NUMBER, 11, ten=0), "", "999999999999|9999 9999 9999"),
-    NationalId("kr_rrn", _is_korean, "999999-9999999", "9999999999999"),
+    NationalId("kr_rrn", _born("yymmdd", bool), "999999-9999999", "9999999999999"),
     NationalId("mx_curp", _matches(_CURP), "AAAA999999AAAAAA99|AAAA999999AAAAAAA9"),
     NationalId("nl_bsn", _zero_sum((*range(9, 1, -1), -1), 11), "", "999999999|9999.99.999|999 999 999"),
     NationalId("no_fodselsnummer", _is_norwegian, "999999 99999", "99999999999"),
-    NationalId("pl_pesel", _is_pesel, "", "99999999999"),
+    NationalId("pl_pesel", _born("yyMMdd", _negative_sum((1, 3, 7, 9) * 3, 10)), "", "99999999999"),
     NationalId("pt_nif", _negative_sum(range(9, 1, -1), 11, ten=0), "", "999999999|999 999 999"),
-    NationalId("ro_cnp", _is_romanian, "", "9999999999999"),
-    NationalId("se_personnummer", _is_swedish, "999999-9999|99999999-9999", "9999999999|999999999999"),
+    NationalId(
+        "ro_cnp",
+        _born(".yymmdd", _ends_with(lambda body: (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1)[sum_of(body, _CNP) % 11])),
+        "",
+        "9999999999999",
+    ),
+    NationalId(
+        "se_personnummer",
+        lambda digits: _SWEDISH(digits[-10:]),
+        "999999-9999|99999999-9999",
+        "9999999999|999999999999",
+    ),
     NationalId("sg_nric", _is_nric, "A9999999A"),
-    NationalId("th_id", _is_thai, "9-9999-99999-99-9|9 9999 99999 99 9", "9999999999999"),
+    NationalId(
+        "th_id",
+        _ends_with(lambda body: (11 - sum_of(body, range(13, 1, -1)) % 11) % 10),
+        "9-9999-99999-99-9|9 9999 99999 99 9",
+        "9999999999999",
+    ),
     NationalId("tr_tckn", _is_tckn, "", "99999999999"),
     NationalId(
         "us_itin", _matches(r"9\d\d(?:5\d|6[0-5]|7\d|8[0-8]|9[0-24-9])\d{4}"), "999-99-9999", "999999999"
     ),
-    NationalId("za_id", _is_south_african, "", "9999999999999|999999 9999 999"),
+    NationalId("za_id", _born("yymmdd", has_luhn_digit), "", "9999999999999|999999 9999 999"),
 )
 
 SHAPES: dict[str, list[tuple[NationalId, bool]]] = defaultdict(list)

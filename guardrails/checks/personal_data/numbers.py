@@ -106,6 +106,12 @@ class _Run:
         if compact[:2].isalpha() and compact[2:4].isdigit() and _is_iban(compact):
             yield "iban"
         is_number = compact.isdigit()
+        if (
+            shape in SHAPES
+            and self._announced_kind() == "national_id"
+            and self._is_national_id(shape, compact, end)
+        ):
+            yield "national_id"
         if is_number and 12 <= len(compact) <= 19 and self._is_card(shape, compact):
             yield "card"
         if shape == "999-99-9999" and _SSN.fullmatch(compact):

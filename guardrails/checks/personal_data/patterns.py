@@ -8,9 +8,9 @@ from typing import get_args
 
 from guardrails.checks.personal_data import network, numbers, secrets
 from guardrails.checks.personal_data.span import Span
-from policies.guardrails import PersonalDataKind
+from policies.guardrails import PatternKind
 
-KINDS: tuple[PersonalDataKind, ...] = get_args(PersonalDataKind)
+KINDS: tuple[PatternKind, ...] = get_args(PatternKind)
 
 Search = Callable[[str, int, Collection[str]], Span | None]
 
@@ -61,8 +61,11 @@ class PatternFinder:
             search for search, found in _SEARCHES_WITH_DIGITS if found & self._kinds
         ]
 
-    def spans(self, text: str, start: int = 0) -> Iterator[Span]:
-        """From left to right, disjoint. A search that starts behind one of them finds the following ones."""
+    def spans(self, text: str, start: int = 0, settled: int | None = None) -> Iterator[Span]:
+        """From left to right, disjoint; those before `settled`, and perhaps more.
+
+        A search that starts behind one of them finds the following ones.
+        """
         searches = self._searches
         if len(max(text[start:].split(), key=len, default="")) >= MIN_LONG_TOKEN_CHARS:
             searches = self._searches_in_long_tokens + searches

@@ -117,7 +117,7 @@ def search_named(text: str, start: int, kinds: Collection[str]) -> Span | None:
     context = max(0, start - CONTEXT_CHARS)
     lowered = text[context:].translate(_LOWER)
     found = [
-        Span(*match.span("value"), kind)
+        Span(match.start("value"), match.start("value") + len(match["value"].rstrip(".:?")), kind)
         for name, kind in _NAMES.items()
         if kind in kinds
         for end in _ends(lowered, name)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.evaluation.files import write_file
-from gateway.cli.evaluation.guardrails import attacks, groundedness, toxicity
+from gateway.cli.evaluation.guardrails import attacks, groundedness, personal_data, toxicity
 from gateway.cli.evaluation.guardrails.inputs import Plan, Row
 from gateway.settings import SettingsError
 
@@ -35,6 +35,7 @@ KINDS: dict[str, Kind] = {
     "groundedness": Kind(
         frozenset(("context", "claim", "supported")), groundedness.measure, groundedness.tables
     ),
+    "personal_data": Kind(frozenset(("text", "source")), personal_data.measure, personal_data.tables),
 }
 """The first whose columns a row has takes it."""
 

@@ -15,12 +15,13 @@ from guardrails.checks.classifier import WEIGHTS
 
 Row = dict[str, Any]
 DESCRIPTION = """
-Measures the guardrails on JSON lines, plain or gzip; the columns of a file tell what it is about. Attacks:
-`text`, `label` (0 or 1), `kind` (benign, benign_trigger, injection, jailbreak, extraction, indirect,
-harmful_topic), `segment` (user, tool, document). Toxicity: `text`, `label`, `category`. Groundedness:
-`context`, `claim`, `supported`, perhaps `document_id`. `source` is optional; each is reported apart.
-Thresholds are the shipped ones, and those at which 1 % and 0.1 % of the ordinary
-texts of the files are flagged.
+Measures the guardrails on JSON lines, plain or gzip; the columns of a file tell what it is about.
+Attacks: `text`, `label` (0 or 1), `kind` (benign, benign_trigger, injection, jailbreak, extraction,
+indirect, harmful_topic), `segment` (user, tool, document). Toxicity: `text`, `label`, `category`.
+Groundedness: `context`, `claim`, `supported`, perhaps `document_id`. Personal data: `text`, perhaps
+`spans` (`start`, `end`, `type`; none: no personal data). `source` is optional; each is reported apart.
+Thresholds are the shipped ones, and those at which 1 % and 0.1 % of the ordinary texts of the files are
+flagged.
 """
 
 

@@ -1,0 +1,1 @@
+"""Training of the model of names; its card says on what."""
