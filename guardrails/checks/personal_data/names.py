@@ -200,7 +200,7 @@ def _around(place: int, fixed: Sequence[Span]) -> Span | None:
 
 
 def _births(text: str, start: int, end: int, fixed: Sequence[Span]) -> Iterator[Span]:
-    """Dates that the words before them call somebody's birth."""
+    """Dates that the words before them call a person's birth."""
     for date in _DATE.finditer(text, start, end):
         is_free = not any(span.start < date.end() and date.start() < span.end for span in fixed)
         if is_free and _BIRTH.search(text, max(0, date.start() - CONTEXT_CHARS), date.start()):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ def span(start: int, end: int, kind: str) -> dict[str, Any]:
 
 
 def plan() -> Plan:
-    return Plan((), 0.01, 1, 0, None)
+    return Plan((), 0.01, 1, 0, Path(), None)
 
 
 def test_what_is_found_missed_and_found_in_error() -> None:
