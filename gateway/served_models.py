@@ -78,6 +78,7 @@ class ModelBuilder:
         return replace(
             self._served(name),
             price=entry.price,
+            capabilities=entry.capabilities,
             adapters=adapters,
             cache=None if entry.kind == "encoder" else settings,
             guardrails=self._policies.guardrails.profiles.get(

@@ -34,9 +34,15 @@ class ChoiceCandidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(description="Prompts of more tokens, at 4 characters each, go to other candidates."),
     ] = None
     can_reason: Annotated[
-        bool, Meta(description="False: requests with a `reasoning_effort` go to other candidates.")
-    ] = True
-    can_call_tools: Annotated[bool, Meta(description="False: requests with tools go elsewhere.")] = True
+        bool | None,
+        Meta(
+            description="False: requests with a `reasoning_effort` go to other candidates. Default of this "
+            "and the next: the model's `capabilities`."
+        ),
+    ] = None
+    can_call_tools: Annotated[bool | None, Meta(description="False: requests with tools go elsewhere.")] = (
+        None
+    )
 
 
 class Choose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

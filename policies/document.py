@@ -19,6 +19,7 @@ from policies.names import Effort, FilePath, Name
 from policies.observability import ObservabilitySection
 from policies.passthrough import PassthroughPath, PassthroughRule
 from policies.probes import Probe, ProbeName
+from policies.releases import Capabilities, Release
 from policies.responses import ResponsesSection
 from policies.routes import Action, Route, RoutingSection
 from policies.signals import SignalsSection
@@ -264,6 +265,8 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     guardrails: Annotated[
         Name | None, Meta(description="Profile of the section `guardrails`; default: its `default`.")
     ] = None
+    capabilities: Capabilities = Capabilities()
+    release: Annotated[Release | None, Meta(description="Set for a new version of another model.")] = None
     description: str = ""
 
     @property

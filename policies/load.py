@@ -23,6 +23,7 @@ from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
 from policies.nodes import read_documents
 from policies.passthrough import passthrough_problems
+from policies.releases import release_problems
 from policies.tenants import tenant_problems
 from policies.urls import url_fault
 
@@ -129,6 +130,7 @@ class _Merge:
         self.problems += guardrail_problems(self.sections, self.places)
         self.problems += passthrough_problems(self.sections, self.places)
         self.problems += tenant_problems(self.sections, self.places)
+        self.problems += release_problems(self.sections, self.places)
         routes = RouteChecks(self.sections, self.places)
         routes.run()
         self.problems += routes.problems

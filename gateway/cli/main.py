@@ -1,4 +1,4 @@
-"""`penstock serve | check | explain | replay | policy | chat | adapters | cache | router | eval | batch`."""
+"""`penstock serve | check | explain | replay | policy | models | chat | adapters | cache | eval | …`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from gateway.cli.evaluation.guardrails.inputs import read_plan as read_guardrail
 from gateway.cli.evaluation.route.flags import add_flags as add_route_flags
 from gateway.cli.evaluation.router.inputs import add_flags as add_router_eval_flags
 from gateway.cli.evaluation.router.inputs import read_plan as read_router_plan
+from gateway.cli.policy_flags import add_explain, add_policy, add_replay
 from gateway.cli.policy_reference import reference_text
 from gateway.cli.policy_schema import schema_text
+from gateway.cli.releases.flags import add_models
 from gateway.cli.router_flags import add_flags as add_router_flags
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
@@ -33,7 +35,6 @@ from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
 from policies.load import load_policies, merge_models
 from policies.services import SERVICES
-from policies.show import shown
 from policies.urls import url_fault
 
 EXIT_USAGE = 2
@@ -62,13 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("policies", type=Path, metavar="DIR")
     check.set_defaults(run=_check)
-    _add_explain(commands.add_parser("explain", help="say which rule and model a request gets, and why"))
-    replay = commands.add_parser("replay", help="decide about recorded requests with other policies")
-    replay.add_argument("--policies", type=Path, required=True, metavar="DIR", help="the changed policies")
-    replay.add_argument("--log", type=Path, metavar="FILE", help="default $PENSTOCK_DECISION_LOG")
-    replay.add_argument("--since", metavar="TIME", help="only the last 90m, 1h, 7d")
-    replay.set_defaults(run=_replay)
-    _add_policy(commands.add_parser("policy", help="show policies; reload or roll back those of a gateway"))
+    add_explain(commands.add_parser("explain", help="say which rule and model a request gets, and why"))
+    add_replay(commands.add_parser("replay", help="decide about recorded requests with other policies"))
+    add_policy(commands.add_parser("policy", help="show policies; reload or roll back those of a gateway"))
     chat = commands.add_parser("chat", help="talk to a running gateway")
     chat.add_argument("message", nargs="*", help="send this and exit; without it, start a conversation")
     chat.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
@@ -78,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--max-tokens", type=int, help="maximum tokens per answer")
     chat.add_argument("--effort", help="reasoning_effort: none, low, medium, high …; default: the server's")
     chat.set_defaults(run=_chat)
+    add_models(commands.add_parser("models", help="list and promote the releases of models"))
     _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
     _add_cache(commands.add_parser("cache", help="say why two prompts do or do not share an answer"))
     _add_eval(commands.add_parser("eval", help="measure models, cache, router and guardrails"))
@@ -167,69 +165,6 @@ def _add_batch(batch: argparse.ArgumentParser) -> None:
     batch.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help="answers, then errors")
     _add_model_flags(batch)
     batch.set_defaults(run=_batch)
-
-
-def _add_explain(explain: argparse.ArgumentParser) -> None:
-    which = explain.add_mutually_exclusive_group(required=True)
-    which.add_argument("-d", "--data", metavar="JSON", help="request body; @FILE reads a file")
-    which.add_argument("--id", metavar="ID", help="x-request-id or trace id of a request in --log")
-    explain.add_argument("--log", type=Path, metavar="FILE", help="default $PENSTOCK_DECISION_LOG")
-    explain.add_argument(
-        "--policies", type=Path, metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
-    )
-    explain.add_argument(
-        "-H", "--header", action="append", default=[], metavar="HEADER", help="'NAME: VALUE'"
-    )
-    explain.add_argument(
-        "--tenant", default="default", help="as in the metrics: key-XXXXXXXX; default: default"
-    )
-    explain.set_defaults(run=_explain)
-
-
-def _add_policy(policy: argparse.ArgumentParser) -> None:
-    actions = policy.add_subparsers(title="actions", required=True, metavar="ACTION")
-    show = actions.add_parser("show", help="print a folder's policies as one document, with every default")
-    show.add_argument(
-        "policies", type=Path, nargs="?", metavar="DIR", help="policy folder, default $PENSTOCK_POLICIES"
-    )
-    show.set_defaults(run=_show_policies)
-    for name, text in (
-        ("versions", "print the versions that a running gateway has served"),
-        ("reload", "have a running gateway read its policies again"),
-        ("rollback", "have a running gateway serve the version before"),
-    ):
-        action = actions.add_parser(name, help=text)
-        action.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
-        action.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
-        action.set_defaults(run=_manage_policies, action=name)
-
-
-def _manage_policies(options: argparse.Namespace) -> int:
-    from gateway.cli.policy import manage_policies
-
-    key = options.api_key or settings.default_client_key()
-    return manage_policies(options.action, options.url or settings.default_url(), key, sys.stdout)
-
-
-def _show_policies(options: argparse.Namespace) -> int:
-    sys.stdout.write(shown(load_policies(options.policies or settings.default_policies())))
-    return 0
-
-
-def _replay(options: argparse.Namespace) -> int:
-    from gateway.cli.replay import replay_log
-
-    log = options.log or settings.decision_log()
-    return replay_log(options.policies, log, sys.stdout, options.since)
-
-
-def _explain(options: argparse.Namespace) -> int:
-    from gateway.cli.explain import explain_recorded, explain_request
-
-    folder = options.policies or settings.default_policies()
-    if options.id is not None:
-        return explain_recorded(folder, options.log or settings.decision_log(), options.id, sys.stdout)
-    return explain_request(folder, options.data, options.header, options.tenant, sys.stdout)
 
 
 def _add_cache(cache: argparse.ArgumentParser) -> None:

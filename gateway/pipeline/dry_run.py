@@ -16,6 +16,7 @@ from gateway.pipeline.decided import Decision
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.meaning import Embed, embed_here, no_meaning
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
+from gateway.pipeline.releases import releases_of
 from gateway.pipeline.selection import Selection
 from gateway.pipeline.signals import Signals
 from gateway.pipeline.stages.admit import Admit
@@ -75,6 +76,8 @@ class DryRun:
             FakeProvider(),
             _LIMITS,
             lambda: state,
+            capabilities=entry.capabilities,
+            price=entry.price,
             num_waiting=lambda: self._live.queue.get(name, 0),
             cache=None if entry.kind == "encoder" else rules,
             adapters=frozenset(entry.engine.adapters if entry.engine is not None else ()),
@@ -127,7 +130,7 @@ class DryRun:
             targets = [model.name]
         return Decision(
             choice,
-            tuple(targets) or (model.name,),
+            tuple(name for target in targets or [model.name] for name in self._released(target)),
             cache=_cache_use(exchange, model),
             strategy=exchange.reason.removeprefix(f"{choice.reason}, ")
             if exchange.reason != choice.reason
@@ -136,6 +139,10 @@ class DryRun:
             values={} if chosen is None else chosen.values,
             guardrails=_found(exchange),
         )
+
+    def _released(self, target: str) -> list[str]:
+        found = releases_of(self._policies.models).get(target)
+        return [target] if found is None else found.names
 
     async def probe(self, probe: Probe) -> Decision:
         """The decision about a probe's request. Raises the ApiError of a request that is not valid."""

@@ -17,6 +17,7 @@ from gateway.response_cache.settings import CacheSettings
 from gateway.web.deadlines import TimeLimits
 from policies.document import Price
 from policies.guardrails import GuardrailProfile
+from policies.releases import Capabilities
 
 Kind = Literal["engine", "upstream", "encoder"]
 
@@ -58,6 +59,7 @@ class ServedModel:
     engine: EngineProvider | None = None  # `provider` again, when it is our engine
     upstream_api: str = "openai"  # that an upstream speaks, as OpenTelemetry names its provider
     price: Price | None = None
+    capabilities: Capabilities = Capabilities()
     cache: CacheSettings | None = None  # None: a model whose answers cannot be kept
     guardrails: GuardrailProfile | None = None
     policy_digest: str = ""  # of its section of the policies, as far as it changes answers

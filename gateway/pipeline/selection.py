@@ -170,6 +170,10 @@ async def _quote(exchange: Exchange, model: ServedModel) -> Quote | None:
     return await model.engine.quote(exchange.request, exchange.principal.tenant_salt)
 
 
+def _either(own: bool | None, default: bool) -> bool:
+    return default if own is None else own
+
+
 def _cost(section: Choose, name: str, model: ServedModel, quote: Quote | None) -> float:
     own, price = section.candidates[name].cost, model.price
     if own is not None:
@@ -197,9 +201,9 @@ def _usable(
     able = {
         name: model
         for name, model in served.items()
-        if num_tokens <= (rules[name].max_tokens or num_tokens)
-        and (rules[name].can_call_tools or not wants_tools)
-        and (rules[name].can_reason or not wants_reasoning)
+        if num_tokens <= (rules[name].max_tokens or model.capabilities.context_tokens or num_tokens)
+        and (not wants_tools or _either(rules[name].can_call_tools, model.capabilities.tools))
+        and (not wants_reasoning or _either(rules[name].can_reason, model.capabilities.reasoning))
     }
     if not able:
         raise Unavailable(

@@ -18,6 +18,7 @@ from gateway.pipeline.decision_token import DecisionToken, write_token
 from gateway.pipeline.exchange import Escalation, Exchange
 from gateway.pipeline.facts import Facts, user_of
 from gateway.pipeline.models import ModelTable
+from gateway.pipeline.releases import releases_of
 from gateway.pipeline.selection import Selection
 from gateway.pipeline.signals import Signals
 from gateway.requests.types import ChatRequest
@@ -27,6 +28,7 @@ from policies.document import Policies
 from policies.routes import Refusal, Split
 from policies.routing import Choice, Routing, SignalsNeeded
 
+_BY_USER = Split(models={}, sticky="user")
 ROUTE_HEADER = "x-penstock-route"
 MODEL_HEADER = "x-penstock-model"
 REASON_HEADER = "x-penstock-reason"
@@ -54,6 +56,7 @@ class ChooseModel:
         self._selection = selection or Selection(models, policies)
         self._signals = signals or Signals(policies)
         self._keys = keys
+        self._releases = releases_of(policies.models)
         self._models = models
         self._routing = Routing(policies)
         self._facts = Facts(models, policies, clock, ledger)
@@ -69,7 +72,7 @@ class ChooseModel:
             exchange.reason = choice.reason
             refusal = choice.action.refuse if choice.action is not None else None
             if refusal is None:
-                found = self._models.resolve(await self._target(exchange, choice))
+                found = self._models.resolve(self._released(exchange, await self._target(exchange, choice)))
                 exchange.model = adapted(
                     found, choice.changes, self._profiles, is_stream=bool(exchange.request.stream)
                 )
@@ -98,6 +101,16 @@ class ChooseModel:
         except SignalsNeeded as needed:
             facts |= await self._signals.of(exchange, needed.names, needed.keys)
         return self._routing.decide(name, facts, keep_tried=self._keeps_tried)
+
+    def _released(self, exchange: Exchange, target: str) -> str:
+        """The release of a model that gets this request."""
+        found = self._releases.get(target)
+        if found is None:
+            return target
+        name = found.choose(draw(exchange, Choice(f"release of {target}"), _BY_USER))
+        if name != target:
+            exchange.reason += f", {'canary' if name == found.canary else 'release'} of {target}"
+        return name
 
     def _escalation(self, rules: Cascade | BestOf, first: str, following: Sequence[str]) -> Escalation:
         models = [self._models.resolve(name) for name in (first, *following)]

@@ -1,0 +1,92 @@
+"""Changes the stage of releases in the YAML, and nothing else there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+import yaml
+
+from gateway.cli.check import load_checked
+from gateway.cli.releases.command import entry_of
+from gateway.cli.releases.evaluations import read_evaluation
+from gateway.settings import SettingsError
+from policies.document import Policies
+from policies.errors import PolicyError
+from policies.load import load_folder
+from policies.releases import Stage
+
+
+def promote(folder: Path, name: str, out: TextIO) -> int:
+    """Make a canary the stable release. Raises PolicyError or SettingsError."""
+    policies = load_folder(folder).policies
+    release = entry_of(policies, name).release
+    if release is None or release.stage != "canary":
+        raise SettingsError(f"{name!r} is no canary: give it a `release` with `stage: canary` first")
+    if release.evaluation is None:
+        raise SettingsError(f"{name!r} has no `release.evaluation`: run `penstock eval models --json` first")
+    found = read_evaluation(release.evaluation, name)
+    if not found.is_complete or found.accuracy < release.min_accuracy or release.min_accuracy <= 0:
+        what = "is incomplete" if not found.is_complete else f"has an accuracy of {found.accuracy:.4f}"
+        raise SettingsError(
+            f"{name!r} does not pass the gate: its evaluation {what}, and `release.min_accuracy` is "
+            f"{release.min_accuracy:g}"
+        )
+    before = _stable_of(policies, release.of)
+    retired: list[tuple[str, Stage]] = [] if before is None else [(before, "retired")]
+    _change(folder, [*retired, (name, "stable")])
+    out.write(f"{name} is stable (accuracy {found.accuracy:.4f}); {before or release.of} answers no more\n")
+    return 0
+
+
+def rollback(folder: Path, name: str, out: TextIO) -> int:
+    """Retire a release; the latest one that was stable before answers again. Raises as `promote`."""
+    policies = load_folder(folder).policies
+    release = entry_of(policies, name).release
+    if release is None or release.stage == "retired":
+        raise SettingsError(f"{name!r} is no canary and no stable release")
+    _change(folder, [(name, "retired")])
+    who = release.of if release.stage == "stable" else _stable_of(policies, release.of) or release.of
+    out.write(f"{name} is retired; {who} answers\n")
+    return 0
+
+
+def _stable_of(policies: Policies, base: str) -> str | None:
+    found = (
+        name
+        for name, entry in policies.models.items()
+        if entry.release is not None and entry.release.of == base and entry.release.stage == "stable"
+    )
+    return next(found, None)
+
+
+def _change(folder: Path, stages: Sequence[tuple[str, Stage]]) -> None:
+    """Write the stages, one after the other; all as it was when the policies are not valid then."""
+    before: dict[Path, str] = {}
+    try:
+        for name, stage in stages:
+            place = load_folder(folder).places["models", name, "release", "stage"]
+            path = Path(place.file)
+            text = path.read_text("utf-8")
+            before.setdefault(path, text)
+            path.write_text(_with_value(text, ("models", name, "release", "stage"), stage), "utf-8")
+        load_checked(folder)
+    except (OSError, PolicyError) as error:
+        for path, text in before.items():
+            path.write_text(text, "utf-8")
+        if isinstance(error, PolicyError):
+            raise
+        raise SettingsError(f"{error.filename} cannot be changed: {error.strerror}") from None
+
+
+def _with_value(text: str, keys: Sequence[str], value: str) -> str:
+    """The YAML text with another scalar below these keys. Raises SettingsError where it is elsewhere."""
+    for document in yaml.compose_all(text, yaml.SafeLoader):
+        node: yaml.Node | None = document
+        for key in keys:
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            node = next((found for name, found in pairs if name.value == key), None)
+        if isinstance(node, yaml.ScalarNode):
+            return text[: node.start_mark.index] + value + text[node.end_mark.index :]
+    raise SettingsError(f"write {'.'.join(keys)} out in the file: it comes from an anchor")
