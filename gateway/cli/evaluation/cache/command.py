@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,8 @@ from cache.verify import Verifier
 from cache.verify.verifier import WEIGHTS
 from gateway.cli.evaluation.cache import report
 from gateway.cli.evaluation.cache.inputs import PairRow, Plan, StreamRow
-from gateway.cli.evaluation.cache.replay import Outcome, Replay, finest
+from gateway.cli.evaluation.cache.replay import Replay, finest
+from gateway.cli.evaluation.cache.results import PairResult, StreamResult
 from gateway.cli.evaluation.files import write_file
 from gateway.cli.evaluation.vectors import embed_all
 
@@ -30,30 +30,6 @@ MARGIN = 0.9
 """Of a false share, kept on the development stream, as other streams differ from it."""
 
 Array = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class PairResult:
-    """Scores of the pairs of one source in one file."""
-
-    file: str
-    source: str
-    labels: NDArray[np.bool_]
-    cosines: Array
-    probabilities: Array
-
-
-@dataclass(frozen=True, slots=True)
-class StreamResult:
-    """Replays of one file."""
-
-    file: str
-    cosine: list[Outcome]
-    verifier: list[Outcome]
-    cosine_best: Outcome | None  # most hits within the bound
-    verifier_best: Outcome | None
-    verifier_shipped: Outcome  # at the threshold that the weights carry for the bound
-    thresholds: Array  # [n, 2]: for each of FALSE_SHARES the least threshold that keeps it
 
 
 def evaluate_cache(plan: Plan) -> int:

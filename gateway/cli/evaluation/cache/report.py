@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,11 +13,9 @@ from rich.table import Table
 from backend.heads import measures
 from gateway.cli.evaluation import plot
 from gateway.cli.evaluation.cache.replay import Outcome
+from gateway.cli.evaluation.cache.results import PairResult, StreamResult
 from gateway.cli.evaluation.files import write_file
 from gateway.settings import SettingsError
-
-if TYPE_CHECKING:
-    from gateway.cli.evaluation.cache.command import PairResult, StreamResult
 
 Document = dict[str, Any]
 

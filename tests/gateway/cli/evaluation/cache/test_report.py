@@ -5,9 +5,9 @@ from io import StringIO
 import numpy as np
 from rich.console import Console
 
-from gateway.cli.evaluation.cache.command import PairResult, StreamResult
 from gateway.cli.evaluation.cache.replay import Outcome
 from gateway.cli.evaluation.cache.report import as_document, show
+from gateway.cli.evaluation.cache.results import PairResult, StreamResult
 
 
 def test_a_stream_without_any_allowed_threshold_is_shown() -> None:
