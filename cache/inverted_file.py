@@ -24,11 +24,11 @@ ROWS_PER_LIST = 64
 """When it is built: short lists are searched with more recall in less time."""
 MAX_LISTS = 4096
 """More take too long to train, and to choose among for each search."""
-ROWS_TO_TRAIN_PER_LIST = 20
+ROWS_TO_TRAIN_PER_LIST = 24
 TRAINING_STEPS = 5
 SEARCHED_SHARE = 1 / 64
 """Of the lists, for each search; never fewer than MIN_SEARCHED of them."""
-MIN_SEARCHED = 24
+MIN_SEARCHED = 32
 CHUNK_ROWS = 512
 """Rows that the thread reads while it holds the lock: searches wait less than a millisecond."""
 
