@@ -78,7 +78,7 @@ class Hook:
                     body += piece
                     if len(body) > MAX_ANSWER_BYTES:
                         raise HookFailed("the answer is too long")
-            return self._verdict(bytes(body))
+            return self._verdict(bytes(body), len(texts))
         except (httpx2.HTTPError, TimeoutError) as error:
             raise HookFailed(type(error).__name__) from None
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -91,11 +91,13 @@ class Hook:
         question: dict[str, Any] = {"input": [text for _, text in texts]}
         return question if self.rules.model is None else question | {"model": self.rules.model}
 
-    def _verdict(self, body: bytes) -> HookVerdict:
+    def _verdict(self, body: bytes, num_texts: int) -> HookVerdict:
         if self.rules.format == "penstock":
             found = msgspec.json.decode(body, type=_Penstock)
             return HookVerdict(found.flagged, _identifier(found.reason))
         results = msgspec.json.decode(body, type=_Moderations).results
+        if len(results) != num_texts:
+            raise HookFailed(f"{len(results)} results for {num_texts} texts")
         categories = {name for result in results for name, holds in result.categories.items() if holds}
         return HookVerdict(
             any(result.flagged for result in results), _identifier("+".join(sorted(categories)))

@@ -17,7 +17,7 @@ from guardrails.checks.patterns import LinearRule, words_rule
 from guardrails.checks.personal_data.patterns import KINDS
 from guardrails.masking import Masking
 from guardrails.scanner import Blocked, Replacer, Scanner, scan
-from policies.guardrails import FailureAction, PatternRules, Segment
+from policies.guardrails import FailureAction, GuardrailProfile, PatternRules, Segment
 
 
 class CheckFailed(Exception):
@@ -117,11 +117,13 @@ class Screening:
         if self._masking is None or self.profile.personal_data is None:
             return
         action = self.profile.personal_data.action
-        outcome: Outcome = "flagged" if action == "flag" or self.profile.dry_run else "changed"
+        outcome: Outcome = "blocked" if action == "block" else "changed"
+        if action == "flag" or self.profile.dry_run:
+            outcome = "flagged"
         new = self._masking.found - self._noted
         self._noted += new
         for kind in new.elements():
-            self.verdicts.add("personal_data", kind, "blocked" if action == "block" else outcome)
+            self.verdicts.add("personal_data", kind, outcome)
 
     async def _judge(self) -> None:
         read = await read_texts(self.profile, self.texts)
@@ -168,3 +170,11 @@ class Screening:
             return words_rule(rules.words, replacement)
         assert rules.regex is not None
         return LinearRule(rules.regex, replacement)
+
+
+def checks_requests(profile: GuardrailProfile) -> bool:
+    """Whether anything of a request is looked at."""
+    rules = (profile.personal_data, profile.injection, profile.harm, *profile.topics.values())
+    own = [each.requests for each in profile.patterns.values()]
+    own += [each.requests for each in profile.hooks.values()]
+    return any(each is not None for each in rules) or any(own)

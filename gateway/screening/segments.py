@@ -8,6 +8,10 @@ from typing import Any
 from policies.guardrails import Segment
 
 PROMPT_FIELDS = ("prompt", "suffix", "input")
+SCHEMA_FIELDS = ("tools", "functions", "response_format")
+SCHEMA_TEXTS = {"description", "title", "enum", "const", "default", "examples"}
+MESSAGE_TEXTS = ("content", "reasoning_content", "reasoning", "reasoning_details", "refusal")
+PART_TEXTS = ("text", "refusal", "thinking", "summary")
 SEGMENTS: dict[object, Segment] = {
     "system": "system",
     "developer": "system",
@@ -21,8 +25,11 @@ Change = Callable[[Segment, str], str]
 
 
 def changed_body(body: dict[str, Any], change: Change) -> dict[str, Any]:
-    """The body with `change` applied to every text: prompts, messages, tool calls, predictions."""
+    """The body with `change` applied to every text: prompts, documents, messages, tool calls, schemas."""
     changed = {name: _mapped(body[name], "user", change) for name in PROMPT_FIELDS if name in body}
+    changed |= {name: _schema(body[name], change) for name in SCHEMA_FIELDS if name in body}
+    if isinstance(body.get("documents"), list):
+        changed["documents"] = [_document(each, change) for each in body["documents"]]
     if isinstance(body.get("messages"), list):
         changed["messages"] = [_message(each, change) for each in body["messages"]]
     if isinstance(body.get("prediction"), dict):
@@ -57,22 +64,50 @@ def _message(message: object, change: Change) -> object:
         return message
     segment = SEGMENTS.get(message.get("role"), "user")
     changed = dict(message)
-    for name in ("content", "reasoning_content", "reasoning", "refusal"):
+    for name in MESSAGE_TEXTS:
         if name in message:
             changed[name] = _mapped(message[name], segment, change)
     if isinstance(message.get("tool_calls"), list):
         changed["tool_calls"] = [_tool_call(each, change) for each in message["tool_calls"]]
+    if "function_call" in message:
+        changed["function_call"] = _called(message["function_call"], "arguments", change)
     return changed
 
 
 def _tool_call(call: object, change: Change) -> object:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(call, dict) or not isinstance(function, dict):
+    if not isinstance(call, dict):
         return call
-    arguments = function.get("arguments")
-    if not isinstance(arguments, str):
-        return call
-    return call | {"function": function | {"arguments": change("assistant", arguments)}}
+    inputs = (("function", "arguments"), ("custom", "input"))
+    return call | {kind: _called(call[kind], name, change) for kind, name in inputs if kind in call}
+
+
+def _called(called: object, name: str, change: Change) -> object:
+    """A function or custom tool with the text of its input changed."""
+    if not isinstance(called, dict) or not isinstance(called.get(name), str):
+        return called
+    return called | {name: change("assistant", called[name])}
+
+
+def _document(value: object, change: Change) -> object:
+    """All strings of a document, whatever its shape."""
+    if isinstance(value, str):
+        return change("tool", value)
+    if isinstance(value, list):
+        return [_document(each, change) for each in value]
+    return (
+        {name: _document(each, change) for name, each in value.items()} if isinstance(value, dict) else value
+    )
+
+
+def _schema(value: object, change: Change, *, is_text: bool = False) -> object:
+    """Tools or a schema with what their authors wrote in words changed."""
+    if isinstance(value, str):
+        return change("system", value) if is_text else value
+    if isinstance(value, list):
+        return [_schema(each, change, is_text=is_text) for each in value]
+    if isinstance(value, dict):
+        return {name: _schema(each, change, is_text=name in SCHEMA_TEXTS) for name, each in value.items()}
+    return value
 
 
 def _mapped(value: object, segment: Segment, change: Change) -> object:
@@ -81,6 +116,6 @@ def _mapped(value: object, segment: Segment, change: Change) -> object:
         return change(segment, value)
     if isinstance(value, list):
         return [_mapped(each, segment, change) for each in value]
-    if isinstance(value, dict) and isinstance(value.get("text"), str):
-        return value | {"text": change(segment, value["text"])}
+    if isinstance(value, dict):
+        return value | {name: _mapped(value[name], segment, change) for name in PART_TEXTS if name in value}
     return value

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
-Check = Literal["personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder"]
+Check = Literal[
+    "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder", "unread"
+]
 Outcome = Literal["flagged", "changed", "blocked", "failed_open", "failed_closed"]
 
 OnVerdict = Callable[[str, Check, Outcome], None]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gateway.answer import Generated, Relayed
 from gateway.pipeline.exchange import Exchange
 from gateway.providers.upstream.generated import generated
+from gateway.requests.types import EmbeddingRequest
 from gateway.screening.answer import ScreenedDeltas
 from gateway.screening.answer_checks import checks_answers
 
@@ -16,6 +17,6 @@ async def screen_answer(exchange: Exchange) -> None:
     answer, screening = exchange.answer, exchange.screening
     if screening is None or screening.is_blocked or not isinstance(answer, Generated | Relayed):
         return
-    if checks_answers(screening):
+    if checks_answers(screening) and not isinstance(exchange.request, EmbeddingRequest):
         found = generated(answer) if isinstance(answer, Relayed) else answer
         exchange.answer = replace(found, deltas=ScreenedDeltas(found.deltas, screening))

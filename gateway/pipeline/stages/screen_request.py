@@ -12,11 +12,12 @@ from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.stages.read_request import KINDS
 from gateway.pipeline.turns import user_turns
 from gateway.requests.parse import typed
-from gateway.requests.types import EmbeddingRequest
+from gateway.requests.prompts import parse_prompts
+from gateway.requests.types import CompletionRequest, EmbeddingRequest
 from gateway.screening.answer import check_failed
-from gateway.screening.answer_checks import holds_back
+from gateway.screening.answer_checks import checks_answers, holds_back
 from gateway.screening.guard import Guards
-from gateway.screening.screening import CheckFailed, Screening
+from gateway.screening.screening import CheckFailed, Screening, checks_requests
 from gateway.telemetry import spans
 from guardrails.scanner import Blocked
 
@@ -43,6 +44,7 @@ class ScreenRequest:
         on_verdict = partial(exchange.telemetry.screened, metrics_label=label)
         screening = exchange.screening = Screening(self._guards.of(profile), on_verdict)
         _check_logprobs(exchange, screening)
+        _check_tokens(exchange, screening)
         with exchange.telemetry.stage(spans.STAGE_SCREEN):
             await _share_meaning(exchange, screening)
             try:
@@ -73,13 +75,29 @@ async def _share_meaning(exchange: Exchange, screening: Screening) -> None:
 
 
 def _check_logprobs(exchange: Exchange, screening: Screening) -> None:
-    if getattr(exchange.request, "logprobs", None) and holds_back(screening):
-        assert exchange.model is not None
+    request = exchange.request
+    if isinstance(request, EmbeddingRequest) or request.num_logprobs is None:
+        return
+    assert exchange.model is not None
+    is_read_anew = isinstance(request, CompletionRequest) and exchange.model.kind == "upstream"
+    if holds_back(screening) or (is_read_anew and checks_answers(screening)):
         raise InvalidRequest(
             f"'logprobs' would show what the guardrails of {exchange.model.name!r} change or hold back: "
             "leave it out.",
             param="logprobs",
         )
+
+
+def _check_tokens(exchange: Exchange, screening: Screening) -> None:
+    request = exchange.request
+    name = "prompt" if isinstance(request, CompletionRequest) else "input"
+    prompts = parse_prompts(getattr(request, name, ""), name)
+    if all(isinstance(each, str) for each in prompts) or not checks_requests(screening.profile):
+        return
+    if not screening.profile.dry_run:
+        message = f"'{name}' holds token ids, and guardrails read text: send the text."
+        raise InvalidRequest(message, param=name)
+    screening.verdicts.add("unread", "token_ids", "failed_open")
 
 
 def _refuse(exchange: Exchange, screening: Screening, blocked: Blocked) -> None:

@@ -1,4 +1,4 @@
-"""Relayed → Generated: OpenAI's chat answers, whole or streamed, as deltas like those of our engine.
+"""Relayed → Generated: OpenAI's answers, whole or streamed, as deltas like those of our engine.
 
 For other APIs in front of an upstream, and for guardrails. It reads:
 
@@ -68,6 +68,7 @@ class _Choice(msgspec.Struct, gc=False):
     index: int = 0
     delta: _Message | None = None
     message: _Message | None = None
+    text: str | None = None  # of a completion
     logprobs: _Logprobs | None = None
     finish_reason: str | None = None
     stop_reason: Any = None  # vLLM: the stop string, or the id of the stop token
@@ -81,7 +82,7 @@ _decode = msgspec.json.Decoder(_Piece).decode
 
 
 def generated(answer: Relayed, *, offers_tools: bool = True) -> Generated:
-    """The answer to a chat as deltas; closing them closes the upstream's stream.
+    """The answer to a chat or completion as deltas; closing them closes the upstream's stream.
 
     `usage` is the relayed answer's own and complete when the deltas have ended. Finish reasons come after all
     text. Calls after the first come whole, at the end: an upstream may interleave their pieces. The deltas
@@ -183,7 +184,7 @@ class _ChoiceState:
             self._stop_string = choice.stop_reason if isinstance(choice.stop_reason, str) else ""
         message = choice.delta or choice.message
         if message is None:
-            return None
+            return Delta(self._index, choice.text) if choice.text else None
         text, reasoning = _texts(message)
         calls = self._calls(message) if message.tool_calls or message.function_call else []
         tokens = []

@@ -127,6 +127,16 @@ async def test_every_endpoint_is_covered(path: str, sent: dict[str, Any]) -> Non
         assert response.json()["choices"][0]["text"] == "hi bob@example.com"
 
 
+@pytest.mark.parametrize(
+    ("path", "sent"), [("/v1/completions", {"prompt": [[1, 2]]}), ("/v1/embeddings", {"input": [1, 2]})]
+)
+async def test_token_ids_are_no_way_around(path: str, sent: dict[str, Any]) -> None:
+    for profile, status in ((MASK, 400), (GuardrailProfile(groundedness=GroundednessRules()), 200)):
+        async with http_client(app_of(saying("hi"), profile)) as http:
+            response = await http.post(path, json={"model": "m", **sent})
+        assert response.status_code == status
+
+
 async def test_the_cache_holds_placeholders_only() -> None:
     provider = saying("Dear [EMAIL_1]")
     async with http_client(app_of(provider, MASK, mode="exact")) as http:
@@ -163,8 +173,10 @@ async def test_a_route_names_a_profile_of_its_own() -> None:
 
 async def test_log_probabilities_are_refused_by_name() -> None:
     async with http_client(app_of(saying("x"), MASK)) as http:
-        response = await http.post(CHAT, json=body("hi", logprobs=True))
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "logprobs")
+        chat = await http.post(CHAT, json=body("hi", logprobs=True))
+        completion = await http.post("/v1/completions", json={"model": "m", "prompt": "hi", "logprobs": 0})
+    for response in (chat, completion):
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "logprobs")
 
 
 async def _collect(deltas: Sequence[Delta]) -> tuple[str, str, dict[int, str]]:

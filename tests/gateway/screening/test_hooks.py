@@ -62,6 +62,14 @@ async def test_openais_moderation_can_be_the_service() -> None:
     assert asked == [{"input": ["a", "b"], "model": "omni", "authorization": True}]
 
 
+async def test_a_moderation_without_a_result_for_each_text_has_failed() -> None:
+    async with service({"results": [{"flagged": False}]}) as (url, _):
+        with pytest.raises(HookFailed):
+            await Hook(HookRules(url=url, format="moderations")).check(
+                "request", [("user", "a"), ("tool", "b")]
+            )
+
+
 @pytest.mark.parametrize(
     "answer",
     [500, b"no JSON", {"flagged": "perhaps"}, b"[" * 2_000_000, "silence"],

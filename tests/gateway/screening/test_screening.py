@@ -70,6 +70,32 @@ async def test_a_silent_encoder_fails_as_the_policy_says(on_failure: Any, fails:
     assert screening.is_flagged is not fails
 
 
+PARTS = {
+    "tools": [{"type": "function", "function": {"name": "f", "description": "Writes as bob@example.com",
+               "parameters": {"properties": {"to": {"type": "string", "enum": ["bob@example.com"]}}}}}],
+    "response_format": {"json_schema": {"schema": {"description": "bob@example.com"}}},
+    "documents": [{"title": "Staff", "data": {"text": "bob@example.com"}}],
+}  # fmt: skip
+ASSISTANT: list[dict[str, Any]] = [
+    {"content": [{"type": "refusal", "refusal": "not to bob@example.com"}]},
+    {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "bob@example.com"}]}]},
+    {"content": "", "reasoning_details": [{"type": "reasoning.text", "text": "bob@example.com"}]},
+    {"function_call": {"name": "f", "arguments": '{"to": "bob@example.com"}'}},
+    {"tool_calls": [{"type": "custom", "custom": {"name": "f", "input": "bob@example.com"}}]},
+]
+
+
+@pytest.mark.parametrize("part", [*PARTS, *ASSISTANT])
+async def test_every_text_of_a_body_is_covered(part: Any) -> None:  # noqa: ANN401
+    asked = body("hi", **{part: PARTS[part]}) if isinstance(part, str) else body("hi")
+    if not isinstance(part, str):
+        asked["messages"].append({"role": "assistant", **part})
+    screening, _ = screening_of(GuardrailProfile(personal_data=PersonalDataRules()))
+    changed = await screening.request_body(asked)
+    assert "bob@" not in str(changed) and "[EMAIL_1]" in str(changed)
+    assert str(changed).replace("[EMAIL_1]", "bob@example.com") == str(asked)
+
+
 async def test_what_can_only_be_flagged_refuses_nothing_when_it_fails() -> None:
     topic = TopicRules(examples=["football"], action="flag")
     screening, told = screening_of(GuardrailProfile(topics={"sport": topic}), no_answer)
@@ -121,6 +147,13 @@ async def test_exempt_tenants_are_not_checked() -> None:
     profile = GuardrailProfile(patterns={"p": rules}, exempt_tenants=["default"])
     async with http_client(app_of(saying("ok"), profile)) as http:
         assert (await http.post(CHAT, json=body("the secret"))).status_code == 200
+
+
+async def test_a_dry_run_blocks_nothing_and_says_so() -> None:
+    profile = GuardrailProfile(personal_data=PersonalDataRules(action="block"), dry_run=True)
+    screening, told = screening_of(profile)
+    await screening.request_body(body("bob@example.com"))
+    assert told == [("personal_data", "flagged")] and screening.is_flagged and not screening.is_blocked
 
 
 async def test_verdicts_are_counted_in_metrics() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -226,6 +227,11 @@ async def test_a_whole_answer_gives_the_same_form() -> None:
     found = await collected(json.dumps(body).encode())
     assert shown(found) == ("a", "hm", TWO_CALLS, "tool_calls")
     assert [each.call_id for each in found.tool_calls] == ["x", "y"]
+
+
+async def test_a_completion_has_its_text_in_the_choice() -> None:
+    choices = [{"index": 1, "text": "Hi", "finish_reason": "stop"}]
+    assert shown(await collected(msgspec.json.encode({"choices": choices}), 1))[0] == "Hi"
 
 
 async def test_calls_have_an_id_where_the_upstream_gives_none() -> None:
