@@ -15,6 +15,7 @@ from guardrails.checks.personal_data.names import KINDS as NAME_KINDS
 from guardrails.checks.personal_data.names import Finder, finder_of
 from guardrails.checks.personal_data.patterns import KINDS as PATTERN_KINDS
 from guardrails.checks.personal_data.span import Span
+from guardrails.json_text import InJson
 from guardrails.scanner import Blocked, Scanner, scan
 from policies.guardrails import PersonalDataAction as Action
 from policies.guardrails import PersonalDataKind
@@ -41,9 +42,9 @@ class Masking:
         self._values: dict[str, str] = {}
         self._num_values: Counter[str] = Counter()  # by kind
 
-    def mask(self, text: str) -> str:
+    def mask(self, text: str, *, in_json: bool = False) -> str:
         """The text to send to a model. Raises Blocked."""
-        return scan(self._request_rule, text)
+        return scan(InJson(self._request_rule) if in_json else self._request_rule, text)
 
     def restorer(self, *, screens_answers: bool, in_json: bool = False) -> Scanner:
         """Puts the values back into an answer in pieces; it may raise Blocked while it is fed.
@@ -59,7 +60,8 @@ class Masking:
                 json.dumps(restored, ensure_ascii=False)[1:-1] if in_json and restored != value else restored
             )
 
-        return Scanner(_Rule(finder, restore))
+        rule = _Rule(finder, restore)
+        return Scanner(InJson(rule) if in_json else rule)
 
     def _replace(self, kind: str, value: str) -> str:
         if kind == _PLACEHOLDER_KIND:  # the caller's own text, which the answer must give back

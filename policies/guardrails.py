@@ -175,7 +175,7 @@ class GroundednessRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Literal["block", "note", "flag"],
         Meta(
             description="`block`: stop before the sentence, which holds a stream back by a sentence; `note`: "
-            "append `note` to the answer; `flag`: only say so."
+            "append `note` to the answer, unless that is to be JSON; `flag`: only say so."
         ),
     ] = "note"
     min_support: Annotated[Probability, Meta(description="Below this a sentence is not supported.")] = 0.35

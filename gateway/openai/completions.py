@@ -10,7 +10,6 @@ from gateway.answer import Delta, Usage
 from gateway.openai.logprobs import completion_logprobs
 from gateway.openai.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.usage import usage_object
-from gateway.requests.prompts import parse_prompts
 from gateway.requests.types import CompletionRequest
 
 
@@ -33,11 +32,6 @@ class CompletionShape:
         self._head = b"data: %s" % encode(self._shared)[:-1]
         self._tail = b',"usage":null' if request.wants_usage else b""
         self._pads = request.wants_obfuscation
-
-    @property
-    def num_choices(self) -> int:
-        """Choices of all prompts."""
-        return self._request.num_choices * len(parse_prompts(self._request.prompt, "prompt"))
 
     def opening(self) -> bytes:
         """Empty: completions have no role chunk."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from gateway.errors import InvalidRequest
+from gateway.requests.types import ChatRequest, CompletionRequest
 
 Prompt = str | list[int]
 
@@ -32,3 +33,9 @@ def parse_prompts(value: str | list[str | int | list[int]], param: str) -> list[
         param=param,
         code="invalid_type",
     )
+
+
+def num_choices(request: ChatRequest | CompletionRequest) -> int:
+    """Of all prompts."""
+    prompts = parse_prompts(request.prompt, "prompt") if isinstance(request, CompletionRequest) else [""]
+    return request.num_choices * len(prompts)

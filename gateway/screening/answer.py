@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator
+from copy import copy
 from dataclasses import dataclass, field
 
 from gateway.answer import Delta, ToolCallDelta
@@ -21,6 +22,7 @@ class _Channel:
 
     scanner: ScannerChain
     grounds: bool  # documents must support it
+    checks: AnswerChecks  # of its choice
     sentences: SentenceSplitter = field(default_factory=SentenceSplitter)
     held: list[str] = field(default_factory=list)  # whole sentences
     sent: list[str] = field(default_factory=list)
@@ -38,10 +40,11 @@ class _Choice:
 class ScreenedDeltas:
     """The deltas that the client gets. The result does not depend on how the source cuts its text."""
 
-    def __init__(self, source: AsyncIterator[Delta], screening: Screening) -> None:
+    def __init__(self, source: AsyncIterator[Delta], screening: Screening, num_choices: int = 1) -> None:
         self._source = source
+        self._num_choices = num_choices
         self._screening = screening
-        self._checks = AnswerChecks(screening)
+        self._new_checks = AnswerChecks(screening)
         self._choices: dict[int, _Choice] = {}
         self._ready: deque[Delta] = deque()
         self._has_ended = False
@@ -88,8 +91,9 @@ class ScreenedDeltas:
         if last != Delta(last.index):
             self._ready.append(last)
         refusal = self._screening.profile.refusal or ""
-        for index, choice in sorted(self._choices.items()):
-            if not choice.has_ended:
+        for index in range(self._num_choices):
+            choice = self._choices.get(index)
+            if choice is None or not choice.has_ended:
                 self._ready.append(Delta(index, refusal, finish_reason="content_filter"))
 
     async def _screen(self, delta: Delta, out: Delta) -> None:
@@ -97,7 +101,9 @@ class ScreenedDeltas:
         choice = self._choices.get(delta.index)
         if choice is None:
             new = self._screening.answer_scanner
-            choice = self._choices[delta.index] = _Choice(_Channel(new(), True), _Channel(new(), False))
+            checks = copy(self._new_checks)
+            text = _Channel(new(in_json=self._screening.wants_json), True, checks)
+            choice = self._choices[delta.index] = _Choice(text, _Channel(new(), False, checks))
         is_last = delta.finish_reason is not None
         reasoning_ends = bool(delta.text or delta.tool_calls or is_last or delta.reasoning_signature)
         try:
@@ -109,7 +115,7 @@ class ScreenedDeltas:
                 self._pass_arguments(choice, call, out)
             if is_last:
                 _finish_arguments(choice, out)
-                out.text += await self._checks.end("".join(choice.text.sent))
+                out.text += await choice.text.checks.end("".join(choice.text.sent))
                 self._screening.note_personal_data()
         finally:
             out.tokens = delta.tokens
@@ -134,18 +140,18 @@ class ScreenedDeltas:
             raise blocked
 
     async def _judged(self, channel: _Channel, text: str, *, ends: bool) -> AsyncIterator[str]:
-        if self._checks.holds == "nothing":
+        if channel.checks.holds == "nothing":
             yield text
             return
         channel.held += channel.sentences.feed(text)
         if ends:
             channel.held += channel.sentences.finish()
-        if self._checks.holds == "answer" and not ends:
+        if channel.checks.holds == "answer" and not ends:
             return
         held, channel.held = channel.held, []
-        if self._checks.holds == "answer" and held:
-            await self._checks.ask_hooks("".join(held))
-        async for sentence in self._checks.allowed(held, grounds=channel.grounds):
+        if channel.checks.holds == "answer" and held:
+            await channel.checks.ask_hooks("".join(held))
+        async for sentence in channel.checks.allowed(held, grounds=channel.grounds):
             yield sentence
 
     def _pass_arguments(self, choice: _Choice, call: ToolCallDelta, out: Delta) -> None:

@@ -16,7 +16,7 @@ Holds = Literal["nothing", "sentence", "answer"]
 
 
 class AnswerChecks:
-    """The checks of one profile on the answer to one request."""
+    """The checks of one profile on one choice of an answer; a copy is for another choice."""
 
     def __init__(self, screening: Screening) -> None:
         profile = screening.profile
@@ -60,6 +60,7 @@ class AnswerChecks:
             or rules.action != "note"
             or not self._num_unsupported
             or self._screening.profile.dry_run
+            or self._screening.wants_json
         ):
             return ""
         counts = {"{count}": self._num_unsupported, "{total}": self._num_stated}

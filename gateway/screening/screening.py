@@ -10,11 +10,12 @@ from typing import Any, Protocol
 from gateway.screening.guard import EncoderFailed, Guard, Vectors
 from gateway.screening.hooks import Direction, Hook, HookFailed
 from gateway.screening.judge import failure_action, find_attacks, judge_request, read_texts
-from gateway.screening.segments import changed_body, texts
+from gateway.screening.segments import changed_body, texts, wants_json
 from gateway.screening.verdicts import Check, OnVerdict, Outcome, Verdicts
 from guardrails.chain import ScannerChain
 from guardrails.checks.patterns import LinearRule, words_rule
 from guardrails.checks.personal_data.patterns import KINDS
+from guardrails.json_text import InJson
 from guardrails.masking import Masking
 from guardrails.scanner import Blocked, Replacer, Scanner, scan
 from policies.guardrails import FailureAction, GuardrailProfile, PatternRules, Segment
@@ -46,6 +47,7 @@ class Screening:
         self.verdicts = Verdicts(on_verdict)
         self.vectors: dict[str, Vectors] = {}  # of texts that have been encoded
         self.texts: list[tuple[Segment, str]] = []  # of the request, after masking
+        self.wants_json = False  # the answer is to be a JSON document
         self._masking: Masking | None = None
         self._noted: Counter[str] = Counter()  # personal data that verdicts have
         if profile.personal_data is not None:
@@ -70,6 +72,7 @@ class Screening:
         finally:
             self.note_personal_data()
         self.texts = texts(changed)
+        self.wants_json = wants_json(body)
         await self._judge()
         await self.ask_hooks("request", self.texts)
         return changed
@@ -99,7 +102,7 @@ class Screening:
         `in_json`: the text is a JSON document, as the arguments of a tool call are.
         """
         scanners = [
-            Scanner(self._pattern_rule(name, rules))
+            Scanner(self._pattern_rule(name, rules, in_json=in_json))
             for name, rules in self.profile.patterns.items()
             if rules.answers
         ]
@@ -152,13 +155,13 @@ class Screening:
         if verdict.flagged:
             self.act("hook", f"{name}/{verdict.reason}" if verdict.reason else name, hook.rules)
 
-    def _change(self, segment: Segment, text: str) -> str:
+    def _change(self, segment: Segment, text: str, *, in_json: bool = False) -> str:
         for name, rules in self.profile.patterns.items():
             if rules.requests and segment in rules.segments:
-                text = scan(self._pattern_rule(name, rules), text)
-        return self.masked(text)
+                text = scan(self._pattern_rule(name, rules, in_json=in_json), text)
+        return text if self._masking is None else self._masking.mask(text, in_json=in_json)
 
-    def _pattern_rule(self, name: str, rules: PatternRules) -> Replacer:
+    def _pattern_rule(self, name: str, rules: PatternRules, *, in_json: bool) -> Replacer:
         def replacement() -> str | None:
             if rules.action == "redact" and not self.profile.dry_run:
                 self.verdicts.add("pattern", name, "changed")
@@ -167,9 +170,11 @@ class Screening:
             return None
 
         if rules.words is not None:
-            return words_rule(rules.words, replacement)
-        assert rules.regex is not None
-        return LinearRule(rules.regex, replacement)
+            rule = words_rule(rules.words, replacement)
+        else:
+            assert rules.regex is not None
+            rule = LinearRule(rules.regex, replacement)
+        return InJson(rule) if in_json else rule
 
 
 def checks_requests(profile: GuardrailProfile) -> bool:

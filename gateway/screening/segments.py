@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from policies.guardrails import Segment
 
@@ -21,7 +20,13 @@ SEGMENTS: dict[object, Segment] = {
     "function": "tool",
 }
 
-Change = Callable[[Segment, str], str]
+
+class Change(Protocol):
+    """What becomes of a text; `in_json`: the text is a JSON document."""
+
+    def __call__(self, segment: Segment, text: str, *, in_json: bool = False) -> str:
+        """The text in its place."""
+        ...
 
 
 def changed_body(body: dict[str, Any], change: Change) -> dict[str, Any]:
@@ -44,7 +49,7 @@ def texts(body: dict[str, Any]) -> list[tuple[Segment, str]]:
     """Every text that is not empty, in order."""
     found: list[tuple[Segment, str]] = []
 
-    def note(segment: Segment, text: str) -> str:
+    def note(segment: Segment, text: str, *, in_json: bool = False) -> str:
         if text:
             found.append((segment, text))
         return text
@@ -53,9 +58,11 @@ def texts(body: dict[str, Any]) -> list[tuple[Segment, str]]:
     return found
 
 
-def user_turns(found: list[tuple[Segment, str]]) -> Iterator[str]:
-    """What the user said, oldest first."""
-    return (text for segment, text in found if segment == "user")
+def wants_json(body: dict[str, Any]) -> bool:
+    """Whether the answer is to be a JSON document."""
+    response_format = body.get("response_format")
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    return kind in ("json_object", "json_schema") or body.get("guided_json") is not None
 
 
 def _message(message: object, change: Change) -> object:
@@ -85,7 +92,7 @@ def _called(called: object, name: str, change: Change) -> object:
     """A function or custom tool with the text of its input changed."""
     if not isinstance(called, dict) or not isinstance(called.get(name), str):
         return called
-    return called | {name: change("assistant", called[name])}
+    return called | {name: change("assistant", called[name], in_json=name == "arguments")}
 
 
 def _document(value: object, change: Change) -> object:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gateway.answer import Generated, Relayed
 from gateway.pipeline.exchange import Exchange
 from gateway.providers.upstream.generated import generated
+from gateway.requests.prompts import num_choices
 from gateway.requests.types import EmbeddingRequest
 from gateway.screening.answer import ScreenedDeltas
 from gateway.screening.answer_checks import checks_answers
@@ -19,4 +20,5 @@ async def screen_answer(exchange: Exchange) -> None:
         return
     if checks_answers(screening) and not isinstance(exchange.request, EmbeddingRequest):
         found = generated(answer) if isinstance(answer, Relayed) else answer
-        exchange.answer = replace(found, deltas=ScreenedDeltas(found.deltas, screening))
+        deltas = ScreenedDeltas(found.deltas, screening, num_choices(exchange.request))
+        exchange.answer = replace(found, deltas=deltas)

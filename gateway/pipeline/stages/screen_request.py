@@ -12,7 +12,7 @@ from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.stages.read_request import KINDS
 from gateway.pipeline.turns import user_turns
 from gateway.requests.parse import typed
-from gateway.requests.prompts import parse_prompts
+from gateway.requests.prompts import num_choices, parse_prompts
 from gateway.requests.types import CompletionRequest, EmbeddingRequest
 from gateway.screening.answer import check_failed
 from gateway.screening.answer_checks import checks_answers, holds_back
@@ -102,8 +102,8 @@ def _check_tokens(exchange: Exchange, screening: Screening) -> None:
 
 def _refuse(exchange: Exchange, screening: Screening, blocked: Blocked) -> None:
     """Answer with the policy's refusal. Raises InvalidRequest where it has none."""
-    refusal = screening.profile.refusal
-    if refusal is None or isinstance(exchange.request, EmbeddingRequest):
+    refusal, request = screening.profile.refusal, exchange.request
+    if refusal is None or isinstance(request, EmbeddingRequest):
         raise InvalidRequest(
             f"The request was refused by a guardrail ({blocked.kind}): take that out of it.",
             code="content_filter",
@@ -111,6 +111,7 @@ def _refuse(exchange: Exchange, screening: Screening, blocked: Blocked) -> None:
         ) from None
 
     async def deltas() -> AsyncIterator[Delta]:
-        yield Delta(0, refusal, finish_reason="content_filter")
+        for index in range(num_choices(request)):
+            yield Delta(index, refusal, finish_reason="content_filter")
 
     exchange.answer = Generated(deltas(), Usage())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
@@ -65,6 +66,15 @@ async def test_a_block_ends_the_answer_and_its_generation(stream: bool) -> None:
     else:
         (choice,) = response.json()["choices"]
         assert (choice["message"]["content"], choice["finish_reason"]) == ("The card is ", "content_filter")
+
+
+async def test_every_choice_that_was_asked_for_is_answered() -> None:
+    profile = GuardrailProfile(personal_data=PersonalDataRules(action="block"), refusal="No.")
+    async with http_client(app_of(saying("To a@b.org"), profile)) as http:
+        for text, shown in (("hi", ["To No.", "No."]), ("I am a@b.org", ["No.", "No."])):
+            choices = (await http.post(CHAT, json=body(text, n=2))).json()["choices"]
+            assert [each["message"]["content"] for each in choices] == shown
+            assert {each["finish_reason"] for each in choices} == {"content_filter"}
 
 
 @pytest.mark.parametrize(
@@ -273,6 +283,25 @@ async def test_what_the_documents_do_not_support_is_noted_at_the_end() -> None:
     found = await screened(GuardrailProfile(groundedness=rules), deltas, GROUNDED)
     assert [each.text for each in found] == [RIGHT + "Anything else? " + WRONG, "(1/2)"]
     assert (await screened(GuardrailProfile(groundedness=rules), deltas, body("hi")))[-1].text == ""
+
+
+async def test_each_choice_has_a_note_of_its_own() -> None:
+    rules = GroundednessRules(note="({count}/{total})")
+    deltas = [Delta(index, WRONG) for index in (0, 1)]
+    deltas += [Delta(index, finish_reason="stop") for index in (0, 1)]
+    found = await screened(GuardrailProfile(groundedness=rules), deltas, GROUNDED)
+    assert [each.text for each in found] == [WRONG, WRONG, "(1/1)", "(1/1)"]
+
+
+async def test_an_answer_in_json_stays_json() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----"
+    profile = GuardrailProfile(personal_data=PersonalDataRules(), groundedness=GroundednessRules())
+    asked = GROUNDED | {"response_format": {"type": "json_object"}}
+    asked["messages"] = [*GROUNDED["messages"], {"role": "user", "content": f"Use\n{key}"}]
+    said = f'{{"key": "[PRIVATE_KEY_1]", "card": 4111111111111111, "said": "{WRONG}"}}'
+    found = await screened(profile, [Delta(0, said), Delta(0, finish_reason="stop")], asked)
+    document = json.loads("".join(each.text for each in found))
+    assert document == {"key": key, "card": "[CARD]", "said": WRONG}
 
 
 async def test_what_the_documents_do_not_support_can_end_an_answer() -> None:

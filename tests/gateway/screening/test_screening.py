@@ -96,6 +96,16 @@ async def test_every_text_of_a_body_is_covered(part: Any) -> None:  # noqa: ANN4
     assert str(changed).replace("[EMAIL_1]", "bob@example.com") == str(asked)
 
 
+async def test_arguments_of_earlier_calls_stay_json() -> None:
+    rules = PatternRules(regex=r"\b\d{6,8}\b", action="redact")
+    profile = GuardrailProfile(personal_data=PersonalDataRules(), patterns={"account": rules})
+    arguments = '{"card": 4111111111111111, "account": 123456}'
+    asked = {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}]}
+    changed = await screening_of(profile)[0].request_body(asked)
+    sent = changed["messages"][0]["tool_calls"][0]["function"]["arguments"]
+    assert sent == '{"card": "[CARD_1]", "account": "[ACCOUNT]"}'
+
+
 async def test_what_can_only_be_flagged_refuses_nothing_when_it_fails() -> None:
     topic = TopicRules(examples=["football"], action="flag")
     screening, told = screening_of(GuardrailProfile(topics={"sport": topic}), no_answer)
