@@ -11,6 +11,9 @@ import regex
 CONTEXT_CHARS = 64
 """Sent text that is kept before what is held back. A rule may look behind a match by this much at most."""
 
+PIECE_CHARS = 4096
+"""Of a whole text: rules look at all that is left after each match, which in one piece took minutes."""
+
 _NEVER = "\U0010ffff"
 """A noncharacter: a pattern that ends with it has no match, so that all its partial matches are found."""
 
@@ -117,4 +120,7 @@ class Scanner:
 
 def scan(rule: Replacer, text: str) -> str:
     """A whole text with its matches replaced."""
-    return Scanner(rule).finish(text)
+    scanner = Scanner(rule)
+    starts = range(0, len(text), PIECE_CHARS)
+    pieces = [scanner.feed(text[start : start + PIECE_CHARS]) for start in starts]
+    return "".join([*pieces, scanner.finish()])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from gateway.answer import Delta, ToolCallDelta
 from gateway.errors import Unavailable
 from gateway.screening.answer_checks import AnswerChecks
+from gateway.screening.judge import is_long, run
 from gateway.screening.screening import CheckFailed, Screening
 from guardrails.chain import ScannerChain
 from guardrails.scanner import Blocked
@@ -130,7 +131,8 @@ class ScreenedDeltas:
         channel.has_ended = ends
         blocked: Blocked | None = None
         try:
-            passed = channel.scanner.finish(text) if ends else channel.scanner.feed(text)
+            step = channel.scanner.finish if ends else channel.scanner.feed
+            passed = await run(lambda: step(text), is_long([text]))
         except Blocked as found:
             passed, ends, blocked = found.sent, True, found
         async for piece in self._judged(channel, passed, ends=ends):

@@ -57,8 +57,8 @@ async def read_texts(profile: GuardrailProfile, texts: Sequence[tuple[Segment, s
     """The texts that a check of the profile looks at."""
     segments = _segments(profile)
     chosen = [(segment, text) for segment, text in texts if segment in segments]
-    is_long = _is_long(text for _, text in chosen)
-    return await _run(lambda: [ReadText(segment, text, read(text)) for segment, text in chosen], is_long)
+    in_thread = is_long(text for _, text in chosen)
+    return await run(lambda: [ReadText(segment, text, read(text)) for segment, text in chosen], in_thread)
 
 
 async def find_attacks(rules: InjectionRules, texts: Sequence[ReadText]) -> list[Judged]:
@@ -73,7 +73,7 @@ async def find_attacks(rules: InjectionRules, texts: Sequence[ReadText]) -> list
             if rules.kinds is None or found.kind in rules.kinds
         ]
 
-    return await _run(search, _is_long(each.text for each in chosen))
+    return await run(search, is_long(each.text for each in chosen))
 
 
 async def judge_request(guard: Guard, texts: Sequence[ReadText], known: dict[str, Vectors]) -> list[Judged]:
@@ -84,13 +84,13 @@ async def judge_request(guard: Guard, texts: Sequence[ReadText], known: dict[str
     profile = guard.profile
     if not (profile.needs_encoder and texts):
         return []
-    is_long = _is_long(each.text for each in texts)
-    planned = await _run(
-        lambda: [(each.segment, plan(each.reading, _TRUST[each.segment])) for each in texts], is_long
+    in_thread = is_long(each.text for each in texts)
+    planned = await run(
+        lambda: [(each.segment, plan(each.reading, _TRUST[each.segment])) for each in texts], in_thread
     )
     await _complete(guard, [each for _, each in planned], known)
     topics = await guard.topics()
-    return await _run(lambda: _judge(profile, planned, known, topics), is_long)
+    return await run(lambda: _judge(profile, planned, known, topics), in_thread)
 
 
 async def judge_sentences(guard: Guard, sentences: Sequence[str]) -> list[list[Judged]]:
@@ -196,10 +196,11 @@ def _harm(rules: HarmRules | None, scores: Mapping[str, Score]) -> list[Judged]:
     ]
 
 
-def _is_long(texts: Iterable[str]) -> bool:
+def is_long(texts: Iterable[str]) -> bool:
+    """Whether the event loop should not wait until these are judged."""
     return sum(map(len, texts)) >= THREAD_FROM_CHARS
 
 
-async def _run(work: Callable[[], T], is_long: bool) -> T:
+async def run(work: Callable[[], T], in_thread: bool) -> T:
     """The result of `work`, from another thread where it may take long."""
-    return await asyncio.to_thread(work) if is_long else work()
+    return await asyncio.to_thread(work) if in_thread else work()

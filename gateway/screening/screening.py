@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from gateway.screening.guard import EncoderFailed, Guard, Vectors
 from gateway.screening.hooks import Direction, Hook, HookFailed
-from gateway.screening.judge import failure_action, find_attacks, judge_request, read_texts
+from gateway.screening.judge import failure_action, find_attacks, is_long, judge_request, read_texts, run
 from gateway.screening.segments import changed_body, texts, wants_json
 from gateway.screening.verdicts import Check, OnVerdict, Outcome, Verdicts
 from guardrails.chain import ScannerChain
@@ -68,7 +68,8 @@ class Screening:
     async def request_body(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body to go on with. Raises Blocked or CheckFailed."""
         try:
-            changed = changed_body(body, self._change)
+            in_thread = is_long(text for _, text in texts(body))
+            changed = await run(lambda: changed_body(body, self._change), in_thread)
         finally:
             self.note_personal_data()
         self.texts = texts(changed)

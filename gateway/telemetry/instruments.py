@@ -18,7 +18,7 @@ STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
 CACHE_OUTCOMES: Final = ("exact", "semantic", "shared", "near", "miss", "bypass")
 CACHE_VERDICTS: Final = ("right", "wrong", "unsure")
 GUARDRAIL_CHECKS: Final = (
-    "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder",
+    "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder", "unread",
 )  # fmt: skip
 GUARDRAIL_OUTCOMES: Final = ("flagged", "changed", "blocked", "failed_open", "failed_closed")
 """The last two: the check itself could not be made, and the policy let the text pass, or not."""

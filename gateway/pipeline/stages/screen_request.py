@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -18,6 +20,7 @@ from gateway.screening.answer import check_failed
 from gateway.screening.answer_checks import checks_answers, holds_back
 from gateway.screening.guard import Guards
 from gateway.screening.screening import CheckFailed, Screening, checks_requests
+from gateway.screening.verdicts import Check, OnVerdict, Outcome
 from gateway.telemetry import spans
 from guardrails.scanner import Blocked
 
@@ -40,8 +43,7 @@ class ScreenRequest:
         profile = model.guardrails
         if profile is None or exchange.principal.tenant in profile.exempt_tenants:
             return
-        label = model.metrics_label or model.name
-        on_verdict = partial(exchange.telemetry.screened, metrics_label=label)
+        on_verdict = _telling(exchange, model.metrics_label or model.name)
         screening = exchange.screening = Screening(self._guards.of(profile), on_verdict)
         _check_logprobs(exchange, screening)
         _check_tokens(exchange, screening)
@@ -63,6 +65,20 @@ class ScreenRequest:
         turns = user_turns(exchange.request)
         if exchange.meaning is None and turns and turns[-1] in screening.vectors:
             exchange.meaning = Meaning.known(turns[-1], screening.vectors[turns[-1]])
+
+
+def _telling(exchange: Exchange, label: str) -> OnVerdict:
+    """Tells telemetry, which is not for threads, also from the one that changes long texts."""
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def tell(text: str, check: Check, outcome: Outcome) -> None:
+        screened = partial(exchange.telemetry.screened, text, check, outcome, label)
+        if threading.get_ident() == thread:
+            screened()
+        else:
+            loop.call_soon_threadsafe(screened)
+
+    return tell
 
 
 async def _share_meaning(exchange: Exchange, screening: Screening) -> None:

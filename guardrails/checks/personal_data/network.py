@@ -21,6 +21,8 @@ _IPV4 = re.compile(
     r"(?a)\d(?<![\w.:-]\d)(?<![A-Za-z]/\d)(?<!==\d)(?<![Vv]ersion \d)\d{0,2}(?:\.\d{1,3}){3}(?!\w|-\w|\.\w)"
 )
 _IPV6 = re.compile(r"(?a)[0-9A-Fa-f](?<![\w:.].)[0-9A-Fa-f]{0,3}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:]|\.\d)")
+MAX_IPV6_CHARS = 48
+"""With what may stand behind one."""
 _MAC = re.compile(
     r"(?a)[0-9A-Fa-f](?<![\w:-].)[0-9A-Fa-f]([:-])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}(?![\w:-])"
 )
@@ -45,14 +47,17 @@ def search_email(text: str, start: int, kinds: Collection[str]) -> Span | None:
 
 def search_ip(text: str, start: int, kinds: Collection[str]) -> Span | None:
     """The first public IP address."""
-    patterns = (_IPV4, _IPV6) if text.count(":", start) > 1 else (_IPV4,)
-    matches = [match for pattern in patterns if (match := _first_public(pattern, text, start)) is not None]
-    first = min(matches, key=re.Match.start, default=None)
+    first = _first_public(_IPV4, text, start, len(text))
+    end = len(text) if first is None else min(len(text), first.start() + MAX_IPV6_CHARS)
+    if text.count(":", start, end) > 1:
+        other = _first_public(_IPV6, text, start, end)
+        if other is not None and (first is None or other.start() < first.start()):
+            first = other
     return None if first is None else Span(first.start(), first.end(), "ip")
 
 
-def _first_public(pattern: re.Pattern[str], text: str, start: int) -> re.Match[str] | None:
-    return next((match for match in pattern.finditer(text, start) if _is_public(match.group())), None)
+def _first_public(pattern: re.Pattern[str], text: str, start: int, end: int) -> re.Match[str] | None:
+    return next((match for match in pattern.finditer(text, start, end) if _is_public(match.group())), None)
 
 
 def _is_public(text: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from math import log2
 from string import ascii_lowercase, ascii_uppercase
 
@@ -117,14 +117,21 @@ def search_named(text: str, start: int, kinds: Collection[str]) -> Span | None:
     context = max(0, start - CONTEXT_CHARS)
     lowered = text[context:].translate(_LOWER)
     found = [
-        Span(match.start("value"), match.start("value") + len(match["value"].rstrip(".:?")), kind)
+        first
         for name, kind in _NAMES.items()
         if kind in kinds
-        for end in _ends(lowered, name)
-        if (match := _ASSIGNED.match(text, context + end)) is not None
-        if match.start("value") >= start and _is_secret(match, kind)
+        if (first := next(_named(text, start, kind, (context + end for end in _ends(lowered, name))), None))
     ]
     return min(found, default=None)
+
+
+def _named(text: str, start: int, kind: str, ends: Iterable[int]) -> Iterator[Span]:
+    """The values behind a name, which stands before each of `ends`."""
+    for end in ends:
+        match = _ASSIGNED.match(text, end)
+        if match is not None and match.start("value") >= start and _is_secret(match, kind):
+            value = match.start("value")
+            yield Span(value, value + len(match["value"].rstrip(".:?")), kind)
 
 
 def _ends(text: str, name: str) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -164,6 +165,30 @@ async def test_a_dry_run_blocks_nothing_and_says_so() -> None:
     screening, told = screening_of(profile)
     await screening.request_body(body("bob@example.com"))
     assert told == [("personal_data", "flagged")] and screening.is_flagged and not screening.is_blocked
+
+
+async def test_a_dry_run_says_that_it_cannot_read_token_ids() -> None:
+    profile = GuardrailProfile(personal_data=PersonalDataRules(), dry_run=True)
+    async with http_client(app_of(saying("ok"), profile)) as http:
+        sent = {"model": "m", "prompt": [1, 2]}
+        assert (await http.post("/v1/completions", json=sent)).status_code == 200
+        page = (await http.get("/metrics")).text
+    labels = 'check="unread",endpoint="completions",model="m",outcome="failed_open"'
+    assert f"penstock_guardrail_verdicts_total{{{labels}}} 1.0" in page
+
+
+async def test_long_texts_are_changed_off_the_event_loop() -> None:
+    threads: list[int] = []
+    profile = GuardrailProfile(patterns={"p": PatternRules(words=["acme"], action="redact")})
+    screening = Screening(guard_of(profile), lambda *_: threads.append(threading.get_ident()))
+    await screening.request_body(body("acme"))
+    await screening.request_body(body("acme " + "x " * 4_000))
+    assert threads[0] == threading.get_ident() != threads[1]
+    async with http_client(app_of(saying("ok"), profile)) as http:
+        await http.post(CHAT, json=body("acme " * 4_000))
+        page = (await http.get("/metrics")).text
+    labels = 'check="pattern",endpoint="chat",model="m",outcome="changed"'
+    assert f"penstock_guardrail_verdicts_total{{{labels}}} 4000.0" in page
 
 
 async def test_verdicts_are_counted_in_metrics() -> None:
