@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policies.convert import KeyPath
 from policies.errors import Place, Problem
 from policies.names import nearest
+from policies.urls import url_fault
 
 
 def guardrail_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
@@ -25,7 +27,9 @@ def guardrail_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Pla
             yield Problem(places[path], message)
     has_encoder = any(path[0] == "models" and path[2:] == ("encoder",) for path in places)
     for name, profile in profiles.items():
-        yield from _profile_problems(("guardrails", "profiles", name), profile or {}, places, has_encoder)
+        path = ("guardrails", "profiles", name)
+        yield from _profile_problems(path, profile or {}, places, has_encoder)
+        yield from _unknown_tenants(path, profile or {}, sections["tenants"], places)
     for route, entry in sections["routes"].items():
         for path, action in _actions(("routes", route), entry or {}):
             yield from _mixed_profiles(path, action, sections, places)
@@ -90,6 +94,26 @@ def _profile_problems(
         if ((rules or {}).get("words") is None) == ((rules or {}).get("regex") is None):
             where = (*path, "patterns", name)
             yield Problem(places[where], f"{'.'.join(where)} needs either `words` or `regex`")
+
+    injection = profile.get("injection") or {}
+    if injection.get("session_limit") is not None and not injection.get("classifier", True):
+        where = (*path, "injection", "session_limit")
+        yield Problem(places[where], f"{'.'.join(where)} needs the classifier, which is switched off")
+    for name, rules in (profile.get("hooks") or {}).items():
+        where = (*path, "hooks", name, "url")
+        url = (rules or {}).get("url", "")
+        if url.startswith("http") and (fault := url_fault(url)):
+            yield Problem(places[where], f"{'.'.join(where)} {fault}: {url!r}")
+
+
+def _unknown_tenants(
+    path: KeyPath, profile: Mapping[str, Any], tenants: Mapping[str, Any], places: Mapping[KeyPath, Place]
+) -> Iterator[Problem]:
+    for tenant in profile.get("exempt_tenants") or []:
+        if tenant not in (None, "default", *tenants) and not re.fullmatch("key-[0-9a-f]{8}", tenant):
+            where = (*path, "exempt_tenants")
+            message = f"{'.'.join(where)} has the unknown tenant {tenant!r}{nearest(tenant, tenants)}"
+            yield Problem(places[where], message)
 
 
 def _of_rules(path: KeyPath, section: Mapping[str, Any]) -> dict[KeyPath, str | None]:

@@ -105,6 +105,8 @@ class Converter:
             if wrong:
                 self.report(key, f"{'.'.join(path)} has the name {key.value!r}, expected {wrong}")
             values[key.value] = self.convert(value, kind.value_type, (*path, key.value))
+        if isinstance(node, yaml.MappingNode):
+            self._check_length(node, kind, len(values), path)
         return values
 
     def _list(self, node: yaml.Node, kind: inspect.ListType, path: KeyPath) -> list[Any] | None:
@@ -116,7 +118,17 @@ class Converter:
             place = (*path, str(number))
             self.places[place] = self._place(item)
             values.append(self.convert(item, kind.item_type, place))
+        self._check_length(node, kind, len(values), path)
         return values
+
+    def _check_length(
+        self, node: yaml.Node, kind: inspect.ListType | inspect.DictType, length: int, path: KeyPath
+    ) -> None:
+        least, most = kind.min_length or 0, kind.max_length
+        if length < least:
+            self.report(node, f"{'.'.join(path)} needs at least {least}, not {length}")
+        elif most is not None and length > most:
+            self.report(node, f"{'.'.join(path)} may have at most {most}, not {length}")
 
     def _pairs(self, node: yaml.Node, path: KeyPath) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
         """Yield a mapping's keys and values, `<<` merged in; report duplicate keys and non-mappings."""

@@ -39,7 +39,7 @@ class PersonalDataRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Personal data and secrets in requests and answers."""
 
     kinds: Annotated[
-        list[PersonalDataKind] | None,
+        Annotated[list[PersonalDataKind], Meta(min_length=1)] | None,
         Meta(
             description="What to look for. Default: all but `person`, `location`, `organization`, `address` "
             "and `date_of_birth`: these need whole sentences, so an answer is held back to the end of each."

@@ -74,10 +74,17 @@ def test_problems(tmp_path: Path, old: str, new: str, line: int, message: str) -
         ("harm: {false_positive_rate: 0.5}", "false_positive_rate"),
         ("hooks: {a: {url: ftp://x}}", "url"),
         ("hooks: {a: {}}", "url"),
+        ("hooks: {a: {url: 'http://x:99999/'}}", "hooks.a.url has a port that is not a number"),
+        ("personal_data: {kinds: []}", "kinds"),
+        ("patterns: {a: {words: []}}", "words needs at least 1, not 0"),
+        (f"topics: {{a: {{examples: [{'x, ' * 201}]}}}}", "examples may have at most 200, not 201"),
+        ("injection: {classifier: false, session_limit: 1}", "session_limit needs the classifier"),
+        ("exempt_tenants: [reserch]", "has the unknown tenant 'reserch'; did you mean 'research'"),
     ],
 )
 def test_profiles_that_cannot_work_are_refused(tmp_path: Path, rules: str, message: str) -> None:
     model = "models: {m: {engine: {checkpoint: builtin:pico-small}}}\n"
+    (tmp_path / "b.yaml").write_text("tenants: {research: {keys: [key-0a1b2c3d]}}")
     (tmp_path / "a.yaml").write_text(f"{model}guardrails:\n  profiles:\n    p:\n      {rules}\n")
     with pytest.raises(PolicyError) as caught:
         load_policies(tmp_path)
