@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from time import time
+from time import monotonic, time
 
 from starlette.types import ASGIApp
 
@@ -31,6 +31,10 @@ RETRIED_STATUSES = (429, 502, 503, 504)
 MAX_TRIES = 6
 RETRY_S = 1.0
 """Before the second try; doubled before each further one."""
+MAX_WAIT_S = 60.0
+"""For a limit: a line that is told when to come back is asked again after this time, however often."""
+LOOK_S = 5.0
+"""How soon a line that waits sees that its batch was cancelled."""
 _READ_AHEAD = 32
 """Lines that are read from the input file at once."""
 _UNASKED: dict[EndStatus, tuple[str, str]] = {
@@ -53,7 +57,7 @@ class BatchRun:
         *,
         max_line_bytes: int,
     ) -> None:
-        """`slots` bounds the lines in flight."""
+        """`slots` bounds the lines that are asked at the same time, of all batches."""
         self._stored = stored
         self._store = store
         self._path = files.path(stored.batch.input_file_id)
@@ -112,19 +116,23 @@ class BatchRun:
     async def _ask_lines(self) -> None:
         """Ask every line that has no answer, until the batch is cancelled or expires."""
         answered = await self._store.answered(self._stored.number)
+        held = asyncio.Semaphore(
+            self._policy.max_concurrency
+        )  # lines in memory: those that wait have no slot
         async with asyncio.TaskGroup() as tasks:
             async for line in _lines(self._path):
                 if line.number in answered:
                     continue
-                await self._slots.acquire()
+                await held.acquire()
                 if not self._goes_on:
-                    self._slots.release()
                     return
                 task = tasks.create_task(self._answer(line))
-                task.add_done_callback(lambda _: self._slots.release())
+                task.add_done_callback(lambda _: held.release())
 
     async def _answer(self, line: BatchLine) -> None:
         reply = await self._ask(line)
+        if reply is None:
+            return
         is_error = reply.status >= 400
         answer = answer_line(line.custom_id, reply.status, reply.headers.get("x-request-id", ""), reply.body)
         usage = usage_of(b"{}" if is_error else reply.body)
@@ -132,13 +140,33 @@ class BatchRun:
             self._stored.number, line.number, answer, usage, is_error=is_error
         )
 
-    async def _ask(self, line: BatchLine) -> Reply:
-        for tries in range(1, MAX_TRIES + 1):
-            reply = await post(self._app, self._batch.endpoint, line.body, self._caller)
-            if reply.status not in RETRIED_STATUSES or tries == MAX_TRIES or not self._goes_on:
-                break
-            await asyncio.sleep(RETRY_S * 2 ** (tries - 1))
-        return reply
+    async def _ask(self, line: BatchLine) -> Reply | None:
+        """The answer; None when the batch is cancelled or expires before the line was asked, or is let in."""
+        tries = 0
+        while True:
+            async with self._slots:
+                if not self._goes_on:
+                    return None
+                reply = await post(self._app, self._batch.endpoint, line.body, self._caller)
+            if reply.status not in RETRIED_STATUSES:
+                return reply
+            told_s = reply.headers.get("retry-after", "") if reply.status == 429 else ""
+            if (
+                told_s.isdigit()
+            ):  # a limit, as of the tenant's requests per minute: it does not count as a try
+                await self._wait(min(float(told_s), MAX_WAIT_S))
+                continue
+            tries += 1
+            if tries == MAX_TRIES:
+                return reply
+            await self._wait(RETRY_S * 2 ** (tries - 1))
+
+    async def _wait(self, seconds: float) -> None:
+        """Until then, or until the batch is cancelled or expires."""
+        end_s = monotonic() + seconds
+        while self._goes_on and (left_s := end_s - monotonic()) > 0:
+            await asyncio.sleep(min(left_s, LOOK_S))
+            self._stored = await self._store.at(self._stored.number)
 
     async def _end(self, status: EndStatus) -> None:
         """Write the files, then register them and end the batch in one transaction."""

@@ -29,13 +29,14 @@ Answer = Callable[[str], Awaitable[int]]
 class App:
     """Answers with the status that `answer` gives for the request's model."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, headers: dict[str, str] | None = None) -> None:
         self.answer = answer
+        self.headers = headers
         self.asked: Counter[str] = Counter()
         self.num_open = self.most_open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert (scope["path"], scope[INTERNAL_CALLER].tenant) == (CHAT, "a")
+        assert scope["path"] == CHAT and scope[INTERNAL_CALLER].tenant in ("a", "b")
         model = json.loads((await receive())["body"])["model"]
         self.asked[model] += 1
         self.num_open += 1
@@ -45,7 +46,7 @@ class App:
         finally:
             self.num_open -= 1
         body = {"model": model, "usage": {"prompt_tokens": 2, "completion_tokens": 1}}
-        await JSONResponse(body, status)(scope, receive, send)
+        await JSONResponse(body, status, self.headers)(scope, receive, send)
 
 
 async def says_200(model: str) -> int:
@@ -65,14 +66,14 @@ def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "RETRY_S", 0.001)
 
 
-async def add(service: BatchService, models: list[str]) -> Batch:
+async def add(service: BatchService, models: list[str], tenant: str = "a") -> Batch:
     lines = [
         {"custom_id": f"id {number}", "method": "POST", "url": CHAT, "body": {"model": model}}
         for number, model in enumerate(models)
     ]
     content = io.BytesIO("\n".join(map(json.dumps, lines)).encode())
-    file = await service.files.add("a", "batch", "in.jsonl", content, 3600)
-    return await service.batches.add("a", CHAT, file.id, window="24h", metadata=None, output_ttl_s=7200)
+    file = await service.files.add(tenant, "batch", "in.jsonl", content, 3600)
+    return await service.batches.add(tenant, CHAT, file.id, window="24h", metadata=None, output_ttl_s=7200)
 
 
 async def start(service: BatchService, app: App, max_concurrency: int = 8) -> None:
@@ -81,10 +82,10 @@ async def start(service: BatchService, app: App, max_concurrency: int = 8) -> No
     await service.runner.start()
 
 
-async def ended(service: BatchService, batch: Batch) -> Batch:
+async def ended(service: BatchService, batch: Batch, tenant: str = "a") -> Batch:
     while batch.is_open:
         await asyncio.sleep(0.001)
-        batch = await service.batches.get(batch.id, "a")
+        batch = await service.batches.get(batch.id, tenant)
     return batch
 
 
@@ -130,6 +131,48 @@ async def test_a_busy_model_is_asked_again(service: BatchService) -> None:
     batch = await ended(service, await add(service, ["busy", "away"]))
     assert (batch.request_counts.completed, batch.request_counts.failed) == (1, 1)
     assert app.asked == {"busy": 4, "away": run.MAX_TRIES}
+
+
+async def test_a_line_that_a_limit_keeps_out_waits_and_holds_no_slot(
+    service: BatchService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "MAX_WAIT_S", 0.001)
+    num_refused = 3 * run.MAX_TRIES
+    is_open = asyncio.Event()
+
+    async def answer(model: str) -> int:
+        if model == "other":
+            is_open.set()
+        return (
+            429 if model == "limited" and (app.asked[model] <= num_refused or not is_open.is_set()) else 200
+        )
+
+    app = App(answer, {"retry-after": "7"})
+    await start(service, app, max_concurrency=1)
+    first, second = await add(service, ["limited"]), await add(service, ["other"], "b")
+    assert (await ended(service, second, "b")).status == "completed"
+    assert (await ended(service, first)).request_counts.completed == 1
+    assert app.asked["limited"] > num_refused
+
+
+async def test_a_batch_that_a_limit_keeps_out_is_cancelled(
+    service: BatchService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "LOOK_S", 0.001)
+    asked = asyncio.Event()
+
+    async def answer(model: str) -> int:
+        asked.set()
+        return 429
+
+    await start(service, App(answer, {"retry-after": "50000"}), max_concurrency=2)
+    batch = await add(service, ["m0", "m1", "m2"])
+    await asked.wait()
+    await service.batches.cancel(batch.id, "a")
+    async with asyncio.timeout(5):
+        batch = await ended(service, batch)
+    codes = [line["error"]["code"] for line in lines_of(service.files, batch.error_file_id)]
+    assert (batch.status, codes) == ("cancelled", ["batch_cancelled"] * 3)
 
 
 async def test_the_next_worker_goes_on_without_repeating_answered_lines(
