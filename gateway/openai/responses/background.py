@@ -46,20 +46,29 @@ class Run:
     is_cancelled: bool = False
     is_done: bool = False
     _rest: bytes = b""
+    _num_opening: int = 0  # events
+    _num_fed: int = 0  # events of the request's own stream
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def __post_init__(self) -> None:
+        """Begin the stream: who reads it learns the id long before a model's first token."""
+        self.events = [event + b"\n\n" for event in self.shape.opening().split(b"\n\n")[:-1]]
+        self._num_opening = len(self.events)
+
     def feed(self, piece: bytes) -> None:
-        """Bytes of the stream."""
+        """Bytes of the request's stream; its opening stands here already."""
         if not self.is_cancelled:
             *events, self._rest = (self._rest + piece).split(b"\n\n")
-            self.events += [event + b"\n\n" for event in events]
+            new = max(0, self._num_opening - self._num_fed)
+            self._num_fed += len(events)
+            self.events += [event + b"\n\n" for event in events[new:]]
             self._changed.set()
 
     def fail(self, error: ApiError) -> None:
-        """It has ended with this error; without events so far, the whole stream is made up."""
+        """It has ended with this error, unless its stream says so."""
         self._rest = b""
-        if not self.events:
-            self.feed(self.shape.opening() + self.shape.failed(error))
+        if len(self.events) == self._num_opening and not self.is_cancelled:
+            self.events.append(self.shape.failed(error))
 
     def end(self) -> None:
         """There are no more events."""
@@ -161,7 +170,7 @@ async def _settle(run: Run) -> None:
     response_id, store = run.shape.response_id, run.store
 
     def change(stored: StoredObject) -> StoredObject:
-        if not stored.leased_until_s or not run.events:
+        if not stored.leased_until_s:
             return replace(stored, leased_until_s=0.0)
         response = msgspec.json.decode(run.events[-1].partition(b"\ndata: ")[2]).get("response")
         if response is None:

@@ -117,7 +117,7 @@ async def chat_of(
     earlier: list[dict[str, Any]] = []
     if read.request.previous_response_id is not None:
         previous = await store.get("response", read.request.previous_response_id, principal.tenant)
-        if previous.leased_until_s:
+        if previous.leased_until_s > store.now_s():  # else it is complete, or its process has ended
             why = "that response is not complete: retrieve it until it is"
             raise refusals.wrong_value("previous_response_id", why)
         earlier = [*previous.items, *msgspec.json.decode(previous.record)["output"]]

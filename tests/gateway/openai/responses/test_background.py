@@ -33,6 +33,8 @@ class Gated:
         text = call.body["messages"][-1]["content"]
         if text == "too many":
             raise RateLimited("Too many requests.")
+        if text == "slow":
+            await self.goes_on.wait()
         yield Delta(0, "Hello")
         await self.goes_on.wait()
         if text == "break":
@@ -136,6 +138,21 @@ async def test_a_stream_is_followed_again_from_any_event(
     assert (await ended(http, response_id)) == events[-1]["response"]
 
 
+async def test_a_stream_tells_its_id_before_the_model_answers(
+    http: httpx.AsyncClient, gated: Gated, runs: list[background.Run]
+) -> None:
+    streaming = asyncio.create_task(http.post(PATH, json=BODY | {"input": "slow", "stream": True}))
+    async with asyncio.timeout(10):
+        while not runs:
+            await asyncio.sleep(0.001)
+        first = read_events((await anext(runs[0].follow(0))).decode())
+    assert [event["type"] for event in first] == ["response.created", "response.in_progress"]
+    assert first[0]["response"]["id"] == runs[0].shape.response_id
+    gated.goes_on.set()
+    events = read_events((await streaming).text)
+    assert events[:2] == first and [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
 @pytest.mark.parametrize("is_other", [False, True])
 async def test_cancelling_stops_the_model(
     http: httpx.AsyncClient,
@@ -192,6 +209,8 @@ async def test_a_response_whose_process_has_ended_has_failed(
     begun = await begin(http)
     lost = await ended(other, begun["id"])  # nothing renews the lease within the test
     assert lost["status"] == "failed" and "has ended" in lost["error"]["message"]
+    body = {"model": "ours", "input": "And?", "previous_response_id": begun["id"], "background": True}
+    assert (await other.post(PATH, json=body)).status_code == 200
     gated.goes_on.set()
 
 
