@@ -75,7 +75,7 @@ FalsePositiveRate = Annotated[
     ),
 ]
 NonEmpty = Annotated[str, Meta(min_length=1)]
-Phrase = Annotated[str, Meta(min_length=1, max_length=400)]
+Phrase = Annotated[str, Meta(pattern=r"\S", min_length=1, max_length=400)]
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 TimeoutMs = Annotated[int, Meta(ge=1, le=60_000)]
 AttackKind = Literal["override", "jailbreak", "extraction", "indirect"]
@@ -126,7 +126,10 @@ class HarmRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = msgspec.field(default_factory=lambda: ["harmful_topic", "toxicity"])
     segments: Segments = msgspec.field(default_factory=lambda: ["user"])
     false_positive_rate: FalsePositiveRate = 0.01
-    answers: Annotated[bool, Meta(description="Also each sentence of an answer, before it is sent.")] = True
+    answers: Annotated[
+        bool,
+        Meta(description="Also each sentence of an answer, and each tool call in it, before it is sent."),
+    ] = True
 
 
 class PatternRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,7 +137,7 @@ class PatternRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     words: Annotated[
         Annotated[list[Phrase], Meta(min_length=1, max_length=2000)] | None,
-        Meta(description="Whole words or phrases, in any case."),
+        Meta(description="Whole words or phrases, in any case, with any white space between words."),
     ] = None
     regex: Annotated[
         Annotated[str, Meta(min_length=1, max_length=2000)] | None,
@@ -207,9 +210,10 @@ class HookRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = "block"
     segments: Segments = msgspec.field(default_factory=lambda: ["user", "tool"])
     requests: bool = True
-    answers: Annotated[bool, Meta(description="Also whole answers: a stream is held back to its end.")] = (
-        False
-    )
+    answers: Annotated[
+        bool,
+        Meta(description="Also whole answers and tool calls: a stream is held back to the end of each."),
+    ] = False
 
 
 class GuardrailProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -35,6 +35,7 @@ class _Choice:
     text: _Channel
     reasoning: _Channel
     arguments: dict[int, ScannerChain] = field(default_factory=dict)  # by tool call
+    calls: list[ToolCallDelta] = field(default_factory=list)  # not yet judged
     has_ended: bool = False
 
 
@@ -113,9 +114,9 @@ class ScreenedDeltas:
             async for piece in self._pass(choice.text, delta.text, ends=bool(delta.tool_calls) or is_last):
                 out.text += piece
             for call in delta.tool_calls:
-                self._pass_arguments(choice, call, out)
+                await self._pass_arguments(choice, call, out)
             if is_last:
-                _finish_arguments(choice, out)
+                await _finish_arguments(choice, out)
                 out.text += await choice.text.checks.end("".join(choice.text.sent))
                 self._screening.note_personal_data()
         finally:
@@ -156,13 +157,16 @@ class ScreenedDeltas:
         async for sentence in channel.checks.allowed(held, grounds=channel.grounds):
             yield sentence
 
-    def _pass_arguments(self, choice: _Choice, call: ToolCallDelta, out: Delta) -> None:
-        """Add a piece of a call, after the rest of the call before it."""
+    async def _pass_arguments(self, choice: _Choice, call: ToolCallDelta, out: Delta) -> None:
+        """Add a piece of a call, after the rest of the call before it; it waits where calls are judged."""
         if call.index not in choice.arguments:
-            _finish_arguments(choice, out)
+            await _finish_arguments(choice, out)
             choice.arguments[call.index] = self._screening.answer_scanner(in_json=True)
         passed = ToolCallDelta(call.index, "", call.call_id, call.name)
-        out.tool_calls.append(passed)
+        choice.calls.append(passed)
+        is_held = choice.text.checks.holds != "nothing"
+        if not is_held:
+            out.tool_calls.append(passed)
         try:
             passed.arguments = choice.arguments[call.index].feed(call.arguments)
         except Blocked as blocked:
@@ -170,8 +174,10 @@ class ScreenedDeltas:
             raise
 
 
-def _finish_arguments(choice: _Choice, out: Delta) -> None:
-    """Add what was held back of each call's arguments."""
+async def _finish_arguments(choice: _Choice, out: Delta) -> None:
+    """Add what was held back of each call's arguments. Raises Blocked or CheckFailed."""
+    checks = choice.text.checks
+    is_held = checks.holds != "nothing"
     for index, scanner in choice.arguments.items():
         rest = ToolCallDelta(index)
         try:
@@ -181,7 +187,11 @@ def _finish_arguments(choice: _Choice, out: Delta) -> None:
             raise
         finally:
             if rest.arguments:
-                out.tool_calls.append(rest)
+                choice.calls.append(rest)
+                out.tool_calls += [] if is_held else [rest]
+    calls, choice.calls = choice.calls, []
+    await checks.judge_call("".join(call.arguments for call in calls))
+    out.tool_calls += calls if is_held else []
 
 
 def check_failed(failed: CheckFailed) -> Unavailable:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
+import msgspec
+
 from gateway.screening.guard import EncoderFailed
 from gateway.screening.judge import Judged, failure_action, judge_sentences, needs_sentences
 from gateway.screening.screening import Screening
+from gateway.screening.segments import document
 from guardrails.checks.groundedness import Documents, needs_check
 from guardrails.sentences import split
+from policies.guardrails import Segment
 
 Holds = Literal["nothing", "sentence", "answer"]
 """How much of a stream is held back until it has been judged."""
@@ -45,14 +49,33 @@ class AnswerChecks:
 
     async def ask_hooks(self, text: str) -> None:
         """The operator's own checks of a whole text, without what the request has masked."""
-        await self._screening.ask_hooks("answer", [("assistant", self._screening.masked(text))])
+        if any(hook.applies("answer") for hook in self._screening.guard.hooks.values()):
+            await self._screening.ask_hooks("answer", [("assistant", self._screening.masked(text))])
+
+    async def judge_call(self, arguments: str) -> None:
+        """Judge the texts in a call's arguments, and ask about all of them. Raises as `allowed` does."""
+        if not arguments:
+            return
+        found: list[str] = []
+
+        def note(segment: Segment, text: str, *, in_json: bool = False) -> str:
+            found.extend(split(text))
+            return text
+
+        try:
+            document(msgspec.json.decode(arguments), note)
+        except (msgspec.DecodeError, RecursionError):
+            note("assistant", arguments)
+        async for _ in self.allowed(found, grounds=False):
+            pass
+        await self.ask_hooks(arguments)
 
     async def end(self, text: str) -> str:
         """What to append to an answer that has passed. Raises Blocked or CheckFailed."""
-        if self.holds == "nothing" and text:
-            if self._judges or self._documents:
-                async for _ in self.allowed(split(text), grounds=True):
-                    pass
+        if self.holds == "nothing" and text and (self._judges or self._documents):
+            async for _ in self.allowed(split(text), grounds=True):
+                pass
+        if self.holds != "answer" and text:
             await self.ask_hooks(text)
         rules = self._grounding
         if (

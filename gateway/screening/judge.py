@@ -95,13 +95,16 @@ async def judge_request(guard: Guard, texts: Sequence[ReadText], known: dict[str
 
 async def judge_sentences(guard: Guard, sentences: Sequence[str]) -> list[list[Judged]]:
     """What each sentence of an answer holds. Raises EncoderFailed."""
-    plans = [plan(read(text)) for text in sentences]
+    in_thread = is_long(sentences)
+    plans = await run(lambda: [plan(read(text)) for text in sentences], in_thread)
     vectors: dict[str, Vectors] = {}
     await _complete(guard, plans, vectors)
     topics = {
         name: topic for name, topic in (await guard.topics()).items() if guard.profile.topics[name].answers
     }
-    return [_judge_sentence(guard.profile, each, vectors, topics) for each in plans]
+    return await run(
+        lambda: [_judge_sentence(guard.profile, each, vectors, topics) for each in plans], in_thread
+    )
 
 
 def needs_sentences(profile: GuardrailProfile) -> list[HarmRules | TopicRules]:

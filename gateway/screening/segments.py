@@ -34,7 +34,7 @@ def changed_body(body: dict[str, Any], change: Change) -> dict[str, Any]:
     changed = {name: _mapped(body[name], "user", change) for name in PROMPT_FIELDS if name in body}
     changed |= {name: _schema(body[name], change) for name in SCHEMA_FIELDS if name in body}
     if isinstance(body.get("documents"), list):
-        changed["documents"] = [_document(each, change) for each in body["documents"]]
+        changed["documents"] = [document(each, change) for each in body["documents"]]
     if isinstance(body.get("messages"), list):
         changed["messages"] = [_message(each, change) for each in body["messages"]]
     if isinstance(body.get("prediction"), dict):
@@ -95,14 +95,14 @@ def _called(called: object, name: str, change: Change) -> object:
     return called | {name: change("assistant", called[name], in_json=name == "arguments")}
 
 
-def _document(value: object, change: Change) -> object:
-    """All strings of a document, whatever its shape."""
+def document(value: object, change: Change) -> object:
+    """A document with all of its strings changed, whatever its shape."""
     if isinstance(value, str):
         return change("tool", value)
     if isinstance(value, list):
-        return [_document(each, change) for each in value]
+        return [document(each, change) for each in value]
     return (
-        {name: _document(each, change) for name, each in value.items()} if isinstance(value, dict) else value
+        {name: document(each, change) for name, each in value.items()} if isinstance(value, dict) else value
     )
 
 

@@ -23,13 +23,14 @@ MAX_COMPILED = 1024
 
 
 def words_rule(words: Sequence[str], replacement: Callable[[], str | None]) -> Replacer:
-    """Finds whole words and phrases, in any case. `replacement` is called for each match; None keeps it."""
+    """Finds words and phrases, in any case, also across lines. `replacement` gives None to keep a match."""
     return Rule(_alternatives(tuple(words)), lambda match: replacement())
 
 
 @lru_cache(MAX_COMPILED)
 def _alternatives(words: tuple[str, ...]) -> regex.Pattern[str]:
-    longest_first = "|".join(regex.escape(word) for word in sorted(words, key=len, reverse=True))
+    escaped = [r"\s{1,8}".join(map(regex.escape, word.split())) for word in words]
+    longest_first = "|".join(sorted(escaped, key=len, reverse=True))
     return regex.compile(rf"(?<!\w)(?:{longest_first})(?!\w)", regex.IGNORECASE)
 
 

@@ -76,6 +76,7 @@ def test_problems(tmp_path: Path, old: str, new: str, line: int, message: str) -
         ("hooks: {a: {}}", "url"),
         ("hooks: {a: {url: 'http://x:99999/'}}", "hooks.a.url has a port that is not a number"),
         ("personal_data: {kinds: []}", "kinds"),
+        ("patterns: {a: {words: [' ']}}", "words.0 must be"),
         ("patterns: {a: {words: []}}", "words needs at least 1, not 0"),
         (f"topics: {{a: {{examples: [{'x, ' * 201}]}}}}", "examples may have at most 200, not 201"),
         ("injection: {classifier: false, session_limit: 1}", "session_limit needs the classifier"),

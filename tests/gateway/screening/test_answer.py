@@ -254,6 +254,17 @@ async def test_a_block_by_meaning_does_not_depend_on_the_cuts(cuts: list[int], i
     assert found[-1].finish_reason == "content_filter"
 
 
+@given(st.lists(st.integers(0, 60), max_size=8))
+async def test_a_call_that_is_about_a_topic_never_leaves(cuts: list[int]) -> None:
+    first, second = '{"q": "medicine"}', '{"q": {"of": ["I like\\nfootball"]}}'
+    deltas = [Delta(0, tool_calls=[ToolCallDelta(0, piece)]) for piece in _cut(first, cuts)]
+    deltas += [Delta(0, tool_calls=[ToolCallDelta(1, piece)]) for piece in _cut(second, cuts)]
+    found = await screened(SENTENCES, [*deltas, Delta(0, finish_reason="tool_calls")], body("hi"))
+    calls = [call for each in found for call in each.tool_calls]
+    assert "".join(call.arguments for call in calls) == first and {call.index for call in calls} == {0}
+    assert found[-1].finish_reason == "content_filter"
+
+
 async def test_sentences_are_sent_as_soon_as_they_are_judged() -> None:
     deltas = [*map(partial(Delta, 0), ("One. Tw", "o. Th", "ree")), Delta(0, finish_reason="stop")]
     found = await screened(SENTENCES, deltas, body("hi"))

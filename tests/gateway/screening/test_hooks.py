@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.answer import Delta
+from gateway.answer import Delta, ToolCallDelta
 from gateway.screening.answer import ScreenedDeltas
 from gateway.screening.hooks import Hook, HookFailed
 from gateway.screening.screening import CheckFailed, Screening
 from guardrails.scanner import Blocked
-from policies.guardrails import GuardrailProfile, HookRules, PersonalDataRules
+from policies.guardrails import GuardrailProfile, HookRules, PersonalDataRules, TopicRules
 from tests.gateway.screening.profiles import body, guard_of
 
 
@@ -87,6 +87,24 @@ async def test_a_service_that_fails_is_counted_and_obeys_the_policy(answer: Any)
         screening = Screening(guard_of(GuardrailProfile(hooks={"own": lenient})))
         await screening.request_body(body("hi"))
         assert screening.is_flagged and str(screening.verdicts) == "hook:own=1"
+
+
+@pytest.mark.parametrize("action", ["block", "flag"])
+async def test_a_service_is_asked_about_calls_and_texts(action: Any) -> None:  # noqa: ANN401
+    async def source() -> AsyncIterator[Delta]:
+        yield Delta(0, "Wait.", tool_calls=[ToolCallDelta(0, '{"to": ', "c", "f")])
+        yield Delta(0, tool_calls=[ToolCallDelta(0, '"eve"}')])
+        yield Delta(0, finish_reason="tool_calls")
+
+    async with service({"flagged": action == "flag"}) as (url, asked):
+        hook = HookRules(url=url, requests=False, answers=True, action=action, on_failure="allow")
+        topic = TopicRules(examples=["football"], answers=True)
+        screening = Screening(guard_of(GuardrailProfile(hooks={"own": hook}, topics={"sport": topic})))
+        await screening.request_body(body("hi"))
+        found = [each async for each in ScreenedDeltas(source(), screening)]
+    assert [call.arguments for each in found for call in each.tool_calls] == ['{"to": ', '"eve"}']
+    assert sorted(each["texts"][0]["text"] for each in asked) == ["Wait.", '{"to": "eve"}']
+    assert str(screening.verdicts) == ("" if action == "block" else "hook:own=2")
 
 
 async def test_a_reason_that_is_no_identifier_is_dropped() -> None:

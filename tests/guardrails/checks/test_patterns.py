@@ -26,12 +26,15 @@ def test_expressions_and_words_are_replaced() -> None:
         scan(PROJECT, "On Project Blue, project-redbird; project blues xxxxx") == "On #, #; project blues #x"
     )
     assert scan(WORDS, "ACME Corp, acmes, STRASSE straße, C++.") == "#, acmes, STRASSE #, #."
+    assert scan(WORDS, "acme\n  corp") == "#"
 
 
 @pytest.mark.parametrize("rule", [PROJECT, WORDS], ids=["expression", "words"])
 @given(
     parts=st.lists(
-        st.sampled_from(["project", " ", "-", "blue", "red", "bird", "xx", "é", "acme", "corp", "c++", "."]),
+        st.sampled_from(
+            ["project", " ", "\n", "-", "blue", "red", "bird", "xx", "é", "acme", "corp", "c++", "."]
+        ),
         max_size=12,
     ),
     cuts=st.lists(st.integers(0, 80), max_size=6),
