@@ -14,6 +14,8 @@ from policies.guardrails import HookRules, Segment
 
 MAX_ANSWER_BYTES = 1 << 20
 MAX_REASON_CHARS = 64
+MAX_INPUTS = 32
+"""Of one question in the form of moderations: services refuse long conversations as a whole."""
 
 Direction = Literal["request", "answer"]
 
@@ -64,25 +66,32 @@ class Hook:
         return self.rules.requests if direction == "request" else self.rules.answers
 
     async def check(self, direction: Direction, texts: Sequence[tuple[Segment, str]]) -> HookVerdict:
-        """Ask about texts. Raises HookFailed."""
-        question = self._question(direction, texts)
+        """Ask about texts, until some are flagged. Raises HookFailed."""
+        size = len(texts) if self.rules.format == "penstock" else MAX_INPUTS
+        verdict = HookVerdict(flagged=False)
         try:
-            async with (
-                asyncio.timeout(self.rules.timeout_ms / 1000),
-                self._client.stream("POST", self.rules.url, json=question) as found,
-            ):
-                if found.status_code != 200:
-                    raise HookFailed(f"status {found.status_code}")
-                body = bytearray()
-                async for piece in found.aiter_bytes():
-                    body += piece
-                    if len(body) > MAX_ANSWER_BYTES:
-                        raise HookFailed("the answer is too long")
-            return self._verdict(bytes(body), len(texts))
+            async with asyncio.timeout(self.rules.timeout_ms / 1000):
+                for start in range(0, len(texts), size):
+                    verdict = await self._ask(direction, texts[start : start + size])
+                    if verdict.flagged:
+                        break
         except (httpx2.HTTPError, TimeoutError) as error:
             raise HookFailed(type(error).__name__) from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise HookFailed("the answer is not what the protocol says") from None
+        return verdict
+
+    async def _ask(self, direction: Direction, texts: Sequence[tuple[Segment, str]]) -> HookVerdict:
+        question = self._question(direction, texts)
+        async with self._client.stream("POST", self.rules.url, json=question) as found:
+            if found.status_code != 200:
+                raise HookFailed(f"status {found.status_code}")
+            body = bytearray()
+            async for piece in found.aiter_bytes():
+                body += piece
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise HookFailed("the answer is too long")
+        return self._verdict(bytes(body), len(texts))
 
     def _question(self, direction: Direction, texts: Sequence[tuple[Segment, str]]) -> dict[str, Any]:
         if self.rules.format == "penstock":

@@ -52,13 +52,12 @@ class ScreenRequest:
             try:
                 body = await screening.request_body(exchange.body)
             except Blocked as blocked:
+                _expose(exchange, screening)
                 _refuse(exchange, screening, blocked)
                 return
             except CheckFailed as failed:
                 raise check_failed(failed) from None
-            finally:
-                if profile.expose and str(screening.verdicts):
-                    exchange.response_headers[HEADER] = str(screening.verdicts)
+        _expose(exchange, screening)
         if body != exchange.body:
             exchange.body = body
             exchange.request = typed(body, KINDS[exchange.endpoint])
@@ -88,6 +87,11 @@ async def _share_meaning(exchange: Exchange, screening: Screening) -> None:
         vector = await meaning.vector()
         if vector is not None:
             screening.vectors[meaning.text] = vector
+
+
+def _expose(exchange: Exchange, screening: Screening) -> None:
+    if screening.profile.expose and str(screening.verdicts):
+        exchange.response_headers[HEADER] = str(screening.verdicts)
 
 
 def _check_logprobs(exchange: Exchange, screening: Screening) -> None:

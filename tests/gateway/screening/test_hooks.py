@@ -62,6 +62,13 @@ async def test_openais_moderation_can_be_the_service() -> None:
     assert asked == [{"input": ["a", "b"], "model": "omni", "authorization": True}]
 
 
+async def test_a_long_conversation_is_moderated_in_parts() -> None:
+    async with service({"results": [{"flagged": False}] * 32}) as (url, asked):
+        hook = Hook(HookRules(url=url, format="moderations"))
+        assert not (await hook.check("request", [("user", str(i)) for i in range(64)])).flagged
+    assert [text for each in asked for text in each["input"]] == list(map(str, range(64)))
+
+
 async def test_a_moderation_without_a_result_for_each_text_has_failed() -> None:
     async with service({"results": [{"flagged": False}]}) as (url, _):
         with pytest.raises(HookFailed):

@@ -153,6 +153,13 @@ async def test_a_blocked_request_is_answered_with_the_refusal(stream: bool) -> N
     assert (text, reason) == ("I cannot help with that.", "content_filter")
 
 
+async def test_a_refusal_without_a_text_names_what_was_found() -> None:
+    profile = GuardrailProfile(patterns={"p": PatternRules(words=["secret"])}, expose=True)
+    async with http_client(app_of(saying("never"), profile)) as http:
+        response = await http.post(CHAT, json=body("the secret"))
+    assert (response.status_code, response.headers["x-penstock-guardrails"]) == (400, "pattern:p=1")
+
+
 async def test_exempt_tenants_are_not_checked() -> None:
     rules = PatternRules(words=["secret"])
     profile = GuardrailProfile(patterns={"p": rules}, exempt_tenants=["default"])
