@@ -86,7 +86,7 @@ class ObjectStore:
         record, items = _texts(stored)
 
         def write(connection: Connection) -> None:
-            self._make_room(connection, len(record) + len(items))
+            self._make_room(connection, kind, object_id, len(record) + len(items))
             columns = "kind, id, tenant, expires_s, leased_until_s, record, items"
             row = (kind, object_id, tenant, self._expires_s(), stored.leased_until_s, record, items)
             connection.execute(f"INSERT INTO objects ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
@@ -108,7 +108,7 @@ class ObjectStore:
         def write(connection: Connection) -> StoredObject:
             changed = change(self._find(connection, kind, object_id, tenant, self._database.lock))
             record, items = _texts(changed)
-            self._make_room(connection, len(record) + len(items))
+            self._make_room(connection, kind, object_id, len(record) + len(items))
             columns = "expires_s = ?, leased_until_s = ?, record = ?, items = ?"
             row = (self._expires_s(), changed.leased_until_s, record, items, kind, object_id)
             connection.execute(f"UPDATE objects SET {columns} WHERE kind = ? AND id = ?", row)
@@ -164,15 +164,17 @@ class ObjectStore:
     def _expires_s(self) -> float:
         return self.now_s() + self._policy.ttl_s
 
-    def _make_room(self, connection: Connection, num_bytes: int) -> None:
-        """Erase what has expired, and the oldest while there is no room for `num_bytes` more."""
-        chosen = "SELECT number FROM objects {} ORDER BY expires_s LIMIT ?"
+    def _make_room(self, connection: Connection, kind: Kind, object_id: str, num_bytes: int) -> None:
+        """Erase what has expired, and no more of the oldest than `num_bytes` more of this object need."""
+        chosen = "SELECT number FROM objects WHERE {} ORDER BY expires_s LIMIT ?"
         oldest = f"DELETE FROM objects WHERE number IN ({chosen})"
-        expired = oldest.format("WHERE expires_s <= ?")
+        expired, others = oldest.format("expires_s <= ?"), oldest.format("NOT (kind = ? AND id = ?)")
         connection.execute(expired, (self.now_s(), ERASED_AT_ONCE))
+        num_rows = 1
         while self._database.used_bytes(connection) + num_bytes > self._policy.max_bytes:
-            if not connection.execute(oldest.format(""), (ERASED_AT_ONCE,)).rowcount:
+            if not connection.execute(others, (kind, object_id, num_rows)).rowcount:
                 return
+            num_rows = min(2 * num_rows, ERASED_AT_ONCE)
 
 
 def _texts(stored: StoredObject) -> tuple[str, str]:

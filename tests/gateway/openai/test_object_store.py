@@ -158,6 +158,19 @@ async def test_the_oldest_make_room(tmp_path: Path, clock: Clock) -> None:
     await store.close()
 
 
+async def test_no_more_is_erased_than_room_is_needed_for(tmp_path: Path, clock: Clock) -> None:
+    store = ObjectStore(sqlite(str(tmp_path)), POLICY, clock)
+    large = StoredObject(b"{}", [{"text": "x" * 100_000}])
+    for number in range(9):
+        clock.now_s += 1
+        await store.put("conversation", f"conv_{number}", "a", large)
+    await store.change("conversation", "conv_0", "a", lambda stored: StoredObject(b"{}", stored.items * 3))
+    assert len((await store.get("conversation", "conv_0", "a")).items) == 3
+    query = PageQuery(limit=100, is_ascending=True, after="")
+    assert 6 <= len((await store.page("conversation", "a", query, lambda _: True))[0]) < 9
+    await store.close()
+
+
 async def test_the_file_is_private(tmp_path: Path) -> None:
     store = ObjectStore(sqlite(str(tmp_path)), POLICY)
     await store.put("response", "resp_1", "a", STORED)
