@@ -151,9 +151,7 @@ class BatchRun:
             if reply.status not in RETRIED_STATUSES:
                 return reply
             told_s = reply.headers.get("retry-after", "") if reply.status == 429 else ""
-            if (
-                told_s.isdigit()
-            ):  # a limit, as of the tenant's requests per minute: it does not count as a try
+            if told_s.isdigit():  # a limit, as of requests per minute: no try is counted
                 await self._wait(min(float(told_s), MAX_WAIT_S))
                 continue
             tries += 1
