@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -42,9 +42,17 @@ class _Choice:
 class ScreenedDeltas:
     """The deltas that the client gets. The result does not depend on how the source cuts its text."""
 
-    def __init__(self, source: AsyncIterator[Delta], screening: Screening, num_choices: int = 1) -> None:
+    def __init__(
+        self,
+        source: AsyncIterator[Delta],
+        screening: Screening,
+        num_choices: int = 1,
+        on_output: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_output` is called for each delta of the source: the model is at work while text is held."""
         self._source = source
         self._num_choices = num_choices
+        self._on_output = on_output
         self._screening = screening
         self._new_checks = AnswerChecks(screening)
         self._choices: dict[int, _Choice] = {}
@@ -73,6 +81,7 @@ class ScreenedDeltas:
         if delta is None:
             self._has_ended = True
             return
+        self._on_output()
         screened = Delta(delta.index)
         try:
             await self._screen(delta, screened)

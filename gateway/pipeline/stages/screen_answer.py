@@ -20,5 +20,6 @@ async def screen_answer(exchange: Exchange) -> None:
         return
     if checks_answers(screening) and not isinstance(exchange.request, EmbeddingRequest):
         found = generated(answer) if isinstance(answer, Relayed) else answer
-        deltas = ScreenedDeltas(found.deltas, screening, num_choices(exchange.request))
+        num, on_output = num_choices(exchange.request), exchange.deadlines.record_output
+        deltas = ScreenedDeltas(found.deltas, screening, num, on_output)
         exchange.answer = replace(found, deltas=deltas)

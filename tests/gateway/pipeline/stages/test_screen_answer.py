@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from gateway.answer import Generated, Relayed, Usage
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.answer import Delta, Generated, Relayed, Usage
 from gateway.pipeline.dry_run import exchange_for
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.stages.screen_answer import screen_answer
 from gateway.requests.types import CompletionRequest, EmbeddingRequest
 from gateway.screening.screening import Screening
-from policies.guardrails import GuardrailProfile, PersonalDataRules
+from gateway.web.deadlines import Deadlines
+from policies.guardrails import GuardrailProfile, PersonalDataRules, TopicRules
 from tests.gateway.screening.profiles import body, guard_of
 
 
@@ -25,6 +30,28 @@ async def test_the_text_of_a_completion_is_screened() -> None:
     await screen_answer(exchange)
     assert isinstance(exchange.answer, Generated)
     assert "".join([each.text async for each in exchange.answer.deltas]) == "To [EMAIL]"
+
+
+async def test_a_model_at_work_is_not_late_while_its_answer_is_held_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+
+    async def source() -> AsyncIterator[Delta]:
+        for piece in ("One ", "two ", "three."):
+            seen.append(piece)
+            yield Delta(0, piece)
+        yield Delta(0, finish_reason="stop")
+
+    topic = TopicRules(examples=["football"], answers=True)
+    exchange = exchange_of(CompletionRequest(model="m", prompt="x"), b"")
+    exchange.screening = Screening(guard_of(GuardrailProfile(topics={"sport": topic})))
+    exchange.answer = Generated(source(), Usage())
+    monkeypatch.setattr(Deadlines, "record_output", lambda self: seen.append("output"))
+    await screen_answer(exchange)
+    async for each in exchange.answer.deltas:
+        seen.append(each.text)
+    assert seen == ["One ", "output", "two ", "output", "three.", "output", "output", "One two three."]
 
 
 async def test_vectors_are_relayed() -> None:
