@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from gateway.providers.upstream.anthropic.messages import may_think, messages_and_system
 from gateway.providers.upstream.fields import field_rules
 from gateway.requests import refusals
@@ -84,8 +86,12 @@ def _output_format(request: ChatRequest) -> dict[str, Any]:
 
 
 def _tools(request: ChatRequest) -> dict[str, Any]:
-    """`tools` and `tool_choice`. Raises InvalidRequest."""
-    choice = read_tools(request)
+    """`tools` and `tool_choice`, also of tools that may not be called: calls before refer to them.
+
+    Raises InvalidRequest.
+    """
+    is_none = request.tool_choice == "none"
+    choice = read_tools(msgspec.structs.replace(request, tool_choice=None) if is_none else request)
     if choice is None:
         return {}
     tools = []
@@ -97,6 +103,8 @@ def _tools(request: ChatRequest) -> dict[str, Any]:
         if function["name"] in choice.strict:
             tool["strict"] = True
         tools.append(tool)
+    if is_none:
+        return {"tools": tools, "tool_choice": {"type": "none"}}
     how: dict[str, Any] = {"type": "any" if choice.is_required else "auto"}
     if choice.is_required and len(tools) == 1:
         how = {"type": "tool", "name": tools[0]["name"]}

@@ -101,6 +101,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "tool_choice": {"type": "tool", "name": "add", "disable_parallel_tool_use": True},
         },
     ),
+    "no call of a tool": (
+        {"tools": [TOOL], "tool_choice": "none"},
+        {"max_tokens": 8192, "messages": TEXT, "tools": [SDK_TOOL], "tool_choice": {"type": "none"}},
+    ),
     "schema, no reasoning": (
         {"response_format": FORMAT, "reasoning_effort": "none"},
         {
