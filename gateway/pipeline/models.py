@@ -91,9 +91,10 @@ def _is_loaded(model: ServedModel, adapter: str) -> bool:
 
 
 def _with_adapter(base: ServedModel, adapter: str, name: str) -> ServedModel:
-    assert base.engine is not None
-    engine = base.engine.with_adapter(adapter, name)
-    adapted = replace(base, name=name, provider=engine, engine=engine, parent=base.name)
+    adapted = replace(base, name=name, parent=base.name)
+    if base.engine is not None:  # else in a dry run
+        engine = base.engine.with_adapter(adapter, name)
+        adapted = replace(adapted, provider=engine, engine=engine)
     # Label values of metrics are fixed at start; adapters loaded later count as their base model.
     label = adapter if adapter in base.adapters else base.name
     return replace(adapted, adapters=frozenset(), metrics_label=label)

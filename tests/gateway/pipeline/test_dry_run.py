@@ -7,7 +7,7 @@ import pytest
 from gateway.errors import InvalidRequest, NotFound
 from gateway.pipeline.dry_run import DryRun, principal_of
 from policies.cache import CacheRules
-from policies.document import EngineModel, ModelEntry, Policies
+from policies.document import AdapterEntry, EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection, HookRules, PatternRules
 from policies.probes import Expectation, Live, Probe
 from policies.routes import Refusal, Route, RoutingSection, Rule
@@ -73,6 +73,16 @@ async def test_requests_that_are_not_valid() -> None:
         await DryRun(POLICIES).decide({"model": "none", "messages": [{"role": "user", "content": "hi"}]})
     with pytest.raises(InvalidRequest):
         await DryRun(POLICIES).decide({"model": "small", "messages": []})
+
+
+async def test_adapters_answer_and_unknown_names_are_refused() -> None:
+    engine = EngineModel(checkpoint="/none", adapters={"german": AdapterEntry(path="/a")})
+    policies = Policies(models={"small": ModelEntry(engine=engine)}, routes={"auto": Route(model="german")})
+    for name in ("auto", "german", "small:german"):
+        decision = await DryRun(policies).probe(Probe(expect=Expectation(), request={"model": name}))
+        assert decision.models[0].endswith("german")
+    with pytest.raises(NotFound, match="Did you mean 'german'"):
+        await DryRun(policies).probe(Probe(expect=Expectation(), request={"model": "germn"}))
 
 
 def test_principals() -> None:
