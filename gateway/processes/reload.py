@@ -71,7 +71,7 @@ class Reloader:
                 if policies.version == old.policies.version:
                     return f"unchanged: {policies.version} is served already"
                 await self._change(policies, settings)
-            except _REFUSALS as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the old version stays
                 raise self._failed(error) from None
             self._previous = [*self._previous, old][-MAX_KEPT:]
             return self._succeeded(old)
@@ -85,7 +85,7 @@ class Reloader:
                     raise ReloadFailed("there is no previous version since the start")
                 target = self._previous[-1]
                 await self._change(target.policies, target.settings)
-            except _REFUSALS as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the old version stays
                 raise self._failed(error) from None
             self._previous.pop()
             return self._succeeded(old)
@@ -126,12 +126,15 @@ class Reloader:
         task.add_done_callback(self._tasks.discard)
 
     def _failed(self, error: Exception) -> ReloadFailed:
-        kept = self.current.policies.version
-        logger.error("the policies were not changed, %s is still served: %s", kept, error)
+        """Also for an unexpected error: the caller gets an answer, and the log has the traceback."""
+        kept, is_known = self.current.policies.version, isinstance(error, _REFUSALS)
+        cause = str(error) if is_known else f"unexpected {type(error).__name__}; the log has more"
+        trace = None if is_known else error
+        logger.error("the policies were not changed, %s is still served: %s", kept, cause, exc_info=trace)
         state = self.state
-        self.state = msgspec.structs.replace(state, num_failures=state.num_failures + 1, error=str(error))
+        self.state = msgspec.structs.replace(state, num_failures=state.num_failures + 1, error=cause)
         self._on_change()
-        return ReloadFailed(str(error))
+        return ReloadFailed(cause)
 
     def _succeeded(self, old: Version) -> str:
         self.state = PolicyState(
