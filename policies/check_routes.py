@@ -39,8 +39,11 @@ class RouteChecks:
             if header in NO_HEADERS:
                 message = f"routing.headers has {header!r}, which carries secrets; remove it"
                 self._report(("routing", "headers"), message)
-        self._check_rules(("routing", "rules"), self._routing.get("rules") or [])
+        always = self._check_rules(("routing", "rules"), self._routing.get("rules") or [])
         for name, route in self._routes.items():
+            if always is not None:
+                message = f"route {name!r} is never used: {always} of routing.rules always matches"
+                self._warn(("routes", name), message)
             self._check_route(name, route or {})
 
     def _check_route(self, name: str, route: Mapping[str, Any]) -> None:
@@ -125,9 +128,16 @@ class RouteChecks:
             self._report((*path, "default"), message)
         if choose.get("strong_share") is not None and choose.get("budget_usd_per_day") is not None:
             self._report((*path, "strong_share"), f"{label} has both strong_share and a budget; keep one")
+        if choose.get("budget_usd_per_day") is not None and not self._has_price(candidates):
+            message = f"{label}.budget_usd_per_day needs the `price` of a candidate; none has one"
+            self._report((*path, "budget_usd_per_day"), message)
         for key in ("strong_share", "default"):
             if choose.get(key) is not None and choose.get("estimate") is None:
                 self._report((*path, key), f"{label}.{key} needs an `estimate`; add one or remove it")
+
+    def _has_price(self, candidates: Collection[str]) -> bool:
+        """Whether one has a price, or is an adapter, which has its model's."""
+        return any(name not in self._models or (self._models[name] or {}).get("price") for name in candidates)
 
     def _check_target(self, path: KeyPath, target: str) -> None:
         what = f"route {path[1]!r}" if path[0] == "routes" else ".".join(path[:3])

@@ -25,7 +25,10 @@ _OVERLOAD = re.compile(r"found no matching overload for '_?([^'_]*(?:_:|\[_\])?)
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _NAMES = {name: re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)") for name in VARIABLES}
 _KEYED = re.compile(rf"(?<![\w.])(?P<map>{'|'.join(map(re.escape, sorted(MAPS)))})(?!\w)")
-_MATCHES = re.compile(rf"\.matches\(\s*(?P<pattern>{_STRING.pattern})\s*\)", re.DOTALL)
+_LITERAL_ARGUMENT = re.compile(
+    rf"\.(?P<name>matches|get[A-Z]\w+)\(\s*(?P<text>{_STRING.pattern})\s*\)", re.DOTALL
+)
+"""Expressions and time zones: what is wrong with them shows only when they are evaluated."""
 _KEY = re.compile(r"\s*\[\s*(?:'(?P<single>[^'\\]*)'|\"(?P<double>[^\"\\]*)\")\s*\]")
 
 
@@ -94,10 +97,12 @@ def _compile(source: str) -> Any:  # noqa: ANN401 - cel.Expression
     kind = program.return_type().name().lower()
     if kind != "bool":
         raise ConditionError([Fault(f"a condition must give a bool, not a value of type {kind}; compare it")])
-    for call in re.finditer(r"\.matches\(\s*(?P<pattern>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", source):
-        check = _environment().compile(f"''.matches({call['pattern']})").eval().value()
-        if not isinstance(check, bool):
-            raise ConditionError([_fault_at(source, call.start("pattern"), str(check).partition(": ")[2])])
+    for call in _LITERAL_ARGUMENT.finditer(source):
+        subject = "''" if call["name"] == "matches" else "timestamp('2026-01-01T00:00:00Z')"
+        check = _environment().compile(f"{subject}.{call['name']}({call['text']})").eval().value()
+        if not isinstance(check, bool | int):
+            cause = str(check).partition(": ")[2] if call["name"] == "matches" else "unknown time zone"
+            raise ConditionError([_fault_at(source, call.start("text"), cause)])
     return program
 
 

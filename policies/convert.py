@@ -1,4 +1,4 @@
-"""YAML nodes → plain values that match a record type; collects every problem with its line.
+"""YAML nodes → plain values that match a record type; collects every problem with its line and column.
 
 Driven by `msgspec.inspect`: the records in `document.py` are the only definition of what is allowed.
 """

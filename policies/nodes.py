@@ -62,7 +62,8 @@ def _compose(text: str, file: str) -> list[yaml.Node]:
         mark = error.problem_mark or error.context_mark
         context = f"{error.context}: " if error.context else ""
         message = f"is not valid YAML: {context}{error.problem}"
-        raise PolicyError([Problem(Place(file, mark.line + 1 if mark else 0), message)]) from error
+        place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+        raise PolicyError([Problem(place, message)]) from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
         message = f"contains the character {error.character!r}, which YAML does not allow"
@@ -98,7 +99,7 @@ def _check_expanded_size(documents: list[yaml.Node], file: str) -> None:
 
 def place_of(node: yaml.Node, file: str) -> Place:
     """Return where the node starts."""
-    return Place(file, node.start_mark.line + 1)
+    return Place(file, node.start_mark.line + 1, node.start_mark.column + 1)
 
 
 def place_in_scalar(node: yaml.Node, file: str, line: int, column: int) -> Place:

@@ -1,4 +1,4 @@
-"""Errors and warnings about routes, each with file, line and, inside conditions, column."""
+"""Errors and warnings about routes, each with file, line and column."""
 
 from __future__ import annotations
 
@@ -52,40 +52,59 @@ def warnings(folder: Path, text: str) -> list[str]:
         ),
         (
             "when: headers['x-region'] == 'eu'\n        model: large",
-            "routes.yaml:4: headers['x-region'] is not one of routing.headers; add 'x-region' there",
+            "routes.yaml:4:9: headers['x-region'] is not one of routing.headers; add 'x-region' there",
         ),
         (
             "when: live.ready['smal']\n        model: large",
-            "routes.yaml:4: live.ready['smal'] is no model; did you mean 'small'?",
+            "routes.yaml:4:9: live.ready['smal'] is no model; did you mean 'small'?",
         ),
         (
             "model: larg",
-            "routes.yaml:4: route 'auto' leads to the unknown model 'larg'; did you mean 'large'?",
+            "routes.yaml:4:9: route 'auto' leads to the unknown model 'larg'; did you mean 'large'?",
         ),
-        ("model: vectors", "routes.yaml:4: route 'auto' leads to 'vectors', an encoder, which cannot chat"),
+        ("model: vectors", "routes.yaml:4:9: route 'auto' leads to 'vectors', an encoder, which cannot chat"),
         (
             "split: {models: {small: 1, lage: 2}}",
-            "routes.yaml:4: route 'auto' leads to the unknown model 'lage'; did you mean 'large'?",
+            "routes.yaml:4:36: route 'auto' leads to the unknown model 'lage'; did you mean 'large'?",
         ),
         (
             "split: {models: {small: 0}}",
-            "routes.yaml:4: routes.auto.rules.0.split.models.small must be a number > 0 and <= 1e+06, not 0",
+            "routes.yaml:4:33: routes.auto.rules.0.split.models.small must be a number "
+            "> 0 and <= 1e+06, not 0",
         ),
         (
             "model: small\n        fallback: {timeout: [lrge]}",
-            "routes.yaml:5: route 'auto' leads to the unknown model 'lrge'; did you mean 'large'?",
+            "routes.yaml:5:30: route 'auto' leads to the unknown model 'lrge'; did you mean 'large'?",
         ),
         (
             "model: small\n        refuse: {message: 'no'}",
-            "routes.yaml:4: routes.auto.rules.0 has both model and refuse; keep one",
+            "routes.yaml:4:9: routes.auto.rules.0 has both model and refuse; keep one",
         ),
         (
             "model: small\n        parameters: {clamp: {max_tokens: {min: 9, max: 3}}}",
-            "routes.yaml:5: routes.auto.rules.0.parameters.clamp.max_tokens has min 9 over max 3; swap them",
+            "routes.yaml:5:30: routes.auto.rules.0.parameters.clamp.max_tokens has min 9 over max 3; "
+            "swap them",
+        ),
+        (
+            "when: time.getHours('Europe/Berln') < 8\n        model: large",
+            "routes.yaml:4:29: unknown time zone",
+        ),
+        (
+            "cascade: {models: [small]}",
+            "routes.yaml:4:27: routes.auto.rules.0.cascade.models needs at least 2, not 1",
+        ),
+        (
+            "choose: {candidates: {}}",
+            "routes.yaml:4:30: routes.auto.rules.0.choose.candidates needs at least 1, not 0",
+        ),
+        (
+            "choose: {candidates: {small: {}, large: {}}, budget_usd_per_day: 3}",
+            "routes.yaml:4:54: routes.auto.rules.0.choose.budget_usd_per_day needs the "
+            "`price` of a candidate; none has one",
         ),
         (
             "model: small\n        parameters: {set: {temperatur: 1}}",
-            "routes.yaml:5: unknown key 'temperatur' in routes.auto.rules.0.parameters.set; "
+            "routes.yaml:5:28: unknown key 'temperatur' in routes.auto.rules.0.parameters.set; "
             "did you mean 'temperature'?",
         ),
     ],
@@ -98,16 +117,16 @@ def test_errors(tmp_path: Path, rule: str, message: str) -> None:
 def test_a_route_needs_an_end(tmp_path: Path) -> None:
     text = "routes:\n  auto:\n    rules: [{when: request.stream, model: small}]\n"
     assert problems(tmp_path, text) == [
-        "routes.yaml:2: route 'auto' does not say what to do when no rule matches; give it `model`"
+        "routes.yaml:2:3: route 'auto' does not say what to do when no rule matches; give it `model`"
     ]
     assert problems(tmp_path, "routes:\n  auto: {description: nothing}\n") == [
-        "routes.yaml:2: route 'auto' does not say what to do when no rule matches; give it `model`"
+        "routes.yaml:2:3: route 'auto' does not say what to do when no rule matches; give it `model`"
     ]
 
 
 def test_headers_with_secrets_cannot_be_read(tmp_path: Path) -> None:
     assert problems(tmp_path, "routing:\n  headers: [authorization]\n") == [
-        "routes.yaml:2: routing.headers has 'authorization', which carries secrets; remove it"
+        "routes.yaml:2:3: routing.headers has 'authorization', which carries secrets; remove it"
     ]
 
 
@@ -126,10 +145,17 @@ routes:
     model: large
 """
     assert warnings(tmp_path, text) == [
-        "routes.yaml:4: rule 1 is never used: its condition is always false",
-        "routes.yaml:6: rule 3 is never used: rule 2 has the same condition",
-        "routes.yaml:10: rule 7 is never reached: rule 6 always matches",
-        "routes.yaml:11: routes.auto.model is never used: rule 6 always matches",
+        "routes.yaml:4:9: rule 1 is never used: its condition is always false",
+        "routes.yaml:6:9: rule 3 is never used: rule 2 has the same condition",
+        "routes.yaml:10:9: rule 7 is never reached: rule 6 always matches",
+        "routes.yaml:11:5: routes.auto.model is never used: rule 6 always matches",
+    ]
+
+
+def test_rules_before_routes_may_leave_nothing_to_them(tmp_path: Path) -> None:
+    text = "routing: {rules: [{model: large}]}\nroutes: {auto: {model: small}}\n"
+    assert warnings(tmp_path, text) == [
+        "routes.yaml:2:10: route 'auto' is never used: rule 1 of routing.rules always matches"
     ]
 
 
@@ -157,7 +183,7 @@ routes:
     model: small
 """
     message = (
-        "routes.yaml:4: signals.similarity['refund'] is none of signals.phrases; did you mean 'refunds'?"
+        "routes.yaml:4:14: signals.similarity['refund'] is none of signals.phrases; did you mean 'refunds'?"
     )
     assert problems(tmp_path, text) == [message]
     (tmp_path / "models.yaml").write_text("models: {small: {engine: {checkpoint: builtin:pico-small}}}\n")

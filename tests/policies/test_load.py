@@ -195,15 +195,15 @@ CASES = {
     ),
     "route named as a model": (
         GOOD.replace("  auto:", "  small:"),
-        [(6, "route 'small' has the name of a model, defined at FILE:2; rename one")],
+        [(6, "route 'small' has the name of a model, defined at FILE:2:3; rename one")],
     ),
     "duplicate key": (
         GOOD.replace("routes:", "      checkpoint: other\nroutes:"),
-        [(5, "key 'checkpoint' is already set at FILE:4; remove one")],
+        [(5, "key 'checkpoint' is already set at FILE:4:7; remove one")],
     ),
     "duplicate section": (
         GOOD + "routes: {}\n",
-        [(8, "key 'routes' is already set at FILE:5; remove one")],
+        [(8, "key 'routes' is already set at FILE:5:1; remove one")],
     ),
     "wrong type": (
         GOOD.replace("checkpoint: builtin:pico-small", "checkpoint: 7\n      max_running: many"),
@@ -282,7 +282,7 @@ def test_problem_has_line_and_remedy(tmp_path: Path, text: str, expected: list[t
 
 def test_duplicate_across_files_names_both_places(tmp_path: Path) -> None:
     found = problems(write(tmp_path, a=GOOD, b="\n\nmodels:\n  small: {upstream: {base_url: 'http://h'}}\n"))
-    assert found == [("b", 4, f"models.small is already defined at {tmp_path / 'a.yaml'}:2; remove one")]
+    assert found == [("b", 4, f"models.small is already defined at {tmp_path / 'a.yaml'}:2:3; remove one")]
 
 
 def test_problems_of_several_files_come_together(tmp_path: Path) -> None:

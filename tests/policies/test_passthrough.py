@@ -35,10 +35,13 @@ def test_a_path_leads_to_an_upstream(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("/v1/audio: {model: nope}", r"a\.yaml:7: passthrough\./v1/audio\.model: 'nope' is not an upstream"),
+        (
+            "/v1/audio: {model: nope}",
+            r"a\.yaml:7:15: passthrough\./v1/audio\.model: 'nope' is not an upstream",
+        ),
         ("/v1/audio: {model: own}", "'own' is not an upstream"),
         ("/v1/audio: {model: claude}", "'claude' is not an upstream model with the openai API"),
-        ("/v1/files: {model: gpt}", r"a\.yaml:7: passthrough\./v1/files is served by Penstock itself"),
+        ("/v1/files: {model: gpt}", r"a\.yaml:7:3: passthrough\./v1/files is served by Penstock itself"),
         ("/v1/chat/completions: {model: gpt}", r"served by Penstock itself \(/v1/chat\)"),
         ("/v1: {model: gpt}", r"a\.yaml:7"),
         ("/v1/a/../b: {model: gpt}", r"a\.yaml:7"),

@@ -37,7 +37,7 @@ def test_an_upstream_without_a_url_is_reported_with_its_line(tmp_path: Path) -> 
     (tmp_path / "models.yaml").write_text("models:\n  a:\n    upstream: {service: groq}\n")
     assert load_policies(tmp_path).models["a"].upstream == UpstreamModel(service="groq")
     (tmp_path / "models.yaml").write_text("models:\n  a:\n    upstream:\n      model: x\n")
-    with pytest.raises(PolicyError, match=r"models\.yaml:3: models\.a\.upstream needs a base_url"):
+    with pytest.raises(PolicyError, match=r"models\.yaml:3:5: models\.a\.upstream needs a base_url"):
         load_policies(tmp_path)
 
 

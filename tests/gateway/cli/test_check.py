@@ -143,7 +143,7 @@ def test_probes_run_and_those_that_fail_have_a_place(tmp_path: Path) -> None:
     out = io.StringIO()
     assert check(tmp_path, out) == 0
     assert out.getvalue().endswith("probes  1 passed\n")
-    assert f"{path}:2: warning: rule 1 is never used: its condition is always false\n" in out.getvalue()
+    assert f"{path}:2:25: warning: rule 1 is never used: its condition is always false\n" in out.getvalue()
     with path.open("a") as file:
         file.write("  second: {expect: {status: 403}}\n  third: {request: {n: 0}, expect: {}}\n")
     with pytest.raises(PolicyError) as caught:

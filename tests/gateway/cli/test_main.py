@@ -43,8 +43,10 @@ def test_check_names_every_place(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("models:\n  x: {engin: {}}\nroutes:\n  auto: {model: y}\n")
     done = penstock("check", str(tmp_path))
     assert done.returncode == 2
-    assert f"{tmp_path / 'a.yaml'}:2: unknown key 'engin' in models.x; did you mean 'engine'?" in done.stderr
-    assert f"{tmp_path / 'a.yaml'}:4: route 'auto' leads to the unknown model 'y'" in done.stderr
+    assert (
+        f"{tmp_path / 'a.yaml'}:2:7: unknown key 'engin' in models.x; did you mean 'engine'?" in done.stderr
+    )
+    assert f"{tmp_path / 'a.yaml'}:4:10: route 'auto' leads to the unknown model 'y'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -108,7 +110,7 @@ def test_a_missing_ca_bundle_is_found_first_and_named(
     folder = ["--policies", str(tmp_path), "--port", "0"] if command == "serve" else [str(tmp_path)]
     assert cli.main([command, *folder]) == 2
     printed = capsys.readouterr().err
-    place = f"{tmp_path / 'p.yaml'}:1: " if command == "check" else ""
+    place = f"{tmp_path / 'p.yaml'}:1:53: " if command == "check" else ""
     assert printed.startswith(f"penstock: {place}models.far.upstream.ca_bundle: the CA bundle '")
     assert "No such file" in printed
 
