@@ -34,9 +34,10 @@ class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_error_rate: Annotated[
         Annotated[float, Meta(gt=0, le=0.5)] | None,
         Meta(
-            description="Highest share of semantic hits that may be wrong: a stored answer is served when "
-            "its probability of being right, as the verifier estimates it, is at least one minus this. "
-            "Default: 0.01."
+            description="Highest share of all hits, exact ones included, that may be wrong. It sets the "
+            "least probability of being right, as the verifier estimates it, at which an answer is served by "
+            "meaning, as measured on a development stream (`cache/verify/REPORT.md`); of hits by meaning "
+            "alone more are wrong. Below 0.002 none is served by meaning. Default: 0.01."
         ),
     ] = None
     ttl_s: Annotated[
