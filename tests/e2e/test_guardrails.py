@@ -53,7 +53,7 @@ def client(guarded: Server) -> openai.OpenAI:
 
 TO = {
     "type": "object",
-    "properties": {"to": {"type": "string", "enum": ["[EMAIL_1]"]}},
+    "properties": {"to": {"type": "string", "enum": ["bob@example.com"]}},
     "required": ["to"],
     "additionalProperties": False,
 }
