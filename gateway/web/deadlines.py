@@ -56,9 +56,9 @@ class Deadlines:
         self._listener = self._loop.create_task(self._await_disconnect(receive))
 
     def start_model_call(self, limits: TimeLimits) -> None:
-        """Apply the model's limits: the first-token limit counts from now, the total from the start."""
+        """Apply the model's limits, counted from now: another model's call may have taken all of its own."""
         self._limits = limits
-        self._mark_s = self._loop.time()
+        self._started_s = self._mark_s = self._loop.time()
         self._reschedule()
 
     def record_output(self) -> None:

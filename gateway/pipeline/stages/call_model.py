@@ -108,16 +108,21 @@ class CallModel:
         """Call the model and wait for the first byte: until then another one can take over."""
         if not model.state().ready and self._next(exchange, fallback, "unavailable") is not None:
             raise Unavailable(f"The model {model.name!r} is not ready.")
+        limits = replace(model.limits, first_token_s=None)
         limit_s = model.limits.first_token_s
+        waits_for_all = limit_s is None and self._next(exchange, fallback, "timeout") is not None
+        if waits_for_all:  # as for an upstream's answer that is no stream
+            limit_s, limits = limits.total_s, replace(limits, total_s=2 * limits.total_s)
         try:
             async with asyncio.timeout(limit_s):
-                limits = replace(model.limits, first_token_s=None)
                 answer = await _call(exchange, replace(model, limits=limits))
                 if isinstance(answer, Generated):
                     await begin(answer)
-                return answer
         except TimeoutError:
             raise TimedOut(f"The model gave no first token within {limit_s:g} s. Try again.") from None
+        if waits_for_all:
+            exchange.deadlines.start_model_call(replace(model.limits, first_token_s=None))
+        return answer
 
     def _next(self, exchange: Exchange, fallback: Fallback, kind: ErrorClass | None) -> ServedModel | None:
         """The model to try after an error of this class; None when there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -135,6 +136,16 @@ async def test_the_last_models_timeout_is_an_error() -> None:
     models = [served("a", FakeProvider(silent)), served("b", FakeProvider(silent))]
     with pytest.raises(TimedOut, match=r"no first token within 0\.05 s"):
         await answered(models, Fallback(any=["b"]))
+
+
+@pytest.mark.parametrize("last_limit_s", [0.05, 60])
+async def test_another_model_has_time_of_its_own_after_one_without_a_limit_to_its_first_token(
+    last_limit_s: float,
+) -> None:
+    slow = replace(served("a", FakeProvider(silent)), limits=TimeLimits(None, None, 0.05))
+    other = replace(served("b", FakeProvider()), limits=TimeLimits(None, None, last_limit_s))
+    exchange = await answered([slow, other], Fallback(timeout=["b"]))
+    assert await text_of(exchange) == "Hello, world!" and exchange.failed_models == ["a"]
 
 
 async def test_a_stored_answer_needs_no_call() -> None:
