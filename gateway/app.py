@@ -101,7 +101,7 @@ def build_version(
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
     routes += batch_routes(endpoints, settings, parts.batches, policies.batches)
     routes += moderation_routes(endpoints, settings, policies, guards)
-    routes += passthrough_routes(endpoints, settings, policies.passthrough, served.forwarder)
+    routes += passthrough_routes(endpoints, settings, policies.passthrough, pipeline.admit, served.forwarder)
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
     return BuiltVersion(endpoints.router(routes, opened), served.engines)
 

@@ -27,6 +27,7 @@ from gateway.openai.responses.stored import StoredResponsesEndpoint
 from gateway.openai.stored_chats import StoredChatsEndpoint
 from gateway.pipeline.exchange import Endpoint
 from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline.stages.admit import Admit
 from gateway.providers.upstream.forwarding import Forwarder
 from gateway.screening.guard import Guards
 from gateway.settings import Settings
@@ -144,13 +145,14 @@ def passthrough_routes(
     endpoints: RouteBuilder,
     settings: Settings,
     rules: Mapping[str, PassthroughRule],
+    admit: Admit,
     forwarder: Callable[[str], Forwarder],
 ) -> list[Route]:
     """Paths that go to an upstream as they are; the longer of two that match comes first."""
     routes = []
     for path in sorted(rules, key=len, reverse=True):
         rule = rules[path]
-        answer = PassthroughEndpoint(key_ring(settings), forwarder(rule.model), rule)
+        answer = PassthroughEndpoint(key_ring(settings), admit, forwarder(rule.model), rule)
         handlers = dict.fromkeys(PASSTHROUGH_METHODS, answer)
         routes += [
             endpoints.methods(each, "passthrough", handlers) for each in (path, f"{path}/{{rest:path}}")

@@ -10,6 +10,7 @@ from gateway.answer import Usage
 from gateway.auth import KeyRing
 from gateway.batches.lines import usage_of
 from gateway.errors import ApiError, Forbidden, NotFound, to_api_error
+from gateway.pipeline.stages.admit import Admit
 from gateway.providers.upstream.forwarding import SENT_HEADERS, Forwarder
 from gateway.providers.upstream.httpx_transport import HttpxReply
 from gateway.telemetry import spans
@@ -27,16 +28,18 @@ MAX_COUNTED_BYTES = 1 << 20
 class PassthroughEndpoint:
     """One path and those below it."""
 
-    def __init__(self, keys: KeyRing, forwarder: Forwarder, rule: PassthroughRule) -> None:
+    def __init__(self, keys: KeyRing, admit: Admit, forwarder: Forwarder, rule: PassthroughRule) -> None:
+        """`admit` has the limits of tenants."""
         self._keys = keys
+        self._admit = admit
         self._forwarder = forwarder
         self._rule = rule
 
     async def __call__(self, call: HttpCall) -> None:
         """Answer one request as the upstream does. Raises ApiError."""
-        self._authorize(call)
+        tenant, path = self._authorize(call), _path(call)
         forwarder, telemetry = self._forwarder, call.telemetry
-        path = _path(call)
+        told = self._admit.enter(tenant)
         deadlines = Deadlines(forwarder.upstream.total_timeout_s)
         telemetry.call_started(forwarder.name, forwarder.upstream.api, {})
         usage: Usage | None = None
@@ -44,7 +47,7 @@ class PassthroughEndpoint:
         try:
             body = await self._body(call, deadlines)
             reply = await forwarder.send(call.scope["method"], path, _headers(call), body)
-            usage = await self._answer(call, reply)
+            usage = await self._answer(call, reply, told)
         except asyncio.CancelledError as cancelled:
             error = to_api_error(cancelled) if deadlines.cancel_reason is None else deadlines.error()
             if deadlines.cancel_reason is None:
@@ -55,16 +58,18 @@ class PassthroughEndpoint:
             raise
         finally:
             deadlines.close()
+            self._admit.leave(tenant, 0 if usage is None else usage.prompt_tokens + usage.completion_tokens)
             kind = "" if error is None else type(error).__name__
             telemetry.call_ended(CallResult(usage, response_model=forwarder.name, error_type=kind))
             error = None  # its traceback refers to this frame
 
-    def _authorize(self, call: HttpCall) -> None:
+    def _authorize(self, call: HttpCall) -> str:
         principal = self._keys.caller(call.authorization, call.internal_caller)
         check_origin(call, self._keys)
         if self._rule.tenants is not None and principal.tenant not in self._rule.tenants:
             raise Forbidden("This API key may not use this path: the policies list those that may.")
         call.telemetry.annotate({spans.TENANT: principal.tenant})
+        return principal.tenant
 
     async def _body(self, call: HttpCall, deadlines: Deadlines) -> AsyncIterator[bytes] | None:
         async def pieces() -> AsyncIterator[bytes]:
@@ -79,9 +84,9 @@ class PassthroughEndpoint:
             pass
         return None
 
-    async def _answer(self, call: HttpCall, reply: HttpxReply) -> Usage | None:
+    async def _answer(self, call: HttpCall, reply: HttpxReply, told: dict[str, str]) -> Usage | None:
         """Send the upstream's answer; returns its usage, where it has one."""
-        headers = self._forwarder.returned_headers(reply)
+        headers = self._forwarder.returned_headers(reply) | told
         is_json = headers.get("content-type", "").startswith("application/json")
         counted: bytearray | None = bytearray() if is_json else None
         async with aclosing(self._forwarder.pieces(reply)) as pieces:

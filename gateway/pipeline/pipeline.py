@@ -63,7 +63,7 @@ class Pipeline:
         selection = Selection(models, policies, parts.embed, self._memory)
         self.signals = Signals(policies, parts.embed, self._memory)
         self._ledger = self._memory.ledger
-        self._admit = Admit(policies, self._ledger)
+        self.admit = Admit(policies, self._ledger)
         known: tuple[Stage, ...] = (authorize(keys, policies.version), read_request)
         telemetry, embed = parts.telemetry, parts.embed
         call = CallModel(models, policies.routing.max_attempts, policies.guardrails.profiles)
@@ -73,7 +73,7 @@ class Pipeline:
         self._choosing: tuple[Stage, ...] = (*known, choose)
         self.stages: tuple[Stage, ...] = (
             *known,
-            self._admit,
+            self.admit,
             *(() if log is None else (log.note,)),
             choose,
             _screen(ScreenRequest(parts.guards or Guards(policies.guardrails)), call),
@@ -102,7 +102,7 @@ class Pipeline:
             is_flagged = screening is not None and (screening.is_flagged or screening.is_blocked)
             self._cache.settle(use, is_flagged=is_flagged)
         account(exchange, self._ledger)
-        self._admit.release(exchange)
+        self.admit.release(exchange)
         if exchange.sent_text is not None and not exchange.sent_text.done():
             exchange.sent_text.cancel()  # there is nothing to compare with
         self._memory.learn(exchange)

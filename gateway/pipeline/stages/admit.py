@@ -28,9 +28,7 @@ class Admit:
     async def __call__(self, exchange: Exchange) -> None:
         """Raises Forbidden for a model that is not the tenant's, and RateLimited beyond a limit."""
         tenant, name = exchange.principal.tenant, exchange.request.model
-        rules = self._rules.get(tenant)
-        if rules is None:
-            rules = self._rules[tenant] = rules_of(tenant, self._policies.tenants, self._policies.tiers)
+        rules = self._rules_of(tenant)
         if rules.models is not None and name not in rules.models:
             may = ", ".join(rules.models) or "none"
             raise Forbidden(
@@ -38,22 +36,40 @@ class Admit:
                 param="model",
                 code="model_not_allowed",
             )
-        self._check(tenant, rules.limits, exchange)
-        if rules.limits.requests_per_minute is not None:
-            self._ledger.use(tenant, requests=1)
+        exchange.response_headers |= self.enter(tenant)
         exchange.counts_tokens = rules.limits.tokens_per_minute is not None
-        self._running[tenant] += 1
         exchange.is_admitted = True
 
     def release(self, exchange: Exchange) -> None:
         """Count an exchange that was admitted as ended."""
         if exchange.is_admitted:
-            tenant = exchange.principal.tenant
-            self._running[tenant] -= 1
-            if not self._running[tenant]:
-                del self._running[tenant]
+            self.leave(exchange.principal.tenant)
 
-    def _check(self, tenant: str, limits: Limits, exchange: Exchange) -> None:
+    def enter(self, tenant: str) -> dict[str, str]:
+        """Count a request as running; returns headers that say what is left. Raises RateLimited."""
+        limits = self._rules_of(tenant).limits
+        headers = self._check(tenant, limits)
+        if limits.requests_per_minute is not None:
+            self._ledger.use(tenant, requests=1)
+        self._running[tenant] += 1
+        return headers
+
+    def leave(self, tenant: str, num_tokens: int = 0) -> None:
+        """Count a request that has entered as ended, and its tokens where they are not accounted for."""
+        if num_tokens and self._rules_of(tenant).limits.tokens_per_minute is not None:
+            self._ledger.use(tenant, tokens=num_tokens)
+        self._running[tenant] -= 1
+        if not self._running[tenant]:
+            del self._running[tenant]
+
+    def _rules_of(self, tenant: str) -> Tenant:
+        rules = self._rules.get(tenant)
+        if rules is None:
+            rules = self._rules[tenant] = rules_of(tenant, self._policies.tenants, self._policies.tiers)
+        return rules
+
+    def _check(self, tenant: str, limits: Limits) -> dict[str, str]:
+        told: dict[str, str] = {}
         if limits.concurrent_requests is not None and self._running[tenant] >= limits.concurrent_requests:
             raise _limited(f"{limits.concurrent_requests} requests at the same time", RETRY_S)
         budget = limits.usd_per_day
@@ -70,7 +86,8 @@ class Admit:
             }
             if left < 1:
                 raise _limited(f"{limit} {kind} per minute", _rest_of(MINUTE_S), headers)
-            exchange.response_headers |= headers
+            told |= headers
+        return told
 
 
 def _rest_of(window_s: int) -> int:

@@ -16,11 +16,13 @@ from gateway.app import build_app
 from gateway.settings import Settings
 from policies.document import ModelEntry, Policies
 from policies.passthrough import PassthroughRule
+from policies.tenants import Limits, Tier
 from policies.upstream import UpstreamModel
 from tests.e2e.http_thread import HttpThread
 from tests.gateway.conftest import http_client
 from tests.gateway.connection import Connection
 
+NO_LIMITS = Limits()
 KEY = "sk-upstream-0123456789"
 AUDIO = bytes(range(256)) * 1000
 
@@ -63,11 +65,17 @@ def upstream() -> Iterator[Upstream]:
     upstream.close()
 
 
-def app_of(upstream: Upstream, keys: tuple[str, ...] = ("one",), **rule: Any) -> Router:  # noqa: ANN401
+def app_of(
+    upstream: Upstream,
+    keys: tuple[str, ...] = ("one",),
+    limits: Limits = NO_LIMITS,
+    **rule: Any,  # noqa: ANN401
+) -> Router:
     models = {"gpt": ModelEntry(upstream=UpstreamModel(base_url=upstream.base_url))}
     rules = {"/v1/audio": PassthroughRule(model="gpt", **rule)}
+    tiers = {"default": Tier(limits=limits)}
     settings = Settings(api_keys=keys, upstream_api_keys={"gpt": KEY})
-    return build_app(settings, Policies(models=models, passthrough=rules))
+    return build_app(settings, Policies(models=models, passthrough=rules, tiers=tiers))
 
 
 @pytest.fixture
@@ -143,6 +151,29 @@ async def test_web_pages_cannot_use_it_without_keys(upstream: Upstream) -> None:
     async with app.lifespan_context(app), http_client(app) as http:
         assert (await http.post("/v1/audio", headers={"origin": "https://x.example"})).status_code == 403
         assert (await http.post("/v1/audio", json={})).status_code == 200
+
+
+async def test_the_limits_of_tenants_hold(upstream: Upstream) -> None:
+    app = app_of(upstream, limits=Limits(requests_per_minute=3, tokens_per_minute=7, concurrent_requests=1))
+    async with app.lifespan_context(app), http_client(app, authorization="Bearer one") as http:
+        slow = asyncio.create_task(http.get("/v1/audio/slow"))
+        while not upstream.seen:
+            await asyncio.sleep(0.001)
+        assert "at the same time" in (await http.get("/v1/audio/x")).json()["error"]["message"]
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        first = await http.get("/v1/audio/x")
+        assert first.headers["x-ratelimit-remaining-requests"] == "1"
+        assert (await http.get("/v1/audio/x")).status_code == 200
+        refused = await http.get("/v1/audio/x")
+    assert refused.status_code == 429 and refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert len(upstream.seen) == 3
+
+
+async def test_the_tokens_of_answers_count(upstream: Upstream) -> None:
+    app = app_of(upstream, limits=Limits(tokens_per_minute=7))
+    async with app.lifespan_context(app), http_client(app, authorization="Bearer one") as http:
+        assert [(await http.get("/v1/audio/x")).status_code for _ in range(3)] == [200, 200, 429]
 
 
 async def test_a_client_that_leaves_ends_the_upstreams_request(upstream: Upstream) -> None:
