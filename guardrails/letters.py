@@ -28,7 +28,7 @@ _STYLED_NAME = regex.compile(
 )
 _OTHER = {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ħ": "h", "ı": "i", "ŧ": "t", "ß": "ss"}
 
-_LEET = str.maketrans("013456789@$!|+€(", "oieasgtbgasiitec")
+_LEET = str.maketrans("013456789@$!|+€", "oieasgtbgasiite")
 _LEET_L = str.maketrans("1!|", "lll")
 
 

@@ -52,10 +52,10 @@ _FOREIGN = regex.compile(
 )
 _LATIN = regex.compile(r"[A-Za-z]")
 _GAP = r"[\s.,\-_*\\/|~+·•:;'\"]"
-_SPACED = regex.compile(rf"(?<![^\W_])(?:[^\W_]{_GAP}{{1,4}}){{4,400}}[^\W_](?![^\W_])")
-_SPACED_CHAR = regex.compile(rf"([^\W_])({_GAP}*)")
-_SIGN = r"[0-9@$!|+€(]"
-_LEET = rf"[A-Za-z0-9@$!|+€(]*(?:[A-Za-z]{_SIGN}|[0-9@$|+€(][A-Za-z])[A-Za-z0-9@$!|+€(]*"
+_SPACED = regex.compile(rf"(?<![^\W_])(?:[A-Za-z]{_GAP}{{1,4}}){{4,400}}[A-Za-z](?![^\W_])")
+_SPACED_CHAR = regex.compile(rf"([A-Za-z])({_GAP}*)")
+_SIGN = r"[0-9@$!|+€]"
+_LEET = r"[A-Za-z0-9@$!|+€]*(?:[A-Za-z][0-9@$€]|[0-9@$!|+€][A-Za-z])[A-Za-z0-9@$!|+€]*"
 _LEET_INSIDE = regex.compile(rf"(?=(?:{_SIGN}*[A-Za-z]){{2}})(?:[A-Za-z]+{_SIGN}+|{_SIGN}{{1,2}})[A-Za-z]")
 _SEPARATORS = regex.compile(r"[-_*.·|\\~]")
 _BROKEN = r"[A-Za-z]+(?:[-_*.·|\\~][A-Za-z]+)+"
@@ -225,7 +225,7 @@ def _join_letters(run: str) -> str:
 
 
 def _read_leet(token: str) -> str:
-    readings = unleet(token.rstrip("!|+("))
+    readings = unleet(token.rstrip("!|+"))
     known = next((word for word in readings if word in _WORDS), None)
     return known or (readings[0] if _LEET_INSIDE.match(token) else token)
 

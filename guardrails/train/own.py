@@ -15,7 +15,7 @@ from guardrails.train.grammar import Grammar
 from guardrails.train.rows import BENIGN, HARMLESS, Row
 
 SOURCE = "templates"
-_ATTACKS = {"override": 2600, "extraction": 1000, "jailbreak": 1800}
+_ATTACKS = {"override": 3200, "extraction": 1500, "jailbreak": 2000}
 _HARMLESS = {
     "trigger": 2400,
     "password_guard": 1200,
