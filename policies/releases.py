@@ -12,7 +12,8 @@ from policies.convert import KeyPath
 from policies.errors import Place, Problem
 from policies.names import FilePath, Name, nearest
 
-Stage = Literal["canary", "stable", "retired"]
+Stage = Literal["canary", "stable", "previous", "retired"]
+UNUSED: tuple[Stage, ...] = ("previous", "retired")
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
@@ -24,7 +25,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Stage,
         Meta(
             description="`canary`: it gets `share` of the requests, always the same users; `stable`: all of "
-            "them; `retired`: none, unless it is named."
+            "them; `previous`, to which a `rollback` of the stable one leads, and `retired`: none, unless it "
+            "is named."
         ),
     ]
     version: Annotated[str, Meta(max_length=64, description="Any text, for people.")] = ""

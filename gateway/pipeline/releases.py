@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policies.document import ModelEntry
+from policies.releases import UNUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,11 @@ class Released:
 
 
 def releases_of(models: Mapping[str, ModelEntry]) -> dict[str, Released]:
-    """By the name of each model that has some which are not retired."""
+    """By the name of each model that has some which get requests."""
     found: dict[str, Released] = {}
     for name, entry in models.items():
         release = entry.release
-        if release is None or release.stage == "retired":
+        if release is None or release.stage in UNUSED:
             continue
         known = found.get(release.of, Released(release.of))
         if release.stage == "stable":

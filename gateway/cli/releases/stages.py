@@ -15,7 +15,7 @@ from gateway.settings import SettingsError
 from policies.document import Policies
 from policies.errors import PolicyError
 from policies.load import load_folder
-from policies.releases import Stage
+from policies.releases import UNUSED, Stage
 
 
 def promote(folder: Path, name: str, out: TextIO) -> int:
@@ -33,30 +33,33 @@ def promote(folder: Path, name: str, out: TextIO) -> int:
             f"{name!r} does not pass the gate: its evaluation {what}, and `release.min_accuracy` is "
             f"{release.min_accuracy:g}"
         )
-    before = _stable_of(policies, release.of)
-    retired: list[tuple[str, Stage]] = [] if before is None else [(before, "retired")]
-    _change(folder, [*retired, (name, "stable")])
+    before, oldest = (_release_at(policies, release.of, stage) for stage in ("stable", "previous"))
+    stages: list[tuple[str | None, Stage]] = [(oldest, "retired"), (before, "previous"), (name, "stable")]
+    _change(folder, [(each, stage) for each, stage in stages if each is not None])
     out.write(f"{name} is stable (accuracy {found.accuracy:.4f}); {before or release.of} answers no more\n")
     return 0
 
 
 def rollback(folder: Path, name: str, out: TextIO) -> int:
-    """Retire a release; the latest one that was stable before answers again. Raises as `promote`."""
+    """Retire a release; the one that was stable before answers again. Raises as `promote`."""
     policies = load_folder(folder).policies
     release = entry_of(policies, name).release
-    if release is None or release.stage == "retired":
+    if release is None or release.stage in UNUSED:
         raise SettingsError(f"{name!r} is no canary and no stable release")
-    _change(folder, [(name, "retired")])
-    who = release.of if release.stage == "stable" else _stable_of(policies, release.of) or release.of
-    out.write(f"{name} is retired; {who} answers\n")
+    stages: list[tuple[str, Stage]] = [(name, "retired")]
+    before = _release_at(policies, release.of, "previous" if release.stage == "stable" else "stable")
+    if release.stage == "stable" and before is not None:
+        stages.append((before, "stable"))
+    _change(folder, stages)
+    out.write(f"{name} is retired; {before or release.of} answers\n")
     return 0
 
 
-def _stable_of(policies: Policies, base: str) -> str | None:
+def _release_at(policies: Policies, base: str, stage: str) -> str | None:
     found = (
         name
         for name, entry in policies.models.items()
-        if entry.release is not None and entry.release.of == base and entry.release.stage == "stable"
+        if entry.release is not None and entry.release.of == base and entry.release.stage == stage
     )
     return next(found, None)
 

@@ -75,11 +75,13 @@ def test_promotion_and_rollback_change_one_word(folder: Path, capsys: pytest.Cap
         (folder / "p.yaml").read_text().replace("stage: retired ", "stage: canary ")
     )
     assert run(folder, "promote", "assistant-3") == 0
-    assert stages(folder) == {"assistant-2": "retired", "assistant-3": "stable"}
+    assert stages(folder) == {"assistant-2": "previous", "assistant-3": "stable"}
     assert "# the next one\n      stage: stable   # for now" in (folder / "p.yaml").read_text()
     assert run(folder, "rollback", "assistant-3") == 0
-    assert stages(folder) == {"assistant-2": "retired", "assistant-3": "retired"}
-    assert capsys.readouterr().out.endswith("assistant-3 is retired; assistant answers\n")
+    assert stages(folder) == {"assistant-2": "stable", "assistant-3": "retired"}
+    assert capsys.readouterr().out.endswith("assistant-3 is retired; assistant-2 answers\n")
+    assert run(folder, "rollback", "assistant-2") == 0
+    assert capsys.readouterr().out.endswith("assistant-2 is retired; assistant answers\n")
 
 
 @pytest.mark.parametrize(
