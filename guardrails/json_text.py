@@ -28,9 +28,13 @@ class InJson:
         for match_start, match_end, replacement in self._replacer.replacements(text, start, settled):
             self._read(text, done, match_start)
             is_bare = not self._in_string and replacement != text[match_start:match_end]
+            kept = 0
+            if self._is_escaped:  # the match begins inside an escape, as with the `n` of a line end
+                kept = 5 if text[match_start] == "u" else 1
             self._read(text, match_start, match_end)
             done = match_end
-            yield match_start, match_end, f'"{replacement}"' if is_bare else replacement
+            if match_start + kept < match_end:
+                yield match_start + kept, match_end, f'"{replacement}"' if is_bare else replacement
         self._read(text, done, settled)
 
     def _read(self, text: str, start: int, end: int) -> None:

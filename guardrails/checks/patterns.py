@@ -31,7 +31,8 @@ def words_rule(words: Sequence[str], replacement: Callable[[], str | None]) -> R
 def _alternatives(words: tuple[str, ...]) -> regex.Pattern[str]:
     escaped = [r"\s{1,8}".join(map(regex.escape, word.split())) for word in words]
     longest_first = "|".join(sorted(escaped, key=len, reverse=True))
-    return regex.compile(rf"(?<!\w)(?:{longest_first})(?!\w)", regex.IGNORECASE)
+    start = r"(?:(?<!\w)|(?<=\\[nrt]))"  # line ends are escaped in JSON
+    return regex.compile(rf"{start}(?:{longest_first})(?!\w)", regex.IGNORECASE)
 
 
 class LinearRule:

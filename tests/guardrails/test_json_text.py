@@ -10,9 +10,10 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guardrails.checks.patterns import words_rule
 from guardrails.json_text import InJson
 from guardrails.masking import Masking
-from guardrails.scanner import Rule, Scanner
+from guardrails.scanner import Rule, Scanner, scan
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,21 @@ from guardrails.scanner import Rule, Scanner
 )
 def test_what_takes_a_numbers_place_is_a_string(text: str, expected: str) -> None:
     assert Masking(["card"], "mask").mask(text, in_json=True) == expected
+
+
+def test_escaped_line_ends_are_no_part_of_a_match() -> None:
+    masking = Masking(["person", "email"], "mask")
+    text = json.dumps({"text": "Best regards,\nMaria Gonzalez\nbob@example.com"})
+    masked = masking.mask(text, in_json=True)
+    assert json.loads(masked) == {"text": "Best regards,\n[PERSON_1]\n[EMAIL_1]"}
+    assert masking.mask("I am Maria Gonzalez.") == "I am [PERSON_1]."
+    assert scan(InJson(words_rule(["acme"], lambda: "#")), r'"\nacme"') == r'"\n#"'
+
+
+@pytest.mark.parametrize(("text", "expected"), [(r'"J\u00f6rg"', r'"J\u00f6#"'), (r'"\nrg"', r'"\n#"')])
+def test_escapes_stay_whole(text: str, expected: str) -> None:
+    rule = Rule(regex.compile(r"[a-z0-9]+rg"), lambda match: "#")
+    assert scan(InJson(rule), text) == expected
 
 
 VALUES = st.recursive(st.integers(0) | st.text('"\\123 é'), lambda inner: st.lists(inner, max_size=4))

@@ -11,7 +11,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{2,})?(?![^\W_])|[^\W_]+|[^\w ]|_+")
+_WORD = re.compile(  # in JSON, line ends are escaped
+    r"\\[nrt]|[^\W\d_]+(?:['’][^\W\d_]{2,})?(?![^\W_])|[^\W_]+|[^\w ]|_+"
+)
 _RUN = re.compile(r"(.)\1+")
 _LONG_RUN = re.compile(r"(.)\1{2,}")
 NUM_FLAGS = 12
@@ -38,7 +40,10 @@ def words_of(text: str, start: int, end: int, opaque: Iterable[tuple[int, int, s
 
 
 def _plain(text: str, start: int, end: int) -> list[Word]:
-    return [Word(match.start(), match.end(), match.group()) for match in _WORD.finditer(text, start, end)]
+    return [
+        Word(match.start(), match.end(), "\n" if len(match[0]) == 2 and match[0][0] == "\\" else match[0])
+        for match in _WORD.finditer(text, start, end)
+    ]
 
 
 def is_opaque(word: Word) -> bool:
