@@ -151,8 +151,8 @@ class BatchRun:
             if reply.status not in RETRIED_STATUSES:
                 return reply
             told_s = reply.headers.get("retry-after", "") if reply.status == 429 else ""
-            if told_s.isdigit():  # a limit, as of requests per minute: no try is counted
-                await self._wait(min(float(told_s), MAX_WAIT_S))
+            if told_s.isdecimal():  # a limit, as of requests per minute: no try is counted
+                await self._wait(min(max(RETRY_S, float(told_s)), MAX_WAIT_S))
                 continue
             tries += 1
             if tries == MAX_TRIES:

@@ -136,7 +136,14 @@ async def test_a_busy_model_is_asked_again(service: BatchService) -> None:
 async def test_a_line_that_a_limit_keeps_out_waits_and_holds_no_slot(
     service: BatchService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "MAX_WAIT_S", 0.001)
+    waited: list[float] = []
+    wait = run.BatchRun._wait
+
+    async def noted(self: run.BatchRun, seconds: float) -> None:
+        waited.append(seconds)
+        await wait(self, seconds)
+
+    monkeypatch.setattr(run.BatchRun, "_wait", noted)
     num_refused = 3 * run.MAX_TRIES
     is_open = asyncio.Event()
 
@@ -147,12 +154,12 @@ async def test_a_line_that_a_limit_keeps_out_waits_and_holds_no_slot(
             429 if model == "limited" and (app.asked[model] <= num_refused or not is_open.is_set()) else 200
         )
 
-    app = App(answer, {"retry-after": "7"})
+    app = App(answer, {"retry-after": "0"})
     await start(service, app, max_concurrency=1)
     first, second = await add(service, ["limited"]), await add(service, ["other"], "b")
     assert (await ended(service, second, "b")).status == "completed"
     assert (await ended(service, first)).request_counts.completed == 1
-    assert app.asked["limited"] > num_refused
+    assert app.asked["limited"] > num_refused and set(waited) == {run.RETRY_S}  # "0" is no reason to hurry
 
 
 async def test_a_batch_that_a_limit_keeps_out_is_cancelled(
