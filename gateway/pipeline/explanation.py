@@ -16,15 +16,17 @@ def explain(decision: Decision, version: str) -> str:
     choice = decision.choice
     lines = [("policy", version), ("route", choice.route or "none: the request names a model")]
     lines += [("rule", _outcome(each)) for each in choice.tried]
-    if decision.status != 200:
+    is_refused = decision.status != 200 and not decision.models
+    if is_refused:
         lines.append(("refused", f"{decision.status}: {decision.message}"))
     else:
         following = "".join(f", then {name}" for name in decision.following)
         lines.append(("model", " or ".join(decision.models) + following))
+        lines += [] if decision.status == 200 else [("failed", f"with status {decision.status}")]
     if decision.strategy:
         values = ", ".join(f"{name} {value:.3f}" for name, value in decision.values.items())
         lines.append(("chosen", decision.strategy + (f"   [{values}]" if values else "")))
-    is_by_limit = decision.status != 200 and choice.action is None and not decision.guardrails
+    is_by_limit = is_refused and choice.action is None and not decision.guardrails
     lines.append(("why", "the tenant's tier and limits" if is_by_limit else choice.reason))
     for change in choice.changes:
         lines += _changes(change)

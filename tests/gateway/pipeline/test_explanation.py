@@ -44,6 +44,12 @@ def choice(**facts: object) -> Choice:
     )
 
 
+def test_a_recorded_failure_is_no_refusal() -> None:
+    requested = ROUTING.decide("small", {}, keep_tried=True)
+    found = explain(Decision(requested, ("small",), status=502), "v1").splitlines()
+    assert found[2:5] == ["model    small", "failed   with status 502", "why      requested"]
+
+
 def test_every_rule_with_its_values_and_what_follows() -> None:
     assert explain(Decision(choice(), ("small",), cache="exact"), "v1") == (
         "policy   v1\n"
