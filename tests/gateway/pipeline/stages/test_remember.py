@@ -28,6 +28,8 @@ from gateway.response_cache.sampling import Sampler
 from gateway.response_cache.settings import CacheSettings
 from gateway.web.deadlines import TimeLimits
 from policies.cache import CacheRules
+from policies.document import Policies
+from policies.routes import Fallback, Route
 from tests.cache.verifiers import ScriptedVerifier
 from tests.gateway.pipeline.exchanges import exchange_of
 
@@ -221,6 +223,24 @@ async def test_a_follower_by_meaning_asks_itself_when_its_leader_fails() -> None
         await leader
     assert (await asyncio.wait_for(follower, 5)).response_headers["x-penstock-cache"] == "miss"
     assert len(gateway.provider.asked) == 1
+
+
+async def test_nobody_waits_for_the_answer_of_a_model_that_took_over() -> None:
+    async def fails(call: TextCall) -> AsyncIterator[Delta]:
+        raise Unavailable("away")
+        yield
+
+    gateway = Gateway()
+    first = replace(gateway.model, provider=FakeProvider(fails))
+    models = ModelTable([first, replace(gateway.model, name="other")], {"auto": "m"})
+    policies = Policies(routes={"auto": Route(model="m", fallback=Fallback(any=["other"]))})
+    gateway.pipeline = Pipeline(KeyRing([]), models, gateway.cache, policies)
+    leader = await gateway.start("One?", model="auto")
+    follower = await asyncio.wait_for(gateway.start("One?", model="auto"), 5)
+    for exchange in (leader, follower):
+        assert exchange.model is not None and exchange.model.name == "other"
+        await read(exchange)
+        gateway.pipeline.settle(exchange)
 
 
 async def test_a_miss_encodes_once() -> None:
