@@ -73,7 +73,8 @@ class LookUp:
             settings = replace(settings, mode="exact")
         tenant = exchange.principal.tenant if settings.scope == "tenant" else ""
         relays = model.kind == "upstream" if cascade is None else cascade.relays
-        wire = "stream" if relays and request.stream else ""
+        # An upstream's stream is replayed as it came, with or without the chunk of its usage.
+        wire = f"stream {exchange.body.get('stream_options')}" if relays and request.stream else ""
         owner = (settings.scope, tenant, model.name, revision, wire)
         try:
             labels = labels_of(request, exchange.principal.tenant, model.name)

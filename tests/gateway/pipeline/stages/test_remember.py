@@ -243,6 +243,17 @@ async def test_nobody_waits_for_the_answer_of_a_model_that_took_over() -> None:
         gateway.pipeline.settle(exchange)
 
 
+async def test_an_upstreams_stream_is_replayed_to_those_alone_who_asked_for_one_like_it() -> None:
+    gateway = Gateway()
+    outcomes = []
+    for options in ({"include_usage": True}, None, {"include_usage": True}, None):
+        exchange = await gateway.start("One?", stream=True, stream_options=options)
+        await read(exchange)
+        gateway.pipeline.settle(exchange)
+        outcomes.append(exchange.response_headers["x-penstock-cache"])
+    assert outcomes == ["miss", "miss", "exact", "exact"]
+
+
 async def test_a_miss_encodes_once() -> None:
     gateway = Gateway()
     assert await gateway.ask("How high is the tower?") == "miss"
