@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,6 +28,10 @@ MAX_REJECTED = 16
 """Questions that an entry is known not to answer; the oldest are forgotten."""
 
 
+Saved = tuple[int, list[bool], int, int]
+"""A section in a snapshot: level, verdicts, hits, hits by meaning."""
+
+
 class Verdict(NamedTuple):
     """Whether a hit of a section was right, and the error rate that its policy allows."""
 
@@ -42,11 +46,18 @@ class Section:
 
     level: int = 0
     verdicts: deque[bool] = field(default_factory=lambda: deque(maxlen=MAX_VERDICTS))
+    num_hits: int = 0  # exact ones included
+    num_semantic: int = 0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share of false hits."""
+        """The 95 % interval of the share of false hits among those by meaning."""
         return wilson(self.verdicts.count(False), len(self.verdicts))
+
+    @property
+    def semantic_share(self) -> float:
+        """Of all hits: only these can be false."""
+        return (self.num_semantic + 1) / (self.num_hits + 1)
 
 
 class Evidence:
@@ -59,15 +70,24 @@ class Evidence:
         """The verdicts of a section."""
         return self._sections[name]
 
-    def saved(self) -> dict[str, tuple[int, list[bool]]]:
-        """Level and verdicts of each section, for `restore`."""
-        return {name: (each.level, list(each.verdicts)) for name, each in self._sections.items()}
+    def saved(self) -> dict[str, Saved]:
+        """Each section, for `restore`."""
+        return {
+            name: (each.level, list(each.verdicts), each.num_hits, each.num_semantic)
+            for name, each in self._sections.items()
+        }
 
-    def restore(self, saved: Mapping[str, tuple[int, Sequence[bool]]]) -> None:
+    def restore(self, saved: Mapping[str, Saved]) -> None:
         """Go on from what was saved."""
-        for name, (level, verdicts) in saved.items():
-            self._sections[name].level = level
-            self._sections[name].verdicts.extend(verdicts)
+        for name, (level, verdicts, num_hits, num_semantic) in saved.items():
+            section = self._sections[name]
+            section.level, section.num_hits, section.num_semantic = level, num_hits, num_semantic
+            section.verdicts.extend(verdicts)
+
+    def count(self, name: str, *, is_semantic: bool) -> None:
+        """A section has served an answer."""
+        self._sections[name].num_hits += 1
+        self._sections[name].num_semantic += is_semantic
 
     def allowed(self, name: str, max_error_rate: float) -> float:
         """The error rate to serve at: the policy's, or less."""
@@ -75,15 +95,16 @@ class Evidence:
         return max_error_rate if found is None else max_error_rate / 2**found.level
 
     def record(self, name: str, max_error_rate: float, *, is_right: bool) -> None:
-        """A hit was right or wrong.
+        """A hit by meaning was right or wrong.
 
-        The level rises once the share of false hits is known to exceed the policy's, or when verdicts enough
-        to show that it does not fail to. It falls when they show that it is half the policy's.
+        The level rises once false ones are known to be more of all hits than the policy allows, or when
+        verdicts enough to show the opposite do not. It falls when they show that it is half as many.
         """
         section = self._sections[name]
         section.verdicts.append(is_right)
-        low, high = section.interval
-        has_enough = wilson(0, len(section.verdicts))[1] <= max_error_rate / 2
+        share = section.semantic_share
+        low, high = (bound * share for bound in section.interval)
+        has_enough = wilson(0, len(section.verdicts))[1] * share <= max_error_rate / 2
         if section.level < MAX_LEVEL and (low > max_error_rate or (has_enough and high > max_error_rate)):
             self._set_level(name, section, section.level + 1)
         elif section.level and has_enough and high <= max_error_rate / 2:

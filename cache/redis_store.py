@@ -25,9 +25,9 @@ from redis.exceptions import RedisError
 
 from cache.circuit_breaker import CircuitBreaker
 from cache.entry import Entry, Selector
-from cache.errors import StoreUnavailable
 from cache.evidence import Verdict
 from cache.memory_store import MemoryStore
+from cache.semantic_cache import StoreUnavailable
 
 LOG = logging.getLogger("penstock.cache")
 

@@ -68,6 +68,10 @@ class Match:
     probability: float = 1.0
 
 
+class StoreUnavailable(Exception):
+    """The store that replicas share does not answer."""
+
+
 class SharedStore(Protocol):
     """What replicas share: it fills the memory of each, and may be away."""
 
@@ -112,6 +116,7 @@ class SemanticCache:
         if entry is None:
             return None
         entry.hits += 1
+        self.store.evidence.count(question.labels.model, is_semantic=False)
         return Match(entry, "exact")
 
     def find_similar(
@@ -136,6 +141,7 @@ class SemanticCache:
         if probability >= self._threshold(question, max_error_rate):
             entries[best].hits += 1
             self.store.record_hit(entries[best].key)
+            self.store.evidence.count(question.labels.model, is_semantic=True)
             return Match(entries[best], "semantic", found[best][1].cosine, probability)
         entry, closest = found[0]
         if closest.cosine < NEAR_COSINE:

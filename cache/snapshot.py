@@ -16,14 +16,15 @@ import numpy as np
 from numpy import float16
 
 from cache.entry import Entry
+from cache.evidence import Saved
 from cache.memory_store import MemoryStore
 
 LOG = logging.getLogger("penstock.cache")
 
-HEAD = b"penstock cache 2\n"
+HEAD = b"penstock cache 3\n"
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(
-    tuple[list[tuple[Entry, bytes]], dict[str, tuple[int, list[bool]]]]
+    tuple[list[tuple[Entry, bytes]], dict[str, Saved]]
 )  # entries with their vectors, float16, b"" without one; evidence
 
 

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from cache.entry import Entry, Selector, SelectorKind
-from cache.errors import StoreUnavailable
-from cache.semantic_cache import SemanticCache
+from cache.semantic_cache import SemanticCache, StoreUnavailable
 from gateway.auth import KeyRing, Principal
 from gateway.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from gateway.openai.shape import encode

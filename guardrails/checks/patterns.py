@@ -13,7 +13,7 @@ import re2
 import regex
 
 from guardrails.pattern_prefix import UnsupportedPattern, beginnings
-from guardrails.scanner import Replacer, Rule
+from guardrails.scanner import Blocked, Replacer, Rule
 
 MAX_MEMORY_BYTES = 4 * 2**20
 """Of one compiled expression; RE2 refuses larger ones."""
@@ -56,7 +56,10 @@ class LinearRule:
         for match in self._pattern.finditer(text, start):
             if match.start() >= settled:
                 return
-            replacement = self._replacement()
+            try:
+                replacement = self._replacement()
+            except Blocked as blocked:
+                raise Blocked(blocked.kind, match.start()) from None
             if replacement is not None:
                 yield match.start(), match.end(), replacement
 

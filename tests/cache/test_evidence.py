@@ -71,3 +71,18 @@ def test_an_entry_never_again_answers_a_question_that_it_got_wrong() -> None:
     for number in range(3, 30):
         judge(entry, key_of(number), is_right=False)
     assert not may_answer(entry, key_of(1000)) and len(entry.rejected) == 16
+
+
+def test_exact_hits_count_as_right() -> None:
+    """One in ten hits by meaning is false, and one hit in twenty is by meaning: half a per cent of all."""
+    evidence = Evidence()
+    for number in range(4000):
+        evidence.count("m", is_semantic=number % 20 == 0)
+    for number in range(600):
+        evidence.record("m", TARGET, is_right=number % 10 != 9)
+    assert evidence.section("m").semantic_share == pytest.approx(0.05, abs=0.001)
+    assert evidence.allowed("m", TARGET) == TARGET
+    alone = Evidence()
+    for number in range(600):
+        alone.record("m", TARGET, is_right=number % 10 != 9)
+    assert alone.allowed("m", TARGET) < TARGET

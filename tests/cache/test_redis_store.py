@@ -14,10 +14,10 @@ from numpy import float16
 
 from cache import redis_store
 from cache.entry import Labels, Selector
-from cache.errors import StoreUnavailable
 from cache.evidence import Verdict
 from cache.memory_store import MemoryStore
 from cache.redis_store import RedisStore
+from cache.semantic_cache import StoreUnavailable
 from tests.cache.entries import entry_of, key_of, unit
 from tests.cache.redis_server import RedisServer
 

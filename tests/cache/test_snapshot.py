@@ -61,7 +61,7 @@ def test_a_damaged_file_is_ignored_and_named(
     path = tmp_path / "cache"
     snapshot.write(path, filled())
     content = path.read_bytes()
-    other = content.replace(b"penstock cache 2", b"penstock cache 9")
+    other = content.replace(snapshot.HEAD[:16], b"penstock cache 9")
     flipped = content[:-1] + bytes([content[-1] ^ 1])
     path.write_bytes({"cut": content[:-9], "flipped": flipped, "other version": other, "empty": b""}[damage])
     assert len(loaded(path)) == 0 and str(path) in caplog.text

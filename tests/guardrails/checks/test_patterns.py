@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from guardrails.checks.patterns import LinearRule, words_rule
 from guardrails.pattern_prefix import UnsupportedPattern
-from guardrails.scanner import Replacer, Scanner, scan
+from guardrails.scanner import Blocked, Replacer, Scanner, scan
 
 
 def hidden() -> str:
@@ -45,6 +45,26 @@ def test_cuts_change_nothing(rule: Replacer, parts: list[str], cuts: list[int]) 
     scanner = Scanner(rule)
     pieces = [scanner.feed(text[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
     assert "".join(pieces) + scanner.finish() == scan(rule, text)
+
+
+def block() -> str:
+    raise Blocked("pattern")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [LinearRule(r"\bINT-\d{4,6}\b", block), words_rule(["INT-4711"], block)],
+    ids=["expression", "words"],
+)
+def test_what_stands_before_a_block_is_sent_however_it_is_cut(rule: Replacer) -> None:
+    text = "See ticket INT-4711 and more"
+    for cut in range(len(text) + 1):
+        scanner = Scanner(rule)
+        sent = ""
+        with pytest.raises(Blocked) as blocked:
+            for piece in (text[:cut], text[cut:]):
+                sent += scanner.feed(piece)
+        assert sent + blocked.value.sent == "See ticket "
 
 
 def test_what_cannot_begin_a_match_is_not_held_back() -> None:
