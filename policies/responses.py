@@ -29,3 +29,11 @@ class ResponsesSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "PostgreSQL server.",
         ),
     ] = 1 << 30
+    max_bytes_per_tenant: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            description="About how much one tenant stores, in either database; its own oldest are erased "
+            "first.",
+        ),
+    ] = 1 << 28

@@ -59,6 +59,8 @@ class Database(ABC):
     """The type of a primary key that counts rows, for schemas."""
     lock: str
     """Ends a SELECT of rows that the transaction will change."""
+    lock_free_rows: str
+    """As `lock`, but leaves out the rows that another transaction has locked."""
     errors: tuple[type[Exception], ...]
     """What `run` raises when the database fails."""
 

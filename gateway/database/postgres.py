@@ -20,6 +20,7 @@ class PostgresDatabase(Database):
 
     serial = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
     lock = " FOR UPDATE"
+    lock_free_rows = " FOR UPDATE SKIP LOCKED"
     errors = (psycopg.Error, OSError)
 
     def __init__(self, url: str, name: str, schema: str, remedy: str = "") -> None:

@@ -22,6 +22,7 @@ class SqliteDatabase(Database):
 
     serial = "INTEGER PRIMARY KEY"
     lock = ""
+    lock_free_rows = ""
     errors = (sqlite3.Error, OSError)
 
     def __init__(self, folder: str, name: str, schema: str, remedy: str = "") -> None:

@@ -43,6 +43,24 @@ CREATE TABLE IF NOT EXISTS objects (
 );
 CREATE INDEX IF NOT EXISTS objects_by_expiry ON objects (expires_s);
 CREATE INDEX IF NOT EXISTS objects_by_tenant ON objects (tenant, kind, number);
+CREATE INDEX IF NOT EXISTS objects_by_tenant_and_expiry ON objects (tenant, expires_s);
+CREATE TABLE IF NOT EXISTS object_sizes (
+    number BIGINT PRIMARY KEY REFERENCES objects (number) ON DELETE CASCADE,
+    tenant TEXT NOT NULL,
+    num_bytes BIGINT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS object_sizes_by_tenant ON object_sizes (tenant, number, num_bytes);
+"""
+ROW_BYTES = 256
+"""What an object takes beside its texts, about: its ids and indexes."""
+_SET_SIZE = """
+INSERT INTO object_sizes (number, tenant, num_bytes)
+SELECT number, tenant, CAST(? AS BIGINT) FROM objects WHERE kind = ? AND id = ?
+ON CONFLICT (number) DO UPDATE SET num_bytes = excluded.num_bytes
+"""
+_TENANT_BYTES = """
+SELECT COALESCE(SUM(num_bytes), 0) FROM object_sizes
+WHERE tenant = ? AND number NOT IN (SELECT number FROM objects WHERE kind = ? AND id = ?)
 """
 ERASED_AT_ONCE = 256
 """Rows that one write erases at most, so that no request waits for a long clean-up."""
@@ -83,13 +101,14 @@ class ObjectStore:
 
     async def put(self, kind: Kind, object_id: str, tenant: str, stored: StoredObject) -> None:
         """Store an object. Raises Unavailable."""
-        record, items = _texts(stored)
+        record, items, num_bytes = _texts(stored)
 
         def write(connection: Connection) -> None:
-            self._make_room(connection, kind, object_id, len(record) + len(items))
+            self._make_room(connection, kind, object_id, tenant, num_bytes)
             columns = "kind, id, tenant, expires_s, leased_until_s, record, items"
             row = (kind, object_id, tenant, self._expires_s(), stored.leased_until_s, record, items)
             connection.execute(f"INSERT INTO objects ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            connection.execute(_SET_SIZE, (num_bytes, kind, object_id))
 
         await self._database.write(write)
 
@@ -107,11 +126,12 @@ class ObjectStore:
 
         def write(connection: Connection) -> StoredObject:
             changed = change(self._find(connection, kind, object_id, tenant, self._database.lock))
-            record, items = _texts(changed)
-            self._make_room(connection, kind, object_id, len(record) + len(items))
+            record, items, num_bytes = _texts(changed)
+            self._make_room(connection, kind, object_id, tenant, num_bytes)
             columns = "expires_s = ?, leased_until_s = ?, record = ?, items = ?"
             row = (self._expires_s(), changed.leased_until_s, record, items, kind, object_id)
             connection.execute(f"UPDATE objects SET {columns} WHERE kind = ? AND id = ?", row)
+            connection.execute(_SET_SIZE, (num_bytes, kind, object_id))
             return changed
 
         return await self._database.write(write)
@@ -164,21 +184,46 @@ class ObjectStore:
     def _expires_s(self) -> float:
         return self.now_s() + self._policy.ttl_s
 
-    def _make_room(self, connection: Connection, kind: Kind, object_id: str, num_bytes: int) -> None:
-        """Erase what has expired, and no more of the oldest than `num_bytes` more of this object need."""
-        chosen = "SELECT number FROM objects WHERE {} ORDER BY expires_s LIMIT ?"
-        oldest = f"DELETE FROM objects WHERE number IN ({chosen})"
-        expired, others = oldest.format("expires_s <= ?"), oldest.format("NOT (kind = ? AND id = ?)")
-        connection.execute(expired, (self.now_s(), ERASED_AT_ONCE))
-        num_rows = 1
-        while self._database.used_bytes(connection) + num_bytes > self._policy.max_bytes:
-            if not connection.execute(others, (kind, object_id, num_rows)).rowcount:
-                return
-            num_rows = min(2 * num_rows, ERASED_AT_ONCE)
+    def _make_room(
+        self, connection: Connection, kind: Kind, object_id: str, tenant: str, num_bytes: int
+    ) -> None:
+        """Erase what has expired, and no more of the oldest than `num_bytes` more of this object need.
+
+        The tenant's own make room first, so that one tenant's many objects do not displace the others'.
+        """
+
+        def of_tenant() -> int:
+            return int(connection.execute(_TENANT_BYTES, (tenant, kind, object_id)).fetchone()[0]) + num_bytes
+
+        def of_all() -> int:
+            return self._database.used_bytes(connection) + num_bytes
+
+        self._erase_oldest(connection, "expires_s <= ?", (self.now_s(),), ERASED_AT_ONCE)
+        others, values = "NOT (kind = ? AND id = ?)", (kind, object_id)
+        bounds = (
+            (of_tenant, self._policy.max_bytes_per_tenant, f"tenant = ? AND {others}", (tenant, *values)),
+            (of_all, self._policy.max_bytes, others, values),
+        )
+        for used_bytes, max_bytes, where, of_where in bounds:
+            num_rows = 1
+            while used_bytes() > max_bytes and self._erase_oldest(connection, where, of_where, num_rows):
+                num_rows = min(2 * num_rows, ERASED_AT_ONCE)
+
+    def _erase_oldest(
+        self, connection: Connection, where: str, values: tuple[object, ...], num_rows: int
+    ) -> int:
+        """How many were erased. What another transaction changes now is no old one, nor waited for."""
+        chosen = f"SELECT number FROM objects WHERE {where} ORDER BY expires_s LIMIT ?"
+        query = f"""
+            WITH chosen AS ({chosen}{self._database.lock_free_rows})
+            DELETE FROM objects WHERE number IN (SELECT number FROM chosen)"""
+        return connection.execute(query, (*values, num_rows)).rowcount
 
 
-def _texts(stored: StoredObject) -> tuple[str, str]:
-    return stored.record.decode(), msgspec.json.encode(stored.items).decode()
+def _texts(stored: StoredObject) -> tuple[str, str, int]:
+    """The texts of its row, and the bytes of that."""
+    items = msgspec.json.encode(stored.items)
+    return stored.record.decode(), items.decode(), len(stored.record) + len(items) + ROW_BYTES
 
 
 def _is_id(text: str) -> bool:

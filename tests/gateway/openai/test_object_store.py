@@ -75,6 +75,10 @@ async def is_stored(store: ObjectStore, object_id: str, tenant: str = "a") -> bo
     return True
 
 
+async def stored_numbers(store: ObjectStore) -> list[int]:
+    return [number for number in range(60) if await is_stored(store, f"resp_{number}")]
+
+
 async def test_what_is_put_is_there_for_its_tenant_only(store: ObjectStore) -> None:
     await store.put("response", "resp_1", "a", STORED)
     assert await store.get("response", "resp_1", "a") == STORED
@@ -169,6 +173,27 @@ async def test_no_more_is_erased_than_room_is_needed_for(tmp_path: Path, clock: 
     query = PageQuery(limit=100, is_ascending=True, after="")
     assert 6 <= len((await store.page("conversation", "a", query, lambda _: True))[0]) < 9
     await store.close()
+
+
+async def test_a_tenant_that_stores_too_much_loses_its_own_oldest_only(
+    open_database: Open, store: ObjectStore, clock: Clock
+) -> None:
+    policy = ResponsesSection(ttl_s=60, max_bytes=1 << 22, max_bytes_per_tenant=1 << 20)
+    bounded = ObjectStore(open_database(), policy, clock)
+    await bounded.put("response", "resp_other", "b", STORED)  # the oldest of all
+    large = StoredObject(b"{}", [{"text": "x" * 100_000}])
+    for number in range(60):
+        clock.now_s += 0.1
+        await bounded.put("response", f"resp_{number}", "a", large)
+    assert await is_stored(store, "resp_other", "b")
+    assert await stored_numbers(store) == [*range(50, 60)]
+    clock.now_s += 0.1
+    await bounded.change("response", "resp_50", "a", lambda stored: StoredObject(b"{}", stored.items * 2))
+    assert await stored_numbers(store) == [50, *range(52, 60)]
+    await bounded.delete("response", "resp_59", "a")  # what is erased counts no more
+    await bounded.put("response", "resp_60", "a", large)
+    assert await is_stored(store, "resp_52")
+    await bounded.close()
 
 
 async def test_the_file_is_private(tmp_path: Path) -> None:
