@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
@@ -65,22 +67,38 @@ def _release_at(policies: Policies, base: str, stage: str) -> str | None:
 
 
 def _change(folder: Path, stages: Sequence[tuple[str, Stage]]) -> None:
-    """Write the stages, one after the other; all as it was when the policies are not valid then."""
+    """Write the stages, each file at once; all as it was when the policies are not valid then."""
+    places = load_folder(folder).places
     before: dict[Path, str] = {}
+    after: dict[Path, str] = {}
     try:
         for name, stage in stages:
-            place = load_folder(folder).places["models", name, "release", "stage"]
-            path = Path(place.file)
-            text = path.read_text("utf-8")
-            before.setdefault(path, text)
-            path.write_text(_with_value(text, ("models", name, "release", "stage"), stage), "utf-8")
-        load_checked(folder)
-    except (OSError, PolicyError) as error:
-        for path, text in before.items():
-            path.write_text(text, "utf-8")
-        if isinstance(error, PolicyError):
+            path = Path(places["models", name, "release", "stage"].file)
+            if path not in before:
+                before[path] = after[path] = path.read_text("utf-8")
+            after[path] = _with_value(after[path], ("models", name, "release", "stage"), stage)
+        try:
+            for path, text in after.items():
+                _replace(path, text)
+            load_checked(folder)
+        except (OSError, PolicyError):
+            for path, text in before.items():
+                _replace(path, text)
             raise
+    except OSError as error:
         raise SettingsError(f"{error.filename} cannot be changed: {error.strerror}") from None
+
+
+def _replace(path: Path, text: str) -> None:
+    """Put a complete file in the place of another: who watches it never reads a part of the change."""
+    target = path.resolve()  # the file, not a link to it
+    temporary = target.with_name(f".{target.name}.tmp")  # policies are never read from hidden files
+    try:
+        temporary.write_text(text, "utf-8")
+        shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _with_value(text: str, keys: Sequence[str], value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,23 @@ def test_a_failing_probe_leaves_the_file_as_it_was(folder: Path, capsys: pytest.
     assert run(folder, "promote", "assistant-2") == 2
     assert "probe 'a': expected model 'assistant', got 'assistant-2'" in capsys.readouterr().err
     assert (folder / "p.yaml").read_text() == text
+
+
+def test_all_stages_of_a_file_change_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = POLICIES.replace("stage: canary", "stage: stable").replace("stage: retired ", "stage: canary ")
+    (folder / "p.yaml").write_text(text)
+    os.link(folder / "p.yaml", folder / "reader")  # as one that has opened it before
+    (folder / "p.yaml").chmod(0o640)
+    seen: list[dict[str, str]] = []
+    replace = os.replace
+
+    def replace_and_read(source: Path, target: Path) -> None:
+        replace(source, target)
+        seen.append(stages(folder))
+
+    monkeypatch.setattr(os, "replace", replace_and_read)
+    assert run(folder, "promote", "assistant-3") == 0
+    assert seen == [{"assistant-2": "previous", "assistant-3": "stable"}]
+    assert (folder / "reader").read_text() == text
+    assert (folder / "p.yaml").stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in folder.iterdir()) == ["e.json", "p.yaml", "reader"]
