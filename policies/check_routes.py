@@ -26,6 +26,7 @@ class RouteChecks:
         self._models: Mapping[str, Any] = sections["models"]
         self._routes: Mapping[str, Any] = sections["routes"]
         self._routing: Mapping[str, Any] = sections["routing"]
+        self._probes: Mapping[str, Any] = sections["probes"]
         self._phrases: Mapping[str, Any] = sections["signals"].get("phrases") or {}
         self._has_encoder = any(("models", name, "encoder") in places for name in self._models)
         self._adapters: dict[str, Collection[str]] = {
@@ -45,6 +46,17 @@ class RouteChecks:
                 message = f"route {name!r} is never used: {always} of routing.rules always matches"
                 self._warn(("routes", name), message)
             self._check_route(name, route or {})
+        self._check_probe_headers()
+
+    def _check_probe_headers(self) -> None:
+        """Report headers that no condition can read: the probe would test something else than it says."""
+        known = self._routing.get("headers") or []
+        for name, probe in self._probes.items():
+            for header in (probe or {}).get("headers") or {}:
+                if header.lower() not in known:
+                    hint = nearest(header.lower(), known) or "; add it there"
+                    message = f"probe {name!r} has the header {header!r}, not one of routing.headers{hint}"
+                    self._report(("probes", name, "headers", header), message)
 
     def _check_route(self, name: str, route: Mapping[str, Any]) -> None:
         path = ("routes", name)

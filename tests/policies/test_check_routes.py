@@ -124,6 +124,19 @@ def test_a_route_needs_an_end(tmp_path: Path) -> None:
     ]
 
 
+def test_probes_send_only_headers_that_conditions_may_read(tmp_path: Path) -> None:
+    probes = (
+        "probes:\n  eu:\n    expect: {status: 200}\n    headers:\n      X-Region: eu\n      x-regoin: eu\n"
+    )
+    where = "routes.yaml:6:7: probe 'eu' has the header"
+    assert problems(tmp_path, probes + "routing: {headers: [x-region]}\n") == [
+        f"{where} 'x-regoin', not one of routing.headers; did you mean 'x-region'?"
+    ]
+    assert problems(tmp_path, probes.replace("      X-Region: eu\n", "      # none\n")) == [
+        f"{where} 'x-regoin', not one of routing.headers; add it there"
+    ]
+
+
 def test_headers_with_secrets_cannot_be_read(tmp_path: Path) -> None:
     assert problems(tmp_path, "routing:\n  headers: [authorization]\n") == [
         "routes.yaml:2:3: routing.headers has 'authorization', which carries secrets; remove it"
