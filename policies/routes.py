@@ -246,7 +246,8 @@ class RoutingSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     expose: Annotated[
         bool,
         Meta(
-            description="Answer with the headers `x-penstock-route`, `x-penstock-model`, `x-penstock-reason`."
+            description="Answer with the headers `x-penstock-route`, `x-penstock-model`, "
+            "`x-penstock-reason`; errors after the choice have them too."
         ),
     ] = False
     max_attempts: Annotated[

@@ -16,6 +16,7 @@ from gateway.openai.send_answer import send_embedded, send_generated, send_relay
 from gateway.openai.shape import Shape
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline.stages.choose_model import EXPOSED_HEADERS
 from gateway.providers.upstream.generated import generated
 from gateway.requests.field_support import listed_names
 from gateway.requests.types import ChatRequest, CompletionRequest
@@ -109,6 +110,8 @@ class ModelEndpoint:
             exchange.error = to_api_error(failure)
             raise
         finally:
+            headers = exchange.response_headers
+            call.error_headers = {name: headers[name] for name in EXPOSED_HEADERS if name in headers}
             deadlines.close()
             try:
                 await close_answer(exchange.answer)

@@ -49,6 +49,7 @@ class HttpCall:
         "_fixed_headers",
         "_send",
         "error_format",
+        "error_headers",
         "is_started",
         "is_stream",
         "receive",
@@ -67,7 +68,10 @@ class HttpCall:
         fixed_headers: list[tuple[bytes, bytes]],
         error_format: ErrorFormat = OPENAI_ERRORS,
     ) -> None:
-        """`fixed_headers` are sent with every response. A handler may replace `error_format`."""
+        """`fixed_headers` are sent with every response.
+
+        A handler may replace `error_format`, and set `error_headers` for errors beside their own.
+        """
         self.scope = scope
         self.receive = receive
         self.telemetry = telemetry
@@ -77,6 +81,7 @@ class HttpCall:
         self.is_stream = False
         self._send = send
         self.error_format = error_format
+        self.error_headers: Mapping[str, str] = {}
         request_id = self.request_id.encode("ascii")
         self._fixed_headers = [(b"x-request-id", request_id), *fixed_headers]
         if error_format.request_id_header:
@@ -212,7 +217,7 @@ class HttpCall:
             self.status = error.status
         elif not self.is_started:
             body = self.error_format.body(error, self.request_id)
-            await self.respond(body, status=error.status, headers=error.headers)
+            await self.respond(body, status=error.status, headers={**self.error_headers, **error.headers})
         elif self.is_stream:
             await self.end_stream(self.error_format.event(error, self.request_id))
 

@@ -92,6 +92,16 @@ def test_the_last_models_error_is_sent(routed: Server, upstream: Upstream, statu
     response = httpx.post(routed.base_url + "/chat/completions", json=body)
     assert response.status_code == status
     assert [seen.body["model"] for seen in upstream.seen[before:]] == ["far-first", "far-second"]
+    assert response.headers["x-penstock-route"] == "fragile"
+    assert response.headers["x-penstock-model"] == "second"
+    assert response.headers["x-penstock-reason"].startswith("route fragile, default, first: ")
+
+
+def test_a_model_that_cannot_be_reached_is_named(routed: Server) -> None:
+    body = {"model": "down", "messages": ask("hi")}
+    response = httpx.post(routed.base_url + "/chat/completions", json=body)
+    assert response.status_code == 502 and response.headers["x-penstock-model"] == "down"
+    assert response.headers["x-penstock-reason"] == "requested"
 
 
 def test_a_stream_that_has_begun_is_never_restarted(routed: Server, upstream: Upstream) -> None:

@@ -32,6 +32,8 @@ _BY_USER = Split(models={}, sticky="user")
 ROUTE_HEADER = "x-penstock-route"
 MODEL_HEADER = "x-penstock-model"
 REASON_HEADER = "x-penstock-reason"
+EXPOSED_HEADERS = (ROUTE_HEADER, MODEL_HEADER, REASON_HEADER)
+"""Of answers and errors, where the policies say `routing.expose`."""
 
 
 class ChooseModel:
