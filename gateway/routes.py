@@ -95,7 +95,7 @@ def model_routes(
         route("/v1/completions", "completions"),
         route("/v1/embeddings", "embeddings"),
         count_route("/v1/messages/count_tokens", "messages", MessagesCounting, ANTHROPIC_ERRORS),
-        count_route("/v1/responses/input_tokens", "responses", lambda call: ResponsesCounting(objects)),
+        count_route("/v1/responses/input_tokens", "responses", lambda call: ResponsesCounting(call, objects)),
     ]
 
 

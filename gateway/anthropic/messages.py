@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.answer import Generated
-from gateway.anthropic.request import check_edits, check_version, read_count_request, read_messages_request
+from gateway.anthropic.request import (
+    chat_names,
+    check_edits,
+    check_version,
+    read_count_request,
+    read_messages_request,
+)
 from gateway.anthropic.shape import MessageShape
 from gateway.auth import Principal
 from gateway.openai.endpoint import Translation
 from gateway.pipeline.exchange import Exchange
+from gateway.web.error_format import RenamedErrors
 from gateway.web.http_call import HttpCall, header
 
 
@@ -19,6 +26,7 @@ class MessagesTranslation(Translation):
     def __init__(self, call: HttpCall) -> None:
         """Raises InvalidRequest for an unknown `anthropic-version`."""
         check_version(header(call.scope, b"anthropic-version").decode("latin-1"))
+        self._call = call
         self._shows_thinking = False
         self._max_tokens = 0
 
@@ -27,6 +35,7 @@ class MessagesTranslation(Translation):
         chat, self._shows_thinking = read_messages_request(body)
         self._max_tokens = chat["max_completion_tokens"]
         self.ignored_fields = check_edits(body.get("context_management"))
+        self._call.error_format = RenamedErrors(self._call.error_format, chat_names(body, chat))
         return chat
 
     def shape(self, exchange: Exchange, answer: Generated) -> MessageShape:
@@ -44,10 +53,13 @@ class MessagesCounting:
     def __init__(self, call: HttpCall) -> None:
         """Raises InvalidRequest for an unknown `anthropic-version`."""
         check_version(header(call.scope, b"anthropic-version").decode("latin-1"))
+        self._call = call
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """See Counting."""
-        return read_count_request(body)
+        chat = read_count_request(body)
+        self._call.error_format = RenamedErrors(self._call.error_format, chat_names(body, chat))
+        return chat
 
     def counted(self, num_tokens: int) -> dict[str, Any]:
         """See Counting."""

@@ -34,6 +34,16 @@ REFUSED = {
     "user_profile_id": "there are no user profiles",
     "workspace_id": "the workspace follows from the API key",
 }
+CHAT_NAMES = (
+    (r"\bmessages\[-?\d+\](\.\w+|\[\d+\])*", "messages"),  # the chat's differ in number
+    (r"'image_url' parts", "'image' blocks"),
+    (r"\bresponse_format(\.json_schema)?\b", "output_config.format"),
+    (r"\bmax_completion_tokens\b", "max_tokens"),
+    (r"(?<=')stop(?=['\[])", "stop_sequences"),
+    (r"\b(tools\[\d+\])\.function\.parameters\b", r"\1.input_schema"),
+    (r"\b(tools\[\d+\]|tool_choice)\.function\b", r"\1"),
+)
+"""Fields of the chat, as expressions, and what they are called here: for errors after the translation."""
 
 Limit = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -133,6 +143,12 @@ def read_count_request(body: dict[str, Any]) -> dict[str, Any]:
     """The chat whose prompt is to be counted. Raises InvalidRequest naming the field."""
     chat, _ = _read_shared(typed(body, CountTokensRequest))
     return chat
+
+
+def chat_names(body: dict[str, Any], chat: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """CHAT_NAMES, and the field of `body` that the chat's effort is from."""
+    is_given = chat.get("reasoning_effort") == (body.get("output_config") or {}).get("effort")
+    return *CHAT_NAMES, (r"\breasoning_effort\b", "output_config.effort" if is_given else "thinking")
 
 
 def _read_shared(request: _Fields) -> tuple[dict[str, Any], bool]:

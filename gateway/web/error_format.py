@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Protocol
 
 from gateway.errors import ApiError, error_body, error_event
@@ -37,3 +39,34 @@ class OpenAIErrors:
 
 
 OPENAI_ERRORS = OpenAIErrors()
+
+
+class RenamedErrors:
+    """Errors of a request that was translated, in the words of the API that was called."""
+
+    def __init__(self, given: ErrorFormat, names: Sequence[tuple[str, str]]) -> None:
+        """`names`: expressions that match fields of the translation, in quotes or not, and replacements."""
+        self._given = given
+        self._names = names
+        self.request_id_header = given.request_id_header
+
+    def body(self, error: ApiError, request_id: str) -> bytes:
+        """See ErrorFormat."""
+        return self._given.body(self._renamed(error), request_id)
+
+    def event(self, error: ApiError, request_id: str) -> bytes:
+        """See ErrorFormat."""
+        return self._given.event(self._renamed(error), request_id)
+
+    def _renamed(self, error: ApiError) -> ApiError:
+        message, param = error.message, f"'{error.param}'"
+        for name, replacement in self._names:
+            message, param = re.sub(name, replacement, message), re.sub(name, replacement, param)
+        return ApiError(
+            message,
+            param=None if error.param is None else param[1:-1],
+            code=error.code,
+            type=error.type,
+            status=error.status,
+            headers=error.headers,
+        )

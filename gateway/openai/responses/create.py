@@ -16,12 +16,13 @@ from gateway.openai.object_store import ObjectStore, StoredObject
 from gateway.openai.responses.background import RESPONSE_ID
 from gateway.openai.responses.conversations import append, check_ids
 from gateway.openai.responses.input_items import ItemReference, chat_messages, read_items, response_of
-from gateway.openai.responses.request import ReadRequest, read_request
+from gateway.openai.responses.request import CHAT_NAMES, ReadRequest, read_request
 from gateway.openai.responses.shape import ResponseShape, StreamErrors
 from gateway.openai.shape import encode
 from gateway.pipeline.exchange import Exchange
 from gateway.requests import refusals
 from gateway.requests.parse import typed_at
+from gateway.web.error_format import RenamedErrors
 from gateway.web.http_call import HttpCall
 
 
@@ -47,6 +48,7 @@ class ResponsesTranslation(Translation):
             read = replace(read, request=msgspec.structs.replace(read.request, store=False))
         self._read, self._tenant = read, principal.tenant
         self._earlier, self._items, chat = await chat_of(read, self._store, principal)
+        self._call.error_format = RenamedErrors(self._call.error_format, CHAT_NAMES)
         return chat
 
     def truncates(self) -> bool:
@@ -62,7 +64,7 @@ class ResponsesTranslation(Translation):
             shows_reasoning=answer.shows_reasoning,
             response_id=self._response_id,
         )
-        self._call.error_format = StreamErrors(self._shape)
+        self._call.error_format = RenamedErrors(StreamErrors(self._shape), CHAT_NAMES)
         return self._shape
 
     async def finish(self) -> None:
@@ -90,12 +92,14 @@ class ResponsesTranslation(Translation):
 class ResponsesCounting:
     """One call of /v1/responses/input_tokens. Implements `gateway.openai.count_tokens.Counting`."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, call: HttpCall, store: ObjectStore) -> None:
+        self._call = call
         self._store = store
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """See Counting. Raises NotFound for an unknown `previous_response_id`."""
         *_, chat = await chat_of(read_request(body), self._store, principal)
+        self._call.error_format = RenamedErrors(self._call.error_format, CHAT_NAMES)
         return chat
 
     def counted(self, num_tokens: int) -> dict[str, Any]:

@@ -36,6 +36,17 @@ REFUSED = {
     "moderation": "answers carry no moderation results",
     "prompt": "prompt templates are not stored here",
 }
+CHAT_NAMES = (
+    # Items and messages differ in number.
+    (r"\bmessages\[-?\d+\](\.\w+|\[\d+\])*|(?<=')messages(?=')", "input"),
+    (r"'image_url' parts", "'input_image' parts"),
+    (r"\bresponse_format(\.json_schema)?\b", "text.format"),
+    (r"\bmax(_completion)?_tokens\b", "max_output_tokens"),
+    (r"\breasoning_effort\b", "reasoning.effort"),
+    (r"(?<=')verbosity(?=')", "text.verbosity"),
+    (r"\b(tools\[\d+\]|tool_choice)\.function\b", r"\1"),
+)
+"""Fields of the chat, as expressions, and what they are called here: for errors after the translation."""
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 

@@ -105,3 +105,45 @@ async def test_edits_that_clear_are_ignored_and_named(engine_http: httpx.AsyncCl
     response = await engine_http.post(PATHS[0], json=body)
     assert response.status_code == 200, response.text
     assert response.headers["x-penstock-ignored-fields"] == "context_management"
+
+
+IMAGE = {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}}
+TEXT = {"type": "text", "text": "Look."}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"messages": [{"role": "user", "content": [TEXT, IMAGE]}]}, "Images ('image' blocks)"),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": ""}]}
+                ]
+            },
+            "Invalid value for 'messages': ",
+        ),
+    ],
+)
+async def test_errors_after_the_translation_have_the_apis_names(
+    engine_http: httpx.AsyncClient, path: str, change: dict[str, Any], expected: str
+) -> None:
+    body = {name: value for name, value in (BODY | change).items() if name in change or path == PATHS[0]}
+    response = await post(engine_http, path, body | {"model": "ours"})
+    check(response)
+    assert response.json()["error"]["message"].startswith(expected), response.text
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"output_config": {"effort": "high"}}, "'output_config.effort' asks"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "'thinking' asks"),
+    ],
+)
+async def test_errors_of_the_effort_name_where_it_is_from(
+    engine_http: httpx.AsyncClient, change: dict[str, Any], expected: str
+) -> None:
+    response = await post(engine_http, PATHS[1], {"model": "ours", "messages": BODY["messages"]} | change)
+    assert response.json()["error"]["message"].startswith(expected), response.text

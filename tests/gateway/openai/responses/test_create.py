@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -109,3 +110,43 @@ async def test_a_reference_stands_for_an_item_of_a_stored_response(
     for item_id in ("msg_1", "msg_" + "0" * 32 + "_0", reference["id"] + "1"):
         found = await post(http, BODY | {"input": [{"type": "item_reference", "id": item_id}]})
         assert (found.status_code, found.json()["error"]["param"]) == (400, "input[0].id")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input"),
+        ({"input": "word " * 300}, "input"),
+        ({"reasoning": {"effort": "odd"}}, "reasoning.effort"),
+        ({"text": {"verbosity": "odd"}}, "text.verbosity"),
+        (
+            {
+                "text": {
+                    "format": {
+                        "type": "json_schema",
+                        "name": "a",
+                        "schema": {"type": "object"},
+                        "strict": True,
+                    }
+                }
+            },
+            "text.format",
+        ),
+        (
+            {"tools": [{"type": "function", "name": "f", "parameters": {"type": "odd"}}]},
+            "tools[0].parameters.type",
+        ),
+    ],
+)
+async def test_errors_after_the_translation_have_the_apis_names(
+    engine_http: httpx.AsyncClient, change: dict[str, Any], param: str, stream: bool
+) -> None:
+    response = await post(engine_http, BODY | change | {"stream": stream})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text
+
+
+async def test_errors_of_counting_have_the_apis_names(engine_http: httpx.AsyncClient) -> None:
+    body = BODY | {"reasoning": {"effort": "odd"}}
+    error = (await engine_http.post(f"{PATH}/input_tokens", json=body)).json()["error"]
+    assert error["param"] == "reasoning.effort" and "'reasoning.effort'" in error["message"]
