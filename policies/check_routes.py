@@ -10,7 +10,7 @@ from policies.convert import KeyPath
 from policies.errors import Place, Problem
 from policies.names import nearest
 from policies.routes import DESTINATIONS, ERROR_CLASSES
-from policies.variables import NEED_VECTORS
+from policies.variables import NEED_VECTORS, UNAVAILABLE
 
 NO_HEADERS = {"authorization", "x-api-key", "cookie", "proxy-authorization"}
 """Headers with secrets: conditions cannot read them, as explanations show what they have read."""
@@ -76,6 +76,8 @@ class RouteChecks:
         """Check them in order; returns the first that always decides."""
         always: str | None = None
         seen: dict[str, str] = {}
+        before = self._routing.get("rules") or []
+        is_declared = any(UNAVAILABLE in ((rule or {}).get("when") or "") for rule in (*before, *rules))
         for number, rule in enumerate(rules):
             where = (*path, str(number))
             label = f"rule {number + 1}"
@@ -87,6 +89,9 @@ class RouteChecks:
                 continue
             condition = self._condition(where, rule.get("when"))
             decides = bool(_destinations(rule))
+            unread = set() if condition is None or is_declared else NEED_VECTORS & condition.names
+            if unread and rule.get("refuse") is not None:
+                self._warn((*where, "when"), f"{label} {_FAILS_OPEN.format(min(unread))}")
             if condition is not None and condition.constant is False:
                 self._warn(where, f"{label} is never used: its condition is always false")
             elif condition is not None and decides and condition.source in seen:
@@ -176,6 +181,12 @@ class RouteChecks:
 
     def _warn(self, path: KeyPath, message: str) -> None:
         self.warnings.append(Problem(self._place(path), message))
+
+
+_FAILS_OPEN = (
+    "may let requests pass while the encoder does not answer: {} is empty then; refuse them too with "
+    f"`{UNAVAILABLE} || …`, or write `!{UNAVAILABLE} && …`"
+)
 
 
 def adapter_bases(adapters: Mapping[str, Collection[str]], name: str) -> list[str]:

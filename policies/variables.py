@@ -9,7 +9,8 @@ from typing import Any
 from cel_expr_python import cel
 
 DOMAINS = ("business", "code", "everyday", "humanities", "law", "maths", "medicine", "science", "society")
-NEED_VECTORS = {"signals.domain", "signals.freshness", "signals.similarity"}
+UNAVAILABLE = "signals.unavailable"
+NEED_VECTORS = {"signals.domain", "signals.freshness", "signals.similarity", UNAVAILABLE}
 """Signals that are read from the sentence vector."""
 
 _MISSING: Mapping[str, object] = {"bool": False, "int": 0, "double": 0.0}
@@ -94,6 +95,12 @@ VARIABLES: dict[str, Variable] = {
     "signals.similarity": Variable(
         cel.Type.Map(cel.Type.STRING, cel.Type.DOUBLE),
         "0 to 1, to the nearest of `signals.phrases`, as in `signals.similarity['refunds'] > 0.6`",
+    ),
+    UNAVAILABLE: Variable(
+        cel.Type.BOOL,
+        "the encoder is away or slow, or the text too long for it: `signals.domain` is '' then, "
+        "`signals.freshness` 'static', `signals.similarity` 0.0, and `signals.gain` of an estimate with an "
+        "encoder is read from the words alone",
     ),
     "signals.previous_model": Variable(
         cel.Type.STRING, "that answered the conversation's turn before, as far as this gateway worker knows"

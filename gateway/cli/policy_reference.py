@@ -27,6 +27,12 @@ _CONDITIONS = """
 loaded. Keys of maps must be literals; a header or a metadata key that a request lacks is `''`. A condition
 that cannot be evaluated, as after a division by zero, does not match, except that of a `refuse`, which does.
 
+A signal that needs the encoder has its empty value while the encoder does not answer, so a `refuse` may let
+the request pass. `signals.unavailable || signals.similarity['attacks'] > 0.6` refuses then too: it fails
+closed. `!signals.unavailable && …` declares that it does not; `penstock check` warns of a `refuse` that says
+neither. A probe with `live: {ready: {ENCODER: false}}` shows what is decided then, and
+`penstock_signals_unavailable_total{signal}` counts the signals that could not be read.
+
 | Variable | Type | Meaning |
 |---|---|---|
 """

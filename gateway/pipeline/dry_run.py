@@ -54,8 +54,9 @@ class DryRun:
     def __init__(self, policies: Policies, live: Live | None = None, embed: Embed | None = None) -> None:
         """`live`: the state of models; by default each is ready and has an empty queue."""
         self._policies = policies
-        self._embed = embed or _embed(policies)
         self._live = live or Live()
+        is_encoder_ready = self._live.ready.get(_encoder(policies), True)
+        self._embed = (embed or _embed(policies)) if is_encoder_ready else no_meaning
         self._guards = Guards(policies.guardrails, self._embed_all, asks_hooks=False)
         targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
         self.models = ModelTable([self._model(name) for name in policies.models], targets)
@@ -163,10 +164,15 @@ def _ledger(live: Live, tenant: str) -> Ledger:
     return ledger
 
 
+def _encoder(policies: Policies) -> str:
+    """The name of the one that reads signals; "" without one."""
+    encoders = (name for name, entry in policies.models.items() if entry.encoder is not None)
+    return policies.cache.encoder or next(encoders, "")
+
+
 def _embed(policies: Policies) -> Embed:
-    encoders = {name: entry.encoder for name, entry in policies.models.items() if entry.encoder is not None}
-    chosen = encoders.get(policies.cache.encoder or next(iter(encoders), ""))
-    return no_meaning if chosen is None else embed_here(chosen.checkpoint)
+    entry = policies.models.get(_encoder(policies))
+    return no_meaning if entry is None or entry.encoder is None else embed_here(entry.encoder.checkpoint)
 
 
 def principal_of(tenant: str) -> Principal:

@@ -20,7 +20,7 @@ from guardrails.checks.injection import kinds_of
 from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
 from policies.document import Policies
 from policies.routes import Rule
-from policies.variables import NEED_VECTORS
+from policies.variables import NEED_VECTORS, SIGNALS, UNAVAILABLE
 from router.estimate import load_estimate
 from router.signals import Surface, domain_of, language_of, read_surface
 
@@ -65,30 +65,46 @@ class Signals:
         missing = [name for name in names if name not in found]
         text = _Text((user_turns(exchange.request) or [""])[-1])
         vector = None
+        unread: list[str] = []  # as the encoder did not answer
         if text.last and not NEED_VECTORS.isdisjoint(missing):
             vector = await meaning_of(exchange, text.last, self._embed).vector()
         for name in missing:
             if name == "signals.similarity":
-                found[name] = {topic: await self._similarity(topic, vector) for _, topic in keys}
+                values = {topic: await self._similarity(topic, vector) for _, topic in keys}
+                found[name] = {topic: value or 0.0 for topic, value in values.items()}
+                unread += [name] if None in values.values() else []
             elif name == "signals.gain":
-                estimate = load_estimate(self._section.estimate)
-                found[name] = round((await predict_gain(exchange, estimate, self._embed)).gain, 4)
+                found[name], is_read = await self._gain(exchange, text.last)
+                unread += [] if is_read else [name]
             elif name == "signals.previous_model":
                 found[name] = self._memory.conversations.previous_model(exchange)
-            elif name in NEED_VECTORS:
+            elif name in _OF_VECTOR:
                 found[name] = _WITHOUT_VECTOR[name] if vector is None else _OF_VECTOR[name](text.last, vector)
-            else:
+                unread += [name] if vector is None else []
+            elif name != UNAVAILABLE:
                 found[name] = _READERS[name](text)
+        if UNAVAILABLE in missing:
+            found[UNAVAILABLE] = bool(text.last and (unread or vector is None))
+        for name in unread if text.last else ():
+            exchange.telemetry.signal_unavailable(name.removeprefix(SIGNALS))
         return {name: found[name] for name in names}
 
-    async def _similarity(self, topic: str, vector: Array | None) -> float:
-        """The highest cosine to a phrase of the topic; 0.0 while the encoder does not answer."""
+    async def _gain(self, exchange: Exchange, last_turn: str) -> tuple[float, bool]:
+        """The predicted gain, and whether all that it is read from was there."""
+        estimate = load_estimate(self._section.estimate)
+        gain = round((await predict_gain(exchange, estimate, self._embed)).gain, 4)
+        if not (estimate.needs_vector and last_turn):
+            return gain, True
+        return gain, await meaning_of(exchange, last_turn, self._embed).vector() is not None
+
+    async def _similarity(self, topic: str, vector: Array | None) -> float | None:
+        """The highest cosine to a phrase of the topic; None while the encoder does not answer."""
         if vector is None:
-            return 0.0
+            return None
         if topic not in self._phrases:
             vectors = [await self._embed(phrase) for phrase in self._section.phrases[topic]]
             if any(each is None for each in vectors):
-                return 0.0
+                return None
             self._phrases[topic] = np.stack([each for each in vectors if each is not None])
         return round(max(0.0, float((self._phrases[topic] @ vector).max())), 4)
 

@@ -23,6 +23,9 @@ GUARDRAIL_CHECKS: Final = (
 GUARDRAIL_OUTCOMES: Final = ("flagged", "changed", "blocked", "failed_open", "failed_closed")
 """The last two: the check itself could not be made, and the policy let the text pass, or not."""
 
+ENCODER_SIGNALS: Final = ("domain", "freshness", "gain", "similarity")
+"""Variables `signals.…` of conditions that cannot be read while the encoder does not answer."""
+
 TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning")
 CALL_ERRORS: Final = (
     "InvalidRequest",
@@ -60,7 +63,8 @@ CACHE_OFFSET: Final = REQUESTS_OFFSET + len(STATUSES)
 VERDICTS_OFFSET: Final = CACHE_OFFSET + len(CACHE_OUTCOMES)
 TOKENS_OFFSET: Final = VERDICTS_OFFSET + len(CACHE_VERDICTS)
 ERRORS_OFFSET: Final = TOKENS_OFFSET + len(TOKEN_KINDS)
-GUARDRAILS_OFFSET: Final = ERRORS_OFFSET + len(CALL_ERRORS)
+SIGNALS_OFFSET: Final = ERRORS_OFFSET + len(CALL_ERRORS)
+GUARDRAILS_OFFSET: Final = SIGNALS_OFFSET + len(ENCODER_SIGNALS)
 
 DURATION: Final = Histogram(
     "penstock_request_duration_seconds",

@@ -142,6 +142,11 @@ class Meter:
         at = instruments.GUARDRAILS_OFFSET + number + instruments.GUARDRAIL_OUTCOMES.index(outcome)
         self._counters[self._starts.get((self._endpoint, model), self._start) + at] += count
 
+    def signal_unavailable(self, signal: str) -> None:
+        """A rule needed it, and the encoder did not answer. `signal`: one of ENCODER_SIGNALS."""
+        at = instruments.SIGNALS_OFFSET + instruments.ENCODER_SIGNALS.index(signal)
+        self._counters[self._start + at] += 1
+
     def chunk(self, now_s: float) -> None:
         """A piece of the answer has arrived."""
         if self._last_chunk_s:
@@ -209,51 +214,59 @@ class _GatewayCollector(Collector):
         for endpoint, value in zip(instruments.ENDPOINTS, totals, strict=False):
             in_flight.add_metric([endpoint], value)
         yield in_flight
-        yield _counter(
-            "penstock_requests",
-            "Requests by outcome.",
-            "status",
-            instruments.STATUSES,
-            instruments.REQUESTS_OFFSET,
-            used,
-        )
-        yield _counter(
-            "penstock_cache_requests",
-            "Chat requests of models with a cache, by where the answer came from.",
-            "outcome",
-            instruments.CACHE_OUTCOMES,
-            instruments.CACHE_OFFSET,
-            used,
-        )
-        yield _counter(
-            "penstock_cache_verdicts",
-            "Answers served by meaning that were judged, by feedback or by asking the model again.",
-            "verdict",
-            instruments.CACHE_VERDICTS,
-            instruments.VERDICTS_OFFSET,
-            used,
-        )
+        for counter in _COUNTERS:
+            yield _counter(*counter, used)
         yield _false_hits(used)
-        yield _counter(
-            "penstock_tokens",
-            "Tokens by kind.",
-            "kind",
-            instruments.TOKEN_KINDS,
-            instruments.TOKENS_OFFSET,
-            used,
-        )
-        yield _counter(
-            "penstock_model_call_errors",
-            "Failed model calls.",
-            "error",
-            instruments.CALL_ERRORS,
-            instruments.ERRORS_OFFSET,
-            used,
-        )
         yield _guardrails(used)
         for histogram in instruments.HISTOGRAMS:
             yield _histogram(histogram, used)
 
+
+_COUNTERS: Sequence[tuple[str, str, str, tuple[str, ...], int]] = (
+    (
+        "penstock_requests",
+        "Requests by outcome.",
+        "status",
+        instruments.STATUSES,
+        instruments.REQUESTS_OFFSET,
+    ),
+    (
+        "penstock_cache_requests",
+        "Chat requests of models with a cache, by where the answer came from.",
+        "outcome",
+        instruments.CACHE_OUTCOMES,
+        instruments.CACHE_OFFSET,
+    ),
+    (
+        "penstock_cache_verdicts",
+        "Answers served by meaning that were judged, by feedback or by asking the model again.",
+        "verdict",
+        instruments.CACHE_VERDICTS,
+        instruments.VERDICTS_OFFSET,
+    ),
+    (
+        "penstock_tokens",
+        "Tokens by kind.",
+        "kind",
+        instruments.TOKEN_KINDS,
+        instruments.TOKENS_OFFSET,
+    ),
+    (
+        "penstock_model_call_errors",
+        "Failed model calls.",
+        "error",
+        instruments.CALL_ERRORS,
+        instruments.ERRORS_OFFSET,
+    ),
+    (
+        "penstock_signals_unavailable",
+        "Signals of conditions that could not be read, as the encoder did not answer.",
+        "signal",
+        instruments.ENCODER_SIGNALS,
+        instruments.SIGNALS_OFFSET,
+    ),
+)
+"""Name, help, the label beside endpoint and model, its values, and their offset in a block."""
 
 _Used = Mapping[tuple[str, str], list[float]]
 

@@ -114,6 +114,10 @@ class RequestTelemetry:
         self.spans.annotate({spans.GUARDRAILS: verdicts})
         self.spans.event(spans.EVENT_GUARDRAIL, {spans.CHECK: check, spans.OUTCOME: outcome})
 
+    def signal_unavailable(self, signal: str) -> None:
+        """A condition's signal could not be read. `signal`: one of instruments.ENCODER_SIGNALS."""
+        self.meter.signal_unavailable(signal)
+
     def chunk(self) -> None:
         """A piece of the answer (or all of it) has arrived."""
         now_s = time.perf_counter()

@@ -137,6 +137,18 @@ def test_probes_send_only_headers_that_conditions_may_read(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize("declared", ["", "signals.unavailable || ", "!signals.unavailable && "])
+def test_a_refusal_by_the_encoder_says_what_it_does_without(tmp_path: Path, declared: str) -> None:
+    rule = f"{{when: \"{declared}signals.domain == 'law'\", refuse: {{message: No.}}}}"
+    found = warnings(tmp_path, f"routes:\n  auto:\n    rules:\n      - {rule}\n    model: small\n")
+    if declared:
+        assert not found
+    else:
+        (warning,) = found
+        assert warning.startswith("routes.yaml:4:10: rule 1 may let requests pass while the encoder")
+        assert "signals.domain is empty then; refuse them too with `signals.unavailable || …`" in warning
+
+
 def test_headers_with_secrets_cannot_be_read(tmp_path: Path) -> None:
     assert problems(tmp_path, "routing:\n  headers: [authorization]\n") == [
         "routes.yaml:2:3: routing.headers has 'authorization', which carries secrets; remove it"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from gateway.errors import InvalidRequest, NotFound
 from gateway.pipeline.dry_run import DryRun, principal_of
 from policies.cache import CacheRules
-from policies.document import AdapterEntry, EngineModel, ModelEntry, Policies
+from policies.document import AdapterEntry, EncoderModel, EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection, HookRules, PatternRules
 from policies.probes import Expectation, Live, Probe
 from policies.routes import Refusal, Route, RoutingSection, Rule
@@ -56,6 +59,21 @@ async def test_probes(probe: Probe, rule: str, models: tuple[str, ...]) -> None:
 async def test_a_refusal_is_a_decision() -> None:
     decision = await DryRun(POLICIES).probe(Probe(expect=Expectation(), time="2026-01-01T01:00Z"))
     assert (decision.status, decision.message) == (429, "Asleep.")
+
+
+async def test_a_probe_says_what_is_decided_without_the_encoder() -> None:
+    encoder = ModelEntry(encoder=EncoderModel(checkpoint="/none"))
+    rule = Rule(when="signals.unavailable || signals.domain == 'law'", refuse=Refusal(message="No."))
+    route = Route(rules=[rule], model="small")
+    policies = Policies(models={**POLICIES.models, "vectors": encoder}, routes={"auto": route})
+
+    async def embed(text: str) -> Any:  # noqa: ANN401
+        return np.zeros(384, np.float32)
+
+    dry_run = DryRun(policies, embed=embed)
+    for ready, status in ({"vectors": False}, 403), ({"small": False}, 200):
+        decision = await dry_run.probe(Probe(expect=Expectation(), ask="hi", live=Live(ready=ready)))
+        assert decision.status == status
 
 
 async def test_how_the_cache_may_answer() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gateway.errors import ApiError
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.routing_memory import RoutingMemory
@@ -14,12 +16,13 @@ from gateway.pipeline.signals import Signals
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.read_request import read_request
 from gateway.providers.fake import FakeProvider
+from gateway.telemetry.instruments import ENCODER_SIGNALS
 from gateway.web.deadlines import TimeLimits
 from policies.document import Policies
-from policies.routes import Route, Rule
+from policies.routes import Refusal, Route, Rule
 from policies.signals import SignalsSection
-from policies.variables import SIGNALS, VARIABLES
-from tests.gateway.pipeline.exchanges import exchange_with
+from policies.variables import SIGNALS, UNAVAILABLE, VARIABLES
+from tests.gateway.pipeline.exchanges import METRICS, exchange_with
 
 PHRASES = SignalsSection(phrases={"refunds": ["east", "north"]})
 VECTORS = {"east": [1.0, 0.0], "north": [0.0, 1.0], "north-east": [0.6, 0.8], "west": [-1.0, 0.0]}
@@ -95,6 +98,43 @@ async def test_similarity_is_that_of_the_nearest_phrase() -> None:
         found = await signals.of(await asked(text), ["signals.similarity"], keys)
         assert found["signals.similarity"] == {"refunds": pytest.approx(value)}
     assert encoder.asked.count("east") == 1  # phrases are encoded once
+
+
+async def test_what_the_encoder_does_not_answer_is_unavailable_and_counted() -> None:
+    keys = [("signals.similarity", "refunds")]
+    section = SignalsSection(phrases={"refunds": ["east"]}, estimate="builtin:general")
+    names = [f"{SIGNALS}{name}" for name in (*ENCODER_SIGNALS, "unavailable")]
+
+    def count(signal: str) -> float:
+        labels = f'{{endpoint="chat",model="-",signal="{signal}"}} '
+        lines = METRICS.render().decode().splitlines()
+        name = f"penstock_signals_unavailable_total{labels}"
+        return next((float(line.removeprefix(name)) for line in lines if line.startswith(name)), 0.0)
+
+    async def away(text: str) -> None:
+        return None
+
+    before = [count(signal) for signal in ENCODER_SIGNALS]
+    for embed, text, value in ((away, "east", True), (away, "", False), (known_vector, "east", False)):
+        found = await Signals(Policies(signals=section), embed).of(await asked(text), names, keys)
+        assert found[UNAVAILABLE] is value
+        assert [count(signal) for signal in ENCODER_SIGNALS] == [each + 1 for each in before]
+    assert (await Signals(Policies(), away).of(await asked("east"), [UNAVAILABLE]))[UNAVAILABLE] is True
+
+
+async def known_vector(text: str) -> Any:  # noqa: ANN401
+    return np.eye(1, 384, dtype=np.float32)[0]
+
+
+@pytest.mark.parametrize(("when", "is_refused"), [("", False), (f"{UNAVAILABLE} || ", True)])
+async def test_a_refusal_says_whether_it_fails_closed(when: str, is_refused: bool) -> None:
+    rule = Rule(when=f"{when}signals.similarity['refunds'] > 0.6", refuse=Refusal(message="No."))
+    policies = Policies(routes={"auto": Route(rules=[rule], model="a")}, signals=PHRASES)
+    table = ModelTable([ServedModel("a", "engine", FakeProvider(), TimeLimits(None, None, 60))], {})
+    exchange = await asked("not known to the encoder")
+    stage = ChooseModel(table, policies, signals=Signals(policies, Encoder().embed))
+    with pytest.raises(ApiError) if is_refused else contextlib.nullcontext():
+        await stage(exchange)
 
 
 async def test_phrases_are_tried_again_after_a_failure() -> None:
