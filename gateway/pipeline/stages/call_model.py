@@ -93,7 +93,7 @@ class CallModel:
                 return True
             exchange.model = self._resolved(exchange, following)
             predicting(exchange, exchange.model)
-        _show_model(exchange)
+            _show_model(exchange)  # also for its error
         return False
 
     def _resolved(self, exchange: Exchange, name: str) -> ServedModel:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.answer import Delta, Generated, TokenInfo
-from gateway.errors import ApiError, InvalidRequest, Unavailable
+from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
 from gateway.pipeline.stages.call_model import CallModel
@@ -101,6 +101,22 @@ async def test_an_uncertain_answer_is_replaced_and_its_call_cancelled() -> None:
     assert exchange.reason == "route auto, default, small: confidence 0.30"
     (asked,) = trial.large.asked
     assert isinstance(asked.request, ChatRequest) and asked.request.logprobs is None
+
+
+async def test_the_error_of_a_model_in_the_middle_names_it() -> None:
+    scripts = {"small": saying(("a", 0.1)), "middle": failing(ServerError("broken")), "large": saying()}
+    table = ModelTable(
+        [ServedModel(name, "engine", FakeProvider(script), LIMITS) for name, script in scripts.items()], {}
+    )
+    route = Route(cascade=Cascade(models=list(scripts), escalate_on=["low_confidence"]))
+    exchange = exchange_with({"model": "auto", "messages": [{"role": "user", "content": "hi"}]})
+    await read_request(exchange)
+    policies = Policies(routes={"auto": route}, routing=RoutingSection(expose=True))
+    await ChooseModel(table, policies)(exchange)
+    with pytest.raises(ServerError):
+        await CallModel(table, 3)(exchange)
+    assert exchange.response_headers["x-penstock-model"] == "middle"
+    assert exchange.response_headers["x-penstock-reason"].endswith("small: confidence 0.10")
 
 
 async def test_what_comes_after_the_window_is_not_judged() -> None:
