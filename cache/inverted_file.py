@@ -26,7 +26,7 @@ MAX_LISTS = 4096
 """More take too long to train, and to choose among for each search."""
 ROWS_TO_TRAIN_PER_LIST = 24
 TRAINING_STEPS = 5
-SEARCHED_SHARE = 1 / 64
+SEARCHED_SHARE = 1 / 42
 """Of the lists, for each search; never fewer than MIN_SEARCHED of them."""
 MIN_SEARCHED = 32
 CHUNK_ROWS = 512
