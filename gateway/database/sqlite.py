@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
+import time
 from pathlib import Path
 
 from gateway.database.database import Connection, Database, T, Work
 
 BUSY_TIMEOUT_S = 5.0
+RETRY_S = 0.01
 _PRAGMAS = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -61,7 +62,23 @@ class SqliteDatabase(Database):
     def _open(self) -> sqlite3.Connection:
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # prompts: for this user only
+            # For this user only: it holds prompts. An existing file is not opened: closing it would drop
+            # the locks that other connections of this process hold.
+            self._path.touch(0o600)
         connection = sqlite3.connect(self._path or ":memory:", BUSY_TIMEOUT_S, isolation_level=None)
-        connection.executescript(_PRAGMAS + self._schema)
+        _prepare(connection, _PRAGMAS + self._schema)
         return connection
+
+
+def _prepare(connection: sqlite3.Connection, script: str) -> None:
+    """Run the script. SQLite's own timeout does not cover two processes that turn a new file to WAL."""
+    until_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.executescript(script)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(RETRY_S)
+        else:
+            return

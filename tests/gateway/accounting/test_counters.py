@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -72,7 +73,15 @@ async def test_what_has_expired_is_forgotten() -> None:
     assert not counters._sums
 
 
-async def test_workers_share_their_sums(open_store: Callable[[], CounterStore]) -> None:
+async def never(counters: Counters) -> None:
+    """In place of the task that synchronises once a second."""
+    await asyncio.Event().wait()
+
+
+async def test_workers_share_their_sums(
+    open_store: Callable[[], CounterStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counters, "_keep_in_sync", never)
     clock = Clock(4_000_000_000.0)  # Redis would expire the past
     first, second = Counters(open_store(), clock), Counters(open_store(), clock)
     assert first.total("usd", DAY_S) == second.total("usd", DAY_S) == 0.0

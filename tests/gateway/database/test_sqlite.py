@@ -32,6 +32,15 @@ async def test_a_write_sees_what_other_workers_have_written(tmp_path: Path) -> N
         await worker.close()
 
 
+@pytest.mark.parametrize("attempt", range(5))
+async def test_workers_that_start_together_open_a_new_file(tmp_path: Path, attempt: int) -> None:
+    workers = [SqliteDatabase(str(tmp_path), "counters", SCHEMA) for _ in range(8)]
+    await asyncio.gather(*(worker.write(add_one) for worker in workers))
+    assert await values(workers[0]) == list(range(1, 9))
+    for worker in workers:
+        await worker.close()
+
+
 async def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     database = SqliteDatabase(str(tmp_path), "counters", SCHEMA, " Try later.")
 
