@@ -16,6 +16,10 @@ Freshness = Literal["static", "slow", "volatile", "never"]
 
 TIME_DEPENDENT = 0.5
 """P from which a question without other markers counts as slow."""
+SLOW_TTL_S = 6 * 3600.0
+"""For answers that change in weeks: prices of things, office holders, records."""
+VOLATILE_TTL_S = 60.0
+"""For answers that change in minutes: weather, scores, what is open now."""
 
 _LINES = Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines()[1:]
 _PATTERNS = [(kind, re.compile(pattern)) for kind, _, pattern in (line.partition(" ") for line in _LINES)]
@@ -49,3 +53,8 @@ def freshness(text: str, vector: Array | None) -> Freshness:
         return "volatile"
     is_slow = vector is not None and time_dependence(text, vector) >= TIME_DEPENDENT
     return "slow" if is_slow else "static"
+
+
+def lifetime_s(kind: Freshness, ttl_s: float) -> float:
+    """Seconds to live; the policy's at most, and those of the asker's own data are volatile."""
+    return min(ttl_s, {"static": ttl_s, "slow": SLOW_TTL_S}.get(kind, VOLATILE_TTL_S))

@@ -10,7 +10,7 @@ from typing import TextIO
 from backend.encoder.checkpoint import BUILTIN
 from backend.encoder.model import SentenceEncoder
 from cache.heads import freshness, needs_context
-from cache.lifetime import lifetime_s
+from cache.heads.timeliness import lifetime_s
 from cache.question import normalised
 from cache.semantic_cache import NEAR_COSINE
 from cache.verify import Verifier

@@ -9,7 +9,7 @@ from numpy import float32
 from numpy.typing import NDArray
 
 from cache.heads import freshness
-from cache.lifetime import lifetime_s
+from cache.heads.timeliness import lifetime_s
 from gateway.answer import Generated, Relayed
 from gateway.pipeline.exchange import Exchange
 from gateway.response_cache.recording import ends_of, record

@@ -3,7 +3,10 @@ from __future__ import annotations
 import pytest
 
 from cache.heads import freshness, time_dependence
+from cache.heads.timeliness import SLOW_TTL_S, VOLATILE_TTL_S, lifetime_s
 from tests.cache.heads.encoder import vector_of
+
+DAY_S = 86400.0
 
 
 @pytest.mark.parametrize(
@@ -39,3 +42,18 @@ def test_time_dependence_ranks_questions() -> None:
 def test_odd_texts_have_a_class() -> None:
     for text in ("?", "日本の首都は", "a" * 500, "\n\n"):
         assert freshness(text, vector_of(text)) in {"static", "slow", "volatile", "never"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ttl_s", "expected"),
+    [
+        ("static", DAY_S, DAY_S),
+        ("slow", DAY_S, SLOW_TTL_S),
+        ("slow", 10.0, 10.0),
+        ("volatile", DAY_S, VOLATILE_TTL_S),
+        ("volatile", 1.0, 1.0),
+        ("never", DAY_S, VOLATILE_TTL_S),
+    ],
+)
+def test_an_answer_lives_no_longer_than_it_is_right(kind: str, ttl_s: float, expected: float) -> None:
+    assert lifetime_s(kind, ttl_s) == expected  # type: ignore[arg-type]
