@@ -20,6 +20,7 @@ from gateway.openai.tokenize import TokenizeEndpoint
 from gateway.pipeline.decision_log import DecisionLog
 from gateway.pipeline.models import ModelTable
 from gateway.pipeline.pipeline import Pipeline, PipelineParts
+from gateway.pipeline.releases import stable_releases
 from gateway.processes.status import Statuses
 from gateway.providers.base import Provider
 from gateway.response_cache.response_cache import ResponseCache
@@ -82,7 +83,7 @@ def build_version(
     """What serves one version of the policies. Raises CheckpointError or SettingsError."""
     served = ModelBuilder(settings, policies, dict(providers or {}), parts)
     targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
-    models = ModelTable([served.build(name) for name in policies.models], targets)
+    models = ModelTable(map(served.build, policies.models), targets, stable_releases(policies.models))
     telemetry = Telemetry(parts.tracing, parts.metrics)
     endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
     cache = served.response_cache(models)

@@ -16,7 +16,7 @@ from gateway.pipeline.decided import Decision
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.meaning import Embed, embed_here, no_meaning
 from gateway.pipeline.models import ModelState, ModelTable, ServedModel
-from gateway.pipeline.releases import releases_of
+from gateway.pipeline.releases import releases_of, stable_releases
 from gateway.pipeline.selection import Selection
 from gateway.pipeline.signals import Signals
 from gateway.pipeline.stages.admit import Admit
@@ -59,7 +59,7 @@ class DryRun:
         self._embed = (embed or _embed(policies)) if is_encoder_ready else no_meaning
         self._guards = Guards(policies.guardrails, self._embed_all, asks_hooks=False)
         targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
-        self.models = ModelTable([self._model(name) for name in policies.models], targets)
+        self.models = ModelTable(map(self._model, policies.models), targets, stable_releases(policies.models))
 
     async def _embed_all(self, texts: Sequence[str]) -> Vectors | None:
         found = [await self._embed(text) for text in texts]

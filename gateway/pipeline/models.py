@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Literal
 
 from gateway.errors import NotFound
@@ -103,15 +104,22 @@ def _with_adapter(base: ServedModel, adapter: str, name: str) -> ServedModel:
 class ModelTable:
     """Every model and route of one policy version. Immutable."""
 
-    def __init__(self, models: Iterable[ServedModel], routes: Mapping[str, str]) -> None:
-        """`routes`: name → a model's name, or an adapter's."""
+    def __init__(
+        self,
+        models: Iterable[ServedModel],
+        routes: Mapping[str, str],
+        releases: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`routes`: name → a model's name, or an adapter's. `releases`: model → its stable release."""
         self.models: dict[str, ServedModel] = {model.name: model for model in models}
         self.routes = dict(routes)
+        self._releases = dict(releases)
 
     def resolve(self, name: str) -> ServedModel:
-        """The model of a model's, adapter's or route's name. Raises NotFound, with the nearest name."""
-        target = self.routes.get(name, name)
-        found = self.models.get(name) or self.models.get(target) or self._find_adapter(target)
+        """The model of a model's, adapter's or route's name, in its stable release. Raises NotFound."""
+        target = name if name in self.models else self.routes.get(name, name)
+        target = self._releases.get(target, target)
+        found = self.models.get(target) or self._find_adapter(target)
         if found is None:
             adapters = [model.name for model in self.adapter_models()]
             near = get_close_matches(name[:128], [*self.models, *self.routes, *adapters], n=1)

@@ -27,6 +27,11 @@ class Released:
         return self.canary if self.canary and draw < self.share else self.stable
 
 
+def stable_releases(models: Mapping[str, ModelEntry]) -> dict[str, str]:
+    """The release that has taken a model's place, by the model's name."""
+    return {name: found.stable for name, found in releases_of(models).items() if found.stable != name}
+
+
 def releases_of(models: Mapping[str, ModelEntry]) -> dict[str, Released]:
     """By the name of each model that has some which get requests."""
     found: dict[str, Released] = {}

@@ -131,10 +131,10 @@ class CallModel:
             return None
         assert exchange.choice is not None
         for name in fallback.after(kind):
-            if name in failed or name == exchange.model.name:
-                continue
             with contextlib.suppress(NotFound):  # an adapter that has been unloaded
-                return self._resolved(exchange, name)
+                found = self._resolved(exchange, name)
+                if found.name not in (*failed, exchange.model.name):
+                    return found
         return None
 
 

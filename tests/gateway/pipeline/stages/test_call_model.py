@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
@@ -46,9 +47,13 @@ def served(name: str, provider: FakeProvider, *, ready: bool = True) -> ServedMo
 
 
 async def answered(
-    models: Sequence[ServedModel], fallback: Fallback | None, *, max_attempts: int = 3
+    models: Sequence[ServedModel],
+    fallback: Fallback | None,
+    *,
+    max_attempts: int = 3,
+    releases: Mapping[str, str] = MappingProxyType({}),
 ) -> Exchange:
-    table = ModelTable(models, {})
+    table = ModelTable(models, {}, releases)
     route = Route(model=models[0].name, fallback=fallback)
     policies = Policies(routes={"auto": route}, routing=RoutingSection(expose=True))
     exchange = exchange_of()
@@ -105,6 +110,15 @@ async def test_attempts_are_bounded_and_the_last_error_is_sent() -> None:
         await answered(models, Fallback(any=["b", "c", "d"]), max_attempts=2)
     assert caught.value.message == "b"
     assert [len(each.asked) for each in providers] == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("first", "last"), [("a", "v2"), ("v2", "b")])
+async def test_a_fallback_is_the_stable_release_and_not_what_has_failed(first: str, last: str) -> None:
+    failed = FakeProvider(failing(Unavailable("x")))
+    names = [first, *(name for name in ("a", "b", "m", "v2") if name != first)]
+    models = [served(name, failed if name == first else FakeProvider()) for name in names]
+    exchange = await answered(models, Fallback(any=["m", "b"]), releases={"m": "v2"})
+    assert exchange.model is not None and exchange.model.name == last
 
 
 async def test_no_model_is_tried_twice() -> None:
