@@ -123,9 +123,10 @@ class ScreenedDeltas:
             async for piece in self._pass(choice.text, delta.text, ends=bool(delta.tool_calls) or is_last):
                 out.text += piece
             for call in delta.tool_calls:
-                await self._pass_arguments(choice, call, out)
+                self._pass_arguments(choice, call, out)
             if is_last:
-                await _finish_arguments(choice, out)
+                _finish_arguments(choice, out)
+                await _judge_calls(choice, out)
                 out.text += await choice.text.checks.end("".join(choice.text.sent))
                 self._screening.note_personal_data()
         finally:
@@ -166,10 +167,10 @@ class ScreenedDeltas:
         async for sentence in channel.checks.allowed(held, grounds=channel.grounds):
             yield sentence
 
-    async def _pass_arguments(self, choice: _Choice, call: ToolCallDelta, out: Delta) -> None:
+    def _pass_arguments(self, choice: _Choice, call: ToolCallDelta, out: Delta) -> None:
         """Add a piece of a call, after the rest of the call before it; it waits where calls are judged."""
         if call.index not in choice.arguments:
-            await _finish_arguments(choice, out)
+            _finish_arguments(choice, out)
             choice.arguments[call.index] = self._screening.answer_scanner(in_json=True)
         passed = ToolCallDelta(call.index, "", call.call_id, call.name)
         choice.calls.append(passed)
@@ -183,10 +184,9 @@ class ScreenedDeltas:
             raise
 
 
-async def _finish_arguments(choice: _Choice, out: Delta) -> None:
-    """Add what was held back of each call's arguments. Raises Blocked or CheckFailed."""
-    checks = choice.text.checks
-    is_held = checks.holds != "nothing"
+def _finish_arguments(choice: _Choice, out: Delta) -> None:
+    """Add what was held back of each call's arguments. Raises Blocked."""
+    is_held = choice.text.checks.holds != "nothing"
     for index, scanner in choice.arguments.items():
         rest = ToolCallDelta(index)
         try:
@@ -198,9 +198,15 @@ async def _finish_arguments(choice: _Choice, out: Delta) -> None:
             if rest.arguments:
                 choice.calls.append(rest)
                 out.tool_calls += [] if is_held else [rest]
-    calls, choice.calls = choice.calls, []
-    await checks.judge_call("".join(call.arguments for call in calls))
-    out.tool_calls += calls if is_held else []
+
+
+async def _judge_calls(choice: _Choice, out: Delta) -> None:
+    """Judge each call as a whole, and add it if it has waited. Raises Blocked or CheckFailed."""
+    checks = choice.text.checks
+    for index in choice.arguments:  # the pieces of several calls may alternate
+        pieces = [call for call in choice.calls if call.index == index]
+        await checks.judge_call("".join(piece.arguments for piece in pieces))
+        out.tool_calls += pieces if checks.holds != "nothing" else []
 
 
 def check_failed(failed: CheckFailed) -> Unavailable:

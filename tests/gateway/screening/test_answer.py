@@ -265,6 +265,14 @@ async def test_a_call_that_is_about_a_topic_never_leaves(cuts: list[int]) -> Non
     assert found[-1].finish_reason == "content_filter"
 
 
+async def test_calls_whose_pieces_alternate_are_judged_one_by_one() -> None:
+    pieces = [(0, '{"q": "I like\\n foot'), (1, '{"q": "medi'), (0, 'ball"}'), (1, 'cine"}')]
+    deltas = [Delta(0, tool_calls=[ToolCallDelta(index, piece)]) for index, piece in pieces]
+    found = await screened(SENTENCES, [*deltas, Delta(0, finish_reason="tool_calls")], body("hi"))
+    assert not [call for each in found for call in each.tool_calls]
+    assert found[-1].finish_reason == "content_filter"
+
+
 async def test_sentences_are_sent_as_soon_as_they_are_judged() -> None:
     deltas = [*map(partial(Delta, 0), ("One. Tw", "o. Th", "ree")), Delta(0, finish_reason="stop")]
     found = await screened(SENTENCES, deltas, body("hi"))
