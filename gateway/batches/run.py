@@ -116,9 +116,7 @@ class BatchRun:
     async def _ask_lines(self) -> None:
         """Ask every line that has no answer, until the batch is cancelled or expires."""
         answered = await self._store.answered(self._stored.number)
-        held = asyncio.Semaphore(
-            self._policy.max_concurrency
-        )  # lines in memory: those that wait have no slot
+        held = asyncio.Semaphore(self._policy.max_concurrency)  # in memory: lines that wait have no slot
         async with asyncio.TaskGroup() as tasks:
             async for line in _lines(self._path):
                 if line.number in answered:

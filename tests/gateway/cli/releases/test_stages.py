@@ -1,4 +1,4 @@
-"""`penstock models`: promotion through the gate, rollback, and what stands in the way of each."""
+"""`penstock models`: promotion through the gate, rollback, and what they refuse."""
 
 from __future__ import annotations
 
