@@ -65,9 +65,10 @@ async def _soak(arguments: argparse.Namespace) -> Course:
 async def _phases(target: Target, pid: int, arguments: argparse.Namespace) -> Course:
     """Warm-up, idle, measured traffic, idle."""
     seeds = range(1000 * arguments.seed, 1000 * arguments.seed + arguments.clients)
-    async with aiohttp.ClientSession() as session:
+    # The monitor has connections of its own: it would keep those of the clients open.
+    async with aiohttp.ClientSession() as session, aiohttp.ClientSession() as monitors:
         clients = [Client(target, session, seed) for seed in seeds]
-        monitor = Monitor(target, pid, session)
+        monitor = Monitor(target, pid, monitors)
         async with monitor.watching(interval_s=max(1.0, arguments.minutes / 2)):
             await asyncio.gather(*(client.grammar() for client in clients))  # starts every sandbox
             idle: list[Snapshot] = []
