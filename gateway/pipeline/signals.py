@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.encoder.language import language_of
 from cache.heads.timeliness import freshness
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.gain import meaning_of, predict_gain
@@ -22,7 +23,7 @@ from policies.document import Policies
 from policies.routes import Rule
 from policies.variables import NEED_VECTORS, SIGNALS, UNAVAILABLE
 from router.estimate import load_estimate
-from router.signals import Surface, domain_of, language_of, read_surface
+from router.signals import Surface, domain_of, read_surface
 
 Array = NDArray[np.float32]
 REASONING = "builtin:reasoning"

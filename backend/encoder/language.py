@@ -1,8 +1,8 @@
-"""The language of a text, by character n-grams."""
+"""The language of a text, by character n-grams. An encoder of other languages cannot judge it."""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ LANGUAGES = (
 
 MIN_PROBABILITY = 0.5
 MAX_CHARS = 2_000
+MEMORY = 1_024
+"""Texts whose language is remembered: several stages ask about one text."""
 
 
 @cache
@@ -29,6 +31,7 @@ def identifier() -> LanguageIdentifier:
     return found
 
 
+@lru_cache(maxsize=MEMORY)
 def language_of(text: str) -> str:
     """As ISO 639-1; "" when the text is too short to tell."""
     language, probability = identifier().classify(text[:MAX_CHARS])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.signals.language import language_of
+from backend.encoder.language import language_of
 
 
 @pytest.mark.parametrize(
