@@ -1,4 +1,4 @@
-"""The look-up in its tiers: the exact key, then the nearest questions, of which the verifier approves one."""
+"""The look-up in its tiers: the exact key, then the nearest questions, behind guards and the verifier."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cache.entry import Entry, Selector
 from cache.evidence import Verdict, judge, may_answer, posterior
+from cache.guards import Guard, stopped_by
 from cache.memory_store import MemoryStore
 from cache.question import Question
 
@@ -50,6 +51,13 @@ class Known(NamedTuple):
     vector: NDArray[float32]
 
 
+class Judged(NamedTuple):
+    """What is known of one candidate: P(one answer serves both), or the guard that stops it."""
+
+    probability: float
+    guard: Guard | None = None
+
+
 class Equal(NamedTuple):
     """One of several known questions that one answer serves too."""
 
@@ -66,6 +74,7 @@ class Match:
     tier: Literal["exact", "semantic", "near"]
     similarity: float = 1.0
     probability: float = 1.0
+    guard: str = ""  # the name of the guard that stopped a near one
 
 
 class StoreUnavailable(Exception):
@@ -90,6 +99,17 @@ class SharedStore(Protocol):
     async def forget(self, selector: Selector) -> int:
         """Remove matching entries everywhere; their number."""
         ...
+
+
+def judge_known(verifier: Verifier, asked: Known, known: Sequence[Known]) -> list[Judged]:
+    """Guards first; the verifier is asked about the questions that none of them stops."""
+    guards = [stopped_by(asked.text, each.text) for each in known]
+    left = [each for each, guard in zip(known, guards, strict=True) if guard is None]
+    if not left:
+        return [Judged(0.0, guard) for guard in guards]
+    vectors = np.stack([each.vector for each in left])
+    found = iter(verifier.probabilities(asked.text, asked.vector, [each.text for each in left], vectors))
+    return [Judged(float(next(found))) if guard is None else Judged(0.0, guard) for guard in guards]
 
 
 class SemanticCache:
@@ -131,10 +151,12 @@ class SemanticCache:
             return None
         entries = [entry for entry, _ in found]
         known = [Known(entry.text, each.vector) for entry, each in found]
-        probabilities = self._probabilities(question, vector, known)
+        judged = judge_known(self._verifier, Known(question.text, vector), known)
         refined = [
-            posterior(entry, float(each)) if may_answer(entry, question.key) else 0.0
-            for entry, each in zip(entries, probabilities, strict=True)
+            posterior(entry, each.probability)
+            if each.guard is None and may_answer(entry, question.key)
+            else 0.0
+            for entry, each in zip(entries, judged, strict=True)
         ]
         best = max(range(len(refined)), key=refined.__getitem__)
         probability = refined[best]
@@ -146,7 +168,10 @@ class SemanticCache:
         entry, closest = found[0]
         if closest.cosine < NEAR_COSINE:
             return None
-        return Match(entry, "near", closest.cosine, float(probabilities[0]))
+        guard = judged[0].guard
+        return Match(
+            entry, "near", closest.cosine, judged[0].probability, "" if guard is None else guard.name
+        )
 
     def find_equal(
         self, question: Question, vector: NDArray[float32], others: Sequence[Known], max_error_rate: float
@@ -156,19 +181,14 @@ class SemanticCache:
             return None
         cosines = np.array([other.vector @ vector for other in others])
         near = [place for place in np.argsort(-cosines)[:NUM_CANDIDATES] if cosines[place] >= MIN_COSINE]
-        found = self._probabilities(question, vector, [others[place] for place in near])
-        if not near or found.max() < self._threshold(question, max_error_rate):
+        if not near:
             return None
-        best = near[int(found.argmax())]
-        return Equal(int(best), float(cosines[best]), float(found.max()))
-
-    def _probabilities(
-        self, question: Question, vector: NDArray[float32], known: Sequence[Known]
-    ) -> NDArray[float32]:
-        if self._verifier is None or not known:
-            return np.zeros(0, float32)
-        vectors = np.stack([each.vector for each in known])
-        return self._verifier.probabilities(question.text, vector, [each.text for each in known], vectors)
+        judged = judge_known(self._verifier, Known(question.text, vector), [others[place] for place in near])
+        best = max(range(len(near)), key=lambda number: judged[number].probability)
+        probability = judged[best].probability
+        if probability < self._threshold(question, max_error_rate):
+            return None
+        return Equal(int(near[best]), float(cosines[near[best]]), probability)
 
     def _threshold(self, question: Question, max_error_rate: float) -> float:
         assert self._verifier is not None

@@ -81,7 +81,7 @@ def pair_features(a: Sentence, b: Sentence, cosine: float, idf: Callable[[str], 
         *_order(a, b),
         *_numbers(a.numbers, b.numbers),
         *_negations(a, b),
-        float(_has_opposites(*_extra_words(a, b)) or _is_only_scope(only_a, only_b)),
+        float(has_opposites(a, b) or _is_only_scope(only_a, only_b)),
         float(len({word for word in [*only_a, *only_b] if word in SCOPE})),
         float(a.asks != b.asks and bool(a.asks) and bool(b.asks)),
         float(a.asks == b.asks),
@@ -150,7 +150,7 @@ def _neighbours(words: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]
     """The word before and the word after each; articles do not count, "" at both ends."""
     kept = [word for word in words if word not in _ARTICLES]
     before = dict(zip(kept, ["", *kept], strict=False))
-    after = dict(zip(kept, [*kept[1:], ""], strict=True))
+    after = dict(zip(kept, [*kept[1:], ""], strict=False))
     return before, after
 
 
@@ -169,7 +169,9 @@ def _negations(a: Sentence, b: Sentence) -> list[float]:
     return [float((one + other) % 2), float((one > 0) != (other > 0)), float(one > 0 and other > 0)]
 
 
-def _has_opposites(only_a: list[str], only_b: list[str]) -> bool:
+def has_opposites(a: Sentence, b: Sentence) -> bool:
+    """Whether the sentences differ by opposites, by units, or by a negating prefix."""
+    only_a, only_b = _extra_words(a, b)
     left = {word for word in only_b if word in OPPOSITES and word not in _LOOSE}
     if left and any(not left.isdisjoint(OPPOSITES.get(word, ())) for word in only_a):
         return True

@@ -19,7 +19,8 @@ from backend.encoder.corpus import Array, vectors_by_text
 from backend.heads.pair_model import TorchPairNetwork
 from backend.heads.pair_network import MAX_WORDS
 from backend.heads.pair_training import EncodedPairs, calibrate, fit, predict
-from backend.heads.weights import write_weights
+from backend.heads.weights import read_weights, replace_tensors, write_weights
+from cache.guards import stopped_by
 from cache.verify.dataset import (
     NUM_PERTURBED,
     NUM_TEMPLATES,
@@ -29,7 +30,7 @@ from cache.verify.dataset import (
     read_pairs,
 )
 from cache.verify.features import NAMES, pair_features
-from cache.verify.verifier import WEIGHTS
+from cache.verify.verifier import WEIGHTS, Verifier
 from cache.verify.vocabulary import Vocabulary
 from cache.verify.words import read
 
@@ -37,7 +38,7 @@ LOG = logging.getLogger("cache.verify.train")
 EPOCHS = 4
 OWN_WEIGHT = 0.5
 """Of a generated pair in the loss."""
-NETWORK_SHARE, COSINE_SLOPE = 1.0, 5.0
+NETWORK_SHARE, COSINE_SLOPE = 1.0, 12.0
 LICENCES = {
     "qqp": "Quora question pairs, via zilliztech/GPTCache; Quora's terms",
     "negation-nli": "mosharafhossain/negation-and-nli, MIT",
@@ -136,6 +137,21 @@ def tensors_of(
     return tensors
 
 
+def recalibrate(path: Path, pairs: Sequence[Pair], vectors: dict[str, Array]) -> None:
+    """Blend and calibrate again the network that `path` has, on pairs that no guard stops."""
+    tensors, _ = read_weights(path)
+    tensors["blend"] = np.array([NETWORK_SHARE, COSINE_SLOPE], np.float32)
+    verifier = Verifier(tensors, "")
+    found = [
+        verifier.logits(read(pair.a), vectors[pair.a], [read(pair.b)], vectors[pair.b][None])[0]
+        for pair in pairs
+    ]
+    same = np.array([pair.same for pair in pairs], np.float32)
+    knots, probabilities = calibrate(np.array(found, np.float32), same)
+    changed = {"blend": tensors["blend"], "knots": knots, "probabilities": probabilities}
+    replace_tensors(path, changed | {"thresholds": np.zeros((0, 2), np.float32)})
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, calibrate, write the weights."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -144,10 +160,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=WEIGHTS, help="weights file, default the shipped one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--recalibrate", action="store_true", help="keep the network that --out has")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     public = [pair for pair in read_pairs(options.data / "pairs.train.jsonl.gz") if pair.source in SHIPPABLE]
-    held_out = [pair for pair in read_pairs(options.data / "pairs.dev.jsonl.gz") if pair.source in SHIPPABLE]
+    held_out = [
+        pair
+        for pair in read_pairs(options.data / "pairs.dev.jsonl.gz")
+        if pair.source in SHIPPABLE and stopped_by(pair.a, pair.b) is None
+    ]
+    if options.recalibrate:
+        texts = [text for pair in held_out for text in (pair.a, pair.b)]
+        recalibrate(options.out, held_out, vectors_by_text(texts, options.vectors))
+        return
     own = own_pairs(public, options.seed, NUM_PERTURBED, NUM_TEMPLATES)
     texts = [text for pair in [*public, *own, *held_out] for text in (pair.a, pair.b)]
     vectors = vectors_by_text(texts, options.vectors)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
 from backend.encoder.checkpoint import BUILTIN
 from backend.encoder.model import SentenceEncoder
+from cache.guards import ENGLISH, stopped_by, unreadable
 from cache.heads import freshness, needs_context
 from cache.heads.timeliness import lifetime_s
 from cache.question import normalised
 from cache.semantic_cache import NEAR_COSINE
 from cache.verify import Verifier
-from cache.verify.words import read
 from gateway.response_cache.use import MAX_CONTEXT_NEED
 from policies.cache import DEFAULTS
 
 DAY_S = 86_400.0
-VETO_WORDS = {
-    "numbers_differ": "their numbers differ",
-    "number_missing": "a number is in one of them only",
-    "negation_differs": "one of them is negated",
-    "swapped_roles": "words have exchanged their places",
-    "opposite_words": "they differ by opposites, units, question words or words of scope",
+UNREADABLE = {
+    "several lines": "a text of several lines is not compared by meaning",
+    "code": "code is not compared by meaning",
+    "long": "the vector of a long text hides one changed word, so it is not compared by meaning",
+    "language": "it is in a language that the encoder does not read, so it is not compared by meaning",
 }
-"""Features that cap the probability, whatever else is alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +35,7 @@ class Explanation:
     cosine: float
     probability: float
     threshold: float
-    vetoes: tuple[str, ...]
-    numbers: tuple[tuple[str, ...], tuple[str, ...]]
+    guard: str  # the name of the guard that stops the pair, or why one of both is not compared; or ""
     freshness: str
     ttl_s: float  # of the stored answer, at most
     context_need: float  # P(the asked turn depends on earlier turns)
@@ -49,37 +45,41 @@ def explain(asked: str, known: str, max_error_rate: float) -> Explanation:
     """Compare two prompts as the cache does. Raises WeightsError or CheckpointError."""
     encoder, verifier = SentenceEncoder.from_checkpoint(BUILTIN, 1), Verifier.load()
     vectors = [encoder.embed(encoder.tokenize([text]))[0] for text in (asked, known)]
-    values = verifier.explain(asked, vectors[0], known, vectors[1])
+    cosine = float(vectors[0] @ vectors[1])
+    probability = float(verifier.probabilities(asked, vectors[0], [known], vectors[1][None])[0])
+    unread = unreadable(asked, ENGLISH) or unreadable(known, ENGLISH)
+    stopped = stopped_by(asked, known)
     threshold = verifier.threshold(max_error_rate)
     kept = freshness(known, vectors[1])
     need = needs_context(asked, vectors[0], ())
-    verdict, reason = _verdict(asked, known, values, threshold, kept)
+    verdict, reason = _verdict(asked, known, cosine, kept, is_probable=probability >= threshold)
+    if verdict in ("semantic", "near") and unread is not None:
+        verdict, reason = "miss", UNREADABLE[unread]
+    elif verdict in ("semantic", "near") and stopped is not None:
+        verdict, reason = "near" if cosine >= NEAR_COSINE else "miss", stopped.reason
     if need >= MAX_CONTEXT_NEED and verdict != "exact":
         verdict, reason = "miss", "it depends on earlier turns, so it is not compared by meaning"
     return Explanation(
         verdict=verdict,
         reason=reason,
-        cosine=values["cosine"],
-        probability=values["probability"],
+        cosine=cosine,
+        probability=probability,
         threshold=threshold,
-        vetoes=tuple(words for name, words in VETO_WORDS.items() if values[name] > 0),
-        numbers=(read(asked).numbers, read(known).numbers),
+        guard=unread or ("" if stopped is None else stopped.name),
         freshness=kept,
         ttl_s=0.0 if kept == "never" else lifetime_s(kept, DEFAULTS.ttl_s or DAY_S),
         context_need=need,
     )
 
 
-def _verdict(
-    asked: str, known: str, values: Mapping[str, float], threshold: float, kept: str
-) -> tuple[str, str]:
+def _verdict(asked: str, known: str, cosine: float, kept: str, *, is_probable: bool) -> tuple[str, str]:
     if kept == "never":
         return "miss", "the known question is about the asker's own data, so its answer is not stored"
     if normalised(asked) == normalised(known):
         return "exact", "both are the same after normalisation"
-    if values["probability"] >= threshold:
+    if is_probable:
         return "semantic", "one answer serves both with enough probability"
-    if values["cosine"] >= NEAR_COSINE:
+    if cosine >= NEAR_COSINE:
         return "near", "alike, but not surely of one answer: our engine gets the stored answer as a draft"
     return "miss", "one answer probably does not serve both"
 
@@ -90,13 +90,11 @@ def show(found: Explanation, out: TextIO, *, as_json: bool) -> None:
         values = {name: getattr(found, name) for name in Explanation.__slots__}
         out.write(json.dumps(values) + "\n")
         return
-    numbers = " and ".join(", ".join(each) or "none" for each in found.numbers)
     rows = {
         "verdict": f"{found.verdict}: {found.reason}",
         "P(one answer)": f"{found.probability:.3f}, needs {found.threshold:.3f}",
         "cosine": f"{found.cosine:.3f}",
-        "vetoes": "; ".join(found.vetoes) or "none",
-        "numbers": numbers,
+        "guard": found.guard or "none",
         "freshness": f"{found.freshness}: the stored answer lives {found.ttl_s:g} s at most",
         "depends on earlier turns": f"P = {found.context_need:.2f}, compared below {MAX_CONTEXT_NEED:g}",
     }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from cache.entry import Selector
+from cache.guards import ENGLISH
 from cache.semantic_cache import SemanticCache
 from gateway.response_cache.flights import Flights
 from gateway.response_cache.sampling import Embed, Sampler
@@ -19,6 +21,7 @@ class ResponseCache:
     answers: SemanticCache
     embed: Embed
     sampler: Sampler
+    languages: Collection[str] = ENGLISH  # that the encoder reads
     flights: Flights = field(default_factory=Flights)
     _tasks: set[asyncio.Task[int]] = field(default_factory=set)
 

@@ -11,6 +11,7 @@ from numpy import float32
 from numpy.typing import NDArray
 
 from cache.entry import Labels
+from cache.guards import Unreadable
 from cache.heads import freshness, needs_context
 from cache.question import Question
 from gateway.requests.types import ChatRequest
@@ -43,8 +44,10 @@ class CacheUse:
     asked_s: float
     num_choices: int = 1
     is_flagged: bool = False  # the request was, by a guardrail
+    unreadable: Unreadable | None = None  # why the question is not compared by meaning
     entry_key: bytes = field(init=False)  # of the entry that the answer comes from, or goes to
     outcome: Outcome = "miss"
+    guard: str = ""  # the name of the one that stopped the nearest answer
     flight: Flight | None = None  # led by this request
 
     def __post_init__(self) -> None:
@@ -53,7 +56,7 @@ class CacheUse:
     @property
     def is_semantic(self) -> bool:
         """Whether the question is compared with others by meaning, if it is self-contained."""
-        return self.settings.mode == "semantic" and bool(self.question.text)
+        return self.settings.mode == "semantic" and bool(self.question.text) and self.unreadable is None
 
     def is_comparable(self, vector: NDArray[float32]) -> bool:
         """Whether the question, which means `vector`, depends neither on earlier turns nor on who asks."""

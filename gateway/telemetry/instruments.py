@@ -16,6 +16,11 @@ ENDPOINTS: Final = (*MODEL_ENDPOINTS, "models", "other")
 NO_MODEL: Final = "-"
 STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
 CACHE_OUTCOMES: Final = ("exact", "semantic", "shared", "near", "miss", "bypass")
+CACHE_GUARDS: Final = (
+    "several lines", "code", "long", "language", "numbers", "symbols", "case", "quoted", "words", "form",
+    "languages", "negation", "opposites", "roles", "one word", "small words",
+)  # fmt: skip
+"""Why a question is not compared by meaning, and why a near one is not served: see cache/guards.py."""
 CACHE_VERDICTS: Final = ("right", "wrong", "unsure")
 GUARDRAIL_CHECKS: Final = (
     "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder", "unread",
@@ -61,7 +66,8 @@ class Histogram:
 REQUESTS_OFFSET: Final = 0
 CACHE_OFFSET: Final = REQUESTS_OFFSET + len(STATUSES)
 VERDICTS_OFFSET: Final = CACHE_OFFSET + len(CACHE_OUTCOMES)
-TOKENS_OFFSET: Final = VERDICTS_OFFSET + len(CACHE_VERDICTS)
+CACHE_GUARDS_OFFSET: Final = VERDICTS_OFFSET + len(CACHE_VERDICTS)
+TOKENS_OFFSET: Final = CACHE_GUARDS_OFFSET + len(CACHE_GUARDS)
 ERRORS_OFFSET: Final = TOKENS_OFFSET + len(TOKEN_KINDS)
 SIGNALS_OFFSET: Final = ERRORS_OFFSET + len(CALL_ERRORS)
 GUARDRAILS_OFFSET: Final = SIGNALS_OFFSET + len(ENCODER_SIGNALS)

@@ -136,6 +136,11 @@ class Meter:
         at = instruments.CACHE_OFFSET + instruments.CACHE_OUTCOMES.index(outcome)
         self._counters[self._start + at] += 1
 
+    def cache_guarded(self, model: str, guard: str) -> None:
+        """A guard stopped the nearest stored answer. `guard`: one of CACHE_GUARDS."""
+        at = instruments.CACHE_GUARDS_OFFSET + instruments.CACHE_GUARDS.index(guard)
+        self._counters[self._starts.get((self._endpoint, model), self._start) + at] += 1
+
     def screened(self, model: str, check: str, outcome: str, count: int = 1) -> None:
         """A guardrail found something. `check`: one of GUARDRAIL_CHECKS, `outcome`: of GUARDRAIL_OUTCOMES."""
         number = instruments.GUARDRAIL_CHECKS.index(check) * len(instruments.GUARDRAIL_OUTCOMES)
@@ -236,6 +241,13 @@ _COUNTERS: Sequence[tuple[str, str, str, tuple[str, ...], int]] = (
         "outcome",
         instruments.CACHE_OUTCOMES,
         instruments.CACHE_OFFSET,
+    ),
+    (
+        "penstock_cache_guards",
+        "Chat requests that were not compared by meaning, or whose nearest stored answer a guard stopped.",
+        "guard",
+        instruments.CACHE_GUARDS,
+        instruments.CACHE_GUARDS_OFFSET,
     ),
     (
         "penstock_cache_verdicts",

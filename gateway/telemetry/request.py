@@ -108,6 +108,11 @@ class RequestTelemetry:
         self.meter.cache_looked_up(metrics_label, outcome)
         self.spans.annotate({spans.CACHE_OUTCOME: outcome})
 
+    def cache_guarded(self, guard: str, metrics_label: str) -> None:
+        """A guard stopped the nearest stored answer. `guard`: one of instruments.CACHE_GUARDS."""
+        self.meter.cache_guarded(metrics_label, guard)
+        self.spans.annotate({spans.CACHE_GUARD: guard})
+
     def screened(self, verdicts: str, check: str, outcome: str, metrics_label: str) -> None:
         """A guardrail found something. `verdicts`: all that were found so far, without any of the text."""
         self.meter.screened(metrics_label, check, outcome)

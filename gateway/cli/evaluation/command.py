@@ -17,9 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from backend.pico.tasks import Instance
 from gateway.cli.evaluation.client import ApiClient, ListedModel, NotReachable, RequestFailed
-from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.files import check_plot, write_file
 from gateway.cli.evaluation.flags import Plan
-from gateway.cli.evaluation.plot import PlotError, check_plot, save_plot
+from gateway.cli.evaluation.plot import PlotError, save_plot
 from gateway.cli.evaluation.questions import draw_questions
 from gateway.cli.evaluation.report import accuracy, as_document, show
 from gateway.cli.evaluation.runner import Run, Runner
@@ -33,10 +33,7 @@ EXIT_INTERRUPTED = 130
 def evaluate_models(plan: Plan) -> int:
     """Evaluate, print, write the files; returns the exit code. Raises SettingsError."""
     if plan.plot_path is not None:
-        try:
-            check_plot(plan.plot_path)
-        except PlotError as error:
-            raise SettingsError(str(error)) from None
+        check_plot(plan.plot_path)
     questions = draw_questions(plan.families, plan.tiers, plan.limit, plan.seed)
     if not questions:
         raise SettingsError("no question is left: none of --families has any of --tiers")

@@ -1,8 +1,13 @@
-"""Atomic writes of result files."""
+"""Atomic writes of result files, and checks of their names."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+
+from gateway.settings import SettingsError
+
+PLOT_SUFFIXES = (".svg", ".png")
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -17,3 +22,15 @@ def write_file(path: Path, data: bytes) -> None:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_plot(path: Path) -> None:
+    """Raise SettingsError for anything that would make a plot fail, before a long evaluation starts."""
+    if path.suffix not in PLOT_SUFFIXES:
+        raise SettingsError(f"--plot {str(path)!r} must end in {' or '.join(PLOT_SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise SettingsError(f"--plot {str(path)!r}: there is no folder {str(path.parent)!r}; create it first")
+    if path.is_dir():
+        raise SettingsError(f"--plot {str(path)!r} is a folder; name a file in it")
+    if find_spec("matplotlib") is None:
+        raise SettingsError("--plot needs matplotlib, which is not installed: pip install 'penstock[plots]'")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from io import BytesIO
 from math import ceil, floor, log10
 from pathlib import Path
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES = (".svg", ".png")
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """The Okabe-Ito palette, which is safe for colour-blind readers."""
 ROOM = 1.1  # margin between a point and the edge, a factor on the logarithmic axis
@@ -42,18 +40,6 @@ Points = Sequence[Point | None]
 
 class PlotError(Exception):
     """The plot cannot be drawn; the message gives the reason and the remedy."""
-
-
-def check_plot(path: Path) -> None:
-    """Raise PlotError for anything that would make `save_plot` fail, before a long evaluation starts."""
-    if path.suffix not in SUFFIXES:
-        raise PlotError(f"--plot {str(path)!r} must end in {' or '.join(SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise PlotError(f"--plot {str(path)!r}: there is no folder {str(path.parent)!r}; create it first")
-    if path.is_dir():
-        raise PlotError(f"--plot {str(path)!r} is a folder; name a file in it")
-    if find_spec("matplotlib") is None:
-        raise PlotError("--plot needs matplotlib, which is not installed: pip install 'penstock[plots]'")
 
 
 def save_plot(runs: Sequence[Run], path: Path) -> list[str]:

@@ -9,6 +9,7 @@ from numpy import float32
 from numpy.typing import NDArray
 
 from cache.entry import Entry
+from cache.guards import unreadable
 from cache.question import read_question
 from cache.semantic_cache import Match
 from gateway.errors import TimedOut
@@ -57,7 +58,10 @@ class LookUp:
             exchange.response_headers[HEADER] = outcome
             if use is not None and (use.may_write or use.outcome in HITS):
                 exchange.response_headers[f"{HEADER}-entry"] = use.entry_key.hex()
-            exchange.telemetry.cache_looked_up(outcome, model.metrics_label or model.name)
+            label = model.metrics_label or model.name
+            exchange.telemetry.cache_looked_up(outcome, label)
+            if use is not None and use.guard:
+                exchange.telemetry.cache_guarded(use.guard, label)
         if exchange.answer is None and directives.is_only_cached:
             raise TimedOut("No stored answer, and the request asked for nothing else.", code="cache_miss")
 
@@ -86,6 +90,9 @@ class LookUp:
         use = CacheUse(settings, question, may_write, self._cache.answers.now_s(), request.n or 1)
         use.is_flagged = is_flagged
         exchange.cache_use = use
+        if use.is_semantic:
+            use.unreadable = unreadable(question.text, self._cache.languages)
+            use.guard = use.unreadable or ""
         known = exchange.meaning  # of the text before guardrails have masked it
         if use.is_semantic and (known is None or known.text != question.text):
             exchange.meaning = Meaning(question.text, self._cache.embed)
@@ -102,7 +109,7 @@ class LookUp:
             match = await self._similar(exchange, use, directives, model)
         if match is None:
             return
-        use.outcome = match.tier
+        use.outcome, use.guard = match.tier, match.guard
         self._add_headers(exchange, use, match)
         if match.tier != "near":
             use.entry_key = match.entry.key

@@ -70,14 +70,6 @@ def test_texts_that_are_not_compared_in_full_are_never_served() -> None:
     assert found[0] == 0 < found[1]
 
 
-def test_explain_names_the_reason() -> None:
-    a, b = DIFFERENT[2]
-    found = Verifier.load().explain(a, vector_of(a), b, vector_of(b))
-    assert found["numbers_differ"] == 1 and found["cap"] < 1
-    assert found["probability"] == pytest.approx(probability(a, b))
-    assert found["cosine"] == pytest.approx(float(vector_of(a) @ vector_of(b)), abs=1e-5)
-
-
 def test_thresholds_fall_as_more_errors_are_allowed() -> None:
     verifier = Verifier.load()
     found = [verifier.threshold(share) for share in (0.0, 0.005, 0.01, 0.02, 0.05)]

@@ -16,9 +16,10 @@ from cache.verify import Verifier
 from cache.verify.verifier import WEIGHTS
 from gateway.cli.evaluation.cache import report
 from gateway.cli.evaluation.cache.inputs import PairRow, Plan, StreamRow
+from gateway.cli.evaluation.cache.judging import Judge, is_stopped
 from gateway.cli.evaluation.cache.replay import Replay, finest
-from gateway.cli.evaluation.cache.results import PairResult, StreamResult
-from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.cache.results import KindResult, PairResult, StreamResult
+from gateway.cli.evaluation.files import check_plot, write_file
 from gateway.cli.evaluation.vectors import embed_all
 
 EXIT_FAILED = 1
@@ -26,8 +27,6 @@ COSINES = tuple(np.round(np.arange(0.80, 0.9951, 0.01), 3).tolist())
 PROBABILITIES = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99)
 
 FALSE_SHARES = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05)
-MARGIN = 0.9
-"""Of a false share, kept on the development stream, as other streams differ from it."""
 
 Array = NDArray[np.float32]
 
@@ -35,13 +34,18 @@ Array = NDArray[np.float32]
 def evaluate_cache(plan: Plan) -> int:
     """Measure, print, write the files; returns the exit code. Raises SettingsError."""
     if plan.plot_path is not None:
-        report.check_plot(plan.plot_path)
+        check_plot(plan.plot_path)
     verifier = Verifier.load()
     texts = [text for rows in plan.pairs.values() for row in rows for text in (row.a, row.b)]
     texts += [row.query for rows in plan.streams.values() for row in rows]
-    vectors = embed_all(texts, plan.num_threads, is_int8=plan.is_int8)
-    pairs = [
-        result for file, rows in plan.pairs.items() for result in judge_pairs(file, rows, vectors, verifier)
+    vectors = embed_all(texts, plan.num_threads, is_int8=plan.is_int8, skip_long=True)
+    judge, threshold = Judge(verifier, vectors), verifier.threshold(plan.max_false_share)
+    pairs = [each for file, rows in plan.pairs.items() for each in judge_pairs(file, rows, judge)]
+    kinds = [
+        each
+        for file, rows in plan.pairs.items()
+        if plan.shows_kinds
+        for each in judge_kinds(file, rows, judge, threshold)
     ]
     streams = [
         replay_stream(file, rows, vectors, verifier, plan.max_false_share)
@@ -49,7 +53,7 @@ def evaluate_cache(plan: Plan) -> int:
     ]
     if plan.fits_thresholds:
         replace_tensors(WEIGHTS, {"thresholds": streams[0].thresholds})
-    document = report.as_document(pairs, streams, verifier.version, plan.max_false_share)
+    document = report.as_document(pairs, streams, verifier.version, plan.max_false_share, kinds)
     is_written = _write_json(plan.json_path, document)
     report.show(Console(), document)
     if plan.plot_path is not None:
@@ -57,18 +61,26 @@ def evaluate_cache(plan: Plan) -> int:
     return 0 if is_written else EXIT_FAILED
 
 
-def judge_pairs(
-    file: str, rows: Sequence[PairRow], vectors: dict[str, Array], verifier: Verifier
-) -> list[PairResult]:
+def judge_pairs(file: str, rows: Sequence[PairRow], judge: Judge) -> list[PairResult]:
     """Score all pairs: one result for each source, and one for all when there are several."""
-    cosines = np.array([vectors[row.a] @ vectors[row.b] for row in rows], np.float32)
-    judged = [verifier.probabilities(row.a, vectors[row.a], [row.b], vectors[row.b][None])[0] for row in rows]
-    probabilities, labels = np.array(judged, np.float32), np.array([row.same for row in rows])
+    cosines = np.array([judge.cosine(row.a, row.b) for row in rows], np.float32)
+    probabilities = np.array([judge.probability(row.a, row.b) for row in rows], np.float32)
+    stopped = np.array([is_stopped(row.a, row.b) for row in rows])
+    labels = np.array([row.same for row in rows])
     sources = np.array([row.source for row in rows])
     names = sorted(set(sources.tolist()))
     masks = [(name, sources == name) for name in names]
     masks += [("all", np.ones(len(rows), bool))] if len(names) > 1 else []
-    return [PairResult(file, name, labels[m], cosines[m], probabilities[m]) for name, m in masks]
+    return [PairResult(file, name, labels[m], cosines[m], probabilities[m], stopped[m]) for name, m in masks]
+
+
+def judge_kinds(file: str, rows: Sequence[PairRow], judge: Judge, threshold: float) -> list[KindResult]:
+    """What is served of each kind, in the order of the file."""
+    by_kind: dict[str, list[tuple[bool, bool]]] = {}
+    for row in rows:
+        is_served = judge.is_served(row.a, row.b, threshold)
+        by_kind.setdefault(row.kind or row.source, []).append((row.same, is_served))
+    return [KindResult.of(file, kind, found) for kind, found in by_kind.items()]
 
 
 def replay_stream(
@@ -79,7 +91,8 @@ def replay_stream(
     max_false_share: float,
 ) -> StreamResult:
     """Replay at every threshold, with the cosine and with the verifier as judge."""
-    stacked = np.stack([vectors[row.query] for row in rows])
+    judge, no_vector = Judge(verifier, vectors), np.zeros_like(next(iter(vectors.values())))
+    stacked = np.stack([vectors.get(row.query, no_vector) for row in rows])
     tokens = [row.tokens or len(row.query.split()) for row in rows]
     replay = Replay([row.query for row in rows], [row.answer_id for row in rows], stacked, tokens)
 
@@ -87,12 +100,12 @@ def replay_stream(
         return cosines
 
     def by_verifier(number: int, candidates: Sequence[int], cosines: Array) -> Array:
-        texts = [rows[each].query for each in candidates]
-        return verifier.probabilities(rows[number].query, stacked[number], texts, stacked[list(candidates)])
+        found = judge.scores(rows[number].query, [rows[each].query for each in candidates])
+        return np.array(found, np.float32)
 
     cosine = [replay.run(threshold, by_cosine) for threshold in COSINES]
     judged = [replay.run(threshold, by_verifier) for threshold in PROBABILITIES]
-    kept = [(share, finest(replay, by_verifier, judged, MARGIN * share)) for share in FALSE_SHARES]
+    kept = [(share, finest(replay, by_verifier, judged, share)) for share in FALSE_SHARES]
     return StreamResult(
         file=file,
         cosine=cosine,

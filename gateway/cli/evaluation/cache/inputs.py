@@ -16,11 +16,11 @@ from gateway.settings import SettingsError
 
 DESCRIPTION = """
 Measures the verifier of the semantic cache with the embedded sentence encoder; needs no server. --pairs
-takes JSON lines with `a`, `b`, `same` (true: one answer serves both) and `source`; --stream takes JSON
-lines with `query`, `answer_id` and `source`, replayed from top to bottom: identical questions first, then
-the verifier over the five nearest stored questions, beside a cache that serves by cosine alone. "tokens
-saved" is the share of all `tokens` of the rows, or of the questions' words where a row has none. Files may be
-compressed with gzip.
+takes JSON lines with `a`, `b`, `same` (true: one answer serves both), `source` and perhaps `kind`; --stream
+takes JSON lines with `query`, `answer_id` and `source`, replayed from top to bottom: identical questions
+first, then guards and the verifier over the five nearest stored questions, beside a cache that serves by
+cosine alone. A question over 256 tokens is a miss, as in the gateway. "tokens saved" is the share of all
+`tokens` of the rows, or of the questions' words where a row has none. Files may be compressed with gzip.
 """
 
 
@@ -31,6 +31,7 @@ class PairRow(msgspec.Struct, frozen=True):
     b: str
     same: bool
     source: str = "unnamed"
+    kind: str = ""  # what distinguishes the two; a table with --kinds
 
 
 class StreamRow(msgspec.Struct, frozen=True):
@@ -52,6 +53,7 @@ class Plan:
     pairs: dict[str, list[PairRow]]  # by file
     streams: dict[str, list[StreamRow]]
     max_false_share: float
+    shows_kinds: bool
     num_threads: int | None
     is_int8: bool
     json_path: Path | None
@@ -72,6 +74,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="false share of all hits at which verifier and cosine are compared, default 0.01",
     )
+    add("--kinds", action="store_true", help="also what is served of each `kind` of the pairs")
     add("--threads", type=int, metavar="N", help="threads of the encoder, default one per core")
     add("--dtype", choices=("float32", "int8"), default="float32", help="of the encoder, default float32")
     add("--json", type=Path, metavar="FILE", help="write all results there")
@@ -99,6 +102,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
         pairs={str(path): _read("--pairs", path, PairRow) for path in options.pairs},
         streams={str(path): _read("--stream", path, StreamRow) for path in options.stream},
         max_false_share=options.max_false_share,
+        shows_kinds=options.kinds,
         num_threads=options.threads,
         is_int8=options.dtype == "int8",
         json_path=options.json,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,19 @@ from rich.console import Console
 from rich.table import Table
 
 from backend.heads import measures
-from gateway.cli.evaluation import plot
 from gateway.cli.evaluation.cache.replay import Outcome
-from gateway.cli.evaluation.cache.results import PairResult, StreamResult
+from gateway.cli.evaluation.cache.results import KindResult, PairResult, StreamResult
 from gateway.cli.evaluation.files import write_file
-from gateway.settings import SettingsError
 
 Document = dict[str, Any]
 
 
 def as_document(
-    pairs: Sequence[PairResult], streams: Sequence[StreamResult], version: str, max_false_share: float
+    pairs: Sequence[PairResult],
+    streams: Sequence[StreamResult],
+    version: str,
+    max_false_share: float,
+    kinds: Sequence[KindResult] = (),
 ) -> Document:
     """Everything that was measured, for --json."""
     return {
@@ -33,15 +36,17 @@ def as_document(
                 "source": each.source,
                 "num_pairs": len(each.labels),
                 "num_same": int(each.labels.sum()),
+                "num_stopped": int(each.stopped.sum()),
                 "auc": measures.auc(each.probabilities, each.labels),
                 "auc_cosine": measures.auc(each.cosines, each.labels),
-                "levels": [level._asdict() for level in measures.at_levels(each.probabilities, each.labels)],
+                "levels": [level._asdict() for level in measures.at_levels(each.served, each.labels)],
                 "reliability": [
                     bin_._asdict() for bin_ in measures.reliability(each.probabilities, each.labels)
                 ],
             }
             for each in pairs
         ],
+        "kinds": [asdict(each) for each in kinds],
         "streams": [
             {
                 "file": each.file,
@@ -82,6 +87,8 @@ def show(console: Console, document: Document) -> None:
         console.print(_pairs_table(document["pairs"]))
         last = document["pairs"][-1]
         console.print(_levels_table(last), _reliability_table(last))
+    if document["kinds"]:
+        console.print(_kinds_table(document["kinds"]))
     for stream in document["streams"]:
         console.print(_stream_table(stream, document["max_false_share"]))
 
@@ -102,16 +109,32 @@ def _number(value: float | None) -> str:
 
 
 def _pairs_table(pairs: Sequence[Document]) -> Table:
-    table = _table("Pairs", "source", "pairs", "same", "AUC", "AUC cosine", "false at P ≥ 0.9")
+    table = _table("Pairs", "source", "pairs", "same", "stopped", "AUC", "AUC cosine", "false at P ≥ 0.9")
     for each in pairs:
         served = next(level for level in each["levels"] if level["level"] == 0.9)
         different = each["num_pairs"] - each["num_same"]
         share = served["num_false"] / different if different else None
-        counts = str(each["num_pairs"]), str(each["num_same"])
+        counts = str(each["num_pairs"]), str(each["num_same"]), str(each["num_stopped"])
         table.add_row(
             each["source"], *counts, _number(each["auc"]), _number(each["auc_cosine"]), _percent(share)
         )
     return table
+
+
+def _kinds_table(kinds: Sequence[Document]) -> Table:
+    table = _table("Served of each kind", "kind", "different", "served", "", "same", "served", "")
+    for each in (*kinds, _total(kinds)):
+        counts = []
+        for total, served in (("num_different", "num_false"), ("num_same", "num_right")):
+            share = each[served] / each[total] if each[total] else None
+            counts += [str(each[total]), str(each[served]), _percent(share)]
+        table.add_row(each["kind"], *counts)
+    return table
+
+
+def _total(kinds: Sequence[Document]) -> Document:
+    names = ("num_different", "num_false", "num_same", "num_right")
+    return {"kind": "all"} | {name: sum(each[name] for each in kinds) for name in names}
 
 
 def _levels_table(result: Document) -> Table:
@@ -169,14 +192,6 @@ def _stream_table(stream: Document, max_false_share: float) -> Table:
 
 def _is_shown(cosine: float) -> bool:
     return any(abs(cosine - shown) < 1e-6 for shown in (0.80, 0.85, 0.90, 0.95))
-
-
-def check_plot(path: Path) -> None:
-    """Raise SettingsError for anything that would make `save_plot` fail."""
-    try:
-        plot.check_plot(path)
-    except plot.PlotError as error:
-        raise SettingsError(str(error)) from None
 
 
 def save_plot(streams: Sequence[StreamResult], path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,33 @@ class PairResult:
     source: str
     labels: NDArray[np.bool_]
     cosines: Array
-    probabilities: Array
+    probabilities: Array  # of the verifier, whatever guards say
+    stopped: NDArray[np.bool_]  # by a guard, or not compared by meaning at all
+
+    @property
+    def served(self) -> Array:
+        """P where no guard stops the pair, else 0."""
+        found: Array = np.where(self.stopped, np.float32(0), self.probabilities)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class KindResult:
+    """Pairs of one kind, and what the cache serves of them at the shipped threshold."""
+
+    file: str
+    kind: str
+    num_different: int
+    num_false: int  # different, and served
+    num_same: int
+    num_right: int  # the same, and served
+
+    @classmethod
+    def of(cls, file: str, kind: str, pairs: Sequence[tuple[bool, bool]]) -> Self:
+        """From (whether one answer serves both, whether the cache serves it) of each pair."""
+        different = [is_served for is_same, is_served in pairs if not is_same]
+        same = [is_served for is_same, is_served in pairs if is_same]
+        return cls(file, kind, len(different), sum(different), len(same), sum(same))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,12 @@ from rich.console import Console
 
 from backend.pico.tasks import Instance
 from gateway.cli.evaluation.client import ApiClient, RequestFailed
-from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.files import check_plot, write_file
 from gateway.cli.evaluation.flags import Plan
 from gateway.cli.evaluation.questions import draw_questions, request_fields
 from gateway.cli.evaluation.route.curves import Asked, cascade_curve, gain_curve
 from gateway.cli.evaluation.route.machine import machine_seconds
 from gateway.cli.evaluation.route.report import Document, save_plot, show
-from gateway.cli.evaluation.router.report import check_plot
 from gateway.cli.evaluation.runner import Run, Runner, Subject, sum_tokens
 from gateway.settings import SettingsError
 from router.estimate import load_estimate

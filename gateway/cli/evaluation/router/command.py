@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from backend.heads.weights import Tensor
-from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.files import check_plot, write_file
 from gateway.cli.evaluation.router import report
 from gateway.cli.evaluation.router.inputs import MIN_QUESTIONS, Group, Plan
 from gateway.cli.evaluation.vectors import embed_all
@@ -47,7 +47,7 @@ class Result:
 def evaluate_router(plan: Plan) -> int:
     """Measure, print, write the files; returns the exit code. Raises SettingsError, WeightsError."""
     if plan.plot_path is not None:
-        report.check_plot(plan.plot_path)
+        check_plot(plan.plot_path)
     estimate = None if plan.estimate is None else load_estimate(plan.estimate)
     needs_vectors = plan.form == "blend" if estimate is None else estimate.needs_vector
     tested = [each.prompt for group in plan.groups for each in group.outcomes]

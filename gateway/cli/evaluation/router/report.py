@@ -10,9 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from gateway.cli.evaluation import plot
 from gateway.cli.evaluation.files import write_file
-from gateway.settings import SettingsError
 
 Document = dict[str, Any]
 
@@ -78,14 +76,6 @@ def _flips_table(robustness: Document) -> Table:
 
 
 _DRAWN = {"shipped", "in domain", "trained elsewhere"}
-
-
-def check_plot(path: Path) -> None:
-    """Raise SettingsError for anything that would make `save_plot` fail."""
-    try:
-        plot.check_plot(path)
-    except plot.PlotError as error:
-        raise SettingsError(str(error)) from None
 
 
 def save_plot(document: Document, path: Path) -> None:

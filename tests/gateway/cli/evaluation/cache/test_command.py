@@ -48,11 +48,40 @@ def test_pairs_and_stream_are_measured_offline(tmp_path: Path, capsys: pytest.Ca
     assert "AUC cosine" in printed and "shipped P: 0." in printed
 
 
-def test_a_question_that_is_too_long_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "pairs"
-    path.write_text(json.dumps({"a": "x " * 20_000, "b": "y", "same": False}))
-    assert main(["eval", "cache", "--pairs", str(path)]) == 2
-    assert "split the text" in capsys.readouterr().err
+def test_a_question_that_is_too_long_is_a_miss(tmp_path: Path) -> None:
+    long, pairs, stream, result = (
+        "x " * 20_000,
+        tmp_path / "pairs",
+        tmp_path / "stream",
+        tmp_path / "out.json",
+    )
+    rows = [{"a": long, "b": "y", "same": False}, {"a": long, "b": "y " * 20_000, "same": True}]
+    pairs.write_text("\n".join(map(json.dumps, rows)))
+    stream.write_text("\n".join(json.dumps({"query": q, "answer_id": a}) for q, a in [*STREAM, (long, "x")]))
+    arguments = ["eval", "cache", "--pairs", str(pairs), "--stream", str(stream), "--threads", "1"]
+    assert main([*arguments, "--json", str(result)]) == 0
+    document = json.loads(result.read_text())
+    assert document["pairs"][0]["levels"][0]["num_served"] == 0
+    assert document["streams"][0]["verifier_shipped"]["num_false"] == 0
+
+
+def test_kinds_are_counted_as_the_gateway_serves_them(tmp_path: Path) -> None:
+    pairs, result = tmp_path / "pairs", tmp_path / "out.json"
+    rows = [
+        ("What is 5 - 17?", "What is 17 - 5?", False, "turned"),
+        ("How can I lose weight?", "What is the best way to lose weight?", True, "worded"),
+        ("What is the capital of Peru?", "what is the capital of Peru?", True, "worded"),
+        ("Wie alt ist Anna?", "Wie alt ist die Anna?", True, "German"),
+    ]
+    pairs.write_text(
+        "\n".join(json.dumps({"a": a, "b": b, "same": same, "kind": kind}) for a, b, same, kind in rows)
+    )
+    arguments = ["eval", "cache", "--pairs", str(pairs), "--kinds", "--threads", "1"]
+    assert main([*arguments, "--json", str(result)]) == 0
+    kinds = {each["kind"]: each for each in json.loads(result.read_text())["kinds"]}
+    assert (kinds["turned"]["num_different"], kinds["turned"]["num_false"]) == (1, 0)
+    assert (kinds["worded"]["num_same"], kinds["worded"]["num_right"]) == (2, 2)
+    assert (kinds["German"]["num_same"], kinds["German"]["num_right"]) == (1, 0)
 
 
 def test_thresholds_are_fitted_to_the_stream_and_shipped(

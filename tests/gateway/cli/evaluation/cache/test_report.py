@@ -15,7 +15,9 @@ def test_a_stream_without_any_allowed_threshold_is_shown() -> None:
         0.9, num_requests=10, num_exact_only=2, num_hits=4, num_false=1, num_semantic=2, saved_share=0.3
     )
     stream = StreamResult("s.jsonl", [outcome], [outcome], None, None, outcome, np.zeros((0, 2), np.float32))
-    pair = PairResult("p", "only", np.array([True]), np.ones(1, np.float32), np.ones(1, np.float32))
+    pair = PairResult(
+        "p", "only", np.array([True]), np.ones(1, np.float32), np.ones(1, np.float32), np.array([False])
+    )
     document = as_document([pair], [stream], "v", 0.01)
     assert document["streams"][0]["cosine_best"] is None
     assert document["streams"][0]["verifier_shipped"]["beyond_exact"] == 0.2
