@@ -25,6 +25,8 @@ MAX_WORDS = 40
 """The vector of a longer text hides one changed word, and the pair network reads 48."""
 MAX_FOREIGN_SHARE = 0.1
 """Letters beyond the Latin ones, which the built-in encoder's vocabulary hardly knows."""
+MAX_INSERTED = 2
+"""Words: "with diabetes", "during pregnancy"."""
 MIN_ENGLISH_SHARE = 0.5
 """Words such as "what" and "do" that leave no doubt."""
 ENGLISH = ("en",)
@@ -63,6 +65,8 @@ _TOKEN = re.compile(rf"(?P<number>{_NUMBER})|(?P<word>[^\W\d_]+)|(?P<symbol>{_SY
 _SPELLED = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 )
+_ARTICLES = ("a", "an", "the")
+_MODALS = frozenset(("do", "does", "can", "could", "should", "would"))
 _DIGITS = {word: str(n) for n, word in enumerate(_SPELLED.split()) if n != 1}  # "one" is mostly a pronoun
 _QUOTED = re.compile(r"\"+([^\"]+)\"+|“([^”]*)”|«([^»]*)»|„([^“”]*)[“”]|(?<!\w)['‘]([^'’]*)['’](?!\w)")
 _EDGES = ".,;:!?…\"'“”‘’«»()[]"
@@ -224,6 +228,8 @@ def _small_words_differ(a: Text, b: Text) -> bool:
     one, other = Counter(a.sentence.words), Counter(b.sentence.words)
     only_a, only_b = set(one - other), set(other - one)
     small = {word for word in only_a | only_b if word in _SMALL}
+    if "will" in small and not small.isdisjoint(_MODALS):  # "how will I open", "how do I open"
+        small.discard("will")
     if small <= _HARMLESS:
         return False
     large_a, large_b = only_a - small, only_b - small
@@ -234,13 +240,14 @@ def _small_words_differ(a: Text, b: Text) -> bool:
 
 def _one_word_differs(a: Text, b: Text) -> bool:
     """Whether the texts are the same but for one word, or one more, that says something else."""
-    one, other = a.sentence.words, b.sentence.words
+    one, other = ([word for word in text.sentence.words if word not in _ARTICLES] for text in (a, b))
     start = next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
     start = min(len(one), len(other)) if start is None else start
     rest = zip(reversed(one[start:]), reversed(other[start:]), strict=False)
     num_equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], rest))
     left = one[start : len(one) - num_equal], other[start : len(other) - num_equal]
-    if any(
+    is_inserted = not all(left) and max(map(len, left)) <= MAX_INSERTED
+    if not is_inserted and any(
         len(side) > 1 and "-".join(side) not in text.text.lower()
         for side, text in zip(left, (a, b), strict=True)
     ):
