@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from guardrails.checks.personal_data import phones
 from guardrails.checks.personal_data.announcements import announced_kinds
 from guardrails.checks.personal_data.national_ids import SHAPES, has_luhn_digit
 from guardrails.checks.personal_data.span import Span
@@ -20,24 +21,29 @@ CONTEXT_CHARS = 48
 """How far before a number the words are read that announce it."""
 
 _FIRST_DIGIT = re.compile(  # of a group; of six digits, or of a PAN's four; not of a date
-    r"(?a)[0-9](?<![0-9./@_].)"
+    r"(?a)[0-9](?<![0-9./@].)(?<![0-9]:.)"
     r"(?=(?:[A-Za-z+ ().\-/\u00a0]{0,6}[0-9]){5}|(?<=[A-Za-z].)[0-9]{3}[A-Za-z])"
     r"(?!(?:(?<=1)9|(?<=2)0)\d\d[-/.][01]?\d[-/.]|\d?[-/.][0-3]?\d[-/.](?:19|20)\d\d\b)"
 )
-_HEAD = re.compile(r"(?a)(?:(?<![\w.+/@\\-])|(?<=\\[nrt]))[+(]{0,2}(?:[A-Z]{1,6}[ -]?|[a-z]{1,6})?\Z")
-_RUN = re.compile(
-    r"(?a)[0-9][0-9A-Za-z]{0,31}(?:[ ().\-/\u00a0]{1,2}[0-9A-Z]{1,19}(?![a-wyz])){0,9}(?:x[0-9]{1,6})?"
+_HEAD = re.compile(r"(?a)(?:(?<![A-Za-z0-9.+/@\\-])|(?<=\\[nrt]))[+(]{0,2}(?:[A-Z]{1,6}[ -]?|[a-z]{1,6})?\Z")
+_RUN = re.compile(r"(?a)[0-9][0-9A-Za-z]{0,31}(?:[ ().\-/\u00a0]{1,2}[0-9A-Z]{1,19}(?![a-wyz])){0,9}")
+_MIDST = re.compile(  # of a table: a number has fewer groups; its cost must not grow with those around it
+    r"(?a)(?<=[0-9][ )\u00a0])[0-9](?:[0-9A-Z]{0,3}[ ().\-/\u00a0]{1,2}){8}"
 )
 _HEX = re.compile(r"(?a)0x|(?![a-z]{2}\d{13})(?=\d*[a-f])[0-9a-f]{8}")
-_GROUP = re.compile(r"[\dA-Za-z]+", re.ASCII)
-_GOES_ON = re.compile(r"\w|[./-]\w", re.ASCII)
+_GROUP = re.compile(r"(?:(?!x\d)[\dA-Za-z])+", re.ASCII)
+_GOES_ON = re.compile(r"(?!x\d)[0-9A-Za-z]|[./-]\w", re.ASCII)
 _IS_LONGER = re.compile(r"[ \u00a0]\d", re.ASCII)
+_IS_LATER = re.compile(r"\d[ \u00a0]", re.ASCII)
+_NO_PHONE_BESIDE = re.compile("[_#$€£¥₹]")
+_IBAN = re.compile(r"(?ai)[A-Z]{2}[ -]?\d\d(?:([ -]?)[A-Z0-9]{4}(?:\1[A-Z0-9]{4}){2,6}(?:\1[A-Z0-9]{1,3})?)")
+_HAN = re.compile("[\u3400-\u9fff]")
 _SHAPE = str.maketrans("012345678BCDEFGHIJKLMNOPQRSTUVWXYZ", "9" * 9 + "A" * 25)
 _SEPARATORS = str.maketrans("", "", " ().-/+\u00a0")
 
 _CARD = re.compile(
-    r"4\d{12}(?:\d{3}){0,2}|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}|35\d{14}|(?:1800|2131)\d{11}"
-    r"|(?:50|5[6-9]|6\d)\d{10,17}"
+    r"4\d{15}(?:\d{3})?|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}|35\d{14}|(?:1800|2131)\d{11}"
+    r"|(?:50|5[6-9]|6\d)\d{14}"
 )
 _CARD_SHAPES = {
     shape.replace(" ", separator)
@@ -45,11 +51,6 @@ _CARD_SHAPES = {
     for separator in (" ", "-", "\u00a0", ".")
 }
 _SSN = re.compile(r"(?!000|666|9)\d{3}(?!00)\d{2}(?!0000)\d{4}")
-_NANP = re.compile(
-    r"(?a)(?:(?:\+|00)?1[ .-]?)?(?:(?:\(\d{3}\) ?|\d{3}[.-])\d{3}[.-]\d{4}|[2-9]\d\d [2-9]\d\d[ -]\d{4})"
-    r"(?:x\d{1,6})?"
-)
-_TRUNK = re.compile(r"\(?0(?:[1-9]|0[1-9])\d{0,4}\)?[ .\-/][\d .\-/]*")
 _NUMBER = re.compile(r"[A-Z]{0,3}\d{4,17}[A-Z]{0,2}\d?")
 _NUMBERED = {
     "ssn": _SSN,
@@ -63,15 +64,18 @@ def search(text: str, start: int, kinds: Collection[str]) -> Span | None:
     """The first number of one of these kinds."""
     for digit in _FIRST_DIGIT.finditer(text, start):
         place = digit.start()
+        if _MIDST.match(text, place):
+            continue
         head = _HEAD.search(text, max(start, place - 9), place)
         run = _RUN.match(text, place)
         if head is None or run is None or _HEX.match(text, head.start()):
             continue
-        found = _Run(text, head.start(), run.end()).classify(kinds)
-        if found is None and head.start() < place and not text[place - 1].isalnum():
-            found = _Run(text, place, run.end()).classify(kinds)
-        if found is not None:
-            return found
+        first = head.start()
+        starts = {first} | ({first + 1, place} if first < place and not text[place - 1].isalnum() else set())
+        for begin in sorted(starts):
+            found = _Run(text, begin, run.end()).classify(kinds)
+            if found is not None:
+                return found
     return None
 
 
@@ -93,7 +97,8 @@ class _Run:
         for end in reversed(self._ends):
             value = self._text[self._start : end]
             for kind in self._kinds_of(value, end):
-                if kind in kinds:
+                if kind in kinds and (kind == "phone" or "_" not in self._around(end)):
+                    end = phones.end_of_extension(self._text, end) if kind == "phone" else end
                     return Span(self._start, end, kind)
         return None
 
@@ -103,7 +108,7 @@ class _Run:
         if not 6 <= len(compact) <= 34:
             return
         shape = value.upper().translate(_SHAPE)
-        if compact[:2].isalpha() and compact[2:4].isdigit() and _is_iban(compact):
+        if _IBAN.fullmatch(value) and _is_iban(compact.upper()):
             yield "iban"
         is_number = compact.isdigit()
         if (
@@ -116,8 +121,7 @@ class _Run:
             yield "card"
         if shape == "999-99-9999" and _SSN.fullmatch(compact):
             yield "ssn"
-        is_american = _NANP.fullmatch(value) is not None and self._announced_kind() != "national_id"
-        if is_american or (is_number and self._is_phone(value, compact, end)):
+        if is_number and self._is_phone(value, compact, end):
             yield "phone"
         if _NUMBER.fullmatch(compact) and (kind := self._announced_kind()) in _NUMBERED:
             if _NUMBERED[kind].fullmatch(compact):
@@ -128,11 +132,12 @@ class _Run:
     def _is_card(self, shape: str, digits: str) -> bool:
         if not (shape in _CARD_SHAPES or len(shape) == len(digits)) or len(set(digits)) == 1:
             return False
-        has_issuer = _CARD.fullmatch(digits) is not None and len(digits) > 12
-        return (has_issuer or self._announced_kind() == "card") and has_luhn_digit(digits)
+        announced = self._announced_kind()
+        has_issuer = _CARD.fullmatch(digits) is not None and announced != "other"
+        return (has_issuer or announced == "card") and has_luhn_digit(digits)
 
     def _is_national_id(self, shape: str, compact: str, end: int) -> bool:
-        is_whole = self._is_whole(end)
+        is_whole = self._is_whole(end) and self._announced_kind() != "other"
         return any(
             national_id.check(compact)
             for national_id, needs_words in SHAPES[shape]
@@ -140,18 +145,27 @@ class _Run:
         )
 
     def _is_phone(self, value: str, digits: str, end: int) -> bool:
-        if not 6 <= len(digits) <= 15:
+        announced = self._announced_kind()
+        if announced in ("other", "national_id") and value[0] != "+":
             return False
-        if value[0] == "+" or value[:2] == "(+":
-            return len(digits) >= 8 and digits[0] != "0"
-        if self._announced_kind() == "phone":
-            return len(digits) <= 13 and (len(digits) >= 7 or len(value) > 6)
-        return _TRUNK.fullmatch(value) is not None and 9 <= len(digits) <= 14 and self._is_whole(end)
+        around = self._around(end)
+        if phones.is_shaped(value, digits) and (value[0] != "0" or self._is_whole(end)):
+            return True
+        if announced != "phone" and _NO_PHONE_BESIDE.search(around):
+            return False
+        if phones.is_chinese(digits) and _HAN.search(around):
+            return True
+        is_verb = announced == "calls"
+        return (is_verb or announced == "phone") and phones.is_announced(value, digits, is_weakly=is_verb)
+
+    def _around(self, end: int) -> str:
+        """The characters before and behind it."""
+        return self._text[max(0, self._start - 1) : self._start] + self._text[end : end + 1]
 
     def _is_whole(self, end: int) -> bool:
         """Whether no other group of digits stands beside it."""
         before = self._text[max(0, self._start - 2) : self._start]
-        return not _IS_LONGER.match(self._text, end) and not (before[:1].isdigit() and before[1:].isspace())
+        return not _IS_LONGER.match(self._text, end) and not _IS_LATER.fullmatch(before)
 
     def _announced_kind(self) -> str:
         """What the nearest word before the number announces, or ""."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import get_args
 
-from guardrails.checks.personal_data import network, numbers, secrets
+from guardrails.checks.personal_data import network, numbers, phones, secrets
 from guardrails.checks.personal_data.span import Span
 from policies.guardrails import PatternKind
 
@@ -44,6 +44,18 @@ _OPEN_RUN = re.compile(
     r"(?a)[(+]{0,2}(?:[A-Z]{1,6}[ -])?[^ ()\u00a0]*\d"
     r"|[(+]+(?:[A-Z]{1,6}[ -]?)?\Z|[A-Z]{1,6}[ -]\Z"
 )
+_PLAIN = str.maketrans(
+    {
+        chr(zero + digit): str(digit)
+        for zero in (0x660, 0x6F0, 0x966, 0x9E6, 0xE50, 0xFF10)
+        for digit in range(10)
+    }
+    | dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\uff0d", "-")
+    | dict.fromkeys("\u00a0\u2007\u2009\u202f\u3000", " ")
+    | {"\uff0b": "+", "\uff08": "(", "\uff09": ")"}
+)
+"""Digits of other scripts and the signs between them, each as one character."""
+_NOT_PLAIN = re.compile(f"[{''.join(map(chr, _PLAIN))}]")
 MAX_TOKEN_CHARS = 8192
 """Longer than any match without spaces."""
 
@@ -66,6 +78,7 @@ class PatternFinder:
 
         A search that starts behind one of them finds the following ones.
         """
+        text = _plain(text)
         searches = self._searches
         if len(max(text[start:].split(), key=len, default="")) >= MIN_LONG_TOKEN_CHARS:
             searches = self._searches_in_long_tokens + searches
@@ -84,8 +97,15 @@ class PatternFinder:
 
     def open_from(self, text: str, start: int) -> int:
         """The first place on from `start` where something may begin that more text could change."""
+        text = _plain(text)
         token = max(start, len(text.rstrip(_TOKEN_CHARS)), len(text) - MAX_TOKEN_CHARS)
-        run = max(start, len(text.rstrip(_RUN_CHARS)), len(text) - numbers.MAX_RUN_CHARS)
-        open_run = _OPEN_RUN.search(text, run) if run < token else None
+        end = phones.open_extension(text, start)
+        run = max(start, len(text[:end].rstrip(_RUN_CHARS)), end - numbers.MAX_RUN_CHARS)
+        open_run = _OPEN_RUN.search(text, run, end) if run < token else None
         block = secrets.open_key_block(text, start)
         return min(token, token if open_run is None else open_run.start(), block)
+
+
+def _plain(text: str) -> str:
+    """With ASCII digits; as long as the text."""
+    return text if text.isascii() or not _NOT_PLAIN.search(text) else text.translate(_PLAIN)
