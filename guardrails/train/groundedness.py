@@ -86,8 +86,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+")
     parser.add_argument("--out", type=Path, default=WEIGHTS)
+    parser.add_argument("--leave-out", action="append", default=[], help="a source, to measure on it")
     arguments = parser.parse_args()
-    rows = [row for row in read_rows(arguments.files) if row["source"].startswith(SHIPPED)]
+    rows = [
+        row
+        for row in read_rows(arguments.files)
+        if row["source"].startswith(SHIPPED) and row["source"] not in arguments.leave_out
+    ]
     labels = np.array([row["supported"] for row in rows])
     weights, bias = train(features(rows), labels, np.array([row["source"] for row in rows]))
     document = {

@@ -54,33 +54,40 @@ def measure(rows: list[Row], plan: Plan) -> Document:
 def _measured(
     support: Array, overlap: Array, labels: NDArray[np.bool_], clusters: NDArray[np.str_]
 ) -> Document:
-    passes = support >= GroundednessRules().min_support
-    right = [
-        float((passes == labels)[labels == label].mean())
-        for label in (True, False)
-        if (labels == label).any()
-    ]
+    least = GroundednessRules().min_support
+    passes = support >= least
     return {
         "n": len(labels),
         "auroc": auc(support, labels),
-        "auroc_interval": _interval(support, labels, clusters),
+        "auroc_interval": _interval([support], labels, clusters),
         "overlap_auroc": auc(overlap, labels),
-        "balanced_accuracy": float(np.mean(right)),
+        "gain_interval": _interval([support, overlap], labels, clusters),
+        "balanced_accuracy": _balanced_accuracy(passes, labels),
+        "overlap_balanced_accuracy": _balanced_accuracy(overlap >= least, labels),
         "supported_flagged": None if not labels.any() else float((~passes)[labels].mean()),
     }
 
 
+def _balanced_accuracy(passes: NDArray[np.bool_], labels: NDArray[np.bool_]) -> float:
+    right = [(passes == labels)[labels == label].mean() for label in (True, False) if (labels == label).any()]
+    return float(np.mean(right))
+
+
 def _interval(
-    support: Array, labels: NDArray[np.bool_], clusters: NDArray[np.str_]
+    scores: Sequence[Array], labels: NDArray[np.bool_], clusters: NDArray[np.str_]
 ) -> Sequence[float] | None:
-    """95 %, by drawing whole documents: the claims about one are not independent."""
+    """95 % of the area of one score, or of what one has more than another, by drawing whole documents.
+
+    The claims about one document are not independent.
+    """
     members = [np.flatnonzero(clusters == cluster) for cluster in sorted(set(clusters))]
     draw = np.random.default_rng(0)
     areas = []
     for _ in range(NUM_RESAMPLES):
         rows = np.concatenate([members[i] for i in draw.integers(0, len(members), len(members))])
-        found = auc(support[rows], labels[rows])
-        areas += [] if found is None else [found]
+        found = [auc(score[rows], labels[rows]) for score in scores]
+        known = [area for area in found if area is not None]
+        areas += [known[0] - sum(known[1:])] if len(known) == len(scores) else []
     return None if not areas else [float(value) for value in np.percentile(areas, (2.5, 97.5))]
 
 
@@ -89,16 +96,19 @@ def tables(document: Document) -> Iterator[Table]:
     shown = table(
         f"Groundedness, unsupported below {document['min_support']:g}, "
         f"{document['ms_per_claim']:.2f} ms per claim; 95 % intervals over documents in brackets",
-        "source", "n", "AUROC", "word overlap", "balanced accuracy", "supported, flagged (%)",
+        "source", "n", "AUROC", "word overlap", "gain", "balanced accuracy", "overlap",
+        "supported, flagged (%)",
     )  # fmt: skip
     for each in document["sources"]:
-        flagged = each["supported_flagged"]
+        flagged, gain = each["supported_flagged"], each["gain_interval"]
         shown.add_row(
             each["source"],
             str(each["n"]),
             area(each),
             "–" if each["overlap_auroc"] is None else f"{each['overlap_auroc']:.3f}",
+            "–" if gain is None else f"{gain[0]:+.3f} to {gain[1]:+.3f}",
             f"{each['balanced_accuracy']:.3f}",
+            f"{each['overlap_balanced_accuracy']:.3f}",
             "–" if flagged is None else f"{100 * flagged:.1f}",
         )
     yield shown

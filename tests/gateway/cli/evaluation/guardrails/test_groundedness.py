@@ -28,6 +28,7 @@ def test_each_source_is_measured_beside_word_overlap() -> None:
     for each in found["sources"]:
         assert (each["n"], each["overlap_auroc"], each["balanced_accuracy"]) == (4, 1, 1)
         assert each["auroc_interval"] == [1, 1] and each["supported_flagged"] == 0
+        assert each["gain_interval"] == [0, 0] and each["overlap_balanced_accuracy"] == 1
     assert sum(table.row_count for table in tables(found)) == 2
 
 
