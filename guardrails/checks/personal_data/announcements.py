@@ -52,7 +52,7 @@ _WORD = re.compile(  # of Latin letters, or a part of one in scripts whose words
 )
 _NEAR_CHARS = 16
 """How far before a number a word may stand that says what other number it is."""
-_CLAUSE = re.compile(r"[,;\n]")
+_CLAUSE = re.compile(r"[,;\n0-9]")
 
 
 def announced_kinds(before: str) -> list[str]:

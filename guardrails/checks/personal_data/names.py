@@ -40,8 +40,8 @@ CAUTION = 1.5
 """Added to the logit of no name: fewer than 1 % of technical lines get one."""
 CONTEXT_CHARS = 64
 """Read before a sentence: the line above may say what a line is."""
-LAST_LETTER = "\u052f"
-"""Of Latin, Greek and Cyrillic: words in other scripts get no tag."""
+LAST_LETTER = "\u024f"
+"""Of Latin: words in other scripts, which the model has not learnt, get no tag."""
 MAX_SENTENCE_CHARS = 600
 MAX_CACHED_FORMS = 20_000
 
@@ -59,6 +59,12 @@ _BIRTH = re.compile(
     r"|nacimiento|nascita|nat[oa]|urodzon\w*)\b.{0,24}\Z",
     re.DOTALL,
 )
+_CODE_BEFORE = re.compile(r"(?a)(?:::|[_$\\]|(?<![A-Za-z])[a-z_]\w{0,30}[./]|->)\Z")
+_CODE_AFTER = re.compile(r"(?a)::|->|[(_=[]|[./][a-z_]")
+_CLASS_NAME = re.compile(
+    r"(?<!#)(?!(?:Ma?c|De|D[aiu]|L[ae]|Van|Von|Fitz|O|St)[A-Z][a-z]+\Z)\w*(?:[a-z][A-Z]|[A-Z]{2}[a-z]{2})\w*"
+)
+_LONG_WORD = re.compile(r"[^\W\d_]{3}")
 _ZIP = re.compile(r"(?i)\b(?:zip|post\w*|plz|pin) ?\w{0,6}[\"':= ]{0,5}\Z")
 
 
@@ -220,7 +226,19 @@ def _merged(text: str, words: Sequence[Word], tags: Sequence[int]) -> Iterator[S
         if not tag or not inner or is_opaque(words[first]):
             continue
         start, end = inner[0].start, inner[-1].end
-        has_letters = any(word.form[0].isalpha() for word in inner)
+        has_letters = _LONG_WORD.search(text, start, end) or (tag < 4 and text[start:end].strip("0123456789"))
+        is_class = TAGS[tag] != "organization" and _CLASS_NAME.fullmatch(text, start, end)
+        if is_class or _is_code(text, start, end, words[-1].end):
+            continue
         if has_letters or start - previous_end <= 2 or _ZIP.search(text, max(0, start - 24), start):
             yield Span(start, end, TAGS[tag])
             previous_end = end
+
+
+def _is_code(text: str, start: int, end: int, limit: int) -> bool:
+    """Whether a name is a part of an identifier, a path or a call; more text behind `limit` may come."""
+    return bool(
+        _CODE_BEFORE.search(text, max(0, start - 32), start)
+        or _CODE_AFTER.match(text, end, limit)
+        or (text[max(0, start - 1) : start] == "." and text[start:end].islower())
+    )

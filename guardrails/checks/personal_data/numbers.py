@@ -35,7 +35,8 @@ _GROUP = re.compile(r"(?:(?!x\d)[\dA-Za-z])+", re.ASCII)
 _GOES_ON = re.compile(r"(?!x\d)[0-9A-Za-z]|[./-]\w", re.ASCII)
 _IS_LONGER = re.compile(r"[ \u00a0]\d", re.ASCII)
 _IS_LATER = re.compile(r"\d[ \u00a0]", re.ASCII)
-_NO_PHONE_BESIDE = re.compile("[_#$€£¥₹]")
+_NO_PHONE_BESIDE = re.compile("[_#]")
+_MONEY = re.compile(r"[$€£¥₹] ?\Z")
 _IBAN = re.compile(r"(?ai)[A-Z]{2}[ -]?\d\d(?:([ -]?)[A-Z0-9]{4}(?:\1[A-Z0-9]{4}){2,6}(?:\1[A-Z0-9]{1,3})?)")
 _HAN = re.compile("[\u3400-\u9fff]")
 _SHAPE = str.maketrans("012345678BCDEFGHIJKLMNOPQRSTUVWXYZ", "9" * 9 + "A" * 25)
@@ -105,7 +106,7 @@ class _Run:
     def _kinds_of(self, value: str, end: int) -> Iterator[str]:
         """What a beginning is, most certain first."""
         compact = value.translate(_SEPARATORS).upper()
-        if not 6 <= len(compact) <= 34:
+        if not 6 <= len(compact) <= (34 if compact[0].isalpha() else 20):  # only an IBAN is longer
             return
         shape = value.upper().translate(_SHAPE)
         if _IBAN.fullmatch(value) and _is_iban(compact.upper()):
@@ -151,6 +152,8 @@ class _Run:
         around = self._around(end)
         if phones.is_shaped(value, digits) and (value[0] != "0" or self._is_whole(end)):
             return True
+        if _MONEY.search(self._text, max(0, self._start - 2), self._start):
+            return False
         if announced != "phone" and _NO_PHONE_BESIDE.search(around):
             return False
         if phones.is_chinese(digits) and _HAN.search(around):

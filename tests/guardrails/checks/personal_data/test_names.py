@@ -26,7 +26,8 @@ ALL = (*KINDS, *names.KINDS)
 NAMES = [
     "My name is Maria Gonzalez. ", "Dr. Smith", "I live in Berlin", "12 Oak Street, Springfield 62704",
     "born on", "12 March 1985", "1985-03-12", "Acme Ltd.", " said ", "Hello! ", "what? ", "\n", "… ", "J. ",
-    "lower case words ", "x" * 700, "你好。", "From: ", "e.g. ",
+    "lower case words ", "Tie::Smith(", "self.Miller", "README.md ", "x" * 597 + "Bob",
+    "x" * 700, "你好。", "From: ", "e.g. ",
 ]  # fmt: skip
 TEXTS = st.lists(
     st.one_of(
@@ -67,6 +68,15 @@ def test_what_is_found(text: str, kind: str, value: str) -> None:
         "How do I boil an egg?",
         "2023-04-06 INFO worker.pool Started TaskRunner in 35 ms",
         "The meeting is on 12 March 1985.",
+        "Rename OrderService to OrderManager in every file.",
+        "require Carp::Heavy; use Archive::Tar::File;",
+        "The NullPointerException comes from CustomerDao.findAll(Smith).",
+        "README.md and setup.py are out of date.",
+        "Install Django with pip and run it behind Nginx.",
+        "Why does Kafka drop messages when Zookeeper restarts?",
+        "Set Content-Type and Accept-Language headers.",
+        "P/N 36CEX13771-35, 95.63916° N, 63.61191° W",
+        "артикул 3326874, заказ № 87889695",
         "if (user == null) throw new IllegalStateException();",
         "",
     ],
