@@ -9,7 +9,8 @@ _TAILS = frozenset("number numbers no num nr nbr value val home work office main
 _ANNOUNCE = {
     "phone": "phone phones phonenumber phoneno telephone telephones ph tel tels tél tlf tlfn tfno mob"
     " mobile mobiles mobil mobiel móvil movil móviles handy cell cellphone cellular cel celular celulares"
-    " cellulare telemóvel telemovel portable portatile gsm fax faks whatsapp viber sms hotline landline fon"
+    " cellulare telemóvel telemovel portable portatile gsm fax"
+    " faks whatsapp viber sms voicemail hotline landline fon"
     " festnetz rufnummer mobilnummer komórka komórkowy puh puhelin thoại sđt sdt no_hp nomor_hp hp_saya"
     " call_me call_us call_him call_her reach_me reach_us text_me text_us ring_me contact_me contact_us"
     " my_number his_number her_number our_number their_number your_number new_number meine_nummer mon_numéro"
@@ -18,7 +19,7 @@ _ANNOUNCE = {
     " answering appelez appeler appelle joindre contactez contacter llame llama llamar llámame llámanos"
     " llámeme contacto contactar anrufen anruf rufen erreichen erreichbar rückruf kontakt chiama chiamare"
     " chiamami chiamaci contatto contattare ligue ligar liga contato bel bellen dzwoń dzwonić zadzwoń"
-    " zadzwonić ringa kontakta volejte zavolejte volat gọi hubungi telpon arayın",
+    " zadzwonić ringa kontakta volejte zavolejte volat gọi liên_hệ hubungi telpon arayın",
     "card": "card cards visa mastercard amex",
     "passport": "passport pasaporte passeport",
     "driver_license": "driver_license drivers_license s_license driving_license driver_licence"
@@ -46,7 +47,7 @@ _BEGINNINGS = re.compile(
 _WORD = re.compile(  # of Latin letters, or a part of one in scripts whose words run together or are inflected
     r"(?i)(?P<phone>телеф|мобил|\b(?:тел|моб|сот)\b|факс|τηλ|κινητ|电话|電話|手机|手機|携帯|휴대|핸드폰|전화|연락처"
     r"|هاتف|جوال|موبايل|تليفون|تلفن|फ़ोन|फ़ोन|फोन|मोबाइल|טלפון|נייד|โทร|มือถือ|ফোন|মোবাইল|热线|熱線)"
-    r"|(?P<calls>звон|связ|拨打|撥打|致电|致電|联系|聯絡|聯繫|連絡|연락|اتصل|تواصل|संपर्क|कॉल|ติดต่อ|התקשר|咨询)"
+    r"|(?P<calls>звон|набер|связ|拨打|撥打|致电|致電|联系|聯絡|聯繫|連絡|연락|اتصل|تواصل|संपर्क|कॉल|ติดต่อ|התקשר|咨询)"
     r"|(?P<other>заказ|сч[её]т|артикул|订单|訂單|编号|編號|单号|單號|注文|주문|송장|快递|条码|型号)"
     r"|(?P<word>[A-Za-z_\u00c0-\u024f\u1e00-\u1eff]++(?!\())"
 )

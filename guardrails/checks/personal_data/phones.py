@@ -15,8 +15,8 @@ _SHAPES = re.compile(
         | [2-9]\d\d[ ][2-9]\d\d[ -]\d{4} )
     | (?: [0178][ -]? )? \((?!19\d\d|20\d\d)0?\d{1,5}\)[ -]? \d{2,5}(?: [ .-]?\d{2,5} ){1,3}
     | (?: 00[1-9]\d{0,2} | 0[1-9]\d{0,3} )
-      (?: (?: [ ]?[/-][ ]? | [ ] ) \d{2,8} (?: [ ]\d{2,4} | -\d{1,4} )? )
-    | (?: 00[1-9]\d{0,2} | 0[1-9]\d{0,3} | 0 )
+      (?: (?: [ ]?[/-][ ]? | [ ] ) \d{2,8} (?: [ ]\d{2,8} | -\d{1,4} )? )
+    | (?: 00[1-9]\d{0,2} | 0[1-9]\d{0,3} | 0(?=-|[ ]\d{3}[ ]\d{3}[ ]\d\d) )
       (?: [ /-] \d{2,4} (?: ([ .-]) \d{2,4} ) (?: \3\d{2,4} ){0,3} | (?: \.\d{2,4} ){2,4} )
     """
 )
@@ -45,9 +45,9 @@ def is_announced(value: str, digits: str, *, is_weakly: bool) -> bool:
     """Whether a number after a word can be a phone's; a verb such as `call` announces weakly."""
     if _NO_PHONE.fullmatch(value) or _DATE.search(value):
         return False
-    if len(value) == len(digits):
-        return (9 if is_weakly else 7) <= len(digits) <= (15 if digits.startswith("00") else 12)
-    return 6 <= len(digits) <= 13
+    is_bare = len(value) == len(digits)
+    most = 15 if digits.startswith("00") else 12 if is_bare else 13
+    return (6 if not is_bare else 9 if is_weakly else 7) <= len(digits) <= most
 
 
 def is_chinese(digits: str) -> bool:

@@ -81,6 +81,7 @@ def test_hostile_text_costs_linear_time(text: str) -> None:
         ("Dial (570) 234-8812x8487 for the desk", "(570) 234-8812x8487"),
         ("reach the lab: 415.867.5309, ext. 12", "415.867.5309, ext. 12"),
         ("020 7946 0958 extension 4021.", "020 7946 0958 extension 4021"),
+        ("mein Handy: 0049 171 5550123", "0049 171 5550123"),
         ("Zentrale 030/901820-4 oder Durchwahl", "030/901820-4"),
         ("Fax 0721 608 0 x", "0721 608 0"),
         ("001-570-234-8812x12", "001-570-234-8812x12"),
