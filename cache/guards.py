@@ -228,8 +228,8 @@ def _small_words_differ(a: Text, b: Text) -> bool:
     one, other = Counter(a.sentence.words), Counter(b.sentence.words)
     only_a, only_b = set(one - other), set(other - one)
     small = {word for word in only_a | only_b if word in _SMALL}
-    if "will" in small and not small.isdisjoint(_MODALS):  # "how will I open", "how do I open"
-        small.discard("will")
+    if any("will" in x and not _MODALS.isdisjoint(y) for x, y in ((only_a, only_b), (only_b, only_a))):
+        small.discard("will")  # "how will I open", "how do I open"
     if small <= _HARMLESS:
         return False
     large_a, large_b = only_a - small, only_b - small
