@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, pairwise, takewhile
-from operator import attrgetter
+from operator import attrgetter, lt
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -85,6 +85,8 @@ class Text:
 
     text: str
     sentence: Sentence
+    counts: Mapping[str, int]  # of its words
+    plain: tuple[str, ...]  # words without articles
     numbers: tuple[Value, ...]  # as they are written; small ones in words as digits
     symbols: tuple[Value, ...]
     words: tuple[Value, ...]  # dates, times, units
@@ -147,6 +149,8 @@ def read_text(text: str) -> Text:
     return Text(
         text=text,
         sentence=sentence,
+        counts=Counter(sentence.words),
+        plain=tuple(word for word in sentence.words if word not in _ARTICLES),
         **values,
         identifiers=tuple(
             (token, before) for before, token in pairwise(("", *tokens)) if _IDENTIFIER.fullmatch(token)
@@ -225,9 +229,8 @@ def _quoted_differs(a: Text, b: Text) -> bool:
 
 def _small_words_differ(a: Text, b: Text) -> bool:
     """Whether nothing but small words differs, and not all of these are harmless: "his" and "her"."""
-    one, other = Counter(a.sentence.words), Counter(b.sentence.words)
-    only_a, only_b = set(one - other), set(other - one)
-    small = {word for word in only_a | only_b if word in _SMALL}
+    only_a, only_b = _extra_words(a, b), _extra_words(b, a)
+    small = (only_a | only_b) & _SMALL
     if any("will" in x and not _MODALS.isdisjoint(y) for x, y in ((only_a, only_b), (only_b, only_a))):
         small.discard("will")  # "how will I open", "how do I open"
     if small <= _HARMLESS:
@@ -238,9 +241,15 @@ def _small_words_differ(a: Text, b: Text) -> bool:
     )
 
 
+def _extra_words(a: Text, b: Text) -> set[str]:
+    """Words that `a` has more often."""
+    others = b.counts
+    return {word for word, count in a.counts.items() if count > others.get(word, 0)}
+
+
 def _one_word_differs(a: Text, b: Text) -> bool:
     """Whether the texts are the same but for one word, or one more, that says something else."""
-    one, other = ([word for word in text.sentence.words if word not in _ARTICLES] for text in (a, b))
+    one, other = a.plain, b.plain
     start = next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
     start = min(len(one), len(other)) if start is None else start
     rest = zip(reversed(one[start:]), reversed(other[start:]), strict=False)
@@ -284,19 +293,19 @@ _ENDINGS = {"s": ("",), "es": ("",), "ies": ("y",), "ed": ("", "e"), "ied": ("y"
 
 
 def _roles_swapped(a: Text, b: Text) -> bool:
+    if _are_in_order(a, b):
+        return a.is_passive != b.is_passive and len(a.counts.keys() & b.counts.keys()) > 1
     one, other = (
         tuple(word for word in text.sentence.words if word not in NEGATIONS) for text in (a, b)
     )  # "why is it not", "why isn't it"
-    return has_swapped_roles(one, other) or has_swapped_roles(other, one) or _passive_turned(a, b)
+    return has_swapped_roles(one, other) or has_swapped_roles(other, one)
 
 
-def _passive_turned(a: Text, b: Text) -> bool:
-    """Whether one is passive and both name things in the same order: "A bought B", "A was bought by B"."""
-    if a.is_passive == b.is_passive:
-        return False
+def _are_in_order(a: Text, b: Text) -> bool:
+    """Whether the words of both have the same order: then a passive turns who does what."""
     places = {word: i for i, word in enumerate(b.sentence.stems)}
     order = [places[word] for word in a.sentence.stems if word in places]
-    return len(order) > 1 and order == sorted(order)
+    return all(map(lt, order, order[1:]))
 
 
 GUARDS: tuple[Guard, ...] = (
