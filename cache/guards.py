@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, pairwise, takewhile
+from itertools import combinations, pairwise
 from operator import attrgetter, lt
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -65,6 +65,7 @@ _TOKEN = re.compile(rf"(?P<number>{_NUMBER})|(?P<word>[^\W\d_]+)|(?P<symbol>{_SY
 _SPELLED = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 )
+_JOINS = frozenset(("and", "or", "versus"))
 _ARTICLES = ("a", "an", "the")
 _MODALS = frozenset(("do", "does", "can", "could", "should", "would"))
 _DIGITS = {word: str(n) for n, word in enumerate(_SPELLED.split()) if n != 1}  # "one" is mostly a pronoun
@@ -250,11 +251,8 @@ def _extra_words(a: Text, b: Text) -> set[str]:
 def _one_word_differs(a: Text, b: Text) -> bool:
     """Whether the texts are the same but for one word, or one more, that says something else."""
     one, other = a.plain, b.plain
-    start = next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
-    start = min(len(one), len(other)) if start is None else start
-    rest = zip(reversed(one[start:]), reversed(other[start:]), strict=False)
-    num_equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], rest))
-    left = one[start : len(one) - num_equal], other[start : len(other) - num_equal]
+    start, end = _shared_ends(one, other)
+    left = one[start : len(one) - end], other[start : len(other) - end]
     is_inserted = not all(left) and max(map(len, left)) <= MAX_INSERTED
     if not is_inserted and any(
         len(side) > 1 and "-".join(side) not in text.text.lower()
@@ -298,7 +296,25 @@ def _roles_swapped(a: Text, b: Text) -> bool:
     one, other = (
         tuple(word for word in text.sentence.words if word not in NEGATIONS) for text in (a, b)
     )  # "why is it not", "why isn't it"
-    return has_swapped_roles(one, other) or has_swapped_roles(other, one)
+    return has_swapped_roles(one, other) or has_swapped_roles(other, one) or _is_shuffled(one, other)
+
+
+def _is_shuffled(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether the same words have another order, and more than one phrase has moved: "red on blue"."""
+    if one == other or sorted(one) != sorted(other):
+        return False
+    start, end = _shared_ends(one, other)
+    first, second = one[start : len(one) - end], other[start : len(other) - end]
+    is_moved = any(first[i:] + first[:i] == second for i in range(len(first)))
+    return not is_moved and _JOINS.isdisjoint(first)
+
+
+def _shared_ends(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
+    """How many words both have in common at their beginnings, and then at their ends."""
+    shorter = min(len(one), len(other))
+    start = next((i for i in range(shorter) if one[i] != other[i]), shorter)
+    end = next((i for i in range(shorter - start) if one[-1 - i] != other[-1 - i]), shorter - start)
+    return start, end
 
 
 def _are_in_order(a: Text, b: Text) -> bool:

@@ -33,6 +33,7 @@ STOPPED = [
     ("How do I enable sound?", "How do I disable sound?", "opposites"),
     ("Did Rome conquer Greece?", "Did Greece conquer Rome?", "roles"),
     ("Did Siemens buy Bosch?", "Was Siemens bought by Bosch?", "roles"),
+    ("Is the red box on the blue box?", "Is the blue box on the red box?", "roles"),
     ("How do I cook trout?", "How do I cook salmon?", "one word"),
     ("How do I make soup?", "How do I make low-fat soup?", "one word"),
     ("What are his rights?", "What are her rights?", "small words"),

@@ -148,10 +148,11 @@ async def test_replicas_share_verdicts(server: RedisServer) -> None:
         entry.right = 1
         one.store.update(entry, Verdict("small", 0.01, is_right=True))
         async with asyncio.timeout(20):
-            while not other.memory.evidence.section("small").verdicts:
+            while not other.memory.evidence.section("small").verdicts or not (
+                (found := other.memory.get(key_of(1), time.time())) and found.right
+            ):
                 await asyncio.sleep(0.005)
-        found = other.memory.get(key_of(1), time.time())
-        assert found is not None and found.right == 1
+        assert found.right == 1
         assert not one.memory.evidence.section("small").verdicts  # its own it has already
 
 
