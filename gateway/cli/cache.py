@@ -8,7 +8,7 @@ from typing import TextIO
 
 from backend.encoder.checkpoint import BUILTIN
 from backend.encoder.model import SentenceEncoder
-from cache.guards import ENGLISH, stopped_by, unreadable
+from cache.guards import ENGLISH, GUARDS, stopped_by, unreadable
 from cache.heads import freshness, needs_context
 from cache.heads.timeliness import lifetime_s
 from cache.question import normalised
@@ -24,6 +24,7 @@ UNREADABLE = {
     "long": "the vector of a long text hides one changed word, so it is not compared by meaning",
     "language": "it is in a language that the encoder does not read, so it is not compared by meaning",
 }
+REASONS = UNREADABLE | {guard.name: guard.reason for guard in GUARDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def show(found: Explanation, out: TextIO, *, as_json: bool) -> None:
         "verdict": f"{found.verdict}: {found.reason}",
         "P(one answer)": f"{found.probability:.3f}, needs {found.threshold:.3f}",
         "cosine": f"{found.cosine:.3f}",
-        "guard": found.guard or "none",
+        "guard": f"{found.guard}: {REASONS[found.guard]}" if found.guard else "none",
         "freshness": f"{found.freshness}: the stored answer lives {found.ttl_s:g} s at most",
         "depends on earlier turns": f"P = {found.context_need:.2f}, compared below {MAX_CONTEXT_NEED:g}",
     }
