@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from backend.errors import CheckpointError
@@ -23,4 +23,13 @@ def check_digests(expected: Mapping[str, str]) -> None:
             raise CheckpointError(
                 f"{name} has SHA-256 {found}, but {digest} is expected: the file is damaged or another "
                 "version; fetch it again, or correct the model's sha256 in the policy if that is meant"
+            )
+
+
+def check_listed(weights: Iterable[Path], expected: Mapping[str, str]) -> None:
+    """Raise CheckpointError unless all weights of a folder, of which some file is pinned, are pinned too."""
+    for path in weights:
+        if str(path) not in expected:
+            raise CheckpointError(
+                f"{path} is not listed in the policy's sha256, as other files of its folder are; add it"
             )

@@ -111,7 +111,7 @@ class ModelBuilder:
 
     def guards(self) -> Guards:
         """The guardrails of these policies; their hooks' connections close with the version."""
-        name = self._encoder_name()
+        name = self._policies.encoder_name
         embed = embed_texts_with(self._encoders[name]) if name in self._encoders else no_vectors
         guards = Guards(self._policies.guardrails, embed, self._settings.upstream_api_keys)
         self.resources += guards.hooks
@@ -120,13 +120,9 @@ class ModelBuilder:
     def embed(self) -> Embed:
         """What gives a text's vector, the same for all; of nothing where the policies have no encoder."""
         if self._embed is None:
-            name = self._encoder_name()
+            name = self._policies.encoder_name
             self._embed = embed_with(self._encoders[name]) if name in self._encoders else no_meaning
         return self._embed
-
-    def _encoder_name(self) -> str:
-        """The encoder whose vectors are compared; "" where there is none."""
-        return self._policies.cache.encoder or next(iter(self._encoders), "")
 
     def _redis_store(self, memory: MemoryStore) -> RedisStore | None:
         rules = self._policies.cache.redis

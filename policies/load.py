@@ -21,6 +21,7 @@ from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
+from policies.languages import language_problems
 from policies.nodes import read_documents
 from policies.passthrough import passthrough_problems
 from policies.releases import release_problems
@@ -127,6 +128,7 @@ class _Merge:
             self._check_batch(name, (entry or {}).get("engine") or {})
             self._check_network(name, (entry or {}).get("upstream") or {})
         self.problems += cache_problems(self.sections, self.places)
+        self.problems += language_problems(self.sections, self.places)
         self.problems += guardrail_problems(self.sections, self.places)
         self.problems += passthrough_problems(self.sections, self.places)
         self.problems += tenant_problems(self.sections, self.places)

@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from backend.encoder.checkpoint import EncoderShape
+from backend.encoder.shape import EncoderShape
 from backend.errors import CheckpointError
 
 Array = NDArray[np.float32]

@@ -1,71 +1,75 @@
-"""SentenceEncoder: validated inputs → unit vectors, as in sentence-transformers.
-
-Why ONNX Runtime (one thread, AVX2, fp32, ms for 9 / 122 tokens): torch 9.0 / 39, ONNX Runtime 4.9 / 37.
-Dynamic int8 takes 2.3 / 23, but with cosine 0.992 and results that depend on the batch.
-"""
+"""SentenceEncoder: validated inputs → vectors, as in sentence-transformers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from backend.digests import check_digests
-from backend.encoder.checkpoint import BUILTIN, EncoderShape, packaged_digests, read_shape, resolve
-from backend.encoder.graph import BertGraph
+from backend.encoder.checkpoint import BUILTIN, Checkpoint, Reading, packaged_digests, read_checkpoint
+from backend.encoder.network import Network
+from backend.encoder.onnx_network import OnnxNetwork
 from backend.errors import CheckpointError, RequestError
-
-onnxruntime.disable_telemetry_events()  # its wheel reports to its maker by default
 
 MAX_INPUTS = 2048  # per request, as in OpenAI's API
 MAX_REQUEST_TOKENS = 300_000  # per request, as in OpenAI's API
 MAX_REQUEST_CHARS = 8_000_000  # checked before tokenization
 MAX_INPUT_CHARS = 32_768  # checked before tokenization, which takes a hundred times the memory of the text
+MAX_CHARS_PER_TOKEN = 16  # where that allows more
 
 
 class SentenceEncoder:
-    """Embeds texts as the mean of the last hidden states, scaled to length 1.
+    """Embeds texts as the library's `encode` does: scaled to length 1 where the checkpoint says so.
 
     `tokenize` may run in several threads at once, `embed` in one.
     """
 
-    def __init__(
-        self, shape: EncoderShape, tokenizer: Tokenizer, session: onnxruntime.InferenceSession
-    ) -> None:
-        self.max_tokens = shape.max_tokens
-        self.dimensions = shape.hidden_size
-        self._vocab_size = shape.vocab_size
-        self._tokenizer = tokenizer
-        self._session = session
-        self._special_ids = tokenizer.encode("").ids  # [CLS] [SEP]
+    def __init__(self, network: Network, prompt: str = "") -> None:
+        """`prompt`: put before each text."""
+        self.max_tokens = network.max_tokens
+        self.dimensions = network.dimensions
+        self._max_chars = max(MAX_INPUT_CHARS, MAX_CHARS_PER_TOKEN * network.max_tokens)
+        self._network = network
+        self._prompt = prompt
+        self._before, self._after = _special_ids(network.tokenizer)
 
     @classmethod
     def from_checkpoint(
-        cls, checkpoint: str, num_threads: int | None = None, *, is_int8: bool = False
+        cls,
+        checkpoint: str,
+        num_threads: int | None = None,
+        *,
+        is_int8: bool = False,
+        reading: Reading | None = None,
     ) -> SentenceEncoder:
         """Load a folder or a `builtin:` name; `is_int8`: quantise its products. Raises CheckpointError."""
-        shape = read_shape(resolve(checkpoint))
+        found = read_checkpoint(checkpoint, reading)
+        check_runtime(found, is_int8=is_int8)
         if checkpoint == BUILTIN:
             check_digests(packaged_digests())
-        tokenizer = _load_tokenizer(shape.folder / "tokenizer.json")
-        try:
-            tensors = load_file(shape.folder / "model.safetensors")
-        except (OSError, SafetensorError) as error:
-            path = str(shape.folder / "model.safetensors")
-            raise CheckpointError(f"{path!r} is missing or broken ({error}): fetch it again.") from error
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads or 0  # 0: one per core
-        options.log_severity_level = 3
-        # Threads that spin between requests would take a core from the engine.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        model = BertGraph(shape, tensors, is_int8=is_int8).build()
-        return cls(shape, tokenizer, onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"]))
+        network: Network
+        if found.runtime == "onnx":
+            network = OnnxNetwork(found, num_threads, is_int8=is_int8)
+        else:
+            # By name: what only imports this module never loads torch.
+            library: Any = import_module("backend.encoder.library_network")
+            network = library.LibraryNetwork(found, num_threads)
+        largest = max(network.tokenizer.get_vocab().values(), default=-1)
+        if largest >= network.vocab_size:
+            raise CheckpointError(
+                f"The tokenizer in {str(found.folder)!r} has ids up to {largest}, but the weights have "
+                f"{network.vocab_size} tokens: they belong to different models."
+            )
+        encoder = cls(network, found.prompt)
+        if not np.isfinite(encoder.embed(encoder.tokenize(["warm up"]))).all():
+            raise CheckpointError(f"The weights in {str(found.folder)!r} give no numbers: fetch them again.")
+        return encoder
 
     def tokenize(self, inputs: Sequence[str | list[int]]) -> list[list[int]]:
         """Return the token ids of each input, special tokens included.
@@ -88,34 +92,12 @@ class SentenceEncoder:
 
     def embed(self, batch: Sequence[list[int]]) -> NDArray[np.float32]:
         """Return vectors [B, D] of tokenized inputs, in one pass padded to the longest."""
-        lengths = np.array([len(ids) for ids in batch], dtype=np.int32)
-        padded = np.zeros((len(batch), int(lengths.max())), dtype=np.int64)
-        for row, ids in enumerate(batch):
-            padded[row, : len(ids)] = ids
-        positions = np.arange(padded.shape[1], dtype=np.int64)
-        (hidden,) = self._session.run(None, {"ids": padded, "positions": positions, "lengths": lengths})
-        kept = positions < lengths[:, None]
-        means = np.where(kept[:, :, None], hidden, 0).sum(axis=1, dtype=np.float32) / lengths[:, None]
-        norms = np.linalg.norm(means, axis=1, keepdims=True)
-        vectors: NDArray[np.float32] = (means / np.maximum(norms, 1e-12)).astype(np.float32)
-        return vectors
+        return self._network.embed(batch)
 
     def _tokenize_one(self, index: int, value: str | list[int]) -> list[int]:
         if not value:
             raise RequestError(f"`input[{index}]` is empty: give some text.", param="input")
-        if isinstance(value, str):
-            if len(value) > MAX_INPUT_CHARS:
-                raise RequestError(
-                    f"`input[{index}]` has {len(value)} characters; the model reads at most "
-                    f"{self.max_tokens} tokens: split the text.",
-                    param="input",
-                )
-            try:
-                ids: list[int] = self._tokenizer.encode(value).ids
-            except (UnicodeEncodeError, TypeError) as error:
-                raise RequestError(f"`input[{index}]` is not valid Unicode.", param="input") from error
-        else:
-            ids = self._checked_ids(index, value)
+        ids = self._text_ids(index, value) if isinstance(value, str) else self._checked_ids(index, value)
         if len(ids) > self.max_tokens:
             raise RequestError(
                 f"`input[{index}]` has {len(ids)} tokens; the model reads at most {self.max_tokens}: "
@@ -124,25 +106,59 @@ class SentenceEncoder:
             )
         return ids
 
+    def _text_ids(self, index: int, text: str) -> list[int]:
+        if len(text) > self._max_chars:
+            raise RequestError(
+                f"`input[{index}]` has {len(text)} characters; the model reads at most "
+                f"{self.max_tokens} tokens: split the text.",
+                param="input",
+            )
+        try:
+            ids: list[int] = self._network.tokenizer.encode(self._prompt + text).ids
+        except (UnicodeEncodeError, TypeError) as error:
+            raise RequestError(f"`input[{index}]` is not valid Unicode.", param="input") from error
+        if not ids:
+            raise RequestError(f"`input[{index}]` has no token: give some text.", param="input")
+        return ids
+
     def _checked_ids(self, index: int, ids: list[int]) -> list[int]:
         """Validate a client's token ids and add the special tokens around them if missing."""
+        if self._prompt:
+            raise RequestError(
+                f"`input[{index}]` is a list of token ids, but this model reads every text after the prompt "
+                f"{self._prompt!r}: send text.",
+                param="input",
+            )
+        size = self._network.vocab_size
         for token_id in ids:
-            if not 0 <= token_id < self._vocab_size:
+            if not 0 <= token_id < size:
                 raise RequestError(
-                    f"`input[{index}]` has token id {token_id}; ids are 0 to {self._vocab_size - 1}.",
-                    param="input",
+                    f"`input[{index}]` has token id {token_id}; ids are 0 to {size - 1}.", param="input"
                 )
-        first, last = self._special_ids
-        return ids if ids[0] == first and ids[-1] == last else [first, *ids, last]
+        before, after = self._before, self._after
+        ends = ids[: len(before)] == before and ids[len(ids) - len(after) :] == after
+        return ids if ends and len(ids) >= len(before) + len(after) else [*before, *ids, *after]
 
 
-def _load_tokenizer(path: Path) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
-        raise CheckpointError(f"{str(path)!r} is missing or broken ({error}): fetch it again.") from error
-    tokenizer.no_truncation()  # tokenizer.json may set a limit that truncates silently
-    tokenizer.no_padding()
-    if len(tokenizer.encode("").ids) != 2:
-        raise CheckpointError(f"{str(path)!r} puts no [CLS] and [SEP] around a text: not a BERT tokenizer.")
-    return tokenizer
+def check_runtime(checkpoint: Checkpoint, *, is_int8: bool = False) -> None:
+    """Raise CheckpointError where what computes a checkpoint is not installed or cannot do int8."""
+    if checkpoint.runtime == "onnx":
+        return
+    what = f"The encoder in {str(checkpoint.folder)!r} ({checkpoint.architecture})"
+    if find_spec("sentence_transformers") is None:
+        raise CheckpointError(
+            f"{what} needs sentence-transformers: pip install 'penstock[encoders]', or use a BERT encoder "
+            "with the mean or the first token as its vector."
+        )
+    if is_int8:
+        raise CheckpointError(f"{what} runs on sentence-transformers in float32: leave `dtype` out.")
+
+
+def _special_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """What the tokenizer puts before and after a text."""
+    bare = tokenizer.encode("a", add_special_tokens=False).ids
+    full = tokenizer.encode("a").ids
+    for start in range(len(full) - len(bare) + 1):
+        if full[start : start + len(bare)] == bare:
+            return full[:start], full[start + len(bare) :]
+    return [], []

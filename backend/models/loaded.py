@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig
-from backend.digests import check_digests
-from backend.errors import CheckpointError
+from backend.digests import check_digests, check_listed
 from backend.kernels.lora import AdapterRows
 from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.linear import LinearPart
@@ -107,11 +106,7 @@ def _check_files(config: EngineConfig) -> None:
     """Raise CheckpointError for a file with another digest than expected, and for weights without one."""
     checkpoint = Path(config.checkpoint)
     if any(Path(path).parent == checkpoint for path in config.sha256):
-        for path in weight_files(checkpoint):
-            if str(path) not in config.sha256:
-                raise CheckpointError(
-                    f"{path} is not listed in the policy's sha256, as other files of its folder are; add it"
-                )
+        check_listed(weight_files(checkpoint), config.sha256)
     check_digests(config.sha256)
 
 

@@ -26,7 +26,7 @@ from backend.server.wire import Rejected
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """Vectors in the order of the inputs, each as little-endian float32 bytes of a unit vector."""
+    """Vectors in the order of the inputs, each as little-endian float32 bytes."""
 
     vectors: list[bytes]
     num_tokens: list[int]

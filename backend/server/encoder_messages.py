@@ -15,6 +15,10 @@ class EncoderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     model: str  # the name in client requests
     checkpoint: str  # folder in the format of sentence-transformers, or builtin:all-minilm-l6-v2
     dtype: Literal["float32", "int8"] = "float32"  # of the matrix products
+    prompt: str | None = None  # put before each text
+    prompt_name: str | None = None  # of one of the checkpoint's prompts
+    pooling: str | None = None  # of a folder without modules.json
+    sha256: dict[str, str] = {}  # by path of a file
     num_threads: int | None = None  # None: one per core
     max_queued_tokens: int = 300_000  # above it new requests are rejected
 
@@ -45,7 +49,7 @@ class Embedded(msgspec.Struct, tag="embedded", frozen=True):
     """Encoder → gateway: the answer to an Embed, in the order of its inputs."""
 
     request_id: str
-    vectors: list[bytes]  # each `dimensions` little-endian float32, of length 1
+    vectors: list[bytes]  # each `dimensions` little-endian float32
     num_tokens: list[int]  # of each input, special tokens included
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from backend.encoder.checkpoint import read_shape, resolve
+from backend.encoder.checkpoint import Checkpoint, Reading, read_checkpoint
+from backend.encoder.model import check_runtime
 from backend.errors import AdapterError, CheckpointError
 from backend.heads.weights import WeightsError
 from backend.server.engine_check import check_adapter, check_context, check_model
@@ -22,7 +23,7 @@ from gateway.settings import SettingsError
 from guardrails.checks.patterns import LinearRule
 from guardrails.pattern_prefix import UnsupportedPattern
 from policies.convert import KeyPath
-from policies.document import EngineModel, ModelEntry
+from policies.document import EncoderModel, EngineModel, ModelEntry
 from policies.errors import Place, PolicyError, Problem
 from policies.load import Loaded, load_folder
 from router.estimate import load_estimate
@@ -41,6 +42,9 @@ def check(folder: Path, out: TextIO) -> int:
     targets = {name: route.targets() or [route.usual_target] for name, route in policies.routes.items()}
     routes = ", ".join(f"{name} -> {' | '.join(found) or 'refused'}" for name, found in targets.items())
     out.write(f"version {policies.version}\nmodels  {models or 'none'}\nroutes  {routes or 'none'}\n")
+    for name, entry in policies.models.items():
+        if entry.encoder is not None:
+            out.write(f"encoder {_describe(name, entry.encoder)}\n")
     if policies.probes:
         out.write(f"probes  {len(policies.probes)} passed\n")
     return 0
@@ -122,11 +126,30 @@ def _checks(name: str, entry: ModelEntry) -> Iterator[Check]:
     if entry.engine is not None:
         yield from _engine_checks(name, entry.engine)
     elif entry.encoder is not None:
-        checkpoint = entry.encoder.checkpoint
-        yield ("checkpoint",), lambda: read_shape(resolve(checkpoint))
+        encoder = entry.encoder
+        yield ("checkpoint",), lambda: _encoder_checkpoint(encoder)
     elif entry.upstream is not None:
         ca_bundle = entry.upstream.ca_bundle or ""
         yield ("ca_bundle",), lambda: tls_context(ca_bundle)
+
+
+def _encoder_checkpoint(encoder: EncoderModel) -> Checkpoint:
+    """What its files say. Raises CheckpointError."""
+    reading = Reading(encoder.prompt, encoder.prompt_name, encoder.pooling)
+    found = read_checkpoint(encoder.checkpoint, reading)
+    check_runtime(found, is_int8=encoder.dtype == "int8")
+    return found
+
+
+def _describe(name: str, encoder: EncoderModel) -> str:
+    """An encoder in a line: what it runs on, how it makes vectors, what it reads."""
+    found = _encoder_checkpoint(encoder)
+    prompt = f", after the prompt {found.prompt!r}" if found.prompt else ""
+    return (
+        f"{name}: {found.architecture} on {found.runtime}, {'+'.join(found.modules.pooling)} pooling, "
+        f"{found.output_size} numbers, {found.max_tokens} tokens{prompt}; "
+        f"reads {', '.join(encoder.languages)}"
+    )
 
 
 def _engine_checks(name: str, engine: EngineModel) -> Iterator[Check]:

@@ -55,7 +55,7 @@ class DryRun:
         """`live`: the state of models; by default each is ready and has an empty queue."""
         self._policies = policies
         self._live = live or Live()
-        is_encoder_ready = self._live.ready.get(_encoder(policies), True)
+        is_encoder_ready = self._live.ready.get(policies.encoder_name, True)
         self._embed = (embed or _embed(policies)) if is_encoder_ready else no_meaning
         self._guards = Guards(policies.guardrails, self._embed_all, asks_hooks=False)
         targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
@@ -164,15 +164,8 @@ def _ledger(live: Live, tenant: str) -> Ledger:
     return ledger
 
 
-def _encoder(policies: Policies) -> str:
-    """The name of the one that reads signals; "" without one."""
-    encoders = (name for name, entry in policies.models.items() if entry.encoder is not None)
-    return policies.cache.encoder or next(encoders, "")
-
-
 def _embed(policies: Policies) -> Embed:
-    entry = policies.models.get(_encoder(policies))
-    return no_meaning if entry is None or entry.encoder is None else embed_here(entry.encoder.checkpoint)
+    return no_meaning if policies.encoder is None else embed_here(policies.encoder)
 
 
 def principal_of(tenant: str) -> Principal:

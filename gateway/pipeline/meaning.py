@@ -10,10 +10,13 @@ import numpy as np
 from numpy import float32
 from numpy.typing import NDArray
 
+from backend.encoder.checkpoint import Reading
+from backend.encoder.network import unit
 from backend.errors import EngineError, RequestError
 from backend.server.encoder_client import EncoderClient
 from cache.circuit_breaker import CircuitBreaker
 from gateway.screening.guard import EmbedTexts
+from policies.document import EncoderModel
 
 if TYPE_CHECKING:
     from backend.encoder.model import SentenceEncoder
@@ -61,7 +64,7 @@ async def no_meaning(text: str) -> NDArray[float32] | None:
     return None
 
 
-def embed_here(checkpoint: str) -> Embed:
+def embed_here(section: EncoderModel) -> Embed:
     """The function that runs the encoder in this process, for commands without a gateway."""
     encoder: SentenceEncoder | None = None
 
@@ -70,9 +73,10 @@ def embed_here(checkpoint: str) -> Embed:
         if encoder is None:
             from backend.encoder.model import SentenceEncoder
 
-            encoder = SentenceEncoder.from_checkpoint(checkpoint, 1)
+            reading = Reading(section.prompt, section.prompt_name, section.pooling)
+            encoder = SentenceEncoder.from_checkpoint(section.checkpoint, 1, reading=reading)
         try:
-            found: NDArray[float32] = encoder.embed(encoder.tokenize([text]))[0]
+            found: NDArray[float32] = unit(encoder.embed(encoder.tokenize([text])))[0]
             return found
         except RequestError:  # too long
             return None
@@ -92,7 +96,7 @@ def embed_with(client: EncoderClient) -> Embed:
 
 
 def embed_texts_with(client: EncoderClient, wait_limit_s: float | None = None) -> EmbedTexts:
-    """The function that asks an encoder process for the vectors of texts, behind a circuit breaker.
+    """The function that asks an encoder process for vectors of length 1, behind a circuit breaker.
 
     `wait_limit_s`: None for callers that have a limit of their own.
     """
@@ -113,6 +117,6 @@ def embed_texts_with(client: EncoderClient, wait_limit_s: float | None = None) -
             breaker.record(is_success=True)
             return None
         breaker.record(is_success=True)
-        return np.stack([np.frombuffer(vector, float32) for vector in found.vectors])
+        return unit(np.stack([np.frombuffer(vector, float32) for vector in found.vectors]))
 
     return embed_texts

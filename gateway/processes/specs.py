@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from backend.config import EngineConfig, RestoredAdapter, SpeculativeConfig
+from backend.encoder.checkpoint import resolve
 from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
 from gateway.checkpoints import adapter_folder, checkpoint_folder, drafter_folders, expected_digests
@@ -101,5 +102,8 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> Engine
 
 def _encoder_config(name: str, encoder: EncoderModel) -> EncoderConfig:
     values = msgspec.structs.asdict(encoder)
-    del values["unknown_fields"]  # used by the gateway only
+    for field in ("unknown_fields", "languages"):  # the gateway's own
+        del values[field]
+    folder = resolve(encoder.checkpoint)
+    values["sha256"] = {str(folder / file): digest for file, digest in encoder.sha256.items()}
     return EncoderConfig(model=name, **values)

@@ -130,11 +130,11 @@ def test_an_encoder_from_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
-        ("config.json", {"model_type": "roberta"}, "model_type 'roberta'"),
         ("config.json", {"num_hidden_layers": 2}, "have no 'encoder.layer.1."),
         ("config.json", {"vocab_size": 7}, "has shape"),
-        ("config.json", {"hidden_size": "wide"}, "lacks a usable"),
-        ("1_Pooling/config.json", {"pooling_mode_cls_token": True}, "only the mean"),
+        ("config.json", {"hidden_size": "wide"}, "has hidden_size 'wide'"),
+        ("config.json", {"layer_norm_eps": None}, "lacks a usable"),
+        ("1_Pooling/config.json", {"pooling_mode": "median"}, "names the pooling 'median'"),
         ("config.json", None, "missing or not JSON"),
         ("tokenizer.json", None, "missing or broken"),
         ("model.safetensors", None, "missing or broken"),

@@ -8,10 +8,12 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from backend.encoder.checkpoint import BUILTIN
 from backend.encoder.model import SentenceEncoder
@@ -19,6 +21,7 @@ from backend.errors import EngineUnavailable, QueueFull, RequestError
 from backend.server.encoder_client import EncoderClient
 from backend.server.encoder_messages import EncoderConfig
 from backend.server.encoder_server import EncoderServer
+from tests.backend.encoder.checkpoints import MAX_TOKENS, SIZE, TEXTS, write_encoder
 from tests.backend.server.listening import listen, start_process
 
 Process = subprocess.Popen[str]
@@ -165,7 +168,7 @@ async def test_drains_before_it_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [({"checkpoint": "/nowhere"}, "missing or not JSON"), ({"threads": 1}, "no encoder configuration")],
+    [({"checkpoint": "/nowhere"}, "is not a folder"), ({"threads": 1}, "no encoder configuration")],
 )
 def test_what_cannot_be_served_is_one_sentence(
     tmp_path: Path, config: dict[str, object], message: str
@@ -237,3 +240,28 @@ async def test_a_long_tokenization_does_not_delay_another(tmp_path: Path) -> Non
             assert (await client.embed([LONG])).num_tokens == [4]
         assert not slow.done()
         slow.cancel()
+
+
+async def test_serves_an_encoder_of_another_architecture(tmp_path: Path) -> None:
+    """As the policies give it: with pinned digests, a prompt, and weights that must all be pinned."""
+    checkpoint = write_encoder(tmp_path / "e", "xlm-roberta")
+    files = {str(path): sha256(path.read_bytes()).hexdigest() for path in checkpoint.glob("*.safetensors")}
+    common = {"checkpoint": str(checkpoint), "prompt": "query: "}
+    process = start(tmp_path, sha256=files, **common)
+    client = EncoderClient(tmp_path / "socket")
+    await client.start()
+    await client.wait_ready(10)
+    assert client.hello is not None
+    assert (client.hello.max_tokens, client.hello.dimensions) == (MAX_TOKENS, SIZE)
+    answer = await client.embed(TEXTS)
+    expected = SentenceTransformer(str(checkpoint), device="cpu").encode(TEXTS, prompt="query: ")
+    found = np.array([np.frombuffer(vector, dtype="<f4") for vector in answer.vectors])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    await client.close()
+    assert finish(process) == 0
+    listed = {str(checkpoint / "config.json"): sha256((checkpoint / "config.json").read_bytes()).hexdigest()}
+    wrong = dict.fromkeys(files, "0" * 64)
+    for pins, message in ((listed, "is not listed in the policy's sha256"), (wrong, "0000 is expected")):
+        process = start(tmp_path, sha256=pins, **common)
+        assert process.stderr is not None and message in process.stderr.read()
+        assert finish(process) == 2

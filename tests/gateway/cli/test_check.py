@@ -11,6 +11,7 @@ import pytest
 
 from gateway.cli.check import check
 from policies.errors import PolicyError
+from tests.backend.encoder.checkpoints import write_encoder
 from tests.backend.tokenizer.checkpoints import save_byte_level
 
 SHIPPED = Path(__file__).parents[3] / "policies"
@@ -123,6 +124,39 @@ def test_an_encoder_and_an_upstream(folder: Path) -> None:
     (encoder, upstream) = problems(folder)
     assert encoder[0] == 4 and "mine" in encoder[1]
     assert upstream[0] == 8 and "ca_bundle" in upstream[1]
+
+
+def test_what_an_encoder_is_and_reads(tmp_path: Path) -> None:
+    write_encoder(tmp_path / "xlm", "xlm-roberta", prompts={"query": "query: "})
+    (tmp_path / "a.yaml").write_text(
+        "models:\n"
+        "  mine: {encoder: {checkpoint: xlm, languages: [de, fr], prompt_name: query}}\n"
+        "  minilm: {encoder: {checkpoint: builtin:all-minilm-l6-v2}}\n"
+    )
+    out = io.StringIO()
+    assert check(tmp_path, out) == 0
+    assert (
+        "encoder mine: xlm-roberta on sentence-transformers, mean pooling, 32 numbers, 56 tokens, after the "
+        "prompt 'query: '; reads de, fr\n"
+        "encoder minilm: bert on onnx, mean pooling, 384 numbers, 256 tokens; reads en\n"
+    ) in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("checkpoint: xlm, dtype: int8", "runs on sentence-transformers in float32"),
+        ("checkpoint: xlm, prompt_name: ask", "has no prompt named 'ask'; it has: "),
+        ("checkpoint: xlm, pooling: cls", "leave `pooling` out"),
+        ("checkpoint: nowhere", "is not a folder"),
+        ("checkpoint: .", "has no modules.json"),
+    ],
+)
+def test_encoders_that_cannot_be_served(tmp_path: Path, given: str, words: str) -> None:
+    write_encoder(tmp_path / "xlm", "xlm-roberta")
+    (tmp_path / "a.yaml").write_text(f"models:\n  mine:\n    encoder: {{{given}}}\n")
+    ((line, message),) = problems(tmp_path)
+    assert line == 3 and message.startswith("models.mine.encoder.checkpoint: ") and words in message
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

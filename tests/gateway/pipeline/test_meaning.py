@@ -36,7 +36,8 @@ async def test_a_text_is_encoded_once_also_for_those_who_give_up() -> None:
     await asyncio.sleep(0)
     impatient.cancel()
     vector = await patient
-    assert vector is not None and vector.tolist() == [1, 1, 1]
+    assert vector is not None
+    np.testing.assert_allclose(vector, [3**-0.5] * 3, rtol=1e-6)  # of length 1, whatever the encoder gives
     assert encoder.num_asked == 1
 
 

@@ -40,10 +40,15 @@ def test_the_engines_config_has_its_policys_drafting(checkpoint: str) -> None:
 
 
 def test_the_encoders_config_has_no_option_of_the_gateway() -> None:
-    encoder = EncoderModel(checkpoint="builtin:all-minilm-l6-v2", unknown_fields="ignore")
+    digests = {"model.safetensors": "0" * 64}
+    encoder = EncoderModel(
+        checkpoint="/e", unknown_fields="ignore", languages=["de"], prompt_name="query", sha256=digests
+    )
     known = Policies(models={"m": ModelEntry(encoder=encoder)})
     line = backend_config("m", known, Settings()).line()
-    assert msgspec.json.decode(line, type=EncoderConfig).model == "m"
+    config = msgspec.json.decode(line, type=EncoderConfig)
+    assert (config.model, config.prompt_name) == ("m", "query")
+    assert config.sha256 == {"/e/model.safetensors": "0" * 64}
 
 
 def test_a_restarted_engine_loads_the_adapters_that_it_served(checkpoint: str) -> None:
