@@ -86,7 +86,7 @@ def build_version(
     models = ModelTable(map(served.build, policies.models), targets, stable_releases(policies.models))
     telemetry = Telemetry(parts.tracing, parts.metrics)
     endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
-    cache = served.response_cache(models)
+    cache = served.response_cache()
     log = (
         None
         if parts.decisions is None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,9 @@ from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
 from cache.verify import Verifier
 from gateway.checkpoints import checkpoint_folder
+from gateway.encoder_fit import EncoderFit
 from gateway.pipeline.meaning import Embed, embed_texts_with, embed_with, no_meaning
-from gateway.pipeline.models import ModelFailure, ModelState, ModelTable, ServedModel
+from gateway.pipeline.models import ModelFailure, ModelState, ServedModel
 from gateway.processes.status import ProcessStatus
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
@@ -34,13 +36,14 @@ from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
 from gateway.response_cache.settings import CacheSettings
-from gateway.screening.guard import Guards, no_vectors
+from gateway.screening.guard import EmbedTexts, Guard, Guards, Vectors, no_vectors
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry import spans
 from gateway.web.asgi_endpoint import Resource
 from gateway.web.deadlines import TimeLimits
 from gateway.worker_parts import WorkerParts
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies
+from policies.guardrails import GuardrailProfile
 from policies.services import Api
 from policies.upstream import UpstreamModel
 
@@ -68,6 +71,7 @@ class ModelBuilder:
         self._forwarders: dict[str, Forwarder] = {}
         self._encoders: dict[str, EncoderClient] = {}
         self._embed: Embed | None = None
+        self._fit = EncoderFit(policies)
         self._limits = TimeLimits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
 
     def build(self, name: str) -> ServedModel:
@@ -84,7 +88,7 @@ class ModelBuilder:
             guardrails=self._policies.guardrails.profiles.get(
                 entry.guardrails or self._policies.guardrails.default or ""
             ),
-            policy_digest=_answer_digest(entry),
+            policy_digest=self._answer_digest(entry),
         )
 
     def forwarder(self, name: str) -> Forwarder:
@@ -97,25 +101,36 @@ class ModelBuilder:
             self.resources.append(self._forwarders[name])
         return self._forwarders[name]
 
-    def response_cache(self, models: ModelTable) -> ResponseCache:
+    def response_cache(self) -> ResponseCache:
         """What the models share that have a cache."""
-        rules = self._policies.cache
-        modes = {model.cache.mode for model in models.models.values() if model.cache is not None}
-        modes |= {each.cache.mode or "none" for _, each in self._policies.actions() if each.cache is not None}
-        store = self._parts.memory_store(rules.memory)
+        store = self._parts.memory_store(self._policies.cache.memory)
         shared = self._redis_store(store)
-        has_meaning = bool(self._encoders) and "semantic" in modes
+        has_meaning = bool(self._encoders) and self._policies.compares_questions
         embed = self.embed() if has_meaning else no_meaning
-        answers = SemanticCache(store, Verifier.load() if has_meaning else None, shared=shared)
-        return ResponseCache(answers, embed, Sampler(embed, self._parts.metrics.cache_judged))
+        verifier = Verifier.load(self._fit.verifier) if has_meaning else None
+        answers = SemanticCache(store, verifier, shared=shared)
+        # How near two wordings of one answer are is known of the encoder that ships only.
+        compare = embed if has_meaning and self._fit.is_builtin else no_meaning
+        heads = self._fit.readable_heads if has_meaning else None
+        return ResponseCache(answers, embed, Sampler(compare, self._parts.metrics.cache_judged), heads)
 
     def guards(self) -> Guards:
         """The guardrails of these policies; their hooks' connections close with the version."""
         name = self._policies.encoder_name
         embed = embed_texts_with(self._encoders[name]) if name in self._encoders else no_vectors
         guards = Guards(self._policies.guardrails, embed, self._settings.upstream_api_keys)
+        guards.moderation = Guard(GuardrailProfile(), self._where_readable(embed), {})
         self.resources += guards.hooks
         return guards
+
+    def _where_readable(self, embed: EmbedTexts) -> EmbedTexts:
+        """Gives vectors only if the classifier can read them: no profile asks for moderation."""
+
+        async def embed_texts(texts: Sequence[str]) -> Vectors | None:
+            is_readable = await asyncio.to_thread(self._fit.reads, self._fit.classifier)
+            return await embed(texts) if is_readable else None
+
+        return embed_texts
 
     def embed(self) -> Embed:
         """What gives a text's vector, the same for all; of nothing where the policies have no encoder."""
@@ -197,6 +212,17 @@ class ModelBuilder:
         provider = EncoderProvider(name, client, encoder.unknown_fields)
         return ServedModel(name, "encoder", provider, self._limits, self._state(name, client))
 
+    def _answer_digest(self, entry: ModelEntry) -> str:
+        """SHA-256 of what a model's policy says about its answers.
+
+        Vectors of different encoders cannot be compared: those of one's own have entries of their own.
+        """
+        section = entry.engine or entry.upstream or entry.encoder
+        digest = hashlib.sha256(msgspec.json.encode(section, order="deterministic"))
+        if self._policies.compares_questions and self._fit.identity is not None and not self._fit.is_builtin:
+            digest.update(self._fit.identity.digest.encode())
+        return digest.hexdigest()
+
     def _state(self, name: str, client: EngineClient | EncoderClient) -> Callable[[], ModelState]:
         def state() -> ModelState:
             if client.ready:
@@ -222,12 +248,6 @@ def _upstream_provider(model: str, api: Api) -> type[OpenAIProvider | Translatin
     if api == "openai":
         return OpenAIProvider
     return AnthropicProvider if api == "anthropic" else GeminiProvider
-
-
-def _answer_digest(entry: ModelEntry) -> str:
-    """SHA-256 of what a model's policy says about its answers."""
-    section = entry.engine or entry.upstream or entry.encoder
-    return hashlib.sha256(msgspec.json.encode(section, order="deterministic")).hexdigest()
 
 
 def _failure(status: ProcessStatus) -> ModelFailure | None:

@@ -114,6 +114,23 @@ class CacheSection(CacheRules, frozen=True, kw_only=True, forbid_unknown_fields=
         Name | None,
         Meta(description="The encoder model that compares meanings. Default: the only one there is."),
     ] = None
+    verifier: Annotated[
+        FilePath | None,
+        Meta(
+            description="Weights of the verifier, for another encoder than the one that ships: what "
+            "`python -m cache.verify.train --encoder FOLDER --out FILE` wrote. Those of another encoder are "
+            "refused."
+        ),
+    ] = None
+    heads: Annotated[
+        FilePath | None,
+        Meta(
+            description="Weights that tell whether a question depends on the turns before it, or its answer "
+            "on the time, from `python -m cache.heads.train --encoder FOLDER --out FILE`. With another "
+            "encoder than the one that ships and without them, only first turns are compared by meaning, and "
+            "words alone tell how long an answer lives."
+        ),
+    ] = None
     memory: MemoryStore = MemoryStore()
     redis: Annotated[
         RedisRules | None,

@@ -371,6 +371,13 @@ class Policies(Document, frozen=True, kw_only=True):
         """What that encoder reads, as ISO 639-1 codes: texts in others are not to be compared by meaning."""
         return frozenset(() if self.encoder is None else self.encoder.languages)
 
+    @property
+    def compares_questions(self) -> bool:
+        """Whether a model or route answers from the cache by meaning."""
+        rules = [self.cache, *(entry.cache for entry in self.models.values())]
+        rules += [action.cache for _, action in self.actions()]
+        return any(each is not None and each.mode == "semantic" for each in rules)
+
     def actions(self) -> Iterator[tuple[str, Action]]:
         """Every action with its place, as `routes.auto.rules.0`."""
         for number, rule in enumerate(self.routing.rules):

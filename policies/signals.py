@@ -23,6 +23,13 @@ class SignalsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "the cosine of the last turn to the nearest one. Needs an encoder."
         ),
     ] = {}
+    domains: Annotated[
+        FilePath | None,
+        Meta(
+            description="Weights of `signals.domain`, for another encoder than the one that ships: what "
+            "`penstock router train --form domains --encoder FOLDER` wrote."
+        ),
+    ] = None
     estimate: Annotated[
         FilePath,
         Meta(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -173,38 +170,3 @@ def _hidden_size(path: Path, config: Mapping[str, Any]) -> int:
     """The size of the token vectors, by its names in transformers."""
     key = next((key for key in ("hidden_size", "d_model", "dim", "n_embd") if key in config), "hidden_size")
     return number(path, config, key)
-
-
-def encoder_digest(checkpoint: str, reading: Reading | None = None) -> str:
-    """SHA-256 of what decides about the vectors: weights, tokenizer, pooling and prompt.
-
-    Two encoders with the same digest can stand in for each other. Raises CheckpointError.
-    """
-    found = read_checkpoint(checkpoint, reading)
-    files = [*found.modules.weights, found.modules.transformer / "tokenizer.json"]
-    known = packaged_digests() if checkpoint == BUILTIN else {}
-    parts = {
-        "files": {
-            file.relative_to(found.folder).as_posix(): known.get(str(file)) or _file_digest(file)
-            for file in files
-        },
-        "pooling": [*found.modules.pooling, found.modules.pools_prompt],
-        "prompt": found.prompt,
-        "size": found.output_size,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    try:
-        status = path.stat()
-        return _digest_of(path, status.st_size, status.st_mtime_ns, status.st_ino)
-    except OSError as error:
-        raise CheckpointError(f"{str(path)!r} cannot be read ({error.strerror}): fetch it again.") from None
-
-
-@lru_cache(maxsize=64)
-def _digest_of(path: Path, size: int, mtime_ns: int, inode: int) -> str:
-    """Read once while the file stays the same: weights have gigabytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -45,12 +45,32 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
         raise WeightsError(f"{str(path)!r} is no safetensors file: install the package again.") from error
 
 
+def read_card(path: Path) -> dict[str, Any]:
+    """What the training run wrote about a weights file. Raises WeightsError."""
+    card_path = path.with_suffix(".json")
+    try:
+        card = json.loads(card_path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise WeightsError(
+            f"{str(card_path)!r} cannot be read ({error}): copy it beside the weights."
+        ) from None
+    if not isinstance(card, dict):
+        raise WeightsError(f"{str(card_path)!r} is no card of weights: train again, which writes both.")
+    return card
+
+
 def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Change some tensors of a file, and the digest on its card. Raises WeightsError."""
     found, _ = read_weights(path)
-    card = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    card = read_card(path)
     del card["sha256"]
     write_weights(path, {**found, **tensors}, card)
+
+
+def name_encoder(path: Path, encoder: Mapping[str, Any]) -> None:
+    """Write on a card which encoder the weights were trained with. Raises WeightsError."""
+    card = {**read_card(path), "encoder": encoder}
+    path.with_suffix(".json").write_text(json.dumps(card, indent=1) + "\n", "utf-8")
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cache.heads.linear import load_head
+from cache.heads.linear import WEIGHTS, load_head
 from cache.verify.words import Sentence, read
 
 Array = NDArray[np.float32]
@@ -88,11 +89,14 @@ def _shared(sentence: Sentence, content: set[str], turns: Sequence[Sentence]) ->
     ]
 
 
-def needs_context(text: str, vector: Array, history: Sequence[str]) -> float:
+def needs_context(text: str, vector: Array, history: Sequence[str], weights: Path | None = WEIGHTS) -> float:
     """P(not understandable without the earlier turns); `history` has the earlier user turns, oldest first.
 
-    The first turn of a conversation needs none.
+    The first turn of a conversation needs none. `weights`: None where none are of the vector's encoder: every
+    later turn may need them then.
     """
     if not history:
         return 0.0
-    return load_head("followup").probability(markers(text, history), vector)
+    if weights is None:
+        return 1.0
+    return load_head("followup", weights).probability(markers(text, history), vector)

@@ -33,8 +33,8 @@ class Head:
 
 
 @cache
-def load_head(name: str) -> Head:
-    """A shipped head, loaded once per process. Raises WeightsError."""
-    tensors, _ = read_weights(WEIGHTS)
+def load_head(name: str, path: Path = WEIGHTS) -> Head:
+    """A head, the shipped one by default, loaded once per process. Raises WeightsError."""
+    tensors, _ = read_weights(path)
     markers, vector = (tensors[f"{name}.{part}"].astype(np.float32) for part in ("markers", "vector"))
     return Head(markers, vector, float(tensors[f"{name}.bias"][0]))

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cache.heads.linear import load_head
+from cache.heads.linear import WEIGHTS, load_head
 
 Array = NDArray[np.float32]
 Freshness = Literal["static", "slow", "volatile", "never"]
@@ -34,15 +34,15 @@ def markers(text: str) -> list[float]:
     return [*found, min(len(lower), 120) / 120, float(any(map(str.isdigit, lower)))]
 
 
-def time_dependence(text: str, vector: Array) -> float:
+def time_dependence(text: str, vector: Array, weights: Path = WEIGHTS) -> float:
     """P(the right answer changes with time); `vector` is the sentence vector, of length 1."""
-    return load_head("freshness").probability(markers(text), vector)
+    return load_head("freshness", weights).probability(markers(text), vector)
 
 
-def freshness(text: str, vector: Array | None) -> Freshness:
+def freshness(text: str, vector: Array | None, weights: Path | None = WEIGHTS) -> Freshness:
     """static, slow (changes in weeks), volatile (in minutes), or never: about the asker's own data.
 
-    Without a vector, only what the words alone tell.
+    Without a vector, or without `weights` of its encoder, only what the words alone tell.
     """
     lower = text.lower()
     if _RULES["personal"].search(lower) and not _RULES["generic"].search(lower):
@@ -51,8 +51,9 @@ def freshness(text: str, vector: Array | None) -> Freshness:
         return "static"
     if _RULES["volatile"].search(lower):
         return "volatile"
-    is_slow = vector is not None and time_dependence(text, vector) >= TIME_DEPENDENT
-    return "slow" if is_slow else "static"
+    if vector is None or weights is None:
+        return "static"
+    return "slow" if time_dependence(text, vector, weights) >= TIME_DEPENDENT else "static"
 
 
 def lifetime_s(kind: Freshness, ttl_s: float) -> float:

@@ -37,9 +37,9 @@ class Verifier:
         self._thresholds = tensors["thresholds"]
 
     @classmethod
-    def load(cls) -> Verifier:
-        """The shipped verifier, loaded once per process. Raises WeightsError."""
-        return _load()
+    def load(cls, path: Path = WEIGHTS) -> Verifier:
+        """Weights, the shipped ones by default, loaded once per process. Raises WeightsError."""
+        return _load(path)
 
     def threshold(self, max_false_share: float) -> float:
         """The least P at which this share of all hits at most is false on the development stream; or 1.01."""
@@ -70,6 +70,6 @@ class Verifier:
 
 
 @cache
-def _load() -> Verifier:
-    tensors, digest = read_weights(WEIGHTS)
+def _load(path: Path) -> Verifier:
+    tensors, digest = read_weights(path)
     return Verifier(tensors, digest[:16])

@@ -14,6 +14,7 @@ from backend.heads.weights import WeightsError
 from backend.server.engine_check import check_adapter, check_context, check_model
 from backend.tokenizer import Tokenizer
 from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
+from gateway.cli.encoder_check import encoder_problems
 from gateway.errors import ApiError
 from gateway.pipeline.decided import failures
 from gateway.pipeline.dry_run import DryRun
@@ -58,7 +59,7 @@ def load_checked(folder: Path) -> Loaded:
         for name, entry in loaded.policies.models.items()
         for problem in _problems(name, entry, loaded.places)
     ]
-    problems += [*_broken_estimates(loaded), *_broken_patterns(loaded)]
+    problems += [*_broken_estimates(loaded), *_broken_patterns(loaded), *encoder_problems(loaded)]
     if not problems:
         problems += asyncio.run(_failed_probes(loaded))
     if problems:

@@ -33,7 +33,7 @@ from policies.cache import DEFAULTS
 from policies.check_routes import adapter_bases
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
-from policies.load import load_policies, merge_models
+from policies.load import load_folder, merge_models
 from policies.services import SERVICES
 from policies.urls import url_fault
 
@@ -246,6 +246,7 @@ def _prepare(
 ) -> tuple[Path, Settings, Policies, Callable[[], Loaded]]:
     """The policy folder, settings and policies to serve, and what loads both again. Raises SettingsError."""
     from gateway.cli.check import load_checked
+    from gateway.cli.encoder_check import refuse_other_encoders
 
     folder = options.policies or settings.default_policies()
     chosen = settings.read_settings(flags)
@@ -264,7 +265,9 @@ def _prepare(
             upstream_proxies=settings.upstream_proxies(policies),
         )
 
-    policies, complete_settings = complete(load_policies(folder))
+    loaded = load_folder(folder)
+    refuse_other_encoders(loaded)
+    policies, complete_settings = complete(loaded.policies)
     return folder, complete_settings, policies, lambda: complete(load_checked(folder).policies)
 
 

@@ -65,7 +65,8 @@ class ModerationsEndpoint:
             found = await self._guard.vectors(distinct) if distinct else ()
         except EncoderFailed:
             raise Unavailable(
-                "Moderation needs an encoder, and none answers: the policies have none, or it is starting.",
+                "Moderation needs an encoder, and none answers: the policies have none, it is starting, or "
+                "the classifier was trained with another one.",
                 headers=retry_after(RETRY_S),
             ) from None
         vectors = dict(zip(distinct, found, strict=True))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from backend.encoder.language import language_of
 from cache.heads.timeliness import freshness
+from gateway.encoder_fit import EncoderFit
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.gain import meaning_of, predict_gain
 from gateway.pipeline.meaning import Embed, no_meaning
@@ -28,10 +29,6 @@ from router.signals import Surface, domain_of, read_surface
 Array = NDArray[np.float32]
 REASONING = "builtin:reasoning"
 _WITHOUT_VECTOR: Mapping[str, object] = {"signals.domain": "", "signals.freshness": "static"}
-_OF_VECTOR: Mapping[str, Callable[[str, Array], object]] = {
-    "signals.domain": lambda text, vector: domain_of(vector),
-    "signals.freshness": freshness,
-}
 
 
 class Signals:
@@ -41,19 +38,24 @@ class Signals:
         self, policies: Policies, embed: Embed = no_meaning, memory: RoutingMemory | None = None
     ) -> None:
         self._section = policies.signals
+        self._fit = fit = EncoderFit(policies)
+        self._of_vector: Mapping[str, Callable[[str, Array], object]] = {
+            "signals.domain": lambda text, vector: domain_of(vector, fit.domains),
+            "signals.freshness": lambda text, vector: freshness(text, vector, fit.readable_heads),
+        }
         self._embed = embed
         self._memory = memory or RoutingMemory()
         self._phrases: dict[str, Array] = {}  # by topic, once they were needed: (N, D)
-        self._knows_languages = any(
-            "signals.language" in (rule.when or "")
-            for _, rule in policies.actions()
-            if isinstance(rule, Rule)
-        )
+        conditions = [rule.when or "" for _, rule in policies.actions() if isinstance(rule, Rule)]
+        self._knows_languages = any("signals.language" in each for each in conditions)
+        self._knows_freshness = any("signals.freshness" in each for each in conditions)
 
     async def start(self) -> None:
         """Load what would make the first request wait."""
         if self._knows_languages:
             await asyncio.to_thread(language_of, "")
+        if self._knows_freshness:
+            await asyncio.to_thread(lambda: self._fit.readable_heads)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -79,8 +81,9 @@ class Signals:
                 unread += [] if is_read else [name]
             elif name == "signals.previous_model":
                 found[name] = self._memory.conversations.previous_model(exchange)
-            elif name in _OF_VECTOR:
-                found[name] = _WITHOUT_VECTOR[name] if vector is None else _OF_VECTOR[name](text.last, vector)
+            elif name in self._of_vector:
+                read = self._of_vector[name]
+                found[name] = _WITHOUT_VECTOR[name] if vector is None else read(text.last, vector)
                 unread += [name] if vector is None else []
             elif name != UNAVAILABLE:
                 found[name] = _READERS[name](text)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cache.entry import Selector
 from cache.guards import ENGLISH
+from cache.heads.linear import WEIGHTS
 from cache.semantic_cache import SemanticCache
 from gateway.response_cache.flights import Flights
 from gateway.response_cache.sampling import Embed, Sampler
@@ -22,6 +24,7 @@ class ResponseCache:
     embed: Embed
     sampler: Sampler
     languages: Collection[str] = ENGLISH  # that the encoder reads
+    heads: Path | None = WEIGHTS  # that read the vectors of `embed`; None: there are none of its encoder
     flights: Flights = field(default_factory=Flights)
     _tasks: set[asyncio.Task[int]] = field(default_factory=set)
 

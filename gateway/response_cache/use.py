@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from numpy import float32
@@ -58,10 +59,13 @@ class CacheUse:
         """Whether the question is compared with others by meaning, if it is self-contained."""
         return self.settings.mode == "semantic" and bool(self.question.text) and self.unreadable is None
 
-    def is_comparable(self, vector: NDArray[float32]) -> bool:
-        """Whether the question, which means `vector`, depends neither on earlier turns nor on who asks."""
+    def is_comparable(self, vector: NDArray[float32], heads: Path | None) -> bool:
+        """Whether the question, which means `vector`, depends neither on earlier turns nor on who asks.
+
+        `heads`: the weights that read the vector; None: there are none of its encoder.
+        """
         question = self.question
-        need = needs_context(question.text, vector, question.history)
+        need = needs_context(question.text, vector, question.history, heads)
         return need < MAX_CONTEXT_NEED and freshness(question.text, None) != "never"
 
     def is_stored(self, ends: Sequence[str]) -> bool:

@@ -38,14 +38,14 @@ def read_domains() -> tuple[list[str], dict[str, str], list[tuple[str, str]]]:
 
 
 @cache
-def _head() -> tuple[list[str], Array]:
-    tensors, _ = read_weights(WEIGHTS)
+def _head(path: Path) -> tuple[list[str], Array]:
+    tensors, _ = read_weights(path)
     return read_domains()[0], tensors["domains.weight"].astype(np.float32)
 
 
-def domain_of(vector: Array) -> str:
-    """The domain of a text with this sentence vector; "" when it is none of them."""
-    names, weights = _head()
+def domain_of(vector: Array, path: Path = WEIGHTS) -> str:
+    """The domain of a text with this sentence vector; "" when it is none of them. Raises WeightsError."""
+    names, weights = _head(path)
     scores = weights[:-1].T @ vector + weights[-1]
     best = int(scores.argmax())
     return names[best] if scores[best] >= MIN_SCORE else ""

@@ -155,7 +155,7 @@ class LookUp:
     ) -> Match | None:
         """The stored answer to a like question, or `exchange.answer` from a request under way that is one."""
         vector = await exchange.meaning.vector() if exchange.meaning is not None else None
-        if vector is None or not use.is_comparable(vector):
+        if vector is None or not use.is_comparable(vector, self._cache.heads):
             return None
         found = self._cache.answers.find_similar(use.question, vector, use.settings.max_error_rate)
         match = self._fresh(found, directives)

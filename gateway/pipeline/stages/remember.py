@@ -54,6 +54,7 @@ class Remember:
         if not use.may_write or not use.is_stored(ends_of(answer, items)):
             return
         text, tokens = use.question.text, answer.usage.completion_tokens
-        ttl_s = lifetime_s(freshness(text, vector), use.settings.ttl_s)
-        vector = vector if vector is not None and use.is_comparable(vector) else None
+        heads = self._cache.heads
+        ttl_s = lifetime_s(freshness(text, vector, heads), use.settings.ttl_s)
+        vector = vector if vector is not None and use.is_comparable(vector, heads) else None
         self._cache.answers.add(use.question, vector, record(answer, items), tokens, ttl_s, use.asked_s)

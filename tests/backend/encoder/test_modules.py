@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from backend.encoder.checkpoint import Reading, encoder_digest, read_checkpoint
+from backend.encoder.checkpoint import Reading, read_checkpoint
+from backend.encoder.identity import encoder_digest
 from backend.errors import CheckpointError
 from tests.backend.encoder.checkpoints import change_json, write_encoder
 

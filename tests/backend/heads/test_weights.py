@@ -5,7 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.heads.weights import WeightsError, read_weights, replace_tensors, write_weights
+from backend.heads.weights import (
+    WeightsError,
+    name_encoder,
+    read_card,
+    read_weights,
+    replace_tensors,
+    write_weights,
+)
 
 
 def test_written_weights_are_read_with_their_digest(tmp_path: Path) -> None:
@@ -35,3 +42,19 @@ def test_changed_missing_or_broken_weights_are_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(WeightsError, match="SHA-256"):
         read_weights(path)
+
+
+def test_a_card_names_the_encoder(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    write_weights(path, {"a": np.ones(2, np.float32)}, {"seed": 1})
+    name_encoder(path, {"name": "e", "sha256": "0", "languages": ["de"]})
+    tensors, digest = read_weights(path)
+    card = read_card(path)
+    assert (card["seed"], card["sha256"], card["encoder"]["languages"]) == (1, digest, ["de"])
+    assert tensors["a"].tolist() == [1, 1]
+    path.with_suffix(".json").write_text("[]")
+    with pytest.raises(WeightsError, match="no card of weights"):
+        read_card(path)
+    path.with_suffix(".json").unlink()
+    with pytest.raises(WeightsError, match="cannot be read"):
+        read_card(path)

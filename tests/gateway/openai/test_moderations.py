@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from gateway.settings import Settings
 from guardrails.checks import classifier
 from policies.document import EncoderModel, ModelEntry, Policies
 from policies.passthrough import PassthroughRule
+from tests.backend.encoder.checkpoints import write_encoder
 from tests.gateway.conftest import http_client
 from tests.guardrails.encoder import vectors_of
 
@@ -93,3 +95,17 @@ async def test_a_passthrough_takes_the_path() -> None:
     async with http_client(build_app(Settings(), policies)) as http:
         response = await http.post(PATH, json={"input": "hi"})
     assert response.json()["error"]["code"] == "upstream_unreachable"
+
+
+async def test_vectors_of_another_encoder_are_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def vectors(texts: Sequence[str]) -> Any:  # noqa: ANN401
+        return vectors_of(texts)
+
+    monkeypatch.setattr("gateway.served_models.embed_texts_with", lambda client: vectors)
+    encoder = ModelEntry(encoder=EncoderModel(checkpoint=str(write_encoder(tmp_path / "e", "bert"))))
+    app = build_app(Settings(socket_paths={"e": "/none"}), Policies(models={"e": encoder}))
+    async with http_client(app) as http:
+        response = await http.post(PATH, json={"input": INSULT})
+    assert response.status_code == 503 and "was trained with another one" in response.text
