@@ -170,3 +170,17 @@ def _hidden_size(path: Path, config: Mapping[str, Any]) -> int:
     """The size of the token vectors, by its names in transformers."""
     key = next((key for key in ("hidden_size", "d_model", "dim", "n_embd") if key in config), "hidden_size")
     return number(path, config, key)
+
+
+def check_runtime(checkpoint: Checkpoint, *, is_int8: bool = False) -> None:
+    """Raise CheckpointError where what computes a checkpoint is not installed or cannot do int8."""
+    if checkpoint.runtime == "onnx":
+        return
+    what = f"The encoder in {str(checkpoint.folder)!r} ({checkpoint.architecture})"
+    if find_spec("sentence_transformers") is None:
+        raise CheckpointError(
+            f"{what} needs sentence-transformers: pip install 'penstock[encoders]', or use a BERT encoder "
+            "with the mean or the first token as its vector."
+        )
+    if is_int8:
+        raise CheckpointError(f"{what} runs on sentence-transformers in float32: leave `dtype` out.")

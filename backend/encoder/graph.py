@@ -80,6 +80,11 @@ class BertGraph:
         if not self._is_int8:
             return self._op("MatMul", value, self._weight(weight.T))
         num_outputs, num_inputs = weight.shape
+        if num_inputs % INT8_BLOCK:
+            raise CheckpointError(
+                f"The encoder in {str(self._shape.folder)!r} has a layer of {num_inputs} inputs, no multiple "
+                f"of {INT8_BLOCK}, as int8 needs: leave `dtype` out."
+            )
         blocks = weight.reshape(num_outputs, -1, INT8_BLOCK)
         scales = np.maximum(np.abs(blocks).max(axis=2) / 127, np.finfo(np.float32).tiny).astype(np.float32)
         levels = np.round(blocks / scales[:, :, None]) + 128  # 128 is MatMulNBits' zero

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from backend.digests import check_digests
-from backend.encoder.checkpoint import BUILTIN, Checkpoint, Reading, packaged_digests, read_checkpoint
+from backend.encoder.checkpoint import (
+    BUILTIN,
+    Reading,
+    check_runtime,
+    packaged_digests,
+    read_checkpoint,
+)
 from backend.encoder.network import Network
 from backend.encoder.onnx_network import OnnxNetwork
 from backend.errors import CheckpointError, RequestError
@@ -138,20 +143,6 @@ class SentenceEncoder:
         before, after = self._before, self._after
         ends = ids[: len(before)] == before and ids[len(ids) - len(after) :] == after
         return ids if ends and len(ids) >= len(before) + len(after) else [*before, *ids, *after]
-
-
-def check_runtime(checkpoint: Checkpoint, *, is_int8: bool = False) -> None:
-    """Raise CheckpointError where what computes a checkpoint is not installed or cannot do int8."""
-    if checkpoint.runtime == "onnx":
-        return
-    what = f"The encoder in {str(checkpoint.folder)!r} ({checkpoint.architecture})"
-    if find_spec("sentence_transformers") is None:
-        raise CheckpointError(
-            f"{what} needs sentence-transformers: pip install 'penstock[encoders]', or use a BERT encoder "
-            "with the mean or the first token as its vector."
-        )
-    if is_int8:
-        raise CheckpointError(f"{what} runs on sentence-transformers in float32: leave `dtype` out.")
 
 
 def _special_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:

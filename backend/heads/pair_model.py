@@ -19,7 +19,7 @@ class Batch:
 
     a: Tensor  # [k, n]
     b: Tensor  # [k, m]
-    vectors: Tensor  # [k, 768]
+    vectors: Tensor  # [k, 2 × vector size]
     features: Tensor  # [k, f]
 
 
@@ -30,7 +30,10 @@ class TorchPairNetwork(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, words: Tensor, mean: Tensor, scale: Tensor, dropout: float = 0.2) -> None:
+    def __init__(
+        self, words: Tensor, mean: Tensor, scale: Tensor, dropout: float = 0.2, vector_size: int = 384
+    ) -> None:
+        """`vector_size`: of the sentence vectors."""
         super().__init__()
         self.register_buffer("words", words)  # [distinct words, 384]
         self.register_buffer("mean", mean)
@@ -40,7 +43,7 @@ class TorchPairNetwork(nn.Module):
         self.key = nn.Linear(2 * WORD_DIM, WORD_DIM, bias=False)
         self.sharpness = nn.Parameter(torch.tensor(10.0))
         self.compare = nn.Linear(5 * WORD_DIM, HIDDEN)
-        self.vectors = nn.Linear(768, MEANING_DIM)
+        self.vectors = nn.Linear(2 * vector_size, MEANING_DIM)
         self.judge = nn.Linear(4 * HIDDEN + MEANING_DIM + len(mean), JUDGE_DIM)
         self.output = nn.Linear(JUDGE_DIM, 1)
         self.skip = nn.Linear(len(mean), 1, bias=False)

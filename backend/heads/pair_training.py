@@ -28,7 +28,7 @@ class EncodedPairs:
 
     a: NDArray[np.int32]  # [N, MAX_WORDS]
     b: NDArray[np.int32]
-    u: Array  # [N, 384]
+    u: Array  # [N, vector size]
     v: Array
     features: Array  # [N, f]
     same: Array  # [N]
@@ -48,7 +48,9 @@ def fit(data: EncodedPairs, weights: Array, words: Array, seed: int, epochs: int
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     mean, scale = data.features.mean(0), 1 / (data.features.std(0) + 0.05)
-    network = TorchPairNetwork(torch.from_numpy(words), torch.from_numpy(mean), torch.from_numpy(scale))
+    network = TorchPairNetwork(
+        torch.from_numpy(words), torch.from_numpy(mean), torch.from_numpy(scale), vector_size=data.u.shape[1]
+    )
     average = copy.deepcopy(network)
     optimizer = torch.optim.AdamW(network.parameters(), LR, weight_decay=0.02)
     num_steps = epochs * -(-len(data.same) // BATCH)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.encoder.chosen import parse_with_encoder
 from backend.encoder.corpus import Array, vectors_by_text
 from backend.heads.logistic import fit
 from backend.heads.weights import write_weights
@@ -63,13 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with followup.train.jsonl.gz")
     parser.add_argument("--vectors", type=Path, help="folder that keeps sentence vectors between runs")
     parser.add_argument("--out", type=Path, default=WEIGHTS, help="weights file, default the shipped one")
-    options = parser.parse_args(arguments)
+    options, encoder = parse_with_encoder(parser, arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     questions = list(dict.fromkeys(time_questions(Random(0))))
     talks = [row for row in read_rows(options.data / "followup.train.jsonl.gz") if row["history"]]
     talks += own_turns([text for text, _ in questions], talks, Random(1))
     texts = [text for text, _ in questions] + [row["query"] for row in talks]
-    vectors = vectors_by_text(texts, options.vectors)
+    vectors = vectors_by_text(texts, encoder.folder(options.vectors), encoder.embed)
     tensors = fit_head(
         "freshness",
         [timeliness.markers(text) for text, _ in questions],
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "own questions": len(questions),
         "conversations: own turns, cast2019 and cast2020 (treccastweb, MIT)": len(talks),
     }
-    write_weights(options.out, tensors, {"trained_on": trained_on})
+    write_weights(options.out, tensors, {"trained_on": trained_on, "encoder": encoder.card()})
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from backend.encoder.checkpoint import BUILTIN, resolve
+from backend.encoder.chosen import parse_with_encoder
 from backend.encoder.corpus import Array, vectors_by_text
+from backend.heads.measures import auc
 from backend.heads.pair_model import TorchPairNetwork
 from backend.heads.pair_network import MAX_WORDS
 from backend.heads.pair_training import EncodedPairs, calibrate, fit, predict
@@ -161,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--recalibrate", action="store_true", help="keep the network that --out has")
-    options = parser.parse_args(arguments)
+    options, encoder = parse_with_encoder(parser, arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     public = [pair for pair in read_pairs(options.data / "pairs.train.jsonl.gz") if pair.source in SHIPPABLE]
     held_out = [
@@ -169,27 +171,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for pair in read_pairs(options.data / "pairs.dev.jsonl.gz")
         if pair.source in SHIPPABLE and stopped_by(pair.a, pair.b) is None
     ]
+    kept = encoder.folder(options.vectors)
     if options.recalibrate:
+        encoder.check_weights(options.out)
         texts = [text for pair in held_out for text in (pair.a, pair.b)]
-        recalibrate(options.out, held_out, vectors_by_text(texts, options.vectors))
+        recalibrate(options.out, held_out, vectors_by_text(texts, kept, encoder.embed))
         return
     own = own_pairs(public, options.seed, NUM_PERTURBED, NUM_TEMPLATES)
     texts = [text for pair in [*public, *own, *held_out] for text in (pair.a, pair.b)]
-    vectors = vectors_by_text(texts, options.vectors)
+    vectors = vectors_by_text(texts, kept, encoder.embed)
     pieces, embeddings = load_pieces()
     idf = rarity(pieces, [text for pair in public for text in (pair.a, pair.b)])
-    encoder = Encoder(Vocabulary(pieces, embeddings, idf), embeddings)
-    train, dev = encoder.encode([*public, *own], vectors), encoder.encode(held_out, vectors)
+    analysis = Encoder(Vocabulary(pieces, embeddings, idf), embeddings)
+    train, dev = analysis.encode([*public, *own], vectors), analysis.encode(held_out, vectors)
     weights = np.repeat(np.array([1, OWN_WEIGHT], np.float32), [len(public), len(own)])
-    network = fit(train, weights, encoder.words(), options.seed, options.epochs)
+    network = fit(train, weights, analysis.words(), options.seed, options.epochs)
     logits = blend(predict(network, dev), (dev.u * dev.v).sum(1))
     tensors = tensors_of(network, pieces, embeddings, idf)
     tensors["knots"], tensors["probabilities"] = calibrate(logits, dev.same)
     tensors["thresholds"] = np.zeros((0, 2), np.float32)
     counts = Counter(pair.source for pair in [*public, *own])
+    found = auc(logits, dev.same > 0)
     card = {"trained_on": counts, "seed": options.seed, "epochs": options.epochs, "licences": LICENCES}
+    card |= {
+        "encoder": encoder.card(),
+        "held_out": {"pairs": len(held_out), "auc": found and round(found, 4)},
+    }
     write_weights(options.out, tensors, card)
-    LOG.info("wrote %s; now: penstock eval cache --stream FILE --fit-thresholds", options.out)
+    LOG.info(
+        "wrote %s; now: penstock eval cache --stream FILE --fit-thresholds, with the same flags", options.out
+    )
 
 
 if __name__ == "__main__":

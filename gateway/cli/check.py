@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from backend.encoder.checkpoint import Checkpoint, Reading, read_checkpoint
-from backend.encoder.model import check_runtime
+from backend.encoder.checkpoint import Checkpoint, Reading, check_runtime, read_checkpoint
 from backend.errors import AdapterError, CheckpointError
 from backend.heads.weights import WeightsError
 from backend.server.engine_check import check_adapter, check_context, check_model

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from backend.encoder.chosen import add_encoder_flags
+
 DESCRIPTION = """
 Reads outcomes, one JSON object per line: {"prompt": TEXT, "scores": {MODEL: 0..1}}, and writes weights that
 predict how much better one model answers a prompt than another. No text is in the weights. A policy names the
@@ -42,3 +44,4 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "domains: what `signals.domain` reads, from the tasks and sources of the outcomes",
     )
     add("--threads", type=int, help="of the encoder; default: one per core")
+    add_encoder_flags(parser)

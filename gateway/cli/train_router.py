@@ -9,6 +9,7 @@ from typing import TextIO
 
 import numpy as np
 
+from backend.encoder.chosen import chosen_encoder
 from gateway.cli.decision_records import read_log
 from gateway.settings import SettingsError
 from router.estimate.train import (
@@ -53,7 +54,9 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
     if options.form == "blend":
         from gateway.cli.evaluation.vectors import embed_all  # needs an optional package
 
-        vectors = embed_all([each.prompt for each in used], options.threads, is_int8=True, skip_long=True)
+        encoder = chosen_encoder(options)
+        prompts = [each.prompt for each in used]
+        vectors = embed_all(prompts, options.threads, is_int8=True, skip_long=True, encoder=encoder)
     tensors = fit(Features.of(used, vectors), gains)
     card = {
         "form": options.form,
@@ -62,6 +65,8 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
         "outcomes": dict(Counter(each.source or "unnamed" for each in used)),
         "mean_gain": round(float(gains.mean()), 4),
     }
+    if vectors is not None:
+        card["encoder"] = encoder.card()
     save(options.out, tensors, card)
     out.write(f"{options.out}: {len(used)} outcomes, mean gain {gains.mean():.3f}\n")
     return 0
@@ -94,7 +99,8 @@ def _train_domains(options: argparse.Namespace, out: TextIO) -> int:
         if (domain := tasks.get(each.task.rpartition("/")[2] or each.source)) is not None
     ]
     texts = [text for text, *_ in (*labelled, *sentences)]
-    vectors = embed_all(texts, options.threads, is_int8=True, skip_long=True)
+    encoder = chosen_encoder(options)
+    vectors = embed_all(texts, options.threads, is_int8=True, skip_long=True, encoder=encoder)
     used = [each for each in labelled if each[0] in vectors]
     if len(used) < MIN_OUTCOMES:
         raise SettingsError(f"{len(used)} outcomes of known tasks are too few; {MIN_OUTCOMES} are needed")
@@ -104,8 +110,10 @@ def _train_domains(options: argparse.Namespace, out: TextIO) -> int:
         np.stack([vectors[text] for text, _ in sentences]),
         [domain for _, domain in sentences],
     )
-    card = {"predicts": "the domain", "questions": dict(Counter(source or "unnamed" for *_, source in used))}
-    save(options.out, tensors, {**card, "sentences of our own": len(sentences)})
+    questions = dict(Counter(source or "unnamed" for *_, source in used))
+    card = {"predicts": "the domain", "questions": questions, "sentences of our own": len(sentences)}
+    card |= {"encoder": encoder.card()}
+    save(options.out, tensors, card)
     out.write(f"{options.out}: {len(used)} questions of known tasks\n")
     return 0
 

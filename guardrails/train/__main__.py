@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from backend.encoder.chosen import parse_with_encoder
 from backend.heads.weights import Tensor, write_weights
 from guardrails.checks.classifier import FALSE_POSITIVE_RATES, HEADS, WEIGHTS, Classifier
 from guardrails.train.bags import Array, Bags, make_bags
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--vectors", type=Path, required=True, help="folder that keeps vectors between runs")
     parser.add_argument("--out", type=Path, default=WEIGHTS, help="weights file, default the shipped one")
     parser.add_argument("--leave-out", nargs="+", default=[], metavar="SOURCE", help="to measure on it")
-    options = parser.parse_args(arguments)
+    options, encoder = parse_with_encoder(parser, arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)
     tuned_on = {source for fold in FOLDS for source in fold}
@@ -69,10 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = [row for row in rows if row.source in taught | tuned_on]
     rows += [*attacked_documents(rows), *own_rows()]
     LOG.info("%d rows", len(rows))
-    tensors = train(rows, make_bags(rows, options.vectors), taught, Settings())
+    tensors = train(rows, make_bags(rows, options.vectors, encoder), taught, Settings())
     trained_on = Counter(row.source for row in rows if row.source in taught)
     card = {
         "heads": HEADS,
+        "encoder": encoder.card(),
         "trained_on": dict(sorted(trained_on.items())),
         "thresholds": {
             head: dict(zip(map(str, FALSE_POSITIVE_RATES), np.round(row, 4).tolist(), strict=True))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.encoder.chosen import SHIPPED, ChosenEncoder
 from guardrails.checks.classifier import HEADS, Classifier, plan
 from guardrails.checks.ngrams import grams
 from guardrails.normalise import read
@@ -52,7 +53,7 @@ class Bags:
         return np.stack([found[place(used, windows)].max(0) for windows in self.windows])
 
 
-def make_bags(rows: Sequence[Row], folder: Path) -> Bags:
+def make_bags(rows: Sequence[Row], folder: Path, encoder: ChosenEncoder = SHIPPED) -> Bags:
     """Cut, embed and hash the rows; vectors are kept in `folder`."""
     numbers: dict[str, int] = {}
     windows = []
@@ -60,7 +61,7 @@ def make_bags(rows: Sequence[Row], folder: Path) -> Bags:
         pieces = plan(read(row.text), row.segment).texts[:MAX_WINDOWS] or ["."]
         windows.append(np.array([numbers.setdefault(piece, len(numbers)) for piece in pieces]))
     texts = list(numbers)
-    vectors, places = vectors_of(texts, folder)
+    vectors, places = vectors_of(texts, encoder.folder(folder) or folder, encoder.embed)
     buckets, offsets = _buckets(texts)
     labels = np.full((len(rows), len(HEADS)), -1, np.float32)
     for number, row in enumerate(rows):

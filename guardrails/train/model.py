@@ -38,10 +38,10 @@ class Settings:
 class Network(torch.nn.Module):
     """The same sum of two models as the classifier's."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, vector_size: int = 384) -> None:
         super().__init__()
         self.settings = settings
-        self.hidden = torch.nn.Linear(384, settings.width)
+        self.hidden = torch.nn.Linear(vector_size, settings.width)
         self.out = torch.nn.Linear(settings.width, len(HEADS))
         self.ngrams = torch.nn.EmbeddingBag(NUM_BUCKETS, len(HEADS), mode="sum")
         torch.nn.init.zeros_(self.ngrams.weight)
@@ -68,7 +68,7 @@ def fit(bags: Bags, settings: Settings) -> Network:
     """Train on all texts."""
     torch.manual_seed(settings.seed)
     draw = np.random.default_rng(settings.seed)
-    network = Network(settings)
+    network = Network(settings, bags.vectors.shape[1])
     dense = [*network.hidden.parameters(), *network.out.parameters()]
     optimizer = torch.optim.AdamW(
         [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,9 @@ from backend.encoder.corpus import embed
 Array = NDArray[np.float32]
 
 
-def vectors_of(texts: Sequence[str], folder: Path) -> tuple[Array, NDArray[np.int64]]:
+def vectors_of(
+    texts: Sequence[str], folder: Path, embed: Callable[[Sequence[str]], Array] = embed
+) -> tuple[Array, NDArray[np.int64]]:
     """(vectors of the distinct texts, the row of each text); only new texts are embedded."""
     folder.mkdir(parents=True, exist_ok=True)
     digests = [hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest() for text in texts]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from backend.encoder.checkpoint import BUILTIN
-from backend.encoder.model import SentenceEncoder
+from backend.encoder.chosen import SHIPPED, ChosenEncoder
+from backend.encoder.network import unit
 from backend.errors import RequestError
 from gateway.settings import SettingsError
 
@@ -19,17 +19,22 @@ Array = NDArray[np.float32]
 
 
 def embed_all(
-    texts: Sequence[str], num_threads: int | None, *, is_int8: bool = False, skip_long: bool = False
+    texts: Sequence[str],
+    num_threads: int | None,
+    *,
+    is_int8: bool = False,
+    skip_long: bool = False,
+    encoder: ChosenEncoder = SHIPPED,
 ) -> dict[str, Array]:
-    """The vector of each distinct text.
+    """The vector of each distinct text, of length 1.
 
     Raises SettingsError for one that is too long; with `skip_long` it has no vector.
     """
-    encoder = SentenceEncoder.from_checkpoint(BUILTIN, num_threads, is_int8=is_int8)
+    loaded = encoder.load(num_threads, is_int8=is_int8)
     distinct, ids = [], []
     for text in sorted(set(texts)):
         try:
-            ids.append(encoder.tokenize([text])[0])
+            ids.append(loaded.tokenize([text])[0])
             distinct.append(text)
         except RequestError as error:
             if not skip_long:
@@ -43,5 +48,6 @@ def embed_all(
     vectors: dict[str, Array] = {}
     console = Console(stderr=True)
     for batch in track(batches, "Embedding", console=console, disable=not console.is_terminal):
-        vectors |= zip((distinct[i] for i in batch), encoder.embed([ids[i] for i in batch]), strict=True)
+        found = unit(loaded.embed([ids[i] for i in batch]))
+        vectors |= zip((distinct[i] for i in batch), found, strict=True)
     return vectors

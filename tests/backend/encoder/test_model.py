@@ -16,6 +16,7 @@ from transformers import AutoModel
 from backend.encoder.checkpoint import BUILTIN, resolve
 from backend.encoder.model import MAX_INPUTS, SentenceEncoder
 from backend.errors import CheckpointError, RequestError
+from tests.backend.encoder.checkpoints import write_encoder
 
 PARAPHRASES = [
     ("How do I reset my password?", "I forgot my password and need a new one."),
@@ -171,3 +172,9 @@ def test_int8_vectors_are_close_and_the_same_in_every_batch(encoder: SentenceEnc
     for size in (2, 3, 5, len(ids)):
         for start in range(0, len(ids) - size + 1):
             assert np.array_equal(quantised.embed(ids[start : start + size]), alone[start : start + size])
+
+
+def test_int8_needs_sizes_that_fit_its_blocks(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "e", "bert")
+    with pytest.raises(CheckpointError, match="a layer of 48 inputs, no multiple of 32.*leave `dtype` out"):
+        SentenceEncoder.from_checkpoint(str(folder), is_int8=True)

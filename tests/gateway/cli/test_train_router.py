@@ -8,9 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from backend.encoder.chosen import ChosenEncoder
+from backend.heads.weights import read_card, read_weights
 from gateway.cli.main import main
 from router.estimate.estimate import Estimate
 from router.log import Label, Record
+from tests.backend.encoder.checkpoints import SIZE, write_encoder
 
 
 @pytest.fixture
@@ -71,3 +74,42 @@ def test_own_traffic_is_learned_from_its_labels(tmp_path: Path, capsys: pytest.C
     log.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines[:20]))
     assert main(["router", "train", "--log", str(log), "--out", str(out)]) == 2
     assert "has 10 requests with text and scores of two models; 30 are needed" in capsys.readouterr().err
+
+
+def test_vectors_of_ones_own_encoder(
+    outcomes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = str(write_encoder(tmp_path / "e", "bert"))
+    for form, key in (("blend", "vector.weight"), ("domains", "domains.weight")):
+        out = tmp_path / f"{form}.safetensors"
+        data = outcomes
+        if form == "domains":
+            data = tmp_path / "tasks.jsonl"
+            rows = [
+                {"prompt": f"{n} + {n}?", "scores": {"a": 1.0}, "source": "gsm8k-train"} for n in range(60)
+            ]
+            data.write_text("\n".join(map(json.dumps, rows)))
+        flags = ["--form", form, "--encoder", own, "--languages", "de,fr", "--threads", "1"]
+        assert main(["router", "train", "--data", str(data), "--out", str(out), *flags]) == 0, (
+            capsys.readouterr()
+        )
+        assert read_card(out)["encoder"] == ChosenEncoder(own, languages=("de", "fr")).card()
+        assert read_weights(out)[0][key].shape[0] == SIZE + 1
+    assert (
+        main(
+            [
+                "router",
+                "train",
+                "--data",
+                str(outcomes),
+                "--out",
+                str(out),
+                "--form",
+                "blend",
+                "--encoder",
+                "/x",
+            ]
+        )
+        == 2
+    )
+    assert "is not a folder" in capsys.readouterr().err

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
+from backend.encoder.chosen import ChosenEncoder
 from guardrails.checks.classifier import HEADS, Classifier
 from guardrails.train.bags import make_bags
 from guardrails.train.model import Settings, fit, tensors_of
 from guardrails.train.rows import Row
+from tests.backend.encoder.checkpoints import SIZE, write_encoder
 
 SETTINGS = Settings(epochs=40, batch=16, vector_dropout=0.0, ngram_dropout=0.0, mean_weight=0.3)
 
@@ -31,3 +33,16 @@ def test_the_worst_window_teaches(tmp_path: Path) -> None:
     logits = classifier.logits(list(bags.texts), bags.vectors)[:, HEADS.index("attack")]
     assert bags.texts[int(logits.argmax())] == attack
     assert np.sort(logits)[-1] > np.sort(logits)[-2] + 2
+
+
+def test_the_size_of_the_vectors_is_the_encoders(tmp_path: Path) -> None:
+    encoder = ChosenEncoder(str(write_encoder(tmp_path / "e", "mpnet")))
+    rows = [
+        Row(f"{word} is here today.", "own", "x", labels={"attack": word == "War"}) for word in ("War", "Tea")
+    ]
+    bags = make_bags(rows * 8, tmp_path, encoder)
+    assert bags.vectors.shape[1] == SIZE
+    classifier = Classifier.of(tensors_of(fit(bags, SETTINGS)))
+    assert classifier.hidden.shape[0] == SIZE
+    assert classifier.logits(list(bags.texts), bags.vectors).shape == (2, len(HEADS))
+    assert not list(tmp_path.glob("*.npz")), "vectors of another encoder are kept apart"

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from backend.heads.weights import replace_tensors
 from cache.verify import Verifier
-from cache.verify.verifier import WEIGHTS
 from gateway.cli.evaluation.cache import report
 from gateway.cli.evaluation.cache.inputs import PairRow, Plan, StreamRow
 from gateway.cli.evaluation.cache.judging import Judge, is_stopped
@@ -35,10 +34,11 @@ def evaluate_cache(plan: Plan) -> int:
     """Measure, print, write the files; returns the exit code. Raises SettingsError."""
     if plan.plot_path is not None:
         check_plot(plan.plot_path)
-    verifier = Verifier.load()
+    verifier = Verifier.load(plan.weights)
+    plan.check_encoder()
     texts = [text for rows in plan.pairs.values() for row in rows for text in (row.a, row.b)]
     texts += [row.query for rows in plan.streams.values() for row in rows]
-    vectors = embed_all(texts, plan.num_threads, is_int8=plan.is_int8, skip_long=True)
+    vectors = embed_all(texts, plan.num_threads, is_int8=plan.is_int8, skip_long=True, encoder=plan.encoder)
     judge, threshold = Judge(verifier, vectors), verifier.threshold(plan.max_false_share)
     pairs = [each for file, rows in plan.pairs.items() for each in judge_pairs(file, rows, judge)]
     kinds = [
@@ -52,7 +52,7 @@ def evaluate_cache(plan: Plan) -> int:
         for file, rows in plan.streams.items()
     ]
     if plan.fits_thresholds:
-        replace_tensors(WEIGHTS, {"thresholds": streams[0].thresholds})
+        replace_tensors(plan.weights, {"thresholds": streams[0].thresholds})
     document = report.as_document(pairs, streams, verifier.version, plan.max_false_share, kinds)
     is_written = _write_json(plan.json_path, document)
     report.show(Console(), document)

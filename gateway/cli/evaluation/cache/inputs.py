@@ -12,14 +12,18 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
+from backend.encoder.chosen import SHIPPED, ChosenEncoder, add_encoder_flags, chosen_encoder
+from backend.encoder.identity import identity_on
+from backend.heads.weights import read_card
+from cache.verify.verifier import WEIGHTS
 from gateway.settings import SettingsError
 
 DESCRIPTION = """
-Measures the verifier of the semantic cache with the embedded sentence encoder; needs no server. --pairs
+Measures the verifier of the semantic cache with a sentence encoder; needs no server. --pairs
 takes JSON lines with `a`, `b`, `same` (true: one answer serves both), `source` and perhaps `kind`; --stream
 takes JSON lines with `query`, `answer_id` and `source`, replayed from top to bottom: identical questions
 first, then guards and the verifier over the five nearest stored questions, beside a cache that serves by
-cosine alone. A question over 256 tokens is a miss, as in the gateway. "tokens saved" is the share of all
+cosine alone. A question too long for the encoder is a miss, as in the gateway. "tokens saved" is the share of all
 `tokens` of the rows, or of the questions' words where a row has none. Files may be compressed with gzip.
 """
 
@@ -59,6 +63,17 @@ class Plan:
     json_path: Path | None
     plot_path: Path | None
     fits_thresholds: bool
+    weights: Path = WEIGHTS
+    encoder: ChosenEncoder = SHIPPED
+
+    def check_encoder(self) -> None:
+        """Raise SettingsError where the weights were trained with another encoder."""
+        trained_with, given = identity_on(read_card(self.weights)), self.encoder.identity
+        if trained_with.digest != given.digest:
+            raise SettingsError(
+                f"--weights {str(self.weights)!r} were trained with the encoder {trained_with}, not "
+                f"with {given}: give that one as --encoder, with its prompt"
+            )
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +98,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="after training: find the threshold for each false share on the stream, and ship it",
     )
+    add("--weights", type=Path, default=WEIGHTS, metavar="FILE", help="of the verifier, default the shipped")
+    add_encoder_flags(parser)
     add("--plot", type=Path, metavar="FILE", help="draw hits against false hits: FILE.svg or FILE.png")
 
 
@@ -108,6 +125,8 @@ def read_plan(options: argparse.Namespace) -> Plan:
         json_path=options.json,
         plot_path=options.plot,
         fits_thresholds=options.fit_thresholds,
+        weights=options.weights,
+        encoder=chosen_encoder(options),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.heads.weights import read_weights
-from gateway.cli.evaluation.cache import command
+from cache.verify.verifier import WEIGHTS
 from gateway.cli.main import main
 
 PAIRS = [
@@ -85,15 +85,15 @@ def test_kinds_are_counted_as_the_gateway_serves_them(tmp_path: Path) -> None:
 
 
 def test_thresholds_are_fitted_to_the_stream_and_shipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights = tmp_path / "verifier.safetensors"
     for suffix in (".safetensors", ".json"):
-        shutil.copy(command.WEIGHTS.with_suffix(suffix), weights.with_suffix(suffix))
-    monkeypatch.setattr(command, "WEIGHTS", weights)
+        shutil.copy(WEIGHTS.with_suffix(suffix), weights.with_suffix(suffix))
     stream = tmp_path / "stream"
     stream.write_text("\n".join(json.dumps({"query": q, "answer_id": a}) for q, a in STREAM))
-    assert main(["eval", "cache", "--stream", str(stream), "--threads", "1", "--fit-thresholds"]) == 0
+    flags = ["--weights", str(weights), "--threads", "1", "--fit-thresholds"]
+    assert main(["eval", "cache", "--stream", str(stream), *flags]) == 0
     thresholds = read_weights(weights)[0]["thresholds"]
     assert thresholds.shape == (6, 2) and (thresholds[:, 0] > 0).all() and (thresholds[:, 1] < 1).all()
     assert main(["eval", "cache", "--pairs", str(stream), "--fit-thresholds"]) == 2
