@@ -24,7 +24,7 @@ class EncoderFit:
         self._section = policies.encoder
         self.verifier = _path(policies.cache.verifier, VERIFIER)
         self.heads = _path(policies.cache.heads, HEADS)
-        self.classifier = CLASSIFIER
+        self.classifier = _path(policies.guardrails.classifier, CLASSIFIER)
         self.domains = _path(policies.signals.domains, DOMAINS)
 
     @cached_property

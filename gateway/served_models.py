@@ -119,7 +119,9 @@ class ModelBuilder:
         name = self._policies.encoder_name
         embed = embed_texts_with(self._encoders[name]) if name in self._encoders else no_vectors
         guards = Guards(self._policies.guardrails, embed, self._settings.upstream_api_keys)
-        guards.moderation = Guard(GuardrailProfile(), self._where_readable(embed), {})
+        guards.moderation = Guard(
+            GuardrailProfile(), self._where_readable(embed), {}, guards.moderation.classifier
+        )
         self.resources += guards.hooks
         return guards
 

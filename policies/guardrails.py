@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from policies.names import EnvironmentName, Name
+from policies.names import EnvironmentName, FilePath, Name
 from policies.tenants import TenantName
 
 PatternKind = Literal[
@@ -269,3 +269,11 @@ class GuardrailsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Name | None, Meta(description="The profile of models that name none. Default: no checks.")
     ] = None
     moderations: ModerationsSection = ModerationsSection()
+    classifier: Annotated[
+        FilePath | None,
+        Meta(
+            description="Weights of the classifiers, for another encoder than the one that ships: what "
+            "`python -m guardrails.train --encoder FOLDER --out FILE` wrote. Those of another encoder are "
+            "refused; `/v1/moderations` answers 503 without."
+        ),
+    ] = None

@@ -31,7 +31,8 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
         expected = json.loads(card_path.read_text("utf-8"))["sha256"]
     except (OSError, ValueError, KeyError) as error:
         raise WeightsError(
-            f"{str(error)!r} while reading {str(path)!r}: install the package again."
+            f"{str(error)!r} while reading {str(path)!r}: install the package again, or train again, which "
+            "writes both files."
         ) from error
     digest = hashlib.sha256(data).hexdigest()
     if digest != expected:
@@ -43,6 +44,15 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
         return load(data), digest
     except SafetensorError as error:
         raise WeightsError(f"{str(path)!r} is no safetensors file: install the package again.") from error
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Changes when a file is written again, for what is kept of it; (0, 0) without the file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
 def read_card(path: Path) -> dict[str, Any]:

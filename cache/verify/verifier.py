@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.heads.pair_network import MAX_WORDS, PairNetwork, pad
-from backend.heads.weights import read_weights
+from backend.heads.weights import read_weights, stamp
 from cache.verify.features import pair_features
 from cache.verify.vocabulary import Vocabulary
 from cache.verify.words import MAX_CHARS, Sentence, read
@@ -38,8 +38,8 @@ class Verifier:
 
     @classmethod
     def load(cls, path: Path = WEIGHTS) -> Verifier:
-        """Weights, the shipped ones by default, loaded once per process. Raises WeightsError."""
-        return _load(path)
+        """Weights, those shipped by default, loaded again when the file changes. Raises WeightsError."""
+        return _load(path, stamp(path))
 
     def threshold(self, max_false_share: float) -> float:
         """The least P at which this share of all hits at most is false on the development stream; or 1.01."""
@@ -69,7 +69,7 @@ class Verifier:
         return blended
 
 
-@cache
-def _load(path: Path) -> Verifier:
+@lru_cache(maxsize=4)
+def _load(path: Path, written: tuple[int, int]) -> Verifier:
     tensors, digest = read_weights(path)
     return Verifier(tensors, digest[:16])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from backend.errors import CheckpointError
-from backend.heads.weights import WeightsError
+from backend.heads.weights import WeightsError, stamp
+from cache.heads.linear import load_head
+from cache.verify import Verifier
 from gateway.encoder_fit import EncoderFit
+from guardrails.checks.classifier import load_classifier
 from policies.conditions import Condition
 from policies.convert import KeyPath
 from policies.document import Policies
@@ -17,6 +20,7 @@ from policies.load import Loaded
 from policies.routes import Rule
 from router.estimate import load_estimate
 from router.estimate.estimate import BUILTIN, WEIGHTS
+from router.signals.domain import load_domains
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +42,15 @@ def refuse_other_encoders(loaded: Loaded) -> None:
 
 
 def encoder_problems(loaded: Loaded) -> Iterator[Problem]:
-    """The same, one by one."""
-    if loaded.policies.encoder is None:
+    """The same one by one, and files that hold no such weights."""
+    policies, fit = loaded.policies, EncoderFit(loaded.policies)
+    faults = {key: _fault(load) for key, load in _given(fit).items() if key in loaded.places}
+    broken = {key: fault for key, fault in faults.items() if fault}
+    yield from (Problem(loaded.places[key], f"{'.'.join(key)}: {fault}") for key, fault in broken.items())
+    if policies.encoder is None:
         return
-    fit = EncoderFit(loaded.policies)
-    for reader in [
-        *_cache(loaded.policies, fit),
-        *_guardrails(loaded.policies, fit),
-        *_rules(loaded.policies, fit),
-    ]:
+    readers = [*_cache(policies, fit), *_guardrails(policies, fit), *_rules(policies, fit)]
+    for reader in (each for each in readers if each.key not in broken):
         try:
             fault = fit.misfit(reader.weights, reader.command, ".".join(reader.key))
         except WeightsError as error:
@@ -58,6 +62,26 @@ def encoder_problems(loaded: Loaded) -> Iterator[Problem]:
             while place not in loaded.places:  # an item of a list: the nearest key above it
                 place = place[:-1]
             yield Problem(loaded.places[place], f"{reader.what}: {fault}")
+
+
+def _given(fit: EncoderFit) -> dict[KeyPath, Callable[[], object]]:
+    """What loads the weights that a key names."""
+    return {
+        ("cache", "verifier"): lambda: Verifier.load(fit.verifier),
+        ("cache", "heads"): lambda: load_head("followup", fit.heads),
+        ("guardrails", "classifier"): lambda: load_classifier(fit.classifier, stamp(fit.classifier)),
+        ("signals", "domains"): lambda: load_domains(fit.domains),
+    }
+
+
+def _fault(load: Callable[[], object]) -> str:
+    try:
+        load()
+    except WeightsError as error:
+        return str(error)
+    except (KeyError, ValueError, IndexError) as error:
+        return f"the file holds weights of another kind ({type(error).__name__}: {error})"
+    return ""
 
 
 def _cache(policies: Policies, fit: EncoderFit) -> Iterator[_Reader]:

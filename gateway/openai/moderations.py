@@ -76,7 +76,8 @@ class ModerationsEndpoint:
 
     def _result(self, each: Plan, vectors: Mapping[str, Vectors]) -> dict[str, object]:
         stacked = np.stack([vectors[text] for text in each.texts]) if each.pieces else NO_VECTORS
-        judged = judge_categories(score(each, stacked), self._rate)
+        classifier = self._guard.classifier
+        judged = judge_categories(score(each, stacked, classifier), self._rate, classifier)
         found = {name: judged[own] if own else (0.0, False) for name, own in CATEGORIES.items()}
         return {
             "flagged": any(flagged for _, flagged in found.values()),

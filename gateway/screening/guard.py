@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 from numpy import float32
 from numpy.typing import NDArray
 
+from backend.heads.weights import stamp
 from gateway.screening.hooks import Hook
 from gateway.settings import SettingsError
+from guardrails.checks.classifier import Classifier, load_classifier
 from guardrails.checks.patterns import LinearRule
 from guardrails.checks.topics import Topic
 from guardrails.pattern_prefix import UnsupportedPattern
@@ -37,9 +40,16 @@ class EncoderFailed(Exception):
 class Guard:
     """What all requests with one profile share."""
 
-    def __init__(self, profile: GuardrailProfile, embed: EmbedTexts, hooks: Mapping[str, Hook]) -> None:
-        """`hooks`: by the names that the profile gives them."""
+    def __init__(
+        self,
+        profile: GuardrailProfile,
+        embed: EmbedTexts,
+        hooks: Mapping[str, Hook],
+        classifier: Classifier | None = None,
+    ) -> None:
+        """`hooks`: by the names that the profile gives them; `classifier`: other weights than the shipped."""
         self.profile = profile
+        self.classifier = classifier
         self.hooks = dict(hooks)
         self._embed = embed
         self._topics: dict[str, Topic] | None = None
@@ -89,9 +99,14 @@ class Guards:
         *,
         asks_hooks: bool = True,
     ) -> None:
-        """`api_keys`: of hooks, by `guardrails.PROFILE.HOOK`. Raises SettingsError for broken patterns."""
+        """`api_keys`: of hooks, by `guardrails.PROFILE.HOOK`.
+
+        Raises SettingsError for broken patterns, WeightsError for a broken classifier.
+        """
         self._by_profile: dict[int, Guard] = {}
-        self.moderation = Guard(GuardrailProfile(), embed, {})
+        path = None if section.classifier is None else Path(section.classifier)
+        classifier = None if path is None else load_classifier(path, stamp(path))
+        self.moderation = Guard(GuardrailProfile(), embed, {}, classifier)
         self.hooks: list[Hook] = []
         for name, profile in section.profiles.items():
             _check_patterns(name, profile)
@@ -101,7 +116,7 @@ class Guards:
                 if asks_hooks
             }
             self.hooks += hooks.values()
-            self._by_profile[id(profile)] = Guard(profile, embed, hooks)
+            self._by_profile[id(profile)] = Guard(profile, embed, hooks, classifier)
 
     def of(self, profile: GuardrailProfile) -> Guard:
         """The guard of a profile of these policies."""

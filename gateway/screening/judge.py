@@ -11,7 +11,7 @@ import numpy as np
 
 from gateway.screening.guard import Guard, Vectors
 from gateway.screening.verdicts import Check
-from guardrails.checks.classifier import Plan, Score, findings, plan, score
+from guardrails.checks.classifier import Classifier, Plan, Score, findings, plan, score
 from guardrails.checks.injection import find_injection
 from guardrails.checks.topics import Topic, topics_of
 from guardrails.findings import Segment as Trust
@@ -90,7 +90,7 @@ async def judge_request(guard: Guard, texts: Sequence[ReadText], known: dict[str
     )
     await _complete(guard, [each for _, each in planned], known)
     topics = await guard.topics()
-    return await run(lambda: _judge(profile, planned, known, topics), in_thread)
+    return await run(lambda: _judge(guard, planned, known, topics), in_thread)
 
 
 async def judge_sentences(guard: Guard, sentences: Sequence[str]) -> list[list[Judged]]:
@@ -102,9 +102,7 @@ async def judge_sentences(guard: Guard, sentences: Sequence[str]) -> list[list[J
     topics = {
         name: topic for name, topic in (await guard.topics()).items() if guard.profile.topics[name].answers
     }
-    return await run(
-        lambda: [_judge_sentence(guard.profile, each, vectors, topics) for each in plans], in_thread
-    )
+    return await run(lambda: [_judge_sentence(guard, each, vectors, topics) for each in plans], in_thread)
 
 
 def needs_sentences(profile: GuardrailProfile) -> list[HarmRules | TopicRules]:
@@ -139,20 +137,21 @@ def _stacked(each: Plan, vectors: Mapping[str, Vectors]) -> Vectors:
 
 
 def _judge(
-    profile: GuardrailProfile,
+    guard: Guard,
     planned: Sequence[tuple[Segment, Plan]],
     vectors: Mapping[str, Vectors],
     topics: Mapping[str, Topic],
 ) -> list[Judged]:
+    profile, classifier = guard.profile, guard.classifier
     found: list[Judged] = []
     risks: list[float] = []  # of the user's turns, oldest first
     for segment, each in planned:
         if not each.pieces:
             continue
         stacked = _stacked(each, vectors)
-        scores = score(each, stacked)
-        found += _attacks(profile.injection, segment, scores)
-        found += _harm(profile.harm, scores) if _applies(profile.harm, segment) else []
+        scores = score(each, stacked, classifier)
+        found += _attacks(profile.injection, segment, scores, classifier)
+        found += _harm(profile.harm, scores, classifier) if _applies(profile.harm, segment) else []
         if segment == "user" and "attack" in scores:
             risks.append(scores["attack"].value)
         near = {name: topic for name, topic in topics.items() if segment in profile.topics[name].segments}
@@ -165,13 +164,14 @@ def _judge(
 
 
 def _judge_sentence(
-    profile: GuardrailProfile, each: Plan, vectors: Mapping[str, Vectors], topics: Mapping[str, Topic]
+    guard: Guard, each: Plan, vectors: Mapping[str, Vectors], topics: Mapping[str, Topic]
 ) -> list[Judged]:
     if not each.pieces:
         return []
+    profile, classifier = guard.profile, guard.classifier
     stacked = _stacked(each, vectors)
     harm = profile.harm if profile.harm is not None and profile.harm.answers else None
-    found = _harm(harm, score(each, stacked))
+    found = _harm(harm, score(each, stacked, classifier), classifier)
     return found + [Judged("topic", name, profile.topics[name]) for name in topics_of(stacked, topics)]
 
 
@@ -179,22 +179,29 @@ def _applies(rules: HarmRules | None, segment: Segment) -> bool:
     return rules is not None and segment in rules.segments
 
 
-def _attacks(rules: InjectionRules | None, segment: Segment, scores: Mapping[str, Score]) -> list[Judged]:
+def _attacks(
+    rules: InjectionRules | None,
+    segment: Segment,
+    scores: Mapping[str, Score],
+    classifier: Classifier | None,
+) -> list[Judged]:
     if rules is None or not rules.classifier or segment not in rules.segments:
         return []
     return [
         Judged("injection", each.kind, rules)
-        for each in findings(scores, rules.false_positive_rate)
+        for each in findings(scores, rules.false_positive_rate, classifier)
         if each.check == "injection" and (rules.kinds is None or each.kind in rules.kinds)
     ]
 
 
-def _harm(rules: HarmRules | None, scores: Mapping[str, Score]) -> list[Judged]:
+def _harm(
+    rules: HarmRules | None, scores: Mapping[str, Score], classifier: Classifier | None
+) -> list[Judged]:
     if rules is None:
         return []
     return [
         Judged("harm", each.kind, rules)
-        for each in findings(scores, rules.false_positive_rate)
+        for each in findings(scores, rules.false_positive_rate, classifier)
         if each.kind in rules.categories
     ]
 

@@ -100,14 +100,16 @@ def score(plan: Plan, vectors: Array, classifier: Classifier | None = None) -> d
     return found
 
 
-def findings(scores: Mapping[str, Score], false_positive_rate: float = 0.01) -> list[Finding]:
+def findings(
+    scores: Mapping[str, Score], false_positive_rate: float = 0.01, classifier: Classifier | None = None
+) -> list[Finding]:
     """What is at or above the threshold for a share of ordinary texts flagged by a head.
 
-    An attack by a user is named after its most probable kind.
+    An attack by a user is named after its most probable kind. `classifier`: that gave the scores.
     """
     found = []
     for name, each in scores.items():
-        if name in KINDS or each.value < threshold(name, false_positive_rate):
+        if name in KINDS or each.value < threshold(name, false_positive_rate, classifier):
             continue
         kind = max(KINDS, key=lambda kind: scores[kind].value) if name == "attack" else name
         check = _CHECK_OF.get(name, "toxicity")
@@ -117,16 +119,18 @@ def findings(scores: Mapping[str, Score], false_positive_rate: float = 0.01) -> 
 
 
 def judge_categories(
-    scores: Mapping[str, Score], false_positive_rate: float = 0.01
+    scores: Mapping[str, Score], false_positive_rate: float = 0.01, classifier: Classifier | None = None
 ) -> dict[str, tuple[float, bool]]:
     """(score, whether it is flagged) of each category.
 
     A text that is harmful as a whole and reaches no category's threshold belongs to its likeliest category.
     """
-    limits = {name: threshold(name, false_positive_rate) for name in CATEGORIES}
+    limits = {name: threshold(name, false_positive_rate, classifier) for name in CATEGORIES}
     found = {name: (scores[name].value, scores[name].value >= limits[name]) for name in CATEGORIES}
     general = [
-        scores[name].value for name in _GENERAL if scores[name].value >= threshold(name, false_positive_rate)
+        scores[name].value
+        for name in _GENERAL
+        if scores[name].value >= threshold(name, false_positive_rate, classifier)
     ]
     if general and not any(flagged for _, flagged in found.values()):
         likeliest = max(CATEGORIES, key=lambda name: found[name][0] / limits[name])
@@ -181,6 +185,9 @@ class Classifier:
 
 
 @cache
-def load_classifier(path: Path = WEIGHTS) -> Classifier:
-    """Weights, the shipped ones by default, loaded once per process. Raises WeightsError."""
+def load_classifier(path: Path = WEIGHTS, written: tuple[int, int] = (0, 0)) -> Classifier:
+    """Weights, the shipped ones by default, loaded once per process. Raises WeightsError.
+
+    `written`: `stamp(path)` of a file that may change.
+    """
     return Classifier.of(read_weights(path)[0])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.weights import Tensor, read_weights
+from backend.heads.weights import Tensor, read_weights, stamp
 
 Array = NDArray[np.float32]
 
@@ -37,15 +37,20 @@ def read_domains() -> tuple[list[str], dict[str, str], list[tuple[str, str]]]:
     return names, tasks, sentences
 
 
-@cache
-def _head(path: Path) -> tuple[list[str], Array]:
+def load_domains(path: Path = WEIGHTS) -> tuple[list[str], Array]:
+    """The domains and their columns, those that ship by default. Raises WeightsError."""
+    return _load(path, stamp(path))
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path, written: tuple[int, int]) -> tuple[list[str], Array]:
     tensors, _ = read_weights(path)
     return read_domains()[0], tensors["domains.weight"].astype(np.float32)
 
 
 def domain_of(vector: Array, path: Path = WEIGHTS) -> str:
     """The domain of a text with this sentence vector; "" when it is none of them. Raises WeightsError."""
-    names, weights = _head(path)
+    names, weights = load_domains(path)
     scores = weights[:-1].T @ vector + weights[-1]
     best = int(scores.argmax())
     return names[best] if scores[best] >= MIN_SCORE else ""

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
+from backend.heads.weights import write_weights
 from cache.heads.linear import Head, load_head
 
 
@@ -17,3 +20,13 @@ def test_shipped_heads_fit_their_markers() -> None:
 
     assert len(load_head("freshness").markers) == len(timeliness.markers("a"))
     assert len(load_head("followup").markers) == len(followup.markers("a", ["b"]))
+
+
+def test_weights_that_were_trained_again_are_loaded_again(tmp_path: Path) -> None:
+    """A reload of the policies must not keep weights of an encoder that they no longer have."""
+    path = tmp_path / "heads.safetensors"
+    for size in (3, 5):
+        tensors = {f"followup.{part}": np.ones(size, np.float32) for part in ("markers", "vector", "bias")}
+        write_weights(path, tensors, {})
+        assert len(load_head("followup", path).vector) == size
+        assert load_head("followup", path) is load_head("followup", path)

@@ -14,6 +14,7 @@ from cache.heads.linear import WEIGHTS as HEADS
 from cache.verify.verifier import WEIGHTS as VERIFIER
 from gateway.cli.check import load_checked
 from gateway.cli.encoder_check import encoder_problems, refuse_other_encoders
+from guardrails.checks.classifier import WEIGHTS as CLASSIFIER
 from policies.errors import PolicyError
 from policies.load import load_folder
 from router.estimate.estimate import WEIGHTS as ESTIMATES
@@ -125,35 +126,55 @@ def test_the_shipped_weights_are_of_the_shipped_encoder(root: Path, tmp_path: Pa
 def test_weights_of_ones_own_encoder(root: Path) -> None:
     """Each key takes weights whose card names the encoder, and those only."""
     own = identity_of(str(root / "mine"), None, ("de", "fr")).card()
-    for name, shipped in (("verifier", VERIFIER), ("heads", HEADS), ("domains", DOMAINS)):
-        retrained(root, shipped, own, name)
+    shipped = {"verifier": VERIFIER, "heads": HEADS, "domains": DOMAINS, "classifier": CLASSIFIER}
+    for name, path in shipped.items():
+        retrained(root, path, own, name)
     retrained(root, ESTIMATES / "general.safetensors", own, "gain")
     text = (
         MODELS + "cache: {mode: semantic, verifier: verifier.safetensors, heads: heads.safetensors}\n"
         "signals: {domains: domains.safetensors, estimate: gain.safetensors}\n"
+        "guardrails: {classifier: classifier.safetensors, profiles: {s: {harm: {}}}}\n"
         "routes:\n  auto:\n    rules:\n"
         "      - {when: \"signals.domain == 'law' || signals.gain > 1.0\", model: small}\n"
         "    model: small\n"
     )
     assert problems(root, text) == []
     other = problems(root, text.replace("[de, fr]", "[de, fr], prompt_name: query"))
-    assert [line for line, _ in other] == [4, 4, 5, 5]
+    assert [line for line, _ in other] == [4, 4, 6, 5, 5]
     assert all("mine (" in message and "--prompt-name query" in message for _, message in other)
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda path: path.with_suffix(".json").unlink(), "broken.json' cannot be read"),
-        (lambda path: path.with_suffix(".json").write_text("[]"), "is no card of weights"),
-        (lambda path: path.with_suffix(".json").write_text("{}"), "were trained with the encoder builtin:"),
+        (lambda path: path.with_suffix(".json").unlink(), "No such file"),
+        (lambda path: path.with_suffix(".json").write_text("{}"), "sha256"),
+        (lambda path: path.with_suffix(".json").write_text('{"sha256": "0"}'), "but its card says 0"),
+        (lambda path: path.write_bytes(b""), "has SHA-256 e3b0c44298fc"),
+        (lambda path: None, "were trained with the encoder builtin:"),
     ],
 )
-def test_cards_that_name_none(root: Path, damage: object, words: str) -> None:
+def test_broken_cards(root: Path, damage: object, words: str) -> None:
     path = retrained(root, VERIFIER, None, "broken")
     damage(path)  # type: ignore[operator]
     ((line, message),) = problems(root, MODELS + "cache: {mode: semantic, verifier: broken.safetensors}\n")
     assert line == 4 and words in message
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("cache: {verifier: domains.safetensors}\n", "cache.verifier"),
+        ("cache: {heads: domains.safetensors}\n", "cache.heads"),
+        ("guardrails: {classifier: domains.safetensors}\n", "guardrails.classifier"),
+        ("signals: {domains: verifier.safetensors}\n", "signals.domains"),
+    ],
+)
+def test_weights_of_another_kind(root: Path, text: str, what: str) -> None:
+    for name, path in (("domains", DOMAINS), ("verifier", VERIFIER)):
+        retrained(root, path, None, name)
+    ((line, message),) = problems(root, MODELS + text)
+    assert line == 4 and message.startswith(f"{what}: the file holds weights of another kind (KeyError: ")
 
 
 def test_check_and_serve_refuse(root: Path) -> None:
