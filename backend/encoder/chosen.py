@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.encoder.checkpoint import BUILTIN, Reading, check_runtime, read_checkpoint
-from backend.encoder.identity import EncoderIdentity, identity_of
+from backend.encoder.identity import EncoderIdentity, identity_of, identity_on
 from backend.errors import CheckpointError
+from backend.heads.weights import WeightsError, read_card
 
 if TYPE_CHECKING:
     from backend.encoder.model import SentenceEncoder
@@ -51,6 +52,15 @@ class ChosenEncoder:
     def card(self) -> dict[str, object]:
         """What the card of the weights says about it, under the key `encoder`. Raises CheckpointError."""
         return self.identity.card()
+
+    def check_weights(self, path: Path) -> None:
+        """Raise WeightsError where weights that read vectors were trained with another encoder's."""
+        trained_with = identity_on(read_card(path))
+        if trained_with.digest != self.identity.digest:
+            raise WeightsError(
+                f"the weights {str(path)!r} were trained with the encoder {trained_with}, not with "
+                f"{self.identity}: give that one as --encoder, with its prompt"
+            )
 
     def folder(self, kept: Path | None) -> Path | None:
         """Where its vectors are kept in a folder that is given: vectors of several never mix."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from backend.encoder.checkpoint import Checkpoint, Reading, check_runtime, read_checkpoint
+from backend.encoder.language import LANGUAGES
 from backend.errors import AdapterError, CheckpointError
 from backend.heads.weights import WeightsError
 from backend.server.engine_check import check_adapter, check_context, check_model
@@ -45,6 +46,7 @@ def check(folder: Path, out: TextIO) -> int:
     for name, entry in policies.models.items():
         if entry.encoder is not None:
             out.write(f"encoder {_describe(name, entry.encoder)}\n")
+            _warn_of_undetected(name, entry.encoder, loaded.places, out)
     if policies.probes:
         out.write(f"probes  {len(policies.probes)} passed\n")
     return 0
@@ -150,6 +152,18 @@ def _describe(name: str, encoder: EncoderModel) -> str:
         f"{found.output_size} numbers, {found.max_tokens} tokens{prompt}; "
         f"reads {', '.join(encoder.languages)}"
     )
+
+
+def _warn_of_undetected(
+    name: str, encoder: EncoderModel, places: Mapping[KeyPath, Place], out: TextIO
+) -> None:
+    """Languages that no text will be found to be in."""
+    if unknown := [code for code in encoder.languages if code not in LANGUAGES]:
+        path = ("models", name, "encoder", "languages")
+        out.write(
+            f"{places[path]}: warning: {'.'.join(path)}: texts in {', '.join(unknown)} are taken for another "
+            "language, as language detection does not know it\n"
+        )
 
 
 def _engine_checks(name: str, engine: EngineModel) -> Iterator[Check]:

@@ -19,7 +19,7 @@ from policies.errors import PolicyError, Problem
 from policies.load import Loaded
 from policies.routes import Rule
 from router.estimate import load_estimate
-from router.estimate.estimate import BUILTIN, WEIGHTS
+from router.estimate.estimate import weights_of
 from router.signals.domain import load_domains
 
 
@@ -119,12 +119,12 @@ def _rules(policies: Policies, fit: EncoderFit) -> Iterator[_Reader]:
             what = f"{path}.when reads signals.domain"
             yield _Reader((*place, "when"), what, fit.domains, f"{train} domains", ("signals", "domains"))
         if "signals.gain" in names and _reads_vectors(policies.signals.estimate):
-            what, weights = f"{path}.when reads signals.gain", _weights(policies.signals.estimate)
+            what, weights = f"{path}.when reads signals.gain", weights_of(policies.signals.estimate)
             yield _Reader((*place, "when"), what, weights, f"{train} blend", ("signals", "estimate"))
         section = action.choose or action.cascade
         if section is not None and section.estimate is not None and _reads_vectors(section.estimate):
             key = (*place, action.destination, "estimate")
-            yield _Reader(key, ".".join(key), _weights(section.estimate), f"{train} blend", key)
+            yield _Reader(key, ".".join(key), weights_of(section.estimate), f"{train} blend", key)
 
 
 def _reads_vectors(estimate: str) -> bool:
@@ -132,8 +132,3 @@ def _reads_vectors(estimate: str) -> bool:
         return load_estimate(estimate).needs_vector
     except WeightsError:  # reported where it is named
         return False
-
-
-def _weights(estimate: str) -> Path:
-    name = estimate.removeprefix(BUILTIN)
-    return Path(name) if name == estimate else WEIGHTS / f"{name}.safetensors"

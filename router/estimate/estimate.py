@@ -114,6 +114,11 @@ def load_estimate(name: str) -> Estimate:
     return Estimate(WEIGHTS / f"{name.removeprefix(BUILTIN)}.safetensors")
 
 
+def weights_of(name: str) -> Path:
+    """The file of an estimate, `builtin:NAME` or a path."""
+    return WEIGHTS / f"{name.removeprefix(BUILTIN)}.safetensors" if name.startswith(BUILTIN) else Path(name)
+
+
 def card_of(name: str) -> dict[str, object]:
     """What its training run wrote about it."""
     path = WEIGHTS / name.removeprefix(BUILTIN) if name.startswith(BUILTIN) else Path(name)

@@ -142,6 +142,16 @@ def test_what_an_encoder_is_and_reads(tmp_path: Path) -> None:
     ) in out.getvalue()
 
 
+def test_a_language_that_is_not_detected_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "models:\n  e: {encoder: {checkpoint: builtin:all-minilm-l6-v2, languages: [en, is, eu]}}\n"
+    )
+    out = io.StringIO()
+    assert check(tmp_path, out) == 0
+    (warning,) = (line for line in out.getvalue().splitlines() if "warning" in line)
+    assert f"{tmp_path / 'a.yaml'}:2:" in warning and "texts in is, eu are taken for another" in warning
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -31,11 +31,11 @@ Array = NDArray[np.float32]
 
 
 def evaluate_cache(plan: Plan) -> int:
-    """Measure, print, write the files; returns the exit code. Raises SettingsError."""
+    """Measure, print, write the files; returns the exit code. Raises SettingsError, WeightsError."""
     if plan.plot_path is not None:
         check_plot(plan.plot_path)
     verifier = Verifier.load(plan.weights)
-    plan.check_encoder()
+    plan.encoder.check_weights(plan.weights)
     texts = [text for rows in plan.pairs.values() for row in rows for text in (row.a, row.b)]
     texts += [row.query for rows in plan.streams.values() for row in rows]
     vectors = embed_all(texts, plan.num_threads, is_int8=plan.is_int8, skip_long=True, encoder=plan.encoder)

@@ -13,8 +13,6 @@ import msgspec
 from msgspec import Meta
 
 from backend.encoder.chosen import SHIPPED, ChosenEncoder, add_encoder_flags, chosen_encoder
-from backend.encoder.identity import identity_on
-from backend.heads.weights import read_card
 from cache.verify.verifier import WEIGHTS
 from gateway.settings import SettingsError
 
@@ -65,15 +63,6 @@ class Plan:
     fits_thresholds: bool
     weights: Path = WEIGHTS
     encoder: ChosenEncoder = SHIPPED
-
-    def check_encoder(self) -> None:
-        """Raise SettingsError where the weights were trained with another encoder."""
-        trained_with, given = identity_on(read_card(self.weights)), self.encoder.identity
-        if trained_with.digest != given.digest:
-            raise SettingsError(
-                f"--weights {str(self.weights)!r} were trained with the encoder {trained_with}, not "
-                f"with {given}: give that one as --encoder, with its prompt"
-            )
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

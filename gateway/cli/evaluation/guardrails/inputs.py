@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.encoder.chosen import SHIPPED, ChosenEncoder, add_encoder_flags, chosen_encoder
 from gateway.settings import SettingsError
 from guardrails.checks.classifier import WEIGHTS
 
@@ -35,6 +36,7 @@ class Plan:
     max_evaded: int
     weights: Path
     json_path: Path | None
+    encoder: ChosenEncoder = SHIPPED
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="attacks of a kind in the matrix, default 40; 0: none",
     )
     add("--weights", type=Path, default=WEIGHTS, help="of the classifier, default the shipped ones")
+    add_encoder_flags(parser)
     add("--threads", type=int, help="of the encoder; default: one per core")
     add("--json", type=Path, metavar="OUT", help="write everything that was measured")
 
@@ -77,6 +80,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
         max_evaded=max(0, options.evasions),
         weights=options.weights,
         json_path=options.json,
+        encoder=chosen_encoder(options),
     )
 
 

@@ -41,6 +41,7 @@ def limit(head: str, plan: Plan) -> float:
 
 def judge(texts: Sequence[tuple[str, Segment]], plan: Plan) -> list[Judged]:
     """Read, search, embed and score each text. Raises WeightsError."""
+    plan.encoder.check_weights(plan.weights)
     weights = classifier.load_classifier(plan.weights)
     planned = []
     for text, segment in texts:
@@ -51,7 +52,7 @@ def judge(texts: Sequence[tuple[str, Segment]], plan: Plan) -> list[Judged]:
         windows = classifier.plan(reading, segment)
         planned.append((windows, patterns, middle - began, time.perf_counter() - middle))
     pieces = [piece for windows, *_ in planned for piece in windows.texts]
-    vectors = embed_all(pieces, plan.num_threads, is_int8=True)
+    vectors = embed_all(pieces, plan.num_threads, is_int8=True, encoder=plan.encoder)
     found = []
     for (text, _), (windows, patterns, patterns_s, planning_s) in zip(texts, planned, strict=True):
         stacked = np.stack([vectors[piece] for piece in windows.texts]) if windows.pieces else _NONE

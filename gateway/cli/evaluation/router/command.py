@@ -21,6 +21,7 @@ from gateway.cli.evaluation.router.inputs import MIN_QUESTIONS, Group, Plan
 from gateway.cli.evaluation.vectors import embed_all
 from gateway.settings import SettingsError
 from router.estimate import Estimate, load_estimate
+from router.estimate.estimate import weights_of
 from router.estimate.perturb import PERTURBATIONS
 from router.estimate.train import OWN_WEIGHT, Features, Outcome, fit, gains_of, save
 from router.evaluate import Measures, accuracies, flips, measure
@@ -52,7 +53,11 @@ def evaluate_router(plan: Plan) -> int:
     needs_vectors = plan.form == "blend" if estimate is None else estimate.needs_vector
     tested = [each.prompt for group in plan.groups for each in group.outcomes]
     prompts = [*tested, *(each.prompt for each in plan.training if estimate is None)]
-    vectors = embed_all(prompts, plan.num_threads, is_int8=True, skip_long=True) if needs_vectors else {}
+    if needs_vectors and plan.estimate is not None:
+        plan.encoder.check_weights(weights_of(plan.estimate))
+    vectors = {}
+    if needs_vectors:
+        vectors = embed_all(prompts, plan.num_threads, is_int8=True, skip_long=True, encoder=plan.encoder)
     results: list[Result] = []
     robustness = {}
     for group in plan.groups:

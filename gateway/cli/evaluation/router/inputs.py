@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backend.encoder.chosen import SHIPPED, ChosenEncoder, add_encoder_flags, chosen_encoder
 from gateway.settings import SettingsError
 from router.estimate.train import Outcome, OutcomeError, order_by_score, read_outcomes
 
@@ -43,6 +44,7 @@ class Plan:
     num_labels: int  # of a foreign task, as shadow requests would give
     json_path: Path | None
     plot_path: Path | None
+    encoder: ChosenEncoder = SHIPPED
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +64,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add("--splits", type=int, default=3, metavar="N", help="random halves to train on, default 3")
     add("--labels", type=int, default=0, metavar="N", help="also with N labels of the task that is left out")
+    add_encoder_flags(parser)
     add("--threads", type=int, help="of the encoder; default: one per core")
     add("--json", type=Path, metavar="OUT", help="write everything that was measured")
     add("--plot", type=Path, metavar="OUT", help="draw score over share of strong calls: .svg, .png or .pdf")
@@ -89,6 +92,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
         num_labels=options.labels,
         json_path=options.json,
         plot_path=options.plot,
+        encoder=chosen_encoder(options),
     )
 
 

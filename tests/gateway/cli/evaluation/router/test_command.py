@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.main import main
+from tests.backend.encoder.checkpoints import write_encoder
 
 
 @pytest.fixture
@@ -73,3 +74,13 @@ def test_what_is_refused(
 ) -> None:
     assert main(["eval", "router", "--data", str(outcomes), *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_encoder_of_ones_own(outcomes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is trained here reads its vectors; shipped weights that would are refused."""
+    report = tmp_path / "out.json"
+    flags = ["--encoder", str(write_encoder(tmp_path / "e", "bert")), "--json", str(report)]
+    assert main(["eval", "router", "--data", str(outcomes), "--splits", "1", *flags]) == 0
+    assert json.loads(report.read_text("utf-8"))["results"]
+    assert main(["eval", "router", "--data", str(outcomes), "--estimate", "builtin:general", *flags]) == 2
+    assert "general.safetensors' were trained with the encoder builtin:" in capsys.readouterr().err
