@@ -124,7 +124,7 @@ def _is_read(text: str, languages: Collection[str]) -> bool:
     """By its letters and, as far as it is long enough to tell, by its language."""
     letters = [char for char in text if char.isalpha()]
     num_foreign = sum(char > "\u024f" for char in letters)
-    if num_foreign > MAX_FOREIGN_SHARE * len(letters) and languages == ENGLISH:
+    if num_foreign > MAX_FOREIGN_SHARE * len(letters) and set(languages) <= {*ENGLISH}:
         return False
     words = re.findall(r"[^\W\d_]+", text.lower())
     if "en" in languages and sum(word in _SMALL for word in words) >= MIN_ENGLISH_SHARE * len(words):

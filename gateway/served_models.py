@@ -112,7 +112,8 @@ class ModelBuilder:
         # How near two wordings of one answer are is known of the encoder that ships only.
         compare = embed if has_meaning and self._fit.is_builtin else no_meaning
         heads = self._fit.readable_heads if has_meaning else None
-        return ResponseCache(answers, embed, Sampler(compare, self._parts.metrics.cache_judged), heads)
+        sampler = Sampler(compare, self._parts.metrics.cache_judged)
+        return ResponseCache(answers, embed, sampler, self._policies.encoder_languages, heads)
 
     def guards(self) -> Guards:
         """The guardrails of these policies; their hooks' connections close with the version."""

@@ -108,6 +108,7 @@ def test_what_is_compared_by_meaning(text: str) -> None:
 def test_an_encoder_of_other_languages_reads_them() -> None:
     assert unreadable("Was ist die Hauptstadt von Peru?", ("de", "en")) is None
     assert unreadable("Какая столица у Перу?", ("ru",)) is None
+    assert unreadable("Какая столица у Перу?", frozenset(("en",))) == "language"
     assert unreadable("What is the capital of Peru?", ("de",)) == "language"
 
 

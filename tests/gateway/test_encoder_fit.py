@@ -29,7 +29,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def policies(checkpoint: str, mode: str = "semantic") -> Policies:
-    encoder = ModelEntry(encoder=EncoderModel(checkpoint=checkpoint))
+    encoder = ModelEntry(encoder=EncoderModel(checkpoint=checkpoint, languages=["de"]))
     return Policies(models={"m": UPSTREAM, "e": encoder}, cache=CacheSection(mode=mode))  # type: ignore[arg-type]
 
 
@@ -87,6 +87,7 @@ async def test_the_cache_of_another_encoder_judges_with_what_it_can(own: str) ->
     made = builder(policies(own))
     made.build("e")
     assert made.response_cache().heads is None
+    assert made.response_cache().languages == {"de"}
     assert await made.response_cache().sampler._compare("It is blue.", "The colour is blue.") == "unsure"
     shipped = builder(policies(BUILTIN))
     shipped.build("e")

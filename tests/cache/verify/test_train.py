@@ -62,7 +62,7 @@ def test_a_verifier_of_ones_own_encoder(own: str, data: Path, capsys: pytest.Cap
     flags = ["--encoder", own, "--languages", "de"]
     train.main(["--data", str(data), "--vectors", str(data), "--out", str(out), "--epochs", "3", *flags])
     card, encoder = read_card(out), ChosenEncoder(own, languages=("de",))
-    assert card["encoder"] == encoder.card() and card["held_out"]["pairs"] == len(PAIRS)
+    assert card["encoder"] == encoder.card() and 0 < card["held_out"]["pairs"] < len(PAIRS)
     assert card["held_out"]["auc"] > 0.7
 
     stream = data / "stream"

@@ -15,7 +15,7 @@ from backend.heads.weights import replace_tensors
 from cache.verify import Verifier
 from gateway.cli.evaluation.cache import report
 from gateway.cli.evaluation.cache.inputs import PairRow, Plan, StreamRow
-from gateway.cli.evaluation.cache.judging import Judge, is_stopped
+from gateway.cli.evaluation.cache.judging import Judge
 from gateway.cli.evaluation.cache.replay import Replay, finest
 from gateway.cli.evaluation.cache.results import KindResult, PairResult, StreamResult
 from gateway.cli.evaluation.files import check_plot, write_file
@@ -39,7 +39,8 @@ def evaluate_cache(plan: Plan) -> int:
     texts = [text for rows in plan.pairs.values() for row in rows for text in (row.a, row.b)]
     texts += [row.query for rows in plan.streams.values() for row in rows]
     vectors = embed_all(texts, plan.num_threads, is_int8=plan.is_int8, skip_long=True, encoder=plan.encoder)
-    judge, threshold = Judge(verifier, vectors), verifier.threshold(plan.max_false_share)
+    judge = Judge(verifier, vectors, plan.encoder.languages)
+    threshold = verifier.threshold(plan.max_false_share)
     pairs = [each for file, rows in plan.pairs.items() for each in judge_pairs(file, rows, judge)]
     kinds = [
         each
@@ -48,7 +49,7 @@ def evaluate_cache(plan: Plan) -> int:
         for each in judge_kinds(file, rows, judge, threshold)
     ]
     streams = [
-        replay_stream(file, rows, vectors, verifier, plan.max_false_share)
+        replay_stream(file, rows, vectors, judge, threshold, plan.max_false_share)
         for file, rows in plan.streams.items()
     ]
     if plan.fits_thresholds:
@@ -65,7 +66,7 @@ def judge_pairs(file: str, rows: Sequence[PairRow], judge: Judge) -> list[PairRe
     """Score all pairs: one result for each source, and one for all when there are several."""
     cosines = np.array([judge.cosine(row.a, row.b) for row in rows], np.float32)
     probabilities = np.array([judge.probability(row.a, row.b) for row in rows], np.float32)
-    stopped = np.array([is_stopped(row.a, row.b) for row in rows])
+    stopped = np.array([judge.is_stopped(row.a, row.b) for row in rows])
     labels = np.array([row.same for row in rows])
     sources = np.array([row.source for row in rows])
     names = sorted(set(sources.tolist()))
@@ -87,11 +88,12 @@ def replay_stream(
     file: str,
     rows: Sequence[StreamRow],
     vectors: dict[str, Array],
-    verifier: Verifier,
+    judge: Judge,
+    threshold: float,
     max_false_share: float,
 ) -> StreamResult:
-    """Replay at every threshold, with the cosine and with the verifier as judge."""
-    judge, no_vector = Judge(verifier, vectors), np.zeros_like(next(iter(vectors.values())))
+    """Replay at every threshold, with the cosine and with the verifier as judge; its own is `threshold`."""
+    no_vector = np.zeros_like(next(iter(vectors.values())))
     stacked = np.stack([vectors.get(row.query, no_vector) for row in rows])
     tokens = [row.tokens or len(row.query.split()) for row in rows]
     replay = Replay([row.query for row in rows], [row.answer_id for row in rows], stacked, tokens)
@@ -112,7 +114,7 @@ def replay_stream(
         verifier=judged,
         cosine_best=finest(replay, by_cosine, cosine, max_false_share),
         verifier_best=finest(replay, by_verifier, judged, max_false_share),
-        verifier_shipped=replay.run(verifier.threshold(max_false_share), by_verifier),
+        verifier_shipped=replay.run(threshold, by_verifier),
         thresholds=np.array([(share, best.threshold) for share, best in kept if best], np.float32),
     )
 

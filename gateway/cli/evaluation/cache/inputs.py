@@ -21,8 +21,9 @@ Measures the verifier of the semantic cache with a sentence encoder; needs no se
 takes JSON lines with `a`, `b`, `same` (true: one answer serves both), `source` and perhaps `kind`; --stream
 takes JSON lines with `query`, `answer_id` and `source`, replayed from top to bottom: identical questions
 first, then guards and the verifier over the five nearest stored questions, beside a cache that serves by
-cosine alone. A question too long for the encoder is a miss, as in the gateway. "tokens saved" is the share of all
-`tokens` of the rows, or of the questions' words where a row has none. Files may be compressed with gzip.
+cosine alone. A question too long for the encoder is a miss, as in the gateway. "tokens saved" is the share
+of all `tokens` of the rows, or of the questions' words where a row has none. Files may be compressed with
+gzip.
 """
 
 

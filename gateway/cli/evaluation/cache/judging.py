@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,13 @@ Array = NDArray[np.float32]
 class Judge:
     """Scores pairs. A text that is too long for the encoder has no vector and is not served by meaning."""
 
-    def __init__(self, verifier: Verifier, vectors: Mapping[str, Array]) -> None:
+    def __init__(
+        self, verifier: Verifier, vectors: Mapping[str, Array], languages: Collection[str] = ENGLISH
+    ) -> None:
+        """`languages`: those that the encoder reads."""
         self._verifier = verifier
         self._vectors = vectors
+        self._languages = languages
 
     def cosine(self, one: str, other: str) -> float:
         """The cosine of two texts; 0 where one has no vector."""
@@ -42,12 +46,16 @@ class Judge:
         """P for each of `known`; 0 where it is not served whatever P is."""
         found = [0.0] * len(known)
         for place, text in enumerate(known):
-            if self.cosine(asked, text) >= MIN_COSINE and not is_stopped(asked, text):
+            if self.cosine(asked, text) >= MIN_COSINE and not self.is_stopped(asked, text):
                 found[place] = self.probability(asked, text)
         return found
 
+    def is_stopped(self, asked: str, known: str) -> bool:
+        """The same of the encoder's languages."""
+        return is_stopped(asked, known, self._languages)
 
-def is_stopped(asked: str, known: str) -> bool:
+
+def is_stopped(asked: str, known: str, languages: Collection[str] = ENGLISH) -> bool:
     """Whether one of two questions is not compared by meaning, or a guard stops the pair."""
-    unread = unreadable(asked, ENGLISH) or unreadable(known, ENGLISH)
+    unread = unreadable(asked, languages) or unreadable(known, languages)
     return unread is not None or stopped_by(asked, known) is not None
