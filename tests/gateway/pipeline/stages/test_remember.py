@@ -201,6 +201,32 @@ async def test_requests_of_the_same_meaning_at_once_are_one_generation() -> None
     assert texts == {"first second"} and len(gateway.provider.asked) == 1
 
 
+async def test_near_misses_at_once_are_generations_of_their_own() -> None:
+    gateway, go_on = paused_gateway()
+    gateway.may_encode.clear()
+    texts = ("What is 5 - 17?", "What is 17 - 5?", "What is -5 + 17?", "Is it 5 am?", "Is it 5 pm?")
+    starts = [asyncio.create_task(gateway.start(text)) for text in texts for _ in range(3)]
+    while gateway.num_encoded < len(texts):
+        await asyncio.sleep(0)
+    gateway.may_encode.set()
+    exchanges = await asyncio.wait_for(asyncio.gather(*starts), 10)
+    go_on.set()
+    keys = [each.response_headers["x-penstock-cache-entry"] for each in exchanges]
+    assert len(set(keys)) == len(texts) and all(keys.count(key) == 3 for key in keys)
+    for each in exchanges:
+        await read(each)
+    assert len(gateway.provider.asked) == len(texts)
+
+
+async def test_code_is_not_encoded_for_the_cache() -> None:
+    gateway = Gateway()
+    for text in ("What does `ls -l` print?", "What does `ls -L` print?", "Wie alt ist der Turm in Pisa?"):
+        exchange = await gateway.start(text)
+        await read(exchange)
+        assert exchange.response_headers["x-penstock-cache"] == "miss"
+    assert gateway.num_encoded == 0
+
+
 async def test_a_follower_by_meaning_asks_itself_when_its_leader_fails() -> None:
     gateway = Gateway()
     is_asked, go_on = asyncio.Event(), asyncio.Event()
