@@ -23,6 +23,7 @@ from cache.verify.words import NEGATIONS, Sentence, read, read_sections
 
 MAX_WORDS = 40
 """The vector of a longer text hides one changed word, and the pair network reads 48."""
+MAX_CHARS = 500
 MAX_FOREIGN_SHARE = 0.1
 """Letters beyond the Latin ones, which the built-in encoder's vocabulary hardly knows."""
 MAX_INSERTED = 2
@@ -51,11 +52,13 @@ _BRITISH = re.compile(
 _AMERICAN = {"our": "or", "is": "iz", "ll": "l", "tre": "ter"}
 
 _CODE = re.compile(
-    r"[`{}\\]|(?<!\S)--?[A-Za-z][\w-]*(?!\S)|(?<![Cc])\+\+|[=!]==?[^=]|[=-]>|<-|:=|::|&&|\|\||>>|<<|;$|</?\w+[^<>]*>"
-    r"|\w\[|\[[^\]]*[:;,\d^][^\]]*\]|\w\((?!s\))(?:[^\s()]*|[^()]*[,=\"'][^()]*)\)|\$[A-Za-z(]|\(\w\|\w\)"
+    r"[`{}\\]|(?<!\S)--?[A-Za-z][\w-]{0,40}(?!\S)|(?<![Cc])\+\+|[=!]==?[^=]|[=-]>|<-|:=|::|&&|\|\||>>|<<|;$"
+    r"|</?\w{1,20}[^<>]{0,80}>|\w\[|\[[^\]]{0,40}[:;,\d^]|\w\((?!s\))[^\s()]{0,40}\)|\w\([^()]{0,40}[,=\"']"
+    r"|\$[A-Za-z(]|\(\w\|\w\)|(?<!\S)[~.]{0,2}/\w[\w.-]{0,40}/"
     r"|\b(?:SELECT|DELETE|INSERT|UPDATE|TRUNCATE|JOIN|WHERE|ORDER BY|GROUP BY|CREATE|ALTER|DROP)\b"
-    r"|\b(?:sudo|chmod|chown|grep|awk|sed|curl|mkdir|kubectl) \S|(?<!\S)[~.]{0,2}/\w[\w.-]*/"
+    r"|\b(?:sudo|chmod|chown|grep|awk|sed|curl|mkdir|kubectl) \S"
 )
+"""Each repetition is bounded, so that hostile texts cost linear time."""
 _NUMBER = r"\d+(?:[.,:/]\d+)*(?:\s?[ap]\.?m\b)?"
 _SYMBOL = (
     r"[+*=<>^%$€£¥₹&|~#@°×÷√∞≤≥≠±²³¹⁰⁴-⁹₀-₉()\[\]]|(?<=[\d)])\s*!|(?<![^\W\d_])\s*[-−–/](?=\s*[\d(]|\s*[a-z]\b)"
@@ -110,6 +113,8 @@ class Guard(NamedTuple):
 
 def unreadable(text: str, languages: Collection[str]) -> Unreadable | None:
     """Why a question is not compared by meaning at all; None: it is. `languages`: those of the encoder."""
+    if len(text) > MAX_CHARS:
+        return "long"
     text = normalised(text)
     if "\n" in text:
         return "several lines"
@@ -142,7 +147,7 @@ def stopped_by(asked: str, known: str) -> Guard | None:
 @lru_cache(maxsize=1024)
 def read_text(text: str) -> Text:
     """Analyse a question once."""
-    text = normalised(text)
+    text = normalised(text[:MAX_CHARS])
     sentence = read(text)
     values = _values(text)
     capitalised = {word.lower() for word in _CAPITALISED.findall(text)} if not text.isupper() else set()

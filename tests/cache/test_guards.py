@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.guards import ENGLISH, GUARDS, stopped_by, unreadable
+from cache.guards import ENGLISH, GUARDS, MAX_CHARS, stopped_by, unreadable
 from gateway.telemetry.instruments import CACHE_GUARDS
 
 STOPPED = [
@@ -123,6 +125,27 @@ def test_equal_texts_are_never_stopped(text: str) -> None:
 def test_guards_are_symmetric(a: str, b: str) -> None:
     one, other = stopped_by(a, b), stopped_by(b, a)
     assert (one is None) == (other is None)
+
+
+HOSTILE = (
+    "a", " ", ".", "[,", "((", "<a", '"', "'", "1", "1.", "- ", "\u200b", "\u202e", "@", "é", "漢", "😀",
+    "A b ", "/a", "--a ", "is a by ", "\\", "\t", "a[", "f(x,", "5 - ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", HOSTILE)
+def test_hostile_texts_cost_linear_time(shape: str) -> None:
+    """A megabyte is not read, and the longest text that is compared takes milliseconds."""
+    unreadable("Is it loaded?", ENGLISH)
+    for text in (shape * (2_000 // len(shape)), shape * (1_000_000 // len(shape))):
+        began_s = time.process_time()
+        unreadable(text, ENGLISH)
+        assert time.process_time() - began_s < 0.05
+    text = (shape * MAX_CHARS)[:MAX_CHARS]
+    began_s = time.process_time()
+    stopped_by(text, text[:-1] + "x")
+    unreadable(text, ENGLISH)
+    assert time.process_time() - began_s < 0.05
 
 
 def test_each_guard_has_a_label_in_the_metrics() -> None:
