@@ -41,7 +41,10 @@ def as_document(
                 "auc_cosine": measures.auc(each.cosines, each.labels),
                 "levels": [level._asdict() for level in measures.at_levels(each.served, each.labels)],
                 "reliability": [
-                    bin_._asdict() for bin_ in measures.reliability(each.probabilities, each.labels)
+                    bin_._asdict()
+                    for bin_ in measures.reliability(
+                        each.probabilities[~each.stopped], each.labels[~each.stopped]
+                    )
                 ],
             }
             for each in pairs
@@ -150,7 +153,13 @@ def _levels_table(result: Document) -> Table:
 
 
 def _reliability_table(result: Document) -> Table:
-    table = _table(f"Reliability: {result['source']}", "P(correct)", "pairs", "mean P", "in fact right")
+    table = _table(
+        f"Reliability where no guard stops: {result['source']}",
+        "P(correct)",
+        "pairs",
+        "mean P",
+        "in fact right",
+    )
     for each in result["reliability"]:
         name = f"{each['low']:.2f} to {each['high']:.2f}"
         table.add_row(
