@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, pairwise
@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 
 from backend.encoder.language import language_of
 from cache.question import normalised
-from cache.verify.features import has_opposites, has_swapped_roles
-from cache.verify.words import NEGATIONS, Sentence, read, read_sections
+from cache.verify.features import LOOSE, OPPOSITES, has_opposites, has_swapped_roles
+from cache.verify.words import NEGATIONS, QUANTITY, Sentence, read, read_sections
 
 MAX_WORDS = 40
 """The vector of a longer text hides one changed word, and the pair network reads 48."""
@@ -33,15 +33,16 @@ MIN_ENGLISH_SHARE = 0.5
 ENGLISH = ("en",)
 """What the built-in encoder reads."""
 
-Unreadable = Literal["several lines", "code", "long", "language"]
+Unreadable = Literal["several lines", "code", "long", "about text", "language"]
 
 _SECTIONS = read_sections(Path(__file__).with_suffix(".txt"))
 _WORDS, _FORMS, _LANGUAGES = (
     {word: line.split()[0] for line in _SECTIONS[name] for word in line.split()}
     for name in ("words", "form", "languages")
 )
-_HOMOGRAPHS, _SMALL, _HARMLESS, _FILLER = (
-    frozenset(" ".join(_SECTIONS[name]).split()) for name in ("homographs", "small", "harmless", "filler")
+_HOMOGRAPHS, _SMALL, _HARMLESS, _FILLER, _ABOUT_TEXT = (
+    frozenset(" ".join(_SECTIONS[name]).split())
+    for name in ("homographs", "small", "harmless", "filler", "about text")
 )
 _SYNONYMS = frozenset(
     frozenset(pair) for line in _SECTIONS["synonyms"] for pair in combinations(line.split(), 2)
@@ -59,7 +60,12 @@ _CODE = re.compile(
     r"|\b(?:sudo|chmod|chown|grep|awk|sed|curl|mkdir|kubectl) \S"
 )
 """Each repetition is bounded, so that hostile texts cost linear time."""
+_GIVEN = re.compile(
+    r"\W*(?:please\s+)?(?:correct|fix|rewrite|complete|finish|continue|reverse|repeat|copy|translate|sort)\b[^:]{0,40}:",
+    re.IGNORECASE,
+)
 _NUMBER = r"\d+(?:[.,:/]\d+)*(?:\s?[ap]\.?m\b)?"
+_UNIT = re.compile(r"(?<=\d)\s?[A-Za-zµΩ]{1,3}\b")
 _SYMBOL = (
     r"[+*=<>^%$€£¥₹&|~#@°×÷√∞≤≥≠±²³¹⁰⁴-⁹₀-₉()\[\]]|(?<=[\d)])\s*!|(?<![^\W\d_])\s*[-−–/](?=\s*[\d(]|\s*[a-z]\b)"
     r"|[^\w\s.,;:?!'\"’‘“”„«»‹›…`´()\[\]/\\{}–—−-]"
@@ -68,11 +74,14 @@ _TOKEN = re.compile(rf"(?P<number>{_NUMBER})|(?P<word>[^\W\d_]+)|(?P<symbol>{_SY
 _SPELLED = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 )
+_LEADS = frozenset("in on at as by for during after before since with from of under over to".split())
+_NEGATING = ("unable", "against", "resistant", "immune")
 _JOINS = frozenset(("and", "or", "versus"))
 _ARTICLES = ("a", "an", "the")
 _MODALS = frozenset(("do", "does", "can", "could", "should", "would"))
 _DIGITS = {word: str(n) for n, word in enumerate(_SPELLED.split()) if n != 1}  # "one" is mostly a pronoun
 _QUOTED = re.compile(r"\"+([^\"]+)\"+|“([^”]*)”|«([^»]*)»|„([^“”]*)[“”]|(?<!\w)['‘]([^'’]*)['’](?!\w)")
+_HYPHEN = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)+")
 _EDGES = ".,;:!?…\"'“”‘’«»()[]"
 _IDENTIFIER = re.compile(r".*(?:[_\\@#~|]|://|^/|\w\w\.\w\w|\d[A-Za-z]|[A-Za-z]\d).*", re.DOTALL)
 _CAMEL = re.compile(r"[A-Za-z]*(?:[a-z][A-Z]|[A-Z]{2}[a-z])[A-Za-z]*")
@@ -94,6 +103,7 @@ class Text:
     numbers: tuple[Value, ...]  # as they are written; small ones in words as digits
     symbols: tuple[Value, ...]
     words: tuple[Value, ...]  # dates, times, units
+    units: tuple[Value, ...]  # letters after a number, as they are written
     identifiers: tuple[Value, ...]
     camel: frozenset[str]  # words with capitals inside
     capitalised: frozenset[str]  # homographs that are written with capitals, in lower case
@@ -122,6 +132,8 @@ def unreadable(text: str, languages: Collection[str]) -> Unreadable | None:
         return "long"
     if _CODE.search(text):
         return "code"
+    if _GIVEN.match(text) or not _ABOUT_TEXT.isdisjoint(re.findall(r"[a-z-]+", text.lower())):
+        return "about text"  # "correct this: its raining", where each sign counts
     return None if _is_read(text, languages) else "language"
 
 
@@ -158,6 +170,7 @@ def read_text(text: str) -> Text:
         counts=Counter(sentence.words),
         plain=tuple(word for word in sentence.words if word not in _ARTICLES),
         **values,
+        units=tuple((unit.strip(), "") for unit in _UNIT.findall(text)),
         identifiers=tuple(
             (token, before) for before, token in pairwise(("", *tokens)) if _IDENTIFIER.fullmatch(token)
         ),
@@ -206,6 +219,7 @@ def _case_differs(a: Text, b: Text) -> bool:
     """Identifiers, other capitals in a word ("userId"), a homograph with and without one ("Polish")."""
     return (
         _differ("identifiers")(a, b)
+        or (_differ("units")(a, b) and len(a.units) == len(b.units))
         or _camel_differs(a, b)
         or _camel_differs(b, a)
         or _is_lower_in(a.capitalised, b)
@@ -221,8 +235,8 @@ def _camel_differs(a: Text, b: Text) -> bool:
 
 
 def _is_lower_in(words: frozenset[str], other: Text) -> bool:
-    """Whether `other`, which does use capitals, has one of the words without."""
-    return not words.isdisjoint(set(other.sentence.words) - other.capitalised) and not other.text.islower()
+    """Whether `other` has one of the words without a capital."""
+    return not words.isdisjoint(set(other.sentence.words) - other.capitalised)
 
 
 def _quoted_differs(a: Text, b: Text) -> bool:
@@ -295,13 +309,71 @@ def _bases(word: str) -> frozenset[str]:
 _ENDINGS = {"s": ("",), "es": ("",), "ies": ("y",), "ed": ("", "e"), "ied": ("y",), "ing": ("", "e")}
 
 
+def _opposites_differ(a: Text, b: Text) -> bool:
+    """Opposites in any form: "starting" and "stopping"."""
+    if has_opposites(a.sentence, b.sentence):
+        return True
+    others = {base for word in _extra_words(b, a) for base in _bases(word)}
+    return any(
+        not others.isdisjoint(OPPOSITES.get(base, ())) and base not in LOOSE
+        for word in _extra_words(a, b)
+        for base in _bases(word)
+    )
+
+
+def _is_negated_otherwise(a: Text, b: Text) -> bool:
+    one, other = (
+        text.sentence.num_negations + sum(text.counts.get(word, 0) for word in _NEGATING) for text in (a, b)
+    )
+    return one != other
+
+
+def _quantity_differs(a: Text, b: Text) -> bool:
+    """ "How long", "how far" """
+    one, other = _quantity(a.sentence.words), _quantity(b.sentence.words)
+    return bool(one and other) and one != other and frozenset((one, other)) not in _SYNONYMS
+
+
+def _quantity(words: Sequence[str]) -> str:
+    return next((second for first, second in pairwise(words) if first == "how" and second in QUANTITY), "")
+
+
+def _hyphens_differ(a: Text, b: Text) -> bool:
+    """The same words, but another compound: "a man eating shark", "a man-eating shark"."""
+    return a.sentence.words == b.sentence.words and _HYPHEN.findall(a.text) != _HYPHEN.findall(b.text)
+
+
 def _roles_swapped(a: Text, b: Text) -> bool:
+    if _is_turned(a.sentence.words, b.sentence.words):
+        return True
     if _are_in_order(a, b):
         return a.is_passive != b.is_passive and len(a.counts.keys() & b.counts.keys()) > 1
     one, other = (
         tuple(word for word in text.sentence.words if word not in NEGATIONS) for text in (a, b)
     )  # "why is it not", "why isn't it"
     return has_swapped_roles(one, other) or has_swapped_roles(other, one) or _is_shuffled(one, other)
+
+
+def _is_turned(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether both name the same in another order: "what do bees eat", "what eats bees".
+
+    Not where a phrase has moved ("in 2019, who won", "the wheels of a car"), nor in a list.
+    """
+    first, second = _named(dict.fromkeys(one)), _named(other)
+    order = [next((i for i, y in enumerate(second) if not y.isdisjoint(x)), -1) for x in first]
+    num_more = sum(i < 0 for i in order), sum(all(y.isdisjoint(x) for x in first) for y in second)
+    order = [i for i in order if i >= 0]
+    if any(num_more) or len(order) < 2 or order == sorted(order):
+        return False
+    if not _JOINS.isdisjoint(one) or not _JOINS.isdisjoint(other):
+        return False
+    is_rotated = any(order[i:] + order[:i] == sorted(order) for i in range(1, len(order)))
+    return not (is_rotated and ("of" in one or "of" in other or not _LEADS.isdisjoint((one[0], other[0]))))
+
+
+def _named(words: Iterable[str]) -> list[frozenset[str]]:
+    """What each word that says something may be a form of."""
+    return [_bases(word) for word in words if not _says_nothing(word)]
 
 
 def _is_shuffled(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
@@ -334,15 +406,17 @@ GUARDS: tuple[Guard, ...] = (
     Guard("symbols", "their signs, symbols or emoji differ", _differ("symbols")),
     Guard("case", "identifiers, or words that capitals change, differ", _case_differs),
     Guard("quoted", "what they quote differs", _quoted_differs),
-    Guard("words", "dates, times, units, directions or relatives differ", _differ("words")),
+    Guard(
+        "words",
+        "dates, times, units, directions, relatives, conditions or words such as myself differ",
+        _differ("words"),
+    ),
     Guard("form", "they ask for another form, length or style", lambda a, b: a.forms != b.forms),
     Guard("languages", "they name different languages", lambda a, b: a.languages != b.languages),
-    Guard(
-        "negation",
-        "one of them is negated",
-        lambda a, b: a.sentence.num_negations != b.sentence.num_negations,
-    ),
-    Guard("opposites", "they differ by opposites", lambda a, b: has_opposites(a.sentence, b.sentence)),
+    Guard("negation", "one of them is negated", _is_negated_otherwise),
+    Guard("opposites", "they differ by opposites", _opposites_differ),
+    Guard("quantity", "they ask how long, how far or the like", _quantity_differs),
+    Guard("hyphens", "their words make other compounds", _hyphens_differ),
     Guard("roles", "words have exchanged their places", _roles_swapped),
     Guard("one word", "all but one word is the same, and that says something else", _one_word_differs),
     Guard("small words", "only words such as all, was, her or when differ", _small_words_differ),

@@ -61,12 +61,11 @@ def read_question(
 
 
 def normalised(text: str) -> str:
-    """The text without differences that no reader sees: Unicode NFC, outer white space, runs of spaces.
+    """The text without differences that no reader sees: Unicode NFC, line ends, outer white space.
 
-    In a text of several lines, white space can have a meaning (Python, tables): it is left alone there.
+    White space inside can have a meaning (code, tables, "how many spaces"): it is left alone.
     """
-    text = unicodedata.normalize("NFC", text).replace("\r\n", "\n").strip()
-    return text if "\n" in text else " ".join(text.split())
+    return unicodedata.normalize("NFC", text).replace("\r\n", "\n").strip()
 
 
 def _user_text(message: object) -> str:

@@ -52,7 +52,7 @@ _WORDS = {
 SCOPE = _WORDS["scope"]
 _FUNCTION_WORDS = _WORDS["function"]
 _ARTICLES = _WORDS["articles"]
-_LOOSE = _WORDS["loose"]
+LOOSE = _WORDS["loose"]
 """Opposites that often mean the same."""
 _QUESTION_WORDS = _WORDS["question"]
 _LIMITING = _WORDS["limiting"]
@@ -172,7 +172,7 @@ def _negations(a: Sentence, b: Sentence) -> list[float]:
 def has_opposites(a: Sentence, b: Sentence) -> bool:
     """Whether the sentences differ by opposites, by units, or by a negating prefix."""
     only_a, only_b = _extra_words(a, b)
-    left = {word for word in only_b if word in OPPOSITES and word not in _LOOSE}
+    left = {word for word in only_b if word in OPPOSITES and word not in LOOSE}
     if left and any(not left.isdisjoint(OPPOSITES.get(word, ())) for word in only_a):
         return True
     if not _UNITS.isdisjoint(only_a) and not _UNITS.isdisjoint(only_b):

@@ -85,7 +85,7 @@ _MULTIPLIERS = {
 _MULTIPLIERS |= {"m": 10**6, "mn": 10**6, "billion": 10**9, "bn": 10**9, "trillion": 10**12}
 _NUMBER_WORDS = _MONTHS | _VALUES.keys() | _MULTIPLIERS.keys()
 _ENDINGS = ("ings", "ing", "ied", "ies", "edly", "ed", "es", "ly", "er", "s", "e")
-_QUANTITY = frozenset("many much old long far tall big high fast deep heavy often large wide".split())
+QUANTITY = frozenset("many much old long far tall big high fast deep heavy often large wide".split())
 _WH = {"what": "what", "which": "what", "who": "who", "whom": "who", "whose": "who"}
 _WH |= {word: word for word in ("when", "where", "why", "how")}
 _ASKS_YES_NO = frozenset(
@@ -188,7 +188,7 @@ def _numbers(words: list[str]) -> Iterator[str]:
 
 def _asks(words: list[str]) -> str:
     for i, word in enumerate(words[:12]):
-        if word == "how" and i + 1 < len(words) and words[i + 1] in _QUANTITY:
+        if word == "how" and i + 1 < len(words) and words[i + 1] in QUANTITY:
             return "quantity"
         if word in _WH:
             return _WH[word]

@@ -22,6 +22,7 @@ UNREADABLE = {
     "several lines": "a text of several lines is not compared by meaning",
     "code": "code is not compared by meaning",
     "long": "the vector of a long text hides one changed word, so it is not compared by meaning",
+    "about text": "where a text itself is asked about, each sign counts, so it is not compared by meaning",
     "language": "it is in a language that the encoder does not read, so it is not compared by meaning",
 }
 REASONS = UNREADABLE | {guard.name: guard.reason for guard in GUARDS}

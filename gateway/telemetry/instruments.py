@@ -17,8 +17,9 @@ NO_MODEL: Final = "-"
 STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
 CACHE_OUTCOMES: Final = ("exact", "semantic", "shared", "near", "miss", "bypass")
 CACHE_GUARDS: Final = (
-    "several lines", "code", "long", "language", "numbers", "symbols", "case", "quoted", "words", "form",
-    "languages", "negation", "opposites", "roles", "one word", "small words",
+    "several lines", "code", "long", "about text", "language", "numbers", "symbols", "case", "quoted",
+    "words", "form",
+    "languages", "negation", "opposites", "quantity", "hyphens", "roles", "one word", "small words",
 )  # fmt: skip
 """Why a question is not compared by meaning, and why a near one is not served: see cache/guards.py."""
 CACHE_VERDICTS: Final = ("right", "wrong", "unsure")

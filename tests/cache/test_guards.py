@@ -36,6 +36,17 @@ STOPPED = [
     ("Did Rome conquer Greece?", "Did Greece conquer Rome?", "roles"),
     ("Did Siemens buy Bosch?", "Was Siemens bought by Bosch?", "roles"),
     ("Is the red box on the blue box?", "Is the blue box on the red box?", "roles"),
+    ("What do bees eat?", "What eats bees?", "roles"),
+    ("Can a tenant evict a landlord?", "Is it possible for a landlord to evict a tenant?", "roles"),
+    ("I owe my landlord money, what now?", "My landlord owes me money, what now?", "roles"),
+    ("What mammals can fly?", "Which mammals are unable to fly?", "negation"),
+    ("Effects of stopping sertraline?", "What are the effects of starting sertraline?", "opposites"),
+    ("How long is it to Rome?", "How far is it to Rome?", "quantity"),
+    ("What is a man eating shark?", "What is a man-eating shark?", "hyphens"),
+    ("Can I represent someone in court?", "Can I represent myself in court?", "words"),
+    ("Can I return shoes?", "Can I return shoes if I have worn them?", "words"),
+    ("Is 5 mm big?", "Is 5 Mm big?", "case"),
+    ("what is aids", "what is AIDS", "case"),
     ("How do I cook trout?", "How do I cook salmon?", "one word"),
     ("How do I make soup?", "How do I make low-fat soup?", "one word"),
     ("What are his rights?", "What are her rights?", "small words"),
@@ -65,6 +76,8 @@ UNREADABLE = {
     "SELECT a FROM t": "code",
     "Why is x == y false?": "code",
     "word " * 41: "long",
+    "Correct this: its raining": "about text",
+    "How many syllables has banana?": "about text",
     "Was ist die Hauptstadt von Peru?": "language",
     "Quelle est la capitale du Pérou ?": "language",
     "¿Cuál es la capital de Perú?": "language",
@@ -150,4 +163,4 @@ def test_hostile_texts_cost_linear_time(shape: str) -> None:
 
 def test_each_guard_has_a_label_in_the_metrics() -> None:
     names = {guard.name for guard in GUARDS}
-    assert names | {"several lines", "code", "long", "language"} == set(CACHE_GUARDS)
+    assert names | {"several lines", "code", "long", "about text", "language"} == set(CACHE_GUARDS)

@@ -12,7 +12,7 @@ from gateway.cli.main import main
 @pytest.mark.parametrize(
     ("asked", "known", "verdict", "words"),
     [
-        ("What is  17 plus 25?", "What is 17 plus 25?", "exact", "the same after normalisation"),
+        (" What is 17 plus 25? ", "What is 17 plus 25?", "exact", "the same after normalisation"),
         ("Good morning! How are you?", "Good morning, how are you?", "semantic", "enough probability"),
         ("What is 17 plus 26?", "What is 17 plus 25?", "near", "their numbers differ"),
         ("Is coffee not healthy?", "Is coffee healthy?", "near", "one of them is negated"),
