@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from router.estimate.asking import asking_part
 from router.estimate.train import Outcome
 
 
@@ -52,4 +53,4 @@ def outcomes_of(lines: Iterable[Record | Label]) -> Iterator[Outcome]:
         if len(found) >= 2 and record.prompt not in seen:
             seen.add(record.prompt)
             has_tools = bool(record.facts.get("request.has_tools"))
-            yield Outcome(record.prompt, found, {}, "", "log", has_tools)
+            yield Outcome(asking_part(record.prompt), found, {}, "", "log", has_tools)

@@ -21,7 +21,7 @@ from gateway.pipeline.turns import user_turns
 from guardrails.checks.injection import kinds_of
 from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
 from policies.document import Policies
-from policies.routes import Rule
+from policies.routes import Action, Rule
 from policies.variables import NEED_VECTORS, SIGNALS, UNAVAILABLE
 from router.estimate import load_estimate
 from router.signals import Surface, domain_of, read_surface
@@ -47,8 +47,17 @@ class Signals:
         self._memory = memory or RoutingMemory()
         self._phrases: dict[str, Array] = {}  # by topic, once they were needed: (N, D)
         conditions = [rule.when or "" for _, rule in policies.actions() if isinstance(rule, Rule)]
-        self._knows_languages = any("signals.language" in each for each in conditions)
         self._knows_freshness = any("signals.freshness" in each for each in conditions)
+        self._knows_languages = any(map(self._reads_language, (action for _, action in policies.actions())))
+
+    def _reads_language(self, action: Action) -> bool:
+        """Whether a condition does, or an estimate that reads vectors of English alone."""
+        names = [each.estimate for each in (action.choose, action.cascade) if each is not None]
+        when = (action.when or "") if isinstance(action, Rule) else ""
+        if "signals.gain" in when:
+            names.append(self._section.estimate)
+        has_vector = any(load_estimate(name).needs_vector for name in names if name is not None)
+        return has_vector or "signals.language" in when
 
     async def start(self) -> None:
         """Load what would make the first request wait."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.heads.weights import WeightsError, read_weights
+from router.estimate.asking import asking_part
 from router.estimate.features import NUM_BUCKETS, NUM_SURFACE, NUM_VOCABULARY, surface_features, word_buckets
 
 Array = NDArray[np.float32]
@@ -62,7 +63,8 @@ class Estimate:
         return self._base
 
     def predict(self, text: str, vector: Array | None = None, *, has_tools: bool = False) -> Prediction:
-        """`vector` (384,) of unit length, of the same text; without one the words alone decide."""
+        """For the part that asks. `vector` (384,) of unit length, of that part; without one words decide."""
+        text = asking_part(text)
         score, similarity = self._words.score(text, has_tools=has_tools)
         score += self._bias
         if self._vector is not None and vector is not None:

@@ -6,6 +6,21 @@ from collections.abc import Callable
 from random import Random
 
 _BEFORE = ("Hi! ", "Hello, ", "Please help me. ", "Quick question: ", "Could you tell me: ")
+_SMALL_TALK = (
+    "Good morning from a rainy harbour town", "I hope that your week has been kind to you",
+    "how are you doing?", "We have just come back from a long walk with the dog",
+    "my coffee is still too hot to drink", "A colleague told me that you are quick",
+    "I am a bit tired, so please bear with me", "hey there", "Guten Abend zusammen",
+    "Ich hoffe, du hattest einen schönen Urlaub", "wie läuft es bei dir?",
+    "Meine Tochter schaut mir gerade über die Schulter", "draußen schneit es schon den ganzen Tag",
+    "Buenas tardes", "Espero que hayas descansado bien", "¿qué tal todo?",
+    "Acabo de volver del mercado con mi tía", "Bonsoir à tous", "J'espère que tu te portes bien",
+    "comment ça va ?", "Il fait un temps superbe chez nous", "Buongiorno", "spero che tu stia bene",
+    "Sono appena tornato dal lavoro", "Bom dia", "espero que esteja tudo bem", "Hoi, alles goed?",
+    "Ik heb net de planten water gegeven", "Dzień dobry", "Доброе утро", "как у тебя дела?",
+    "皆さんこんにちは。",
+    "早上好，希望你一切顺利。",
+)  # fmt: skip
 _AFTER = (" Thanks!", " Thank you in advance.", " please", " Thanks a lot for your help!", " ASAP", "!!")
 
 
@@ -42,6 +57,12 @@ def add_before(draw: Random, text: str) -> str:
     return draw.choice(_BEFORE) + text
 
 
+def add_small_talk(draw: Random, text: str) -> str:
+    """Begins with up to four remarks that ask for nothing, in ten languages."""
+    said = draw.sample(_SMALL_TALK, draw.randint(1, 4))
+    return "".join(each + draw.choice((", ", ". ", "! ", " ", "\n")) for each in said) + text
+
+
 def add_after(draw: Random, text: str) -> str:
     """Ends with thanks."""
     return text + draw.choice(_AFTER)
@@ -53,6 +74,7 @@ PERTURBATIONS: dict[str, Callable[[Random, str], str]] = {
     "lower case": lower,
     "upper case": upper,
     "greeting before": add_before,
+    "small talk before": add_small_talk,
     "thanks after": add_after,
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.heads.weights import Tensor, write_weights
+from router.estimate.asking import asking_part
 from router.estimate.features import NUM_BUCKETS, NUM_VOCABULARY, surface_features, word_buckets
 from router.estimate.perturb import perturb
 from router.estimate.ridge import Rows, ridge
@@ -68,7 +69,7 @@ def _read(path: Path) -> Iterator[Outcome]:
         try:
             row = json.loads(line)
             yield Outcome(
-                str(row["prompt"]),
+                asking_part(str(row["prompt"])),
                 _numbers(row["scores"] if "needs_reasoning" not in row else _reasoning(row)),
                 _numbers(row.get("cost_usd") or {}),
                 str(row.get("task", "")),
@@ -113,7 +114,10 @@ class Features:
     def of(cls, outcomes: Sequence[Outcome], vectors: Mapping[str, Array] | None) -> Features:
         """`vectors` by prompt; None: only words and surface features."""
         draw = Random(0)
-        texts = [[each.prompt for each in outcomes], [perturb(draw, each.prompt) for each in outcomes]]
+        texts = [
+            [asking_part(each.prompt) for each in outcomes],
+            [asking_part(perturb(draw, each.prompt)) for each in outcomes],
+        ]
         surface = [
             [
                 surface_features(text, has_tools=each.has_tools)

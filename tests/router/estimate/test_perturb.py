@@ -15,4 +15,4 @@ def test_each_changes_a_usual_prompt() -> None:
 
 @given(st.text(max_size=50), st.integers(0, 1000))
 def test_any_text_can_be_changed(text: str, seed: int) -> None:
-    assert abs(len(perturb(Random(seed), text)) - len(text)) <= 3 * len(text) + 40
+    assert abs(len(perturb(Random(seed), text)) - len(text)) <= 3 * len(text) + 300
