@@ -121,31 +121,47 @@ class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     models: Annotated[
         list[Name], Meta(min_length=2, max_length=4, description="From the cheapest to the best.")
     ]
-    min_confidence: Annotated[
-        Share, Meta(description="Least probability of any token that is held back.")
-    ] = 0.6
+    min_confidence: Annotated[Share, Meta(description="Least probability of any token that is judged.")] = 0.6
     hold_back_tokens: Annotated[
         int,
         Meta(
             ge=1,
             le=4096,
-            description="A stream begins when this many tokens, or all of them, are good enough.",
+            description="A stream begins when this many tokens, or all of them, are good enough. An answer "
+            "that is not streamed is judged as a whole.",
         ),
     ] = 64
     escalate_on: Annotated[
         list[EscalationCause],
         Meta(
             description="`low_confidence`: needs log-probabilities, as our engine and most upstreams give. "
-            "`refusal`: the answer begins with words of refusal. `invalid_json`: JSON was asked for; such an "
-            "answer is held back until it is complete. `truncated`: it ends at the token limit."
+            "`refusal`: the answer begins with words of refusal in English or with one of `refusals`; it "
+            "stands where the `estimate` expects no more of the next model. `invalid_json`: JSON was asked "
+            "for; such an answer is held back until it is complete. `truncated`: it ends at the token limit."
         ),
     ] = msgspec.field(default_factory=lambda: list(ESCALATION_CAUSES))
+    refusals: Annotated[
+        list[Annotated[str, Meta(min_length=3, max_length=500)]],
+        Meta(
+            max_length=100,
+            description="How the models decline, in any language: the beginnings of such answers. Case and "
+            "spaces do not count.",
+        ),
+    ] = []
     prediction: Annotated[
         bool,
         Meta(description="An engine of ours gets rejected words as `prediction`: right ones cost no step."),
     ] = True
     estimate: Annotated[
         FilePath | None,
-        Meta(description="As in `choose`: with it, requests of much gain go to the last model at once."),
+        Meta(
+            description="As in `choose`. With it, requests of much gain go to the last model at once, and "
+            "those whose first answer is too rarely kept: where its `price` for the expected tokens, divided "
+            "by the last one's, is not below the probability that it is kept."
+        ),
     ] = None
     skip_above: Annotated[Share, Meta(description="The predicted gain from which on they do.")] = 0.5
+    min_kept: Annotated[
+        Share,
+        Meta(description="Least probability that the first model's answer is kept, whatever the prices."),
+    ] = 0.0

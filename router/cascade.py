@@ -19,14 +19,22 @@ _REFUSAL = re.compile(
 )
 
 
+_REFUSAL_CHARS = 1_000
+STANDING_GAIN = 0.2
+"""Below this predicted gain a refusal stands: the next model is expected to decline as well."""
+
+
 def confidence(logprobs: Sequence[float]) -> float | None:
     """The lowest probability of a token, 0 to 1; None without any."""
     return math.exp(min(0.0, *logprobs)) if logprobs else None
 
 
-def is_refusal(text: str) -> bool:
-    """Whether the answer begins as one that declines or does not know."""
-    return bool(_REFUSAL.match(text[:200]))
+def is_refusal(text: str, own: Sequence[str] = ()) -> bool:
+    """Whether the answer begins as one that declines or does not know; `own`: how the model says it."""
+    begin = " ".join(text[:_REFUSAL_CHARS].casefold().split())
+    return bool(_REFUSAL.match(begin)) or any(
+        begin.startswith(" ".join(each.casefold().split())) for each in own
+    )
 
 
 def is_json(text: str) -> bool:

@@ -78,6 +78,7 @@ class StepAccountant:
             inter_token_s=np.array(self._inter_token_s, dtype=np.float64),
             drafts=self._drafts,
             grammars=grammars,
+            work_s=self.work_s,
         )
 
     def add_request(self, sequence: Sequence) -> None:

@@ -33,6 +33,7 @@ class StepReport:
     inter_token_s: NDArray[np.float64]  # of the others, one per token; tokens of one step share its time
     drafts: list[tuple[int, int]] = field(default_factory=list)  # (depth, accepted tokens) of each draft
     grammars: GrammarReport | None = None  # None: no grammar was used
+    work_s: float = 0.0  # that this thread or device worked; a busy machine does not lengthen it
 
 
 @dataclass(slots=True)

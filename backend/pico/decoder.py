@@ -32,6 +32,7 @@ class Completion:
     text: str
     token_ids: list[int]
     is_complete: bool  # False: cut off at the token limit
+    lowest_logprob: float = 0.0  # of its tokens
 
 
 class Decoder:
@@ -59,11 +60,12 @@ class Decoder:
     def complete(self, prompts: Sequence[str], max_tokens: int) -> list[Completion]:
         """Return greedy continuations of rendered prompts, in order."""
         engine = Engine(self._config, self._runner)
-        params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
+        params = SamplingParams(max_tokens=max_tokens, temperature=0.0, logprobs=0)
         for index, prompt in enumerate(prompts):
             ids = self.tokenizer.encode(prompt).ids
             engine.add(Request(request_id=str(index), prompt_token_ids=ids, params=params))
         found: list[list[int]] = [[] for _ in prompts]
+        lowest = [0.0] * len(prompts)
         reasons: dict[int, str] = {}
         while engine.has_work:
             for output in engine.step():
@@ -71,12 +73,18 @@ class Decoder:
                     raise RuntimeError(f"{self.folder}: prompt {output.request_id}: {output.error}")
                 index = int(output.request_id)
                 found[index] += output.token_ids
+                lowest[index] = min([lowest[index], *(each.logprob for each in output.logprobs or ())])
                 if output.finish_reason is not None:
                     reasons[index] = output.finish_reason
                     if len(reasons) % LOG_EVERY == 0:
                         LOG.info("%d of %d answered", len(reasons), len(prompts))
         return [
-            Completion(self.tokenizer.decode(ids, skip_special_tokens=False), ids, reasons[index] == "stop")
+            Completion(
+                self.tokenizer.decode(ids, skip_special_tokens=False),
+                ids,
+                reasons[index] == "stop",
+                lowest[index],
+            )
             for index, ids in enumerate(found)
         ]
 

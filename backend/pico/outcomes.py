@@ -1,13 +1,15 @@
 """Which questions `pico-small` and `pico-large` answer right: `python -m backend.pico.outcomes --out FILE`.
 
 One JSON object per line, as `penstock router train --data` reads them: the request's last user turn, the
-task, and each model's score (0 or 1) and price. `pico-large` reasons, as it does when it is served.
+task, each model's score (0 or 1), price and answer tokens, and whether a cascade would keep the answer.
+`pico-large` reasons, as it does when it is served.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -22,6 +24,9 @@ from backend.pico.tasks import FAMILIES, Instance, Split
 
 MODELS = {"pico-small": False, "pico-large": True}
 """Name → whether it reasons."""
+
+KEPT_FROM = 0.75
+"""Least probability of a token in an answer that counts as kept; the default policies ask for less."""
 
 USD_PER_MILLION = {"pico-small": (0.019, 0.076), "pico-large": (0.023, 0.091)}
 """Notional prices of input and output tokens, those of the default policies."""
@@ -54,6 +59,8 @@ def outcomes(asked: Sequence[Instance], threads: int, seed: int) -> Iterator[dic
             "task": f"{instance.family}-{instance.tier}",
             "scores": {},
             "cost_usd": {},
+            "answer_tokens": {},
+            "kept": {},
             "source": "pico",
         }
         for instance, conversation in zip(asked, conversations, strict=True)
@@ -66,6 +73,8 @@ def outcomes(asked: Sequence[Instance], threads: int, seed: int) -> Iterator[dic
             row["scores"][model] = float(is_right)
             prompt = decoder.tokenizer.encode(prompt_of(conversation, thinking=thinking))
             row["cost_usd"][model] = _cost(model, len(prompt.ids), found)
+            row["answer_tokens"][model] = len(found.token_ids)
+            row["kept"][model] = float(math.exp(found.lowest_logprob) >= KEPT_FROM)
     yield from rows
 
 

@@ -111,6 +111,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     total_pages: int = 0
     cached_pages: int = 0  # held by the prefix tree, evictable
     steps_total: int = 0
+    work_s_total: float = 0.0  # of all steps: of the thread on a CPU, so without waiting for the core
     prompt_tokens_total: int = 0  # computed, without prefix hits
     prefix_hit_tokens_total: int = 0
     generated_tokens_total: int = 0

@@ -25,7 +25,7 @@ class Quote:
     cached_tokens: int  # of the prompt, in the prefix cache
     queue_tokens: int  # prompt tokens of requests that wait before it
     ttft_s: float  # time to first token
-    cost_s: float  # the machine's time, as its share of batches
+    cost_s: float  # the machine's work, as its share of batches: not longer on a busy machine
 
 
 class PageIndex:
@@ -75,7 +75,9 @@ def predict(
     output = output if max_tokens is None else min(output, max_tokens)
     decode_s = output * stats.decode_step_s / max(1, stats.num_running)
     ttft_s = queue_s + prefill_s + stats.decode_step_s
-    return Quote(len(token_ids), cached, stats.waiting_tokens, ttft_s, prefill_s + decode_s)
+    work = stats.work_s_total / stats.step_time_sum_s if stats.step_time_sum_s > 0 else 1.0
+    cost_s = (prefill_s + decode_s) * min(1.0, work)
+    return Quote(len(token_ids), cached, stats.waiting_tokens, ttft_s, cost_s)
 
 
 def _expected_output(stats: EngineStats) -> float:

@@ -63,6 +63,7 @@ class StatsCollector:
         self._ttft = Histogram(TTFT_BOUNDS_S)
         self._inter_token = Histogram(INTER_TOKEN_BOUNDS_S)
         self._steps = 0
+        self._work_s = 0.0
         self._prompt_tokens = 0
         self._prefix_hit_tokens = 0
         self._generated_tokens = 0
@@ -83,6 +84,7 @@ class StatsCollector:
     def observe(self, report: StepReport) -> None:
         """Add one step."""
         self._steps += 1
+        self._work_s += report.work_s
         self._prompt_tokens += report.num_prompt_tokens
         self._prefix_hit_tokens += report.num_prefix_hit_tokens
         self._generated_tokens += report.num_generated_tokens
@@ -121,6 +123,7 @@ class StatsCollector:
             total_pages=engine.kv.num_pages,
             cached_pages=engine.kv.cached_pages,
             steps_total=self._steps,
+            work_s_total=self._work_s,
             prompt_tokens_total=self._prompt_tokens,
             prefix_hit_tokens_total=self._prefix_hit_tokens,
             generated_tokens_total=self._generated_tokens,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.encoder.chosen import chosen_encoder
 from gateway.cli.decision_records import read_log
@@ -17,8 +18,10 @@ from router.estimate.train import (
     Features,
     Outcome,
     OutcomeError,
+    answer_tokens_of,
     fit,
     gains_of,
+    kept_of,
     order_by_score,
     read_outcomes,
     save,
@@ -57,7 +60,7 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
         encoder = chosen_encoder(options)
         prompts = [each.prompt for each in used]
         vectors = embed_all(prompts, options.threads, is_int8=True, skip_long=True, encoder=encoder)
-    tensors = fit(Features.of(used, vectors), gains)
+    tensors = fit(Features.of(used, vectors), gains, *_of_cascade(used, pairs))
     card = {
         "form": options.form,
         "predicts": "score of the strong model less that of the weak one",
@@ -67,9 +70,21 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
     }
     if vectors is not None:
         card["encoder"] = encoder.card()
+    if "answer_tokens" in tensors:
+        card["answer_tokens"] = [round(each, 1) for each in tensors["answer_tokens"].tolist()]
     save(options.out, tensors, card)
     out.write(f"{options.out}: {len(used)} outcomes, mean gain {gains.mean():.3f}\n")
     return 0
+
+
+def _of_cascade(
+    used: Sequence[Outcome], pairs: Mapping[str, tuple[str, str]]
+) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    """What the outcomes tell about a cascade of the pair; nothing where there are several pairs."""
+    if len(pairs) != 1:
+        return None, None
+    weak, strong = next(iter(pairs.values()))
+    return kept_of(used, weak), answer_tokens_of(used, weak, strong)
 
 
 def _own(options: argparse.Namespace) -> list[Outcome]:

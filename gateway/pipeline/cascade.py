@@ -18,7 +18,7 @@ from gateway.requests.types import ChatRequest, EmbeddingRequest
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult
 from policies.choose import Cascade
-from router.cascade import confidence, is_json, is_refusal
+from router.cascade import STANDING_GAIN, confidence, is_json, is_refusal
 
 
 @dataclass(slots=True)
@@ -64,7 +64,8 @@ async def ask_with_doubt(exchange: Exchange, model: ServedModel, rules: Cascade)
     neutral = generated(answer) if isinstance(answer, Relayed) else answer
     held = _HeldBack()
     try:
-        cause = await _judge(neutral, held, rules, needs_whole=_wants_json(client_request))
+        judge = _Judge(rules, exchange.gain, _wants_json(client_request), bool(client_request.stream))
+        cause = await judge.cause(neutral, held)
     except BaseException as failure:
         await close_answer(neutral)
         if not isinstance(failure, ApiError | EngineError) or "error" not in rules.escalate_on:
@@ -81,25 +82,39 @@ async def ask_with_doubt(exchange: Exchange, model: ServedModel, rules: Cascade)
     return neutral
 
 
-async def _judge(answer: Generated, held: _HeldBack, rules: Cascade, *, needs_whole: bool) -> str:
-    """Read until the answer is certain to be kept, "", or not, the cause."""
-    async for delta in answer.deltas:
-        held.add(delta)
-        lowest = confidence(held.logprobs)
-        if "low_confidence" in rules.escalate_on and lowest is not None and lowest < rules.min_confidence:
-            return f"confidence {lowest:.2f}"
-        is_enough = len(held.logprobs) >= rules.hold_back_tokens or len(held.deltas) >= rules.hold_back_tokens
-        if is_enough and not needs_whole:
-            break
-    text = held.text
-    if "refusal" in rules.escalate_on and is_refusal(text):
-        return "refusal"
-    if "truncated" in rules.escalate_on and held.finish_reason == "length":
-        return "truncated"
-    has_calls = any(delta.tool_calls for delta in held.deltas)
-    if "invalid_json" in rules.escalate_on and needs_whole and not has_calls and not is_json(text):
-        return "invalid JSON"
-    return ""
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Whether an answer is kept."""
+
+    rules: Cascade
+    gain: float | None  # predicted, where the rules have an estimate
+    wants_json: bool
+    is_stream: bool  # else the client waits for the whole anyway
+
+    async def cause(self, answer: Generated, held: _HeldBack) -> str:
+        """Read until the answer is certain to be kept, "", or not, the cause."""
+        rules = self.rules
+        async for delta in answer.deltas:
+            held.add(delta)
+            lowest = confidence(held.logprobs)
+            if "low_confidence" in rules.escalate_on and lowest is not None and lowest < rules.min_confidence:
+                return f"confidence {lowest:.2f}"
+            num_held = max(len(held.logprobs), len(held.deltas))
+            if num_held >= rules.hold_back_tokens and self.is_stream and not self.wants_json:
+                break
+        return self._cause_in_text(held)
+
+    def _cause_in_text(self, held: _HeldBack) -> str:
+        rules, text = self.rules, held.text
+        stands = self.gain is not None and self.gain < STANDING_GAIN
+        if "refusal" in rules.escalate_on and not stands and is_refusal(text, rules.refusals):
+            return "refusal"
+        if "truncated" in rules.escalate_on and held.finish_reason == "length":
+            return "truncated"
+        has_calls = any(delta.tool_calls for delta in held.deltas)
+        if "invalid_json" in rules.escalate_on and self.wants_json and not has_calls and not is_json(text):
+            return "invalid JSON"
+        return ""
 
 
 def _give_up(exchange: Exchange, model: ServedModel, cause: str, answer: Generated | None) -> None:

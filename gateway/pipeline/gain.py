@@ -23,14 +23,14 @@ RELEASE = 0.6
 
 
 async def predict_gain(exchange: Exchange, estimate: Estimate, embed: Embed) -> Prediction:
-    """The familiarity is that of the last turn."""
+    """Familiarity and probability to stay are those of the last turn."""
     *earlier, last = user_turns(exchange.request) or [""]
     has_tools = isinstance(exchange.request, ChatRequest) and bool(exchange.request.tools)
     found = estimate.predict(last, await _vector(estimate, last, embed, exchange), has_tools=has_tools)
     gain = found.gain
     for age, text in enumerate(reversed(earlier[-EARLIER_TURNS:]), 1):
         gain = max(gain, RELEASE**age * estimate.predict(text, await _vector(estimate, text, embed)).gain)
-    return Prediction(gain, found.familiarity)
+    return Prediction(gain, found.familiarity, found.stays)
 
 
 async def _vector(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.server.quote import Quote
@@ -102,12 +102,26 @@ class Selection:
             exchange.reason += ", cascade: several choices"
             return ready[-1:]
         if section.estimate is not None and len(ready) > 1:
-            gain = (await predict_gain(exchange, load_estimate(section.estimate), self._embed)).gain
-            exchange.gain = gain
-            exchange.reason += f", cascade: gain {gain:.2f}"
-            if gain >= section.skip_above:
+            estimate = load_estimate(section.estimate)
+            found = await predict_gain(exchange, estimate, self._embed)
+            exchange.gain = found.gain
+            exchange.reason += f", cascade: gain {found.gain:.2f}, kept {found.stays:.2f}"
+            least = max(section.min_kept, self._cost_ratio(exchange, ready, estimate))
+            if found.stays <= least:
+                exchange.reason += f" of {least:.2f}"
+            if found.gain >= section.skip_above or found.stays <= least:
                 return ready[-1:]
         return ready
+
+    def _cost_ratio(self, exchange: Exchange, names: Sequence[str], estimate: Estimate) -> float:
+        """The first model's expected price in the last one's: what a cascade must save; 0.0: no prices."""
+        tokens, known = estimate_tokens(exchange), estimate.answer_tokens
+        means = known or [self._memory.answer_tokens.expected(name) for name in (names[0], names[-1])]
+        usd = [
+            cost_usd(self._models.resolve(name).price, Usage(tokens, round(answer)))
+            for name, answer in zip((names[0], names[-1]), means, strict=True)
+        ]
+        return usd[0] / usd[1] if usd[1] > 0 else 0.0
 
     def best_of(self, exchange: Exchange, section: BestOf) -> list[str]:
         """The models to ask at once, each as often as the rules say: those that are ready."""

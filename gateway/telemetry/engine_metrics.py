@@ -61,6 +61,10 @@ GAUGES: Final = {
 }
 COUNTERS: Final = {
     "steps_total": ("penstock_engine_steps", "Steps of the engine loop."),
+    "work_s_total": (
+        "penstock_engine_work_seconds",
+        "Time that steps worked: of the thread on a CPU, where a busy machine does not lengthen it.",
+    ),
     "prompt_tokens_total": ("penstock_engine_prompt_tokens", "Prompt tokens computed, without prefix hits."),
     "prefix_hit_tokens_total": (
         "penstock_engine_prefix_hit_tokens",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.weights import WeightsError, read_weights
+from backend.heads.weights import Tensor, WeightsError, read_weights
 from router.estimate.asking import asking_part
 from router.estimate.features import NUM_BUCKETS, NUM_SURFACE, NUM_VOCABULARY, surface_features, word_buckets
 
@@ -31,6 +32,7 @@ class Prediction:
 
     gain: float  # expected score of the strongest model less that of the cheapest, -1 to 1
     familiarity: float  # 0 to 1: how near the training data is
+    stays: float = 0.0  # probability that a cascade keeps the cheapest model's answer
 
 
 class Estimate:
@@ -40,15 +42,12 @@ class Estimate:
         """Raises WeightsError."""
         tensors, self.digest = read_weights(path)
         try:
-            self._words = _Words(
-                tensors["surface.mean"],
-                tensors["surface.scale"],
-                tensors["surface.weight"],
-                tensors["words.weight"].astype(np.float32),
-                tensors["words.known"].astype(np.float32),
-            )
+            self._gain = _Words.of(tensors, "")
+            self._stays = _Words.of(tensors, "stays.") if "stays.scalars" in tensors else None
             self._vector: Array | None = tensors.get("vector.weight")  # (385,): the last one is the bias
-            self._bias, self._base, self._slope, self._middle = map(float, tensors["scalars"])
+            self.answer_tokens: list[float] | None = None  # expected, of both models
+            if "answer_tokens" in tensors:
+                self.answer_tokens = tensors["answer_tokens"].tolist()
         except (KeyError, ValueError) as error:
             raise WeightsError(f"{str(path)!r} lacks {error}: train it again.") from error
 
@@ -60,18 +59,22 @@ class Estimate:
     @property
     def mean_gain(self) -> float:
         """Of the training data."""
-        return self._base
+        return self._gain.base
 
     def predict(self, text: str, vector: Array | None = None, *, has_tools: bool = False) -> Prediction:
         """For the part that asks. `vector` (384,) of unit length, of that part; without one words decide."""
         text = asking_part(text)
-        score, similarity = self._words.score(text, has_tools=has_tools)
-        score += self._bias
+        surface = surface_features(text, has_tools=has_tools)
+        buckets, vocabulary = word_buckets(text)
+        familiarity = self._gain.familiarity(vocabulary)
+        score = self._gain.score(surface, buckets)
         if self._vector is not None and vector is not None:
             score = (score + float(self._vector[:-1] @ vector) + float(self._vector[-1])) / 2
-        familiarity = 1 / (1 + math.exp(-max(-30.0, min(30.0, self._slope * (similarity - self._middle)))))
-        gain = self._base + familiarity * (score - self._base)
-        return Prediction(max(-1.0, min(1.0, gain)), familiarity)
+        gain = max(-1.0, min(1.0, self._gain.shrunk(score, familiarity)))
+        if self._stays is None:
+            return Prediction(gain, familiarity, 1.0 - max(0.0, gain))
+        stays = self._stays.shrunk(self._stays.score(surface, buckets), familiarity)
+        return Prediction(gain, familiarity, max(0.0, min(1.0, stays)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +86,40 @@ class _Words:
     surface: Array
     words: Array  # (NUM_BUCKETS,)
     known: Array  # (NUM_VOCABULARY,), 1: seen in training
+    scalars: Array  # bias, mean of the targets, slope and middle of the familiarity
 
-    def __post_init__(self) -> None:
-        if self.surface.shape != (NUM_SURFACE,) or self.words.shape + self.known.shape != (
-            NUM_BUCKETS,
-            NUM_VOCABULARY,
-        ):
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], prefix: str) -> _Words:
+        found = cls(
+            tensors["surface.mean"],
+            tensors["surface.scale"],
+            tensors[f"{prefix}surface.weight"],
+            tensors[f"{prefix}words.weight"].astype(np.float32),
+            tensors["words.known"].astype(np.float32),
+            tensors[f"{prefix}scalars"],
+        )
+        shapes = [each.shape for each in (found.surface, found.words, found.known, found.scalars)]
+        if shapes != [(NUM_SURFACE,), (NUM_BUCKETS,), (NUM_VOCABULARY,), (4,)]:
             raise ValueError("the features of this version")
+        return found
 
-    def score(self, text: str, *, has_tools: bool) -> tuple[float, float]:
-        """The score, and the share of the text's words that are known."""
-        surface = (surface_features(text, has_tools=has_tools) - self.mean) * self.scale
-        buckets, vocabulary = word_buckets(text)
-        score = float(surface @ self.surface)
-        if len(buckets):
-            score += float(self.words[buckets].sum()) / math.sqrt(len(buckets))
-        return score, float(self.known[vocabulary].mean()) if len(vocabulary) else 1.0
+    @property
+    def base(self) -> float:
+        return float(self.scalars[1])
+
+    def score(self, surface: Array, buckets: NDArray[np.int64]) -> float:
+        found = float(((surface - self.mean) * self.scale) @ self.surface) + float(self.scalars[0])
+        return found + (float(self.words[buckets].sum()) / math.sqrt(len(buckets)) if len(buckets) else 0.0)
+
+    def familiarity(self, vocabulary: NDArray[np.int64]) -> float:
+        """From the share of the text's words that are known."""
+        similarity = float(self.known[vocabulary].mean()) if len(vocabulary) else 1.0
+        _, _, slope, middle = map(float, self.scalars)
+        return 1 / (1 + math.exp(-max(-30.0, min(30.0, slope * (similarity - middle)))))
+
+    def shrunk(self, score: float, familiarity: float) -> float:
+        """Far from the training data, its mean."""
+        return self.base + familiarity * (score - self.base)
 
 
 def builtin_names() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +22,9 @@ from router.estimate.ridge import Rows, ridge
 Array = NDArray[np.float32]
 Matrix = NDArray[np.float64]
 
-RIDGE_WORDS, RIDGE_SURFACE, RIDGE_VECTOR = 16.0, 0.5, 8.0
+RIDGE_WORDS = (16.0, 2.0)
+"""What is held out decides: many outcomes of one kind of traffic bear a small penalty."""
+RIDGE_SURFACE, RIDGE_VECTOR = 0.5, 8.0
 WORDS_GATE = (12.0, 0.6)
 """Slope and middle of the familiarity over the share of known words."""
 MIN_SLOPE, MAX_SLOPE = 0.5, 3.0
@@ -50,6 +52,8 @@ class Outcome:
     task: str = ""
     source: str = ""
     has_tools: bool = False
+    kept: Mapping[str, float] = field(default_factory=dict)  # model → 1: a cascade keeps its answer
+    answer_tokens: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_outcomes(paths: Iterable[Path]) -> list[Outcome]:
@@ -75,6 +79,8 @@ def _read(path: Path) -> Iterator[Outcome]:
                 str(row.get("task", "")),
                 str(row.get("source", "")),
                 bool(row.get("has_tools")),
+                _numbers(row.get("kept") or {}),
+                _numbers(row.get("answer_tokens") or {}),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutcomeError(
@@ -143,18 +149,40 @@ class Features:
         return Features(self.surface[:, numbers], self.buckets[:, numbers], self.vocabulary[numbers], vectors)
 
 
-def fit(features: Features, gains: Array) -> dict[str, Tensor]:
+def fit(
+    features: Features, gains: Array, kept: Array | None = None, answer_tokens: Array | None = None
+) -> dict[str, Tensor]:
     """An estimate of the gains [N], from words and, where the features have vectors, from meaning as well.
 
-    Predictions are shrunk by the ridge penalty; what is held out here tells by how much.
+    `kept` [N]: whether a cascade keeps the weak model's answer. `answer_tokens` [N, 2]: of the weak model and
+    the strong one.
     """
-    order = np.random.default_rng(0).permutation(len(gains))
+    found = _fit(features, gains)
+    if kept is not None:
+        own = _fit(replace(features, vectors=None), kept)
+        found |= {f"stays.{name}": own[name] for name in ("surface.weight", "words.weight", "scalars")}
+    if answer_tokens is not None:
+        found["answer_tokens"] = answer_tokens.mean(0).astype(np.float32)
+    return found
+
+
+def _fit(features: Features, targets: Array) -> dict[str, Tensor]:
+    """Predictions are shrunk by the ridge penalty; what is held out here chooses it and tells by how much."""
+    order = np.random.default_rng(0).permutation(len(targets))
     held_out, rest = order[: len(order) // 5], order[len(order) // 5 :]
-    predicted = _Parts.fitted(features.some(rest), gains[rest]).predict(features.some(held_out))
-    spread = float(predicted.var())
-    slope = float(np.cov(predicted, gains[held_out], bias=True)[0, 1]) / spread if spread > 0 else 1.0
-    parts = _Parts.fitted(features, gains)
-    return parts.tensors(float(gains.mean()), min(MAX_SLOPE, max(MIN_SLOPE, slope)))
+    trials = []
+    for penalty in RIDGE_WORDS:
+        predicted = _Parts.fitted(features.some(rest), targets[rest], penalty).predict(
+            features.some(held_out)
+        )
+        spread = float(predicted.var())
+        common = float(np.cov(predicted, targets[held_out], bias=True)[0, 1])
+        slope = min(MAX_SLOPE, max(MIN_SLOPE, common / spread if spread > 0 else 1.0))
+        trials.append(
+            (slope * (slope * spread - 2 * common), penalty, slope)
+        )  # squared error, but for a constant
+    _, penalty, slope = min(trials)
+    return _Parts.fitted(features, targets, penalty).tensors(float(targets.mean()), slope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +198,11 @@ class _Parts:
     vector_bias: float
 
     @classmethod
-    def fitted(cls, features: Features, gains: Array) -> _Parts:
+    def fitted(cls, features: Features, gains: Array, ridge_words: float) -> _Parts:
         surface = features.surface.reshape(-1, features.surface.shape[-1])
         mean, scale = surface.mean(0), SURFACE_STEP / (surface.std(0) + 1e-3)
         rows = Rows((surface - mean) * scale, features.buckets.ravel().tolist(), NUM_BUCKETS)
-        penalty = np.repeat([RIDGE_SURFACE, RIDGE_WORDS], [surface.shape[1], NUM_BUCKETS])
+        penalty = np.repeat([RIDGE_SURFACE, ridge_words], [surface.shape[1], NUM_BUCKETS])
         words, bias = ridge(rows, np.concatenate([gains, gains]), penalty)
         counts = np.bincount(np.concatenate(features.vocabulary), minlength=NUM_VOCABULARY)
         known = (counts >= MIN_PROMPTS).astype(np.uint8)
@@ -215,6 +243,19 @@ def gains_of(outcomes: Sequence[Outcome], weak: str, strong: str) -> Array:
     if missing:
         raise OutcomeError(f"{missing} of {len(outcomes)} outcomes lack a score of {weak!r} or {strong!r}")
     return np.array([each.scores[strong] - each.scores[weak] for each in outcomes], np.float32)
+
+
+def kept_of(outcomes: Sequence[Outcome], weak: str) -> Array | None:
+    """(N,): the share of the weak model's answers that a cascade keeps; None unless all outcomes tell."""
+    known = all(weak in each.kept for each in outcomes)
+    return np.array([each.kept[weak] for each in outcomes], np.float32) if known else None
+
+
+def answer_tokens_of(outcomes: Sequence[Outcome], weak: str, strong: str) -> Array | None:
+    """(N, 2); None unless all outcomes tell."""
+    known = all({weak, strong} <= each.answer_tokens.keys() for each in outcomes)
+    rows = [[each.answer_tokens[weak], each.answer_tokens[strong]] for each in outcomes] if known else None
+    return None if rows is None else np.array(rows, np.float32)
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:

@@ -9,5 +9,8 @@ def test_both_models_answer_each_question_and_cost_something() -> None:
     assert [row["task"] for row in rows] == [f"{each.family}-1" for each in asked]
     for row in rows:
         assert row["prompt"] and row["scores"].keys() == row["cost_usd"].keys() == MODELS.keys()
+        assert row["answer_tokens"].keys() == row["kept"].keys() == MODELS.keys()
+        assert row["answer_tokens"]["pico-large"] > row["answer_tokens"]["pico-small"] > 0
         assert row["cost_usd"]["pico-small"] < row["cost_usd"]["pico-large"]
+    assert 0 < sum(row["kept"]["pico-small"] for row in rows) <= len(rows)
     assert sum(row["scores"]["pico-large"] for row in rows) >= len(rows) - 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
@@ -51,6 +52,8 @@ def test_times_follow_the_measured_speeds() -> None:
     assert found.queue_tokens == 100
     assert found.ttft_s == pytest.approx(2 * 0.5 + 48 * 0.001 + 0.02)
     assert found.cost_s == pytest.approx(48 * 0.001 + 100 * 0.02 / 4)
+    busy = structs.replace(stats, step_time_sum_s=8.0, work_s_total=2.0)  # another process had the core
+    assert predict(HELLO, busy, PageIndex(), PROMPT).cost_s == pytest.approx(found.cost_s / 4)
     assert predict(HELLO, stats, PageIndex(), PROMPT, max_tokens=10).cost_s == pytest.approx(0.048 + 0.05)
 
 

@@ -33,6 +33,14 @@ def test_grammars_are_counted_where_there_are_some() -> None:
     assert found.grammar_compile_s[-2:] == [1, 2] and found.grammar_compile_sum_s == 9.3
 
 
+def test_work_is_summed_up() -> None:
+    collector = StatsCollector()
+    for work_s in (0.25, 0.5):
+        collector.observe(StepReport(1.0, 1, 0, 1, 0, 0, [], np.zeros(0), work_s=work_s))
+    found = collector.snapshot(Engine(EngineConfig(model="m", checkpoint="/c"), FakeRunner()))
+    assert (found.work_s_total, found.step_time_sum_s) == (0.75, 2.0)
+
+
 def test_drafts_are_counted_by_position() -> None:
     collector = StatsCollector()
     drafts = [(4, 2), (20, 20), (1, 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from gateway.providers.fake import FakeProvider, Script, TextCall
 from gateway.requests.types import ChatRequest
 from gateway.web.deadlines import TimeLimits
 from policies.choose import Cascade
-from policies.document import Policies
+from policies.document import Policies, Price
 from policies.routes import Route, RoutingSection
 from tests.gateway.pipeline.exchanges import exchange_with
 
@@ -119,9 +120,60 @@ async def test_the_error_of_a_model_in_the_middle_names_it() -> None:
     assert exchange.response_headers["x-penstock-reason"].endswith("small: confidence 0.10")
 
 
-async def test_what_comes_after_the_window_is_not_judged() -> None:
+async def test_a_stream_is_not_judged_after_the_window_and_a_whole_answer_is() -> None:
     trial = Trial(saying(*(("a", 0.9),) * 3, ("b", 0.01)))
-    assert (await trial.ask())[0] == "aaab"
+    assert (await trial.ask(stream=True))[0] == "aaab"
+    text, exchange = await trial.ask()
+    assert text == "large" and exchange.reason.endswith("small: confidence 0.01")
+
+
+OWN = "Mein Wissen reicht dafür nicht."
+
+
+@pytest.mark.parametrize(
+    ("said", "model"),
+    [
+        (f"mein  WISSEN reicht\ndafür nicht. {'Also frag anders. ' * 20}", "large"),
+        ("Mein Wissen reicht.", "small"),
+    ],
+)
+async def test_the_models_own_refusals_are_known(said: str, model: str) -> None:
+    _, exchange = await Trial(saying((said, 1.0)), refusals=[OWN]).ask()
+    assert exchange.response_headers["x-penstock-model"] == model
+    _, exchange = await Trial(saying((said, 1.0))).ask()
+    assert exchange.response_headers["x-penstock-model"] == "small"
+
+
+async def test_a_refusal_stands_where_no_more_is_expected_of_the_next_model() -> None:
+    trial = Trial(saying(("I'm sorry, but no", 1.0)), estimate="builtin:pico")
+    easy = [{"role": "user", "content": "Hello!"}]
+    assert (await trial.ask(messages=easy))[0] == "I'm sorry, but no"
+    unknown = [{"role": "user", "content": "Wie heißt der längste Fluss Bayerns?"}]
+    assert (await trial.ask(messages=unknown))[0] == "large"
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "model"),
+    [(0.9, 1.0, "small"), (4.0, 1.0, "large"), (0.0, 0.0, "small")],
+)
+async def test_a_cascade_begins_only_where_it_is_expected_to_save(
+    small: float, large: float, model: str
+) -> None:
+    trial = Trial(saying(("a", 0.9)), estimate="builtin:pico", skip_above=1.0)
+    for name, usd in (("small", small), ("large", large)):
+        price = Price(input_usd_per_million_tokens=usd, output_usd_per_million_tokens=4 * usd)
+        trial.table.models[name] = replace(trial.table.models[name], price=price)
+    unsure = [{"role": "user", "content": "Wie viel Uhr ist es in Rom?"}]  # kept in about half of all cases
+    text, exchange = await trial.ask(messages=unsure)
+    assert exchange.response_headers["x-penstock-model"] == model
+    assert (text == "a") == (model == "small") and ", kept 0." in exchange.reason
+
+
+async def test_a_cascade_begins_only_where_its_first_answer_is_kept_often_enough() -> None:
+    unsure = [{"role": "user", "content": "Wie viel Uhr ist es in Rom?"}]
+    for least, text in ((0.3, "a"), (0.9, "large")):
+        trial = Trial(saying(("a", 0.9)), estimate="builtin:pico", min_kept=least)
+        assert (await trial.ask(messages=unsure))[0] == text
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ async def encoded(*turns: str, estimate: str = "builtin:general") -> list[str]:
 @pytest.mark.parametrize(
     ("turns", "texts"),
     [
-        (["How many people live in the capital of Norway?"], ["How many people live in the capital of Norway?"]),
+        (["Who rules the capital of Norway?"], ["Who rules the capital of Norway?"]),
         (["Hello! The sun is out. What is 17 + 25?"], ["What is 17 + 25?"]),
         (["Wie viele Menschen leben eigentlich in der Hauptstadt von Norwegen?"], []),
         (["¿Cuántas personas viven hoy en la capital de Noruega?"], []),
-        (["Erkläre mir bitte den Unterschied zwischen Wetter und Klima.", "Why does it rain so often in Bergen?"],
-         ["Why does it rain so often in Bergen?"]),
+        (["Erkläre mir bitte den Unterschied zwischen Wetter und Klima.", "Why does it rain in Bergen?"],
+         ["Why does it rain in Bergen?"]),
         ([""], []),
     ],
 )  # fmt: skip

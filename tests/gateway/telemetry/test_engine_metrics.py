@@ -41,6 +41,7 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         total_pages=60,
         cached_pages=7,
         steps_total=8,
+        work_s_total=0.25,
         prompt_tokens_total=9,
         prefix_hit_tokens_total=10,
         generated_tokens_total=11,

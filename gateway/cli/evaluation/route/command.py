@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 from rich.console import Console
@@ -18,10 +19,11 @@ from gateway.cli.evaluation.client import ApiClient, RequestFailed
 from gateway.cli.evaluation.files import check_plot, write_file
 from gateway.cli.evaluation.flags import Plan
 from gateway.cli.evaluation.questions import draw_questions, request_fields
+from gateway.cli.evaluation.route.compare import Pair, by_family, ratios, seconds_of
 from gateway.cli.evaluation.route.curves import Asked, cascade_curve, gain_curve
-from gateway.cli.evaluation.route.machine import machine_seconds
+from gateway.cli.evaluation.route.machine import Work, engine_work, spent
 from gateway.cli.evaluation.route.report import Document, save_plot, show
-from gateway.cli.evaluation.runner import Run, Runner, Subject, sum_tokens
+from gateway.cli.evaluation.runner import Outcome, Run, Runner, Subject
 from gateway.settings import SettingsError
 from router.estimate import load_estimate
 
@@ -32,15 +34,20 @@ WARM_UP = 8
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One subject's run, and how long engines worked for it."""
+    """One subject's run, and what engines did for it."""
 
     run: Run
-    machine_s: float
+    work: dict[str, dict[str, Work]]  # by family, "": of all at once; then by model
 
     @property
     def accuracy(self) -> float:
         """Share of right answers."""
         return self.run.verdicts["right"] / max(1, len(self.run.outcomes))
+
+    def of_all(self, model: str = "") -> Work:
+        """Of all families, and of all engines unless a model is named."""
+        found = [work for each in self.work.values() for name, work in each.items() if model in ("", name)]
+        return sum(found, Work())
 
 
 def evaluate_route(plan: Plan, options: argparse.Namespace) -> int:
@@ -66,18 +73,23 @@ def evaluate_route(plan: Plan, options: argparse.Namespace) -> int:
 async def _measure(plan: Plan, questions: Sequence[Instance], names: Sequence[str]) -> list[Measured]:
     client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s, plan.proxy)
     runner = Runner(client, plan.concurrency, plan.max_tokens, wants_logprobs=True)
+    mixed = Random(plan.seed).sample(questions, len(questions))
+    families = {family: [q for q in mixed if q.family == family] for family in plan.families}
     found = []
     try:
         for name in names:
-            await runner.run(Run(Subject(name), WARM_UP), questions[:WARM_UP], lambda: None)
-            before = await machine_seconds(plan.base_url)
+            await runner.run(Run(Subject(name), WARM_UP), mixed[:WARM_UP], lambda: None)
+            before = await engine_work(plan.base_url)
             run = Run(Subject(name, plan.effort), len(questions))
-            await runner.run(run, questions, lambda: None)
-            if run.gave_up_because:
-                raise SettingsError(f"{name}: {run.gave_up_because}")
-            after = await machine_seconds(plan.base_url)
-            spent = sum(seconds - before.get(model, 0.0) for model, seconds in after.items())
-            found.append(Measured(run, spent))
+            work: dict[str, dict[str, Work]] = {}
+            # Of a route after each family; its models work at full load, for the seconds of a token.
+            for part, asked in families.items() if name == names[-1] else [("", mixed)]:
+                await runner.run(run, asked, lambda: None)
+                if run.gave_up_because:
+                    raise SettingsError(f"{name}: {run.gave_up_because}")
+                after = await engine_work(plan.base_url)
+                work[part], before = spent(before, after), after
+            found.append(Measured(run, work))
     finally:
         await client.close()
     return found
@@ -85,33 +97,66 @@ async def _measure(plan: Plan, questions: Sequence[Instance], names: Sequence[st
 
 def _document(found: Sequence[Measured], estimate_name: str) -> Document:
     weak, strong, route = found
+    per_token = {each.run.subject.model: _per_token(each) for each in (weak, strong)}
     models = Counter(answer.model for answer in route.run.answers)
-    asked = _asked(weak, strong, estimate_name)
+    asked = _asked(weak, strong, per_token, estimate_name)
+    pairs = _pairs(strong, route, per_token)
     return {
         "questions": weak.run.num_questions,
         "subjects": [
             {
                 "name": each.run.subject.label,
                 "accuracy": round(each.accuracy, 4),
-                "machine_s": round(each.machine_s, 3),
+                "machine_s": round(sum(seconds_of(work, per_token) for work in each.work.values()), 3),
+                "measured_s": round(each.of_all().seconds, 3),
+                "tokens": {model: round(each.of_all(model).tokens) for model in per_token},
                 "failed": each.run.verdicts["failed"],
             }
             for each in found
         ],
         "share": {name: round(count / max(1, models.total()), 4) for name, count in models.most_common()},
-        "accuracy_of_strong": round(route.accuracy / max(1e-9, strong.accuracy), 4),
-        "machine_s_of_strong": round(route.machine_s / max(1e-9, strong.machine_s), 4),
+        "of_strong": ratios(pairs),
+        "families": by_family(pairs),
         "curves": {"quality per cost": gain_curve(asked), "cascade": cascade_curve(asked)},
     }
 
 
-def _asked(weak: Measured, strong: Measured, estimate_name: str) -> list[Asked]:
+def _per_token(measured: Measured) -> float:
+    """Seconds that a token took the model's engine when it answered all questions alone."""
+    work = measured.of_all(measured.run.subject.model)
+    return work.seconds / max(1.0, work.tokens)
+
+
+def _tokens(outcome: Outcome) -> int:
+    return outcome.tokens.prompt + outcome.tokens.completion
+
+
+def _pairs(strong: Measured, route: Measured, per_token: dict[str, float]) -> list[Pair]:
+    """Each question that both answered. A part's work is shared out by the tokens of its answers."""
+    first, second = (_shared_out(each, per_token) for each in (strong, route))
+    found = []
+    for key, (answered, strong_s) in first.items():
+        if key in second:
+            routed, route_s = second[key]
+            right = routed.verdict == "right", answered.verdict == "right"
+            found.append(Pair(answered.question.family, *right, route_s, strong_s))
+    return found
+
+
+def _shared_out(measured: Measured, per_token: dict[str, float]) -> dict[int, tuple[Outcome, float]]:
+    found: dict[int, tuple[Outcome, float]] = {}
+    for part, work in measured.work.items():
+        outcomes = [each for each in measured.run.outcomes if part in ("", each.question.family)]
+        total, part_s = max(1, sum(map(_tokens, outcomes))), seconds_of(work, per_token)
+        found |= {id(each.question): (each, part_s * _tokens(each) / total) for each in outcomes}
+    return found
+
+
+def _asked(weak: Measured, strong: Measured, per_token: dict[str, float], estimate_name: str) -> list[Asked]:
     """Each question that both models answered, with its share of the machine's time by tokens."""
     estimate = load_estimate(estimate_name)
     outcomes = [{id(each.question): each for each in measured.run.outcomes} for measured in (weak, strong)]
-    totals = [sum_tokens(measured.run.outcomes) for measured in (weak, strong)]
-    spent = zip((weak, strong), totals, strict=True)
-    per_token = [each.machine_s / max(1, total.prompt + total.completion) for each, total in spent]
+    weak_s, strong_s = (per_token[each.run.subject.model] for each in (weak, strong))
     found = []
     for key, first in outcomes[0].items():
         second = outcomes[1].get(key)
@@ -123,8 +168,8 @@ def _asked(weak: Measured, strong: Measured, estimate_name: str) -> list[Asked]:
             Asked(
                 first.verdict == "right",
                 second.verdict == "right",
-                per_token[0] * (first.tokens.prompt + first.tokens.completion),
-                per_token[1] * (second.tokens.prompt + second.tokens.completion),
+                weak_s * _tokens(first),
+                strong_s * _tokens(second),
                 estimate.predict(text, has_tools="tools" in fields).gain,
                 np.nan if first.answer.confidence is None else first.answer.confidence,
             )

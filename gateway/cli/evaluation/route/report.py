@@ -16,19 +16,50 @@ Document = dict[str, Any]
 
 def show(console: Console, document: Document) -> None:
     """Print what was measured."""
+    first, *_, last = document["subjects"]
+    engines = list(first["tokens"])
     table = Table(title=f"{document['questions']} questions of pico", title_justify="left")
-    for name in ("asked", "right, %", "machine seconds", "failed"):
+    names = (
+        "asked",
+        "right, %",
+        *(f"tokens of {name}" for name in engines),
+        "machine s",
+        "measured s",
+        "failed",
+    )
+    for name in names:
         table.add_column(name, justify="left" if name == "asked" else "right")
     for each in document["subjects"]:
         table.add_row(
-            each["name"], f"{100 * each['accuracy']:.1f}", f"{each['machine_s']:.2f}", str(each["failed"])
+            each["name"],
+            f"{100 * each['accuracy']:.1f}",
+            *(str(each["tokens"][name]) for name in engines),
+            f"{each['machine_s']:.2f}",
+            f"{each['measured_s']:.2f}",
+            str(each["failed"]),
         )
-    console.print(table)
+    console.print(table, _families_table(document["families"]))
     shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in document["share"].items())
-    console.print(
-        f"answered by {shares}; accuracy {100 * document['accuracy_of_strong']:.1f} % and machine seconds "
-        f"{100 * document['machine_s_of_strong']:.1f} % of always {document['subjects'][1]['name']}"
+    told = (
+        f"{what} {100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+        for what, (value, low, high) in document["of_strong"].items()
     )
+    console.print(
+        f"{last['name']} is answered by {shares}; of always {document['subjects'][1]['name']}, with 95 % "
+        f"intervals over questions: {', '.join(told)}. Cost is in machine seconds: the tokens of both "
+        "engines, rejected answers included, at the seconds that a token took each engine when it answered "
+        "all questions alone. Measured seconds depend on the load: a route makes batches smaller."
+    )
+
+
+def _families_table(families: Document) -> Table:
+    table = Table(title="By family", title_justify="left")
+    for name in ("family", "questions", "route, % right", "strong, % right", "cost, % of strong"):
+        table.add_column(name, justify="left" if name == "family" else "right")
+    for family, each in families.items():
+        shares = (f"{100 * each[name]:.1f}" for name in ("route", "strong", "cost"))
+        table.add_row(family, str(each["questions"]), *shares)
+    return table
 
 
 def save_plot(document: Document, path: Path) -> None:

@@ -17,6 +17,7 @@ from gateway.cli import main as cli
 from gateway.cli.evaluation.questions import draw_questions
 from gateway.cli.evaluation.route import command, machine
 from gateway.cli.evaluation.route.curves import Asked, cascade_curve, gain_curve
+from gateway.cli.evaluation.route.machine import Work, spent
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
 from policies.document import EngineModel, ModelEntry, Policies
@@ -49,12 +50,14 @@ def saying(*, is_right: bool) -> FakeProvider:
 
 
 async def test_a_route_is_compared_with_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worked = iter(n * 1.0 for n in range(6))
+    async def work(base_url: str) -> dict[str, Work]:
+        """Ten tokens for an answer; those of the large model take twice the time."""
+        return {
+            name: Work(seconds=cost * provider.num_ended, tokens=10.0 * provider.num_ended)
+            for (name, provider), cost in zip(providers.items(), (1.0, 2.0), strict=True)
+        }
 
-    async def seconds(base_url: str) -> dict[str, float]:
-        return {"large": next(worked)}
-
-    monkeypatch.setattr(command, "machine_seconds", seconds)
+    monkeypatch.setattr(command, "engine_work", work)
     providers = {"small": saying(is_right=False), "large": saying(is_right=True)}
     models = {name: ModelEntry(engine=EngineModel(checkpoint="/none")) for name in providers}
     rules = [Rule(when="request.num_tokens_estimate > 8", model="large")]
@@ -81,7 +84,16 @@ async def test_a_route_is_compared_with_its_models(tmp_path: Path, monkeypatch: 
     }
     accuracies = {each["name"]: each["accuracy"] for each in found["subjects"]}
     assert accuracies == {"small": 0.0, "large": 1.0, "auto": pytest.approx(long, abs=1e-3)}
-    assert [each["machine_s"] for each in found["subjects"]] == [1.0, 1.0, 1.0]
+    count = len(QUESTIONS)
+    seconds = [count * 1.0, count * 2.0, count * (1 + long)]
+    assert [each["machine_s"] for each in found["subjects"]] == pytest.approx(seconds)
+    assert [each["measured_s"] for each in found["subjects"]] == pytest.approx(seconds)
+    assert found["subjects"][2]["tokens"]["large"] == pytest.approx(10 * count * long)
+    value, low, high = found["of_strong"]["cost"]
+    assert value == pytest.approx((1 + long) / 2, abs=1e-3) and low < value < high
+    value, low, high = found["of_strong"]["accuracy"]
+    assert value == pytest.approx(long, abs=1e-3) and low < value < high
+    assert found["families"].keys() == {"arithmetic", "sorting"}
     assert [point["accuracy"] for point in found["curves"]["cascade"]] == pytest.approx(
         [n / 20 for n in range(21)], abs=0.05
     )
@@ -109,10 +121,13 @@ def test_curves_send_the_right_questions_to_the_strong_model() -> None:
     assert cascade[10]["accuracy"] == 1.0 and cascade[-1]["machine_s"] == 20.0
 
 
-async def test_machine_seconds_are_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "SETTLE_S", 0.0)
     page = (
-        'penstock_engine_step_seconds_sum{model="a"} 1.5\npenstock_engine_step_seconds_count{model="a"} 9.0\n'
+        'penstock_engine_work_seconds_total{model="a"} 1.5\npenstock_engine_steps_total{model="a"} 9.0\n'
+        'penstock_engine_prompt_tokens_total{model="a"} 20.0\n'
+        'penstock_engine_prefix_hit_tokens_total{model="a"} 16.0\n'
+        'penstock_engine_generated_tokens_total{model="a"} 3.0\n'
     )
     asked: list[str] = []
 
@@ -121,5 +136,10 @@ async def test_machine_seconds_are_the_engines(monkeypatch: pytest.MonkeyPatch) 
         return page
 
     monkeypatch.setattr(machine, "_read", read)
-    assert await machine.machine_seconds("http://host:1/v1") == {"a": 1.5}
+    assert await machine.engine_work("http://host:1/v1") == {"a": Work(1.5, 39.0)}
     assert asked == ["http://host:1/metrics"]
+
+
+def test_work_between_two_readings() -> None:
+    before, after = {"a": Work(1.0, 10.0)}, {"a": Work(3.0, 15.0), "b": Work(1.0, 2.0)}
+    assert spent(before, after) == {"a": Work(2.0, 5.0), "b": Work(1.0, 2.0)}
