@@ -1,7 +1,7 @@
 """Which questions `pico-small` and `pico-large` answer right: `python -m backend.pico.outcomes --out FILE`.
 
 One JSON object per line, as `penstock router train --data` reads them: the request's last user turn, the
-task, each model's score (0 or 1), price and answer tokens, and whether a cascade would keep the answer.
+task, each model's score (0 or 1), price and answer tokens, and whether a cascade would keep it rightly.
 `pico-large` reasons, as it does when it is served.
 """
 
@@ -26,7 +26,7 @@ MODELS = {"pico-small": False, "pico-large": True}
 """Name → whether it reasons."""
 
 KEPT_FROM = 0.75
-"""Least probability of a token in an answer that counts as kept; the default policies ask for less."""
+"""Least probability of a token in a right answer that counts as kept; the default policies ask for less."""
 
 USD_PER_MILLION = {"pico-small": (0.019, 0.076), "pico-large": (0.023, 0.091)}
 """Notional prices of input and output tokens, those of the default policies."""
@@ -74,7 +74,7 @@ def outcomes(asked: Sequence[Instance], threads: int, seed: int) -> Iterator[dic
             prompt = decoder.tokenizer.encode(prompt_of(conversation, thinking=thinking))
             row["cost_usd"][model] = _cost(model, len(prompt.ids), found)
             row["answer_tokens"][model] = len(found.token_ids)
-            row["kept"][model] = float(math.exp(found.lowest_logprob) >= KEPT_FROM)
+            row["kept"][model] = float(is_right and math.exp(found.lowest_logprob) >= KEPT_FROM)
     yield from rows
 
 

@@ -11,7 +11,10 @@ import re
 
 from router.signals.surface import MAX_CHARS
 
-_SENTENCE = re.compile(r".+?(?:[.!?…؟।]+[\"'”’»)]*(?=\s|$)|[。！？]+|\n|$)\s*", re.DOTALL)
+_SENTENCE = re.compile(
+    r".+?(?:(?:[.!?…؟।]+|[:;]-?[)(D]|[☀-➿\U0001f300-\U0001faff]+)[\"'”’»)]*(?=\s|$)|[。！？]+|\n|$)\s*",
+    re.DOTALL,
+)
 _CONTENT = re.compile(r"\d|[\"“”„«»`{}\[\]<>=|\\^√]|[:：](?:\s|$)|\w[:：]\w|^\s*[-*•] ")
 _EXPRESSION = re.compile(r"\d\s*[-+*/^=×÷%−]\s*\d")
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -63,18 +66,21 @@ def asking_part(text: str) -> str:
 
 def _task_start(sentences: list[str]) -> int:
     """The number of the first sentence with a task of its own, else with content; 0 where none has any."""
-    for is_task in (_is_complete, _CONTENT.search):  # small talk has numbers too
+    for is_task in (_EXPRESSION.search, _is_complete, _CONTENT.search):  # small talk has numbers too
         found = next((number for number, each in enumerate(sentences) if is_task(each)), None)
         if found is not None:
-            return found
+            return 0 if _has_task(sentences[:found]) else found
     return 0
 
 
 def _is_complete(sentence: str) -> bool:
-    """Whether it has all that a task needs: a calculation, or numbers and words."""
-    if _EXPRESSION.search(sentence):
-        return True
     return len(_NUMBER.findall(sentence)) > 1 and bool(_SPEAKS.match(sentence))
+
+
+def _has_task(sentences: list[str]) -> bool:
+    """Whether one asks about what another tells with numbers."""
+    told = {stem for each in sentences if _CONTENT.search(each) for stem in _stems(each)}
+    return any(_QUESTION.search(each) and told & _stems(each) for each in sentences)
 
 
 def _asks_by_itself(rest: list[str]) -> bool:

@@ -21,6 +21,8 @@ EASY, HARD = (
     [
         ("Hi! How are you? What is 17 + 25?", "What is 17 + 25?"),
         ("I woke up at 6 today. It's sunny. What is 17 + 25?", "What is 17 + 25?"),
+        ("I ran for 30 minutes at 6 today. What is 17 + 25?", "What is 17 + 25?"),
+        ("So nice 😀 Good luck :) What is 17 + 25?", "What is 17 + 25?"),
         ("Hallo. Ich hoffe, es geht dir gut. Was ist 17 + 25?", "Was ist 17 + 25?"),
         ("你好！今天天气真好。请问17加25等于多少？", "请问17加25等于多少？"),
         ("Hi,\n\nI hope you are well.\n\nHow many days are in 3 weeks?", "How many days are in 3 weeks?"),
@@ -45,6 +47,7 @@ def test_small_talk_is_left_out(text: str, asked: str) -> None:
         "All bloops are razzies. Some razzies are lazzies. Are 2 bloops lazzies?",
         "Let x be seven. What is 3 + x * 2?",
         "Each box holds 4. Tom packs 3 boxes of pens and 2 of pencils. How many pens has he?",
+        "Tom has 9 pens and sells 4. How many pens are left? What is 2 + 2?",
         "Compute 583 + 503. How much is 767 - 7?",
         "- name, animal\n- Clara, duck\nWhich animal has Clara?",
         "def f(x):\n    return x\nWhat does f(3) return?",
