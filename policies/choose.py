@@ -70,7 +70,7 @@ class Choose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["price", "machine_seconds"],
         Meta(
             description="What a candidate costs, unless it says so: its `price`, or the machine's seconds "
-            "that its engine quotes for the prompt."
+            "that its engine quotes for the prompt: work, which a busy machine does not lengthen."
         ),
     ] = "price"
     cost_weight: Annotated[Weight, Meta(description="Quality that the dearest candidate must add.")] = 0.1

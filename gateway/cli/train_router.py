@@ -18,10 +18,8 @@ from router.estimate.train import (
     Features,
     Outcome,
     OutcomeError,
-    answer_tokens_of,
     fit,
     gains_of,
-    kept_of,
     order_by_score,
     read_outcomes,
     save,
@@ -40,7 +38,8 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
     if options.form == "domains":
         return _train_domains(options, out)
     try:
-        outcomes = read_outcomes(options.data) + _own(options)
+        own = _own(options)
+        outcomes = read_outcomes(options.data) + own * (OWN_WEIGHT if options.data else 1)
         pairs = _pairs(options, outcomes)
         used = [each for each in outcomes if pairs.get(each.source, pairs.get("")) is not None]
         gains = np.concatenate(
@@ -60,7 +59,9 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
         encoder = chosen_encoder(options)
         prompts = [each.prompt for each in used]
         vectors = embed_all(prompts, options.threads, is_int8=True, skip_long=True, encoder=encoder)
-    tensors = fit(Features.of(used, vectors), gains, *_of_cascade(used, pairs))
+    numbers = {id(each) for each in own}
+    labelled = np.flatnonzero([id(each) in numbers for each in used]) if own and options.data else None
+    tensors = fit(Features.of(used, vectors), gains, *_of_cascade(used, pairs), own=labelled)
     card = {
         "form": options.form,
         "predicts": "score of the strong model less that of the weak one",
@@ -84,11 +85,18 @@ def _of_cascade(
     if len(pairs) != 1:
         return None, None
     weak, strong = next(iter(pairs.values()))
-    return kept_of(used, weak), answer_tokens_of(used, weak, strong)
+    has_kept = all(weak in each.kept for each in used)
+    has_tokens = all({weak, strong} <= each.answer_tokens.keys() for each in used)
+    kept = [each.kept[weak] for each in used] if has_kept else None
+    tokens = [[each.answer_tokens[weak], each.answer_tokens[strong]] for each in used] if has_tokens else None
+    return (
+        None if kept is None else np.array(kept, np.float32),
+        None if tokens is None else np.array(tokens, np.float32),
+    )
 
 
 def _own(options: argparse.Namespace) -> list[Outcome]:
-    """Labelled requests of the log; beside other data, each counts OWN_WEIGHT times."""
+    """Labelled requests of the log."""
     if options.log is None:
         return []
     found = [*outcomes_of(read_log(options.log))]
@@ -97,7 +105,7 @@ def _own(options: argparse.Namespace) -> list[Outcome]:
             f"{options.log} has {len(found)} requests with text and scores of two models; {MIN_LABELS} are "
             "needed: set `observability.decision_texts`, and `is_right` of a `shadow`"
         )
-    return found * (OWN_WEIGHT if options.data else 1)
+    return found
 
 
 def _train_domains(options: argparse.Namespace, out: TextIO) -> int:

@@ -7,19 +7,12 @@ from random import Random
 
 _BEFORE = ("Hi! ", "Hello, ", "Please help me. ", "Quick question: ", "Could you tell me: ")
 _SMALL_TALK = (
-    "Good morning from a rainy harbour town", "I hope that your week has been kind to you",
-    "how are you doing?", "We have just come back from a long walk with the dog",
-    "my coffee is still too hot to drink", "A colleague told me that you are quick",
-    "I am a bit tired, so please bear with me", "hey there", "Guten Abend zusammen",
-    "Ich hoffe, du hattest einen schönen Urlaub", "wie läuft es bei dir?",
-    "Meine Tochter schaut mir gerade über die Schulter", "draußen schneit es schon den ganzen Tag",
-    "Buenas tardes", "Espero que hayas descansado bien", "¿qué tal todo?",
-    "Acabo de volver del mercado con mi tía", "Bonsoir à tous", "J'espère que tu te portes bien",
-    "comment ça va ?", "Il fait un temps superbe chez nous", "Buongiorno", "spero che tu stia bene",
-    "Sono appena tornato dal lavoro", "Bom dia", "espero que esteja tudo bem", "Hoi, alles goed?",
-    "Ik heb net de planten water gegeven", "Dzień dobry", "Доброе утро", "как у тебя дела?",
-    "皆さんこんにちは。",
-    "早上好，希望你一切顺利。",
+    "Good morning from a rainy harbour town", "I hope that your week has been kind to you", "hey there",
+    "We have just come back from a long walk with the dog", "how are you doing?", "Guten Abend zusammen",
+    "Ich hoffe, du hattest einen schönen Urlaub", "wie läuft es bei dir?", "Buenas tardes", "¿qué tal todo?",
+    "Acabo de volver del mercado con mi tía", "Bonsoir à tous", "J'espère que tu te portes bien", "Bom dia",
+    "Il fait un temps superbe chez nous", "Buongiorno", "spero che tu stia bene", "Hoi, alles goed?",
+    "espero que esteja tudo bem", "Dzień dobry", "Доброе утро", "как у тебя дела?", "皆さんこんにちは。",
 )  # fmt: skip
 _AFTER = (" Thanks!", " Thank you in advance.", " please", " Thanks a lot for your help!", " ASAP", "!!")
 

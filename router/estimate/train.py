@@ -24,7 +24,7 @@ Matrix = NDArray[np.float64]
 
 RIDGE_WORDS = (16.0, 2.0)
 """What is held out decides: many outcomes of one kind of traffic bear a small penalty."""
-RIDGE_SURFACE, RIDGE_VECTOR = 0.5, 8.0
+RIDGE_SURFACE, RIDGE_VECTOR, RIDGE_OWN = 0.5, 8.0, 9.0
 WORDS_GATE = (12.0, 0.6)
 """Slope and middle of the familiarity over the share of known words."""
 MIN_SLOPE, MAX_SLOPE = 0.5, 3.0
@@ -150,20 +150,39 @@ class Features:
 
 
 def fit(
-    features: Features, gains: Array, kept: Array | None = None, answer_tokens: Array | None = None
+    features: Features,
+    gains: Array,
+    kept: Array | None = None,
+    answer_tokens: Array | None = None,
+    own: NDArray[np.int64] | None = None,
 ) -> dict[str, Tensor]:
     """An estimate of the gains [N], from words and, where the features have vectors, from meaning as well.
 
     `kept` [N]: whether a cascade keeps the weak model's answer. `answer_tokens` [N, 2]: of the weak model and
-    the strong one.
+    the strong one. `own`: numbers of labelled requests of the traffic to come.
     """
     found = _fit(features, gains)
+    if own is not None and features.vectors is not None and features.vectors[own].any():
+        _add_own(found, features.vectors[own], gains[own])
     if kept is not None:
-        own = _fit(replace(features, vectors=None), kept)
-        found |= {f"stays.{name}": own[name] for name in ("surface.weight", "words.weight", "scalars")}
+        words = _fit(replace(features, vectors=None), kept)
+        found |= {f"stays.{name}": words[name] for name in ("surface.weight", "words.weight", "scalars")}
     if answer_tokens is not None:
         found["answer_tokens"] = answer_tokens.mean(0).astype(np.float32)
     return found
+
+
+def _add_own(found: dict[str, Tensor], vectors: Array, gains: Array) -> None:
+    """Average words and vectors of all data with what the vectors of one's own labels alone tell."""
+    has = vectors.any(1)
+    weights, bias = ridge(Rows(vectors[has]), gains[has], np.full(vectors.shape[1], RIDGE_OWN))
+    base = found["scalars"][1]
+    for name in ("surface.weight", "words.weight"):
+        found[name] = (2 / 3 * found[name]).astype(found[name].dtype)
+    found["scalars"][0] = base + 2 / 3 * (found["scalars"][0] - base)
+    vector = 2 / 3 * (found["vector.weight"] + np.append(weights, bias))
+    vector[-1] -= base / 3  # the mean with two thirds of the words is that of all three
+    found["vector.weight"] = vector.astype(np.float32)
 
 
 def _fit(features: Features, targets: Array) -> dict[str, Tensor]:
@@ -243,19 +262,6 @@ def gains_of(outcomes: Sequence[Outcome], weak: str, strong: str) -> Array:
     if missing:
         raise OutcomeError(f"{missing} of {len(outcomes)} outcomes lack a score of {weak!r} or {strong!r}")
     return np.array([each.scores[strong] - each.scores[weak] for each in outcomes], np.float32)
-
-
-def kept_of(outcomes: Sequence[Outcome], weak: str) -> Array | None:
-    """(N,): the share of the weak model's answers that a cascade keeps; None unless all outcomes tell."""
-    known = all(weak in each.kept for each in outcomes)
-    return np.array([each.kept[weak] for each in outcomes], np.float32) if known else None
-
-
-def answer_tokens_of(outcomes: Sequence[Outcome], weak: str, strong: str) -> Array | None:
-    """(N, 2); None unless all outcomes tell."""
-    known = all({weak, strong} <= each.answer_tokens.keys() for each in outcomes)
-    rows = [[each.answer_tokens[weak], each.answer_tokens[strong]] for each in outcomes] if known else None
-    return None if rows is None else np.array(rows, np.float32)
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:

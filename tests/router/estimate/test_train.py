@@ -77,3 +77,37 @@ def test_files_of_outcomes_are_read_and_their_errors_named(tmp_path: Path) -> No
         read_outcomes([tmp_path / "missing"])
     with pytest.raises(OutcomeError, match="2 of 2 outcomes lack a score of 'm' or 'z'"):
         gains_of(found, "m", "z")
+
+
+def test_labels_of_ones_own_outweigh_other_data(tmp_path: Path) -> None:
+    """Elsewhere east is easy; here it is hard."""
+    east, north = np.eye(16, dtype=np.float32)[:2]
+    elsewhere = [Outcome(f"question {n} about it", {"a": n % 2, "b": 1.0}, {}) for n in range(200)]
+    here = [Outcome(f"request {n} for that", {"a": 1 - n % 2, "b": 1.0}, {}) for n in range(40)]
+    vectors: dict[str, NDArray[np.float32]] = {}
+    for group in (elsewhere, here):
+        vectors |= {each.prompt: east if number % 2 else north for number, each in enumerate(group)}
+    everything = elsewhere + here
+    features, gains = Features.of(everything, vectors), gains_of(everything, "a", "b")
+    own = np.arange(len(elsewhere), len(everything))
+    found = []
+    for number, numbers in enumerate((None, own)):
+        path = tmp_path / f"{number}.safetensors"
+        save(path, fit(features, gains, own=numbers), {})
+        estimate = Estimate(path)
+        found.append([estimate.predict("request for that", vector).gain for vector in (east, north)])
+    assert found[0][0] < found[0][1]
+    assert found[1][0] > found[0][0] and found[1][1] < found[0][1]
+
+
+def test_an_estimate_tells_how_often_an_answer_is_kept_and_how_long_it_is(tmp_path: Path) -> None:
+    path, rows = tmp_path / "x.safetensors", outcomes()
+    kept = np.array([each.scores["small"] for each in rows], np.float32)
+    tokens = np.array([[2.0, 10.0]] * len(rows), np.float32)
+    save(path, fit(Features.of(rows, None), gains(), kept, tokens), {})
+    estimate = Estimate(path)
+    assert estimate.answer_tokens == [2.0, 10.0]
+    assert estimate.predict("What is 8 + 3?").stays > 0.8
+    assert estimate.predict("Prove theorem 77 of the book.").stays < 0.2
+    far = estimate.predict("Женщина идёт домой вечером по длинной улице")
+    assert far.stays == pytest.approx(float(kept.mean()), abs=0.02)

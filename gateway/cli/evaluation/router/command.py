@@ -94,8 +94,9 @@ def _trained(group: Group, plan: Plan, vectors: Vectors) -> Iterator[Result]:
     features = Features.of(outcomes, vectors if plan.form == "blend" else None)
     gains, numbers = gains_of(outcomes, group.weak, group.strong), np.arange(len(outcomes))
 
-    def tested(kind: str, train: Numbers, test: Numbers) -> Result:
-        estimate = _estimate(fit(features.some(train), gains[train]))
+    def tested(kind: str, train: Numbers, test: Numbers, num_own: int = 0) -> Result:
+        own = np.arange(len(train))[-num_own:] if num_own else None
+        estimate = _estimate(fit(features.some(train), gains[train], own=own))
         return _result(group, kind, [outcomes[number] for number in test], estimate, vectors)
 
     found = []
@@ -114,7 +115,8 @@ def _trained(group: Group, plan: Plan, vectors: Vectors) -> Iterator[Result]:
             known, unknown = own[: plan.num_labels], own[plan.num_labels :]
             if len(known) and len(unknown) >= MIN_QUESTIONS:
                 train = np.concatenate([rest, np.repeat(known, OWN_WEIGHT)])
-                labelled.append(tested(f"{task} with {len(known)} labels", train, unknown))
+                kind = f"{task} with {len(known)} labels"
+                labelled.append(tested(kind, train, unknown, OWN_WEIGHT * len(known)))
                 yield labelled[-1]
     for found, kind in ((foreign, "without a task"), (labelled, "with labels of it")):
         if found:
