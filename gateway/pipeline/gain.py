@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
+
 from numpy import float32
 from numpy.typing import NDArray
 
@@ -12,9 +15,6 @@ from gateway.pipeline.turns import user_turns
 from gateway.requests.types import ChatRequest
 from router.estimate import Estimate, Prediction, asking_part
 
-ENCODER_LANGUAGES = ("en", "")
-"""Those that MiniLM reads; "": too short to tell."""
-
 EARLIER_TURNS = 4
 """Turns of the user before the last whose difficulty is remembered."""
 
@@ -22,29 +22,34 @@ RELEASE = 0.6
 """What is left of an earlier turn's predicted gain with each turn: the choice rises at once, falls slowly."""
 
 
-async def predict_gain(exchange: Exchange, estimate: Estimate, embed: Embed) -> Prediction:
-    """Familiarity and probability to stay are those of the last turn."""
+async def predict_gain(
+    exchange: Exchange, estimate: Estimate, embed: Embed, languages: Collection[str]
+) -> Prediction:
+    """Familiarity and probability to stay are those of the last turn. `languages`: that the encoder reads."""
     *earlier, last = user_turns(exchange.request) or [""]
     has_tools = isinstance(exchange.request, ChatRequest) and bool(exchange.request.tools)
-    found = estimate.predict(last, await _vector(estimate, last, embed, exchange), has_tools=has_tools)
+    shared = partial(_shared, exchange, embed)
+    vector = await _vector(estimate, last, shared, languages)
+    found = estimate.predict(last, vector, has_tools=has_tools)
     gain = found.gain
     for age, text in enumerate(reversed(earlier[-EARLIER_TURNS:]), 1):
-        gain = max(gain, RELEASE**age * estimate.predict(text, await _vector(estimate, text, embed)).gain)
+        vector = await _vector(estimate, text, embed, languages)
+        gain = max(gain, RELEASE**age * estimate.predict(text, vector).gain)
     return Prediction(gain, found.familiarity, found.stays)
 
 
 async def _vector(
-    estimate: Estimate, text: str, embed: Embed, exchange: Exchange | None = None
+    estimate: Estimate, text: str, embed: Embed, languages: Collection[str]
 ) -> NDArray[float32] | None:
-    """Of the part that asks; None where the estimate needs none or the encoder cannot read its language.
-
-    `exchange`: where the text is its last turn, whose vector all stages share.
-    """
+    """Of the part that asks; None where the estimate needs none or the encoder cannot read its language."""
     asked = asking_part(text) if estimate.needs_vector else ""
-    if not asked or language_of(asked) not in ENCODER_LANGUAGES:
-        return None
-    if exchange is not None and asked == text:
-        return await meaning_of(exchange, text, embed).vector()
+    return await embed(asked) if asked and language_of(asked) in ("", *languages) else None
+
+
+async def _shared(exchange: Exchange, embed: Embed, asked: str) -> NDArray[float32] | None:
+    """That of the last turn, where all of it asks: other stages read it too."""
+    if asked == user_turns(exchange.request)[-1]:
+        return await meaning_of(exchange, asked, embed).vector()
     return await embed(asked)
 
 

@@ -60,6 +60,7 @@ class Selection:
     ) -> None:
         """Raises WeightsError for an estimate that cannot be loaded."""
         self._models = models
+        self._languages = policies.encoder_languages
         self._embed = embed
         self._memory = memory or RoutingMemory()
         self._draw = draw
@@ -80,7 +81,7 @@ class Selection:
         if compiled.estimate is None:
             gain = None
         else:
-            found = await predict_gain(exchange, compiled.estimate, self._embed)
+            found = await predict_gain(exchange, compiled.estimate, self._embed, self._languages)
             if section.default in usable and found.familiarity < section.min_familiarity:
                 reason = f"familiarity {found.familiarity:.2f} is below {section.min_familiarity:g}"
                 return Decision(section.default, "default", reason, {"familiarity": found.familiarity})
@@ -103,7 +104,7 @@ class Selection:
             return ready[-1:]
         if section.estimate is not None and len(ready) > 1:
             estimate = load_estimate(section.estimate)
-            found = await predict_gain(exchange, estimate, self._embed)
+            found = await predict_gain(exchange, estimate, self._embed, self._languages)
             exchange.gain = found.gain
             exchange.reason += f", cascade: gain {found.gain:.2f}, kept {found.stays:.2f}"
             least = max(section.min_kept, self._cost_ratio(exchange, ready, estimate))

@@ -38,6 +38,7 @@ class Signals:
         self, policies: Policies, embed: Embed = no_meaning, memory: RoutingMemory | None = None
     ) -> None:
         self._section = policies.signals
+        self._languages = policies.encoder_languages
         self._fit = fit = EncoderFit(policies)
         self._of_vector: Mapping[str, Callable[[str, Array], object]] = {
             "signals.domain": lambda text, vector: domain_of(vector, fit.domains),
@@ -51,7 +52,7 @@ class Signals:
         self._knows_languages = any(map(self._reads_language, (action for _, action in policies.actions())))
 
     def _reads_language(self, action: Action) -> bool:
-        """Whether a condition does, or an estimate that reads vectors of English alone."""
+        """Whether a condition does, or an estimate that reads vectors of some languages."""
         names = [each.estimate for each in (action.choose, action.cascade) if each is not None]
         when = (action.when or "") if isinstance(action, Rule) else ""
         if "signals.gain" in when:
@@ -105,7 +106,7 @@ class Signals:
     async def _gain(self, exchange: Exchange, last_turn: str) -> tuple[float, bool]:
         """The predicted gain, and whether all that it is read from was there."""
         estimate = load_estimate(self._section.estimate)
-        gain = round((await predict_gain(exchange, estimate, self._embed)).gain, 4)
+        gain = round((await predict_gain(exchange, estimate, self._embed, self._languages)).gain, 4)
         if not (estimate.needs_vector and last_turn):
             return gain, True
         return gain, await meaning_of(exchange, last_turn, self._embed).vector() is not None

@@ -23,7 +23,7 @@ async def encoded(*turns: str, estimate: str = "builtin:general") -> list[str]:
     messages = [{"role": "user", "content": turn} for turn in turns]
     exchange = exchange_with({"model": "auto", "messages": messages})
     await read_request(exchange)
-    await predict_gain(exchange, load_estimate(estimate), embed)
+    await predict_gain(exchange, load_estimate(estimate), embed, {"en"})
     return asked
 
 

@@ -18,7 +18,7 @@ from gateway.pipeline.stages.read_request import read_request
 from gateway.providers.fake import FakeProvider
 from gateway.web.deadlines import TimeLimits
 from policies.choose import ChoiceCandidate, Choose
-from policies.document import Policies, Price
+from policies.document import EncoderModel, ModelEntry, Policies, Price
 from policies.routes import Route
 from tests.gateway.pipeline.exchanges import exchange_with
 
@@ -176,6 +176,7 @@ async def test_an_estimate_over_vectors_asks_for_the_meaning_once() -> None:
     )
     exchange = exchange_with({"model": "auto", "messages": [{"role": "user", "content": EASY}]})
     await read_request(exchange)
-    given = Policies(routes={"auto": Route(choose=section)})
+    encoder = EncoderModel(checkpoint="builtin:all-minilm-l6-v2")
+    given = Policies(models={"minilm": ModelEntry(encoder=encoder)}, routes={"auto": Route(choose=section)})
     await Selection(table, given, embed).choose(exchange, section)
     assert asked == [EASY] and exchange.meaning is not None
