@@ -7,6 +7,7 @@ A candidate is a run of groups of digits and letters. Its beginnings, longest fi
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Collection, Iterator
 
 from guardrails.checks.personal_data import phones
@@ -184,4 +185,7 @@ class _Run:
 
 def _is_iban(compact: str) -> bool:
     """ISO 13616: the number with its head at the end is 1 modulo 97."""
-    return len(compact) >= 15 and int("".join(str(int(c, 36)) for c in compact[4:] + compact[:4])) % 97 == 1
+    return len(compact) >= 15 and int((compact[4:] + compact[:4]).translate(_LETTER_VALUES)) % 97 == 1
+
+
+_LETTER_VALUES = {ord(letter): str(value) for value, letter in enumerate(string.ascii_uppercase, 10)}
