@@ -123,7 +123,7 @@ class ModelBuilder:
         guards.moderation = Guard(
             GuardrailProfile(), self._where_readable(embed), {}, guards.moderation.classifier
         )
-        self.resources += guards.hooks
+        self.resources += [guards, *guards.hooks]
         return guards
 
     def _where_readable(self, embed: EmbedTexts) -> EmbedTexts:

@@ -71,7 +71,7 @@ FalsePositiveRate = Annotated[
     Meta(
         ge=0.001,
         le=0.05,
-        description="Share of ordinary prompts that each head may flag; its threshold follows from that.",
+        description="Share of ordinary prompts that injection and harm together may flag: their thresholds.",
     ),
 ]
 NonEmpty = Annotated[str, Meta(min_length=1)]
@@ -84,6 +84,13 @@ HarmCategory = Literal[
     "harmful_topic", "toxicity", "harassment", "hate", "illicit", "self_harm", "sexual", "violence"
 ]
 FailureAction = Literal["block", "allow"]
+UnreadableAction = Annotated[
+    Literal["allow", "flag", "block"],
+    Meta(
+        description="A text in a language that the classifier does not read well (`penstock check` names "
+        "those that it does): `allow` counts it in metrics and lets it pass, unless patterns or words tell."
+    ),
+]
 
 
 class InjectionRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,6 +110,7 @@ class InjectionRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ),
     ] = True
     false_positive_rate: FalsePositiveRate = 0.01
+    unreadable: UnreadableAction = "allow"
     session_limit: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(
@@ -126,6 +134,7 @@ class HarmRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = msgspec.field(default_factory=lambda: ["harmful_topic", "toxicity"])
     segments: Segments = msgspec.field(default_factory=lambda: ["user"])
     false_positive_rate: FalsePositiveRate = 0.01
+    unreadable: UnreadableAction = "allow"
     answers: Annotated[
         bool,
         Meta(description="Also each sentence of an answer, and each tool call in it, before it is sent."),
@@ -251,8 +260,12 @@ class GuardrailProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def needs_encoder(self) -> bool:
         """Whether a check compares meanings."""
-        injection = self.injection is not None and self.injection.classifier
-        return injection or self.harm is not None or bool(self.topics)
+        return self.needs_language or bool(self.topics)
+
+    @property
+    def needs_language(self) -> bool:
+        """Whether a check reads some languages only."""
+        return (self.injection is not None and self.injection.classifier) or self.harm is not None
 
 
 class ModerationsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from gateway.pipeline.dry_run import DryRun
 from gateway.providers.upstream.tls import tls_context
 from gateway.requests.reasoning import default_effort_error
 from gateway.settings import SettingsError
+from guardrails.checks.classifier import WEIGHTS, load_classifier
 from guardrails.checks.patterns import LinearRule
 from guardrails.pattern_prefix import UnsupportedPattern
 from policies.convert import KeyPath
@@ -47,6 +48,11 @@ def check(folder: Path, out: TextIO) -> int:
         if entry.encoder is not None:
             out.write(f"encoder {_describe(name, entry.encoder)}\n")
             _warn_of_undetected(name, entry.encoder, loaded.places, out)
+    if any(profile.needs_language for profile in policies.guardrails.profiles.values()):
+        classifier = load_classifier(Path(policies.guardrails.classifier or WEIGHTS))
+        for name, languages in classifier.languages.items():
+            some = ", ".join(sorted(classifier.curves.keys() - languages)) or "no other language"
+            out.write(f"{name} reads {', '.join(sorted(languages))}; finds some in {some}\n")
     if policies.probes:
         out.write(f"probes  {len(policies.probes)} passed\n")
     return 0

@@ -1,4 +1,4 @@
-"""`penstock serve | check | explain | replay | policy | models | chat | adapters | cache | eval | …`."""
+"""`penstock serve | check | explain | replay | policy | models | chat | cache | eval | guardrails | …`."""
 
 from __future__ import annotations
 
@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add_models(commands.add_parser("models", help="list and promote the releases of models"))
     _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
     _add_cache(commands.add_parser("cache", help="say why two prompts do or do not share an answer"))
+    _add_guardrails(commands.add_parser("guardrails", help="say what each check makes of a text"))
     _add_eval(commands.add_parser("eval", help="measure models, cache, router and guardrails"))
     _add_router(commands.add_parser("router", help="train what predicts which model a prompt needs"))
     _add_batch(commands.add_parser("batch", help="answer a file of requests without a running server"))
@@ -107,6 +108,19 @@ def _add_eval(evaluate: argparse.ArgumentParser) -> None:
     guarding = kinds.add_parser("guardrails", help="measure the guardrails on labelled texts")
     add_guardrail_flags(guarding)
     guarding.set_defaults(run=_eval_guardrails)
+
+
+def _add_guardrails(guardrails: argparse.ArgumentParser) -> None:
+    kinds = guardrails.add_subparsers(title="what to do", required=True, metavar="ACTION")
+    trying = kinds.add_parser("try", help="scores, thresholds, language and words that decided, of one text")
+    add = trying.add_argument
+    add("text", help="a text, or the path of a file that holds one")
+    add(
+        "--policies", type=Path, metavar="DIR", help="take the profile from here; default: injection and harm"
+    )
+    add("--profile", metavar="NAME", help="of the policies; default: their default profile")
+    add("--segment", choices=("user", "system", "tool"), default="user", help="who wrote it, default user")
+    trying.set_defaults(run=_guardrails_try)
 
 
 def _add_router(router: argparse.ArgumentParser) -> None:
@@ -386,6 +400,12 @@ def _eval_models(options: argparse.Namespace) -> int:
     with _eval_packages():
         from gateway.cli.evaluation.command import evaluate_models
     return evaluate_models(plan)
+
+
+def _guardrails_try(options: argparse.Namespace) -> int:
+    from gateway.cli.try_guardrails import try_guardrails
+
+    return try_guardrails(options, sys.stdout)
 
 
 def _router_train(options: argparse.Namespace) -> int:

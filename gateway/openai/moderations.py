@@ -60,7 +60,9 @@ class ModerationsEndpoint:
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
         texts = _inputs(typed(body, ModerationRequest).input)
         plans = await asyncio.to_thread(lambda: [plan(read(text)) for text in texts])
-        distinct = list(dict.fromkeys(piece for each in plans for piece in each.texts))
+        distinct = list(
+            dict.fromkeys(piece for each in plans for piece in each.embedded(self._guard.classifier))
+        )
         try:
             found = await self._guard.vectors(distinct) if distinct else ()
         except EncoderFailed:
@@ -75,7 +77,7 @@ class ModerationsEndpoint:
         await call.respond(encode(answer))
 
     def _result(self, each: Plan, vectors: Mapping[str, Vectors]) -> dict[str, object]:
-        stacked = np.stack([vectors[text] for text in each.texts]) if each.pieces else NO_VECTORS
+        stacked = each.stacked(vectors) if each.pieces else NO_VECTORS
         classifier = self._guard.classifier
         judged = judge_categories(score(each, stacked, classifier), self._rate, classifier)
         found = {name: judged[own] if own else (0.0, False) for name, own in CATEGORIES.items()}

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from gateway.screening.guard import EncoderFailed
-from gateway.screening.judge import Judged, failure_action, judge_sentences, needs_sentences
+from gateway.screening.judge import Judgement, failure_action, judge_sentences, needs_sentences
 from gateway.screening.screening import Screening
 from gateway.screening.segments import document
 from guardrails.checks.groundedness import Documents, needs_check
@@ -41,8 +41,7 @@ class AnswerChecks:
         """
         judged = await self._judged(sentences)
         for sentence, found in zip(sentences, judged, strict=True):
-            for each in found:
-                self._screening.act(each.check, each.kind, each.rules)
+            self._screening.act_on(found)
             if grounds:
                 self._ground(sentence)
             yield sentence
@@ -92,7 +91,7 @@ class AnswerChecks:
             note = note.replace(name, str(count))
         return note
 
-    async def _judged(self, sentences: Sequence[str]) -> list[list[Judged]]:
+    async def _judged(self, sentences: Sequence[str]) -> list[list[Judgement]]:
         if self._judges and sentences:
             try:
                 return await judge_sentences(self._screening.guard, sentences)

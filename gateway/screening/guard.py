@@ -11,6 +11,7 @@ import numpy as np
 from numpy import float32
 from numpy.typing import NDArray
 
+from backend.encoder.language import language_of
 from backend.heads.weights import stamp
 from gateway.screening.hooks import Hook
 from gateway.settings import SettingsError
@@ -117,6 +118,14 @@ class Guards:
             }
             self.hooks += hooks.values()
             self._by_profile[id(profile)] = Guard(profile, embed, hooks, classifier)
+
+    async def start(self) -> None:
+        """Load what would make the first request wait."""
+        if any(guard.profile.needs_language for guard in self._by_profile.values()):
+            await asyncio.to_thread(language_of, "")
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
     def of(self, profile: GuardrailProfile) -> Guard:
         """The guard of a profile of these policies."""

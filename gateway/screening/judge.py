@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-import numpy as np
+from typing import Literal, TypeVar
 
 from gateway.screening.guard import Guard, Vectors
 from gateway.screening.verdicts import Check
@@ -23,6 +21,7 @@ from policies.guardrails import (
     InjectionRules,
     Segment,
     TopicRules,
+    UnreadableAction,
 )
 
 THREAD_FROM_CHARS = 4_000
@@ -42,6 +41,18 @@ class Judged:
     check: Check
     kind: str
     rules: InjectionRules | HarmRules | TopicRules
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A text in a language that a check has not been taught, and what follows."""
+
+    check: Literal["injection", "harm"]
+    language: str
+    action: UnreadableAction
+
+
+Judgement = Judged | Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,9 @@ async def find_attacks(rules: InjectionRules, texts: Sequence[ReadText]) -> list
     return await run(search, is_long(each.text for each in chosen))
 
 
-async def judge_request(guard: Guard, texts: Sequence[ReadText], known: dict[str, Vectors]) -> list[Judged]:
+async def judge_request(
+    guard: Guard, texts: Sequence[ReadText], known: dict[str, Vectors]
+) -> list[Judgement]:
     """What the texts of a request mean. Raises EncoderFailed.
 
     `known`: vectors of texts, which need not be encoded; gets those that were.
@@ -93,7 +106,7 @@ async def judge_request(guard: Guard, texts: Sequence[ReadText], known: dict[str
     return await run(lambda: _judge(guard, planned, known, topics), in_thread)
 
 
-async def judge_sentences(guard: Guard, sentences: Sequence[str]) -> list[list[Judged]]:
+async def judge_sentences(guard: Guard, sentences: Sequence[str]) -> list[list[Judgement]]:
     """What each sentence of an answer holds. Raises EncoderFailed."""
     in_thread = is_long(sentences)
     plans = await run(lambda: [plan(read(text)) for text in sentences], in_thread)
@@ -127,13 +140,10 @@ def _segments(profile: GuardrailProfile) -> set[Segment]:
 
 async def _complete(guard: Guard, plans: Sequence[Plan], known: dict[str, Vectors]) -> None:
     """Add the vectors of the texts to be judged; equal texts are encoded once."""
-    texts = list(dict.fromkeys(text for each in plans for text in each.texts if text not in known))
+    needed = (each.texts if guard.profile.topics else each.embedded(guard.classifier) for each in plans)
+    texts = list(dict.fromkeys(text for each in needed for text in each if text not in known))
     if texts:
         known |= zip(texts, await guard.vectors(texts), strict=True)
-
-
-def _stacked(each: Plan, vectors: Mapping[str, Vectors]) -> Vectors:
-    return np.stack([vectors[text] for text in each.texts])
 
 
 def _judge(
@@ -141,17 +151,18 @@ def _judge(
     planned: Sequence[tuple[Segment, Plan]],
     vectors: Mapping[str, Vectors],
     topics: Mapping[str, Topic],
-) -> list[Judged]:
+) -> list[Judgement]:
     profile, classifier = guard.profile, guard.classifier
-    found: list[Judged] = []
+    found: list[Judgement] = []
     risks: list[float] = []  # of the user's turns, oldest first
     for segment, each in planned:
         if not each.pieces:
             continue
-        stacked = _stacked(each, vectors)
+        stacked = each.stacked(vectors)
         scores = score(each, stacked, classifier)
         found += _attacks(profile.injection, segment, scores, classifier)
         found += _harm(profile.harm, scores, classifier) if _applies(profile.harm, segment) else []
+        found += _unreadable(guard, segment, each)
         if segment == "user" and "attack" in scores:
             risks.append(scores["attack"].value)
         near = {name: topic for name, topic in topics.items() if segment in profile.topics[name].segments}
@@ -165,18 +176,32 @@ def _judge(
 
 def _judge_sentence(
     guard: Guard, each: Plan, vectors: Mapping[str, Vectors], topics: Mapping[str, Topic]
-) -> list[Judged]:
+) -> list[Judgement]:
     if not each.pieces:
         return []
     profile, classifier = guard.profile, guard.classifier
-    stacked = _stacked(each, vectors)
+    stacked = each.stacked(vectors)
     harm = profile.harm if profile.harm is not None and profile.harm.answers else None
-    found = _harm(harm, score(each, stacked, classifier), classifier)
+    found: list[Judgement] = [*_harm(harm, score(each, stacked, classifier), classifier)]
+    if harm is not None:
+        found += [Unreadable("harm", name, harm.unreadable) for name in each.unreadable("harm", classifier)]
     return found + [Judged("topic", name, profile.topics[name]) for name in topics_of(stacked, topics)]
 
 
 def _applies(rules: HarmRules | None, segment: Segment) -> bool:
     return rules is not None and segment in rules.segments
+
+
+def _unreadable(guard: Guard, segment: Segment, each: Plan) -> list[Unreadable]:
+    found = []
+    attacks, harm = guard.profile.injection, guard.profile.harm
+    if attacks is not None and attacks.classifier and segment in attacks.segments:
+        names = each.unreadable("injection", guard.classifier)
+        found += [Unreadable("injection", name, attacks.unreadable) for name in names]
+    if harm is not None and segment in harm.segments:
+        names = each.unreadable("harm", guard.classifier)
+        found += [Unreadable("harm", name, harm.unreadable) for name in names]
+    return found
 
 
 def _attacks(

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from gateway.screening.guard import EncoderFailed, Guard, Vectors
 from gateway.screening.hooks import Direction, Hook, HookFailed
-from gateway.screening.judge import failure_action, find_attacks, is_long, judge_request, read_texts, run
+from gateway.screening.judge import (
+    Judged,
+    Unreadable,
+    failure_action,
+    find_attacks,
+    is_long,
+    judge_request,
+    read_texts,
+    run,
+)
 from gateway.screening.segments import changed_body, texts, wants_json
 from gateway.screening.verdicts import Check, OnVerdict, Outcome, Verdicts
 from guardrails.chain import ScannerChain
@@ -41,10 +50,10 @@ class Action(Protocol):
 class Screening:
     """The checks of one profile, applied to one exchange."""
 
-    def __init__(self, guard: Guard, on_verdict: OnVerdict = lambda text, check, outcome: None) -> None:
+    def __init__(self, guard: Guard, on_verdict: OnVerdict | None = None) -> None:
         self.guard = guard
         self.profile = profile = guard.profile
-        self.verdicts = Verdicts(on_verdict)
+        self.verdicts = Verdicts(on_verdict) if on_verdict else Verdicts()
         self.vectors: dict[str, Vectors] = {}  # of texts that have been encoded
         self.texts: list[tuple[Segment, str]] = []  # of the request, after masking
         self.wants_json = False  # the answer is to be a JSON document
@@ -84,6 +93,18 @@ class Screening:
         self.verdicts.add(check, kind, "blocked" if blocks else "flagged")
         if blocks:
             raise Blocked(f"{check}: {kind}")
+
+    def act_on(self, judged: Iterable[Judged | Unreadable]) -> None:
+        """Note what was judged, and what could not be. Raises Blocked where the policy says so."""
+        for each in judged:
+            if isinstance(each, Judged):
+                self.act(each.check, each.kind, each.rules)
+                continue
+            outcome: Outcome = "unreadable" if each.action == "allow" else "flagged"
+            blocks = each.action == "block" and not self.profile.dry_run
+            self.verdicts.add_unreadable(each.check, each.language, "blocked" if blocks else outcome)
+            if blocks:
+                raise Blocked(f"{each.check}: unreadable/{each.language}")
 
     def fail(self, check: Check, kind: str, on_failure: FailureAction) -> None:
         """Note a check that could not be made. Raises CheckFailed where the policy says so."""
@@ -132,15 +153,13 @@ class Screening:
     async def _judge(self) -> None:
         read = await read_texts(self.profile, self.texts)
         rules = self.profile.injection
-        for each in await find_attacks(rules, read) if rules is not None else ():
-            self.act(each.check, each.kind, each.rules)
+        self.act_on(await find_attacks(rules, read) if rules is not None else ())
         try:
             judged = await judge_request(self.guard, read, self.vectors)
         except EncoderFailed:
             self.fail("encoder", "encoder", failure_action(self.profile))
             return
-        for each in judged:
-            self.act(each.check, each.kind, each.rules)
+        self.act_on(judged)
 
     async def _ask(
         self, name: str, hook: Hook, direction: Direction, found: Sequence[tuple[Segment, str]]

@@ -9,16 +9,20 @@ from typing import Literal
 Check = Literal[
     "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder", "unread"
 ]
-Outcome = Literal["flagged", "changed", "blocked", "failed_open", "failed_closed"]
+Outcome = Literal["flagged", "changed", "blocked", "failed_open", "failed_closed", "unreadable"]
 
-OnVerdict = Callable[[str, Check, Outcome], None]
-"""Gets all verdicts so far as text, and the newest one's check and outcome."""
+OnVerdict = Callable[[str, Check, Outcome, str], None]
+"""Gets all verdicts so far as text, the newest one's check and outcome, and the language if unreadable."""
+
+
+def _ignore(text: str, check: Check, outcome: Outcome, language: str) -> None:
+    """Tell no telemetry."""
 
 
 class Verdicts:
     """Counts findings, and tells telemetry of each."""
 
-    def __init__(self, on_verdict: OnVerdict = lambda text, check, outcome: None) -> None:
+    def __init__(self, on_verdict: OnVerdict = _ignore) -> None:
         self._counts: Counter[str] = Counter()
         self._outcomes: set[Outcome] = set()
         self._on_verdict = on_verdict
@@ -27,7 +31,18 @@ class Verdicts:
         """One finding, and what followed from it."""
         self._counts[kind if check == "personal_data" else f"{check}:{kind}"] += 1
         self._outcomes.add(outcome)
-        self._on_verdict(str(self), check, outcome)
+        self._on_verdict(str(self), check, outcome, "")
+
+    def add_unreadable(self, check: Check, language: str, outcome: Outcome) -> None:
+        """A text in a language that a check does not read, once for each, and what followed."""
+        kind = f"unreadable/{language}"
+        if f"{check}:{kind}" in self._counts:
+            return
+        self._counts[f"{check}:{kind}"] += 1
+        self._on_verdict(str(self), check, "unreadable", language)
+        self._outcomes.add(outcome)
+        if outcome != "unreadable":
+            self._on_verdict(str(self), check, outcome, "")
 
     @property
     def has_unchanged(self) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from guardrails.languages import LABELS
+
 MODEL_ENDPOINTS: Final = (
     "chat", "messages", "responses", "completions", "embeddings", "tokenize", "detokenize", "shadow", "batch",
     "passthrough",
@@ -28,6 +30,11 @@ GUARDRAIL_CHECKS: Final = (
 )  # fmt: skip
 GUARDRAIL_OUTCOMES: Final = ("flagged", "changed", "blocked", "failed_open", "failed_closed")
 """The last two: the check itself could not be made, and the policy let the text pass, or not."""
+GUARDRAIL_SERIES: Final = (
+    *((check, outcome, "") for check in GUARDRAIL_CHECKS for outcome in GUARDRAIL_OUTCOMES),
+    *((check, "unreadable", language) for check in ("injection", "harm") for language in LABELS),
+)
+"""Check, outcome, and the language of a text that the check does not read; what followed counts apart."""
 
 ENCODER_SIGNALS: Final = ("domain", "freshness", "gain", "similarity")
 """Variables `signals.…` of conditions that cannot be read while the encoder does not answer."""
@@ -77,7 +84,7 @@ DURATION: Final = Histogram(
     "penstock_request_duration_seconds",
     "From the request's first byte to the answer's last.",
     (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
-    GUARDRAILS_OFFSET + len(GUARDRAIL_CHECKS) * len(GUARDRAIL_OUTCOMES),
+    GUARDRAILS_OFFSET + len(GUARDRAIL_SERIES),
 )
 TTFT: Final = Histogram(
     "penstock_time_to_first_token_seconds",

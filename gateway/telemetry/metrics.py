@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, product
+from itertools import accumulate
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -141,11 +141,10 @@ class Meter:
         at = instruments.CACHE_GUARDS_OFFSET + instruments.CACHE_GUARDS.index(guard)
         self._counters[self._starts.get((self._endpoint, model), self._start) + at] += 1
 
-    def screened(self, model: str, check: str, outcome: str, count: int = 1) -> None:
-        """A guardrail found something. `check`: one of GUARDRAIL_CHECKS, `outcome`: of GUARDRAIL_OUTCOMES."""
-        number = instruments.GUARDRAIL_CHECKS.index(check) * len(instruments.GUARDRAIL_OUTCOMES)
-        at = instruments.GUARDRAILS_OFFSET + number + instruments.GUARDRAIL_OUTCOMES.index(outcome)
-        self._counters[self._starts.get((self._endpoint, model), self._start) + at] += count
+    def screened(self, model: str, check: str, outcome: str, language: str = "") -> None:
+        """A guardrail found something: the labels are one of GUARDRAIL_SERIES."""
+        at = instruments.GUARDRAILS_OFFSET + _GUARDRAIL_AT[check, outcome, language]
+        self._counters[self._starts.get((self._endpoint, model), self._start) + at] += 1
 
     def signal_unavailable(self, signal: str) -> None:
         """A rule needed it, and the encoder did not answer. `signal`: one of ENCODER_SIGNALS."""
@@ -292,15 +291,17 @@ def _counter(name: str, help_: str, label: str, values: tuple[str, ...], offset:
     return family
 
 
+_GUARDRAIL_AT = {labels: at for at, labels in enumerate(instruments.GUARDRAIL_SERIES)}
+
+
 def _guardrails(used: _Used) -> Metric:
     family = CounterMetricFamily(
         "penstock_guardrail_verdicts",
         "What guardrails found, by what followed.",
-        labels=["endpoint", "model", "check", "outcome"],
+        labels=["endpoint", "model", "check", "outcome", "language"],
     )
-    series = list(product(instruments.GUARDRAIL_CHECKS, instruments.GUARDRAIL_OUTCOMES))
     for key, block in used.items():
-        for at, labels in enumerate(series, instruments.GUARDRAILS_OFFSET):
+        for at, labels in enumerate(instruments.GUARDRAIL_SERIES, instruments.GUARDRAILS_OFFSET):
             if block[at]:
                 family.add_metric([*key, *labels], block[at])
     return family

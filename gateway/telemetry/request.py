@@ -113,9 +113,14 @@ class RequestTelemetry:
         self.meter.cache_guarded(metrics_label, guard)
         self.spans.annotate({spans.CACHE_GUARD: guard})
 
-    def screened(self, verdicts: str, check: str, outcome: str, metrics_label: str) -> None:
-        """A guardrail found something. `verdicts`: all that were found so far, without any of the text."""
-        self.meter.screened(metrics_label, check, outcome)
+    def screened(
+        self, verdicts: str, check: str, outcome: str, metrics_label: str, language: str = ""
+    ) -> None:
+        """A guardrail found something. `verdicts`: all that were found so far, without any of the text.
+
+        `language`: of a text that a check does not read.
+        """
+        self.meter.screened(metrics_label, check, outcome, language)
         self.spans.annotate({spans.GUARDRAILS: verdicts})
         self.spans.event(spans.EVENT_GUARDRAIL, {spans.CHECK: check, spans.OUTCOME: outcome})
 

@@ -6,18 +6,20 @@ logit is the sum of a small network over its sentence vector and a linear model 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.weights import Tensor, read_weights
+from backend.encoder.identity import identity_on
+from backend.heads.weights import Tensor, read_card, read_weights
 from guardrails.checks import ngrams
 from guardrails.findings import Finding, Segment
+from guardrails.languages import ENGLISH, LABELS, languages_of
 from guardrails.normalise import Reading, View
 from guardrails.windows import windows
 
@@ -32,6 +34,13 @@ FALSE_POSITIVE_RATES = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 """On ordinary texts, for which thresholds ship."""
 _GENERAL = ("toxicity", "harmful_topic")
 """Heads that judge all categories together."""
+Check = Literal["injection", "harm"]
+_TOXIC = tuple(HEADS.index(name) for name in ("toxicity", "hate", "harassment"))
+"""Toxicity is what one of these finds: each knows cases that the others miss."""
+_LOWEST = -30.0
+_ENGLISH_ONLY: Mapping[Check, Sequence[str]] = {"injection": (ENGLISH,), "harm": (ENGLISH,)}
+_AS_WRITTEN = ("as written", "clean", "look-alikes")
+"""Views whose language is the text's; in others, ciphers that were none look like any language."""
 _CHECK_OF = {"attack": "injection", "indirect": "injection", "harmful_topic": "harmful_topic"}
 
 
@@ -42,6 +51,7 @@ class Piece:
     view: View
     start: int
     end: int
+    language: str = ENGLISH
 
     @property
     def text(self) -> str:
@@ -61,6 +71,22 @@ class Plan:
         """To be embedded; `score` expects a vector of each."""
         return [piece.text for piece in self.pieces]
 
+    def embedded(self, classifier: Classifier | None = None) -> list[str]:
+        """Those whose vectors count; others are judged by their words."""
+        read = (classifier or load_classifier()).embedded
+        return [piece.text for piece in self.pieces if piece.language in read]
+
+    def stacked(self, vectors: Mapping[str, Array]) -> Array:
+        """[N, D] for `score`, from the vectors of some texts."""
+        none = np.zeros(len(next(iter(vectors.values()))) if vectors else 1, np.float32)
+        return np.stack([vectors.get(text, none) for text in self.texts])
+
+    def unreadable(self, check: Check, classifier: Classifier | None = None) -> list[str]:
+        """The languages in it in which a check misses much or all; what it finds counts all the same."""
+        known = (classifier or load_classifier()).languages[check]
+        written = {piece.language for piece in self.pieces if piece.view.name in _AS_WRITTEN}
+        return [name for name in LABELS if name in written - known]
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -70,14 +96,17 @@ class Score:
     start: int = 0  # of the worst window, in the text as written
     end: int = 0
     view: str = ""
+    window: str = ""  # as it was judged
+    language: str = ENGLISH
 
 
 def plan(reading: Reading, segment: Segment = "user") -> Plan:
     """The distinct windows of all views."""
     pieces: dict[str, Piece] = {}
     for view in reading.last_views:
-        for start, end in windows(view.text):
-            piece = Piece(view, start, end)
+        spans = windows(view.text)
+        for (start, end), language in zip(spans, languages_of(view.text, spans), strict=True):
+            piece = Piece(view, start, end, language)
             pieces.setdefault(piece.text, piece)
     return Plan(segment, tuple(pieces.values()))
 
@@ -90,20 +119,22 @@ def score(plan: Plan, vectors: Array, classifier: Classifier | None = None) -> d
     names = [name for name in HEADS if _applies(name, plan.segment)]
     if not plan.pieces:
         return {name: Score(0.0) for name in names}
-    logits = (classifier or load_classifier()).logits(plan.texts, vectors)
+    classifier = classifier or load_classifier()
+    logits = classifier.logits(plan.texts, vectors, [piece.language for piece in plan.pieces])
     found = {}
     for name in names:
         column = logits[:, HEADS.index(name)]
         piece = plan.pieces[int(column.argmax())]
         start, end = piece.view.origin(piece.start, piece.end)
-        found[name] = Score(_probability(float(column.max())), start, end, piece.view.name)
+        value = _probability(float(column.max()))
+        found[name] = Score(value, start, end, piece.view.name, piece.text, piece.language)
     return found
 
 
 def findings(
     scores: Mapping[str, Score], false_positive_rate: float = 0.01, classifier: Classifier | None = None
 ) -> list[Finding]:
-    """What is at or above the threshold for a share of ordinary texts flagged by a head.
+    """What is at or above the threshold for a share of ordinary texts flagged.
 
     An attack by a user is named after its most probable kind. `classifier`: that gave the scores.
     """
@@ -158,30 +189,84 @@ def _probability(logit: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """The weights."""
+    """The weights. Texts that the encoder reads have vectors and n-grams, others n-grams of their own."""
 
-    hidden: Array  # [384, D]
+    hidden: Array  # [size of a vector, D]
     hidden_bias: Array  # [D]
     out: Array  # [D, H]
     bias: Array  # [H]
     ngrams: Array  # [B, H]
+    other_ngrams: Array  # [B, H], of all other languages
+    other_bias: Array  # [H]
     thresholds: Array  # [H, len(FALSE_POSITIVE_RATES)], probabilities
+    curves: Mapping[str, Array]  # by other language: the logits that stand for the thresholds
+    languages: Mapping[Check, frozenset[str]]  # that each check reads
+    embedded: frozenset[str]  # languages that the encoder reads
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """From the tensors of a weights file."""
-        table = tensors["ngrams"].astype(np.float32) * tensors["ngrams.scale"].astype(np.float32)
-        names = ("hidden", "hidden_bias", "out", "bias")
+    def of(
+        cls,
+        tensors: Mapping[str, Tensor],
+        languages: Mapping[Check, Sequence[str]] = _ENGLISH_ONLY,
+        embedded: Sequence[str] = (ENGLISH,),
+    ) -> Self:
+        """From the tensors of a weights file, and the languages that each check and the encoder read."""
+        tables = {
+            name: tensors[name].astype(np.float32) * tensors[f"{name}.scale"].astype(np.float32)
+            for name in ("ngrams", "other_ngrams")
+        }
+        dense = ("hidden", "hidden_bias", "out", "bias", "other_bias", "thresholds")
+        curves = {name[-2:]: tensor for name, tensor in tensors.items() if name.startswith("curves.")}
         return cls(
-            **{name: tensors[name].astype(np.float32) for name in names},
-            ngrams=table,
-            thresholds=tensors["thresholds"],
+            **{name: tensors[name].astype(np.float32) for name in dense},
+            **tables,
+            curves=curves,
+            languages={check: frozenset(names) for check, names in languages.items()},
+            embedded=frozenset(embedded),
         )
 
-    def logits(self, texts: list[str], vectors: Array) -> Array:
-        """[N, H]."""
+    def logits(self, texts: Sequence[str], vectors: Array, languages: Sequence[str]) -> Array:
+        """[N, H]: as if the texts were English. In languages without a curve nothing is found."""
+        found = np.full((len(texts), len(HEADS)), _LOWEST, np.float32)
+        is_embedded = np.array([language in self.embedded for language in languages])
+        if is_embedded.any():
+            own = [text for text, is_own in zip(texts, is_embedded, strict=True) if is_own]
+            found[is_embedded] = self.by_vector(own, vectors[is_embedded])
+        for language in (self.curves.keys() & set(languages)) - self.embedded:
+            rows = [number for number, name in enumerate(languages) if name == language]
+            raw = self.other([texts[number] for number in rows])
+            found[rows] = self._as_english(raw, self.curves[language])
+        toxic = np.stack(
+            [_moved(found[:, head], self._limits[head], self._limits[_TOXIC[0]]) for head in _TOXIC]
+        )
+        found[:, _TOXIC[0]] = toxic.max(0)
+        return found
+
+    def by_vector(self, texts: Sequence[str], vectors: Array) -> Array:
+        """[N, H], of each head by itself, for texts that the encoder reads."""
         hidden = np.maximum(vectors.astype(np.float32) @ self.hidden + self.hidden_bias, 0)
         return np.asarray(hidden @ self.out + self.bias + ngrams.sums(texts, self.ngrams), np.float32)
+
+    def other(self, texts: Sequence[str]) -> Array:
+        """[N, H], on the scale of no language."""
+        return np.asarray(ngrams.sums(texts, self.other_ngrams) + self.other_bias, np.float32)
+
+    @property
+    def _limits(self) -> Array:
+        kept = np.clip(self.thresholds, 1e-6, 1 - 1e-6)
+        return np.asarray(np.log(kept / (1 - kept)), np.float32)
+
+    def _as_english(self, raw: Array, curve: Array) -> Array:
+        columns = (_moved(raw[:, head], curve[head], self._limits[head]) for head in range(len(HEADS)))
+        return np.stack(list(columns), axis=1)
+
+
+def _moved(values: Array, curve: Array, onto: Array) -> Array:
+    """Logits so that each share of ordinary texts that reaches a point of `curve` reaches it of `onto`."""
+    steps = np.maximum.accumulate(curve) + 1e-3 * np.arange(len(curve))
+    inside = np.interp(values, steps, onto)
+    outside = np.minimum(values - steps[0], 0) + np.maximum(values - steps[-1], 0)
+    return np.asarray(inside + outside, np.float32)
 
 
 @cache
@@ -190,4 +275,7 @@ def load_classifier(path: Path = WEIGHTS, written: tuple[int, int] = (0, 0)) -> 
 
     `written`: `stamp(path)` of a file that may change.
     """
-    return Classifier.of(read_weights(path)[0])
+    tensors, _ = read_weights(path)
+    card = read_card(path)
+    embedded = identity_on(card).languages or (ENGLISH,)
+    return Classifier.of(tensors, card.get("languages", _ENGLISH_ONLY), embedded)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
-NUM_BUCKETS = 1 << 15
+BITS = 17
+"""Of a bucket's number; a table of fewer rows has the number's first bits."""
 CHAR_ORDERS = (3, 5)
 
 Array = NDArray[np.float32]
@@ -16,12 +18,16 @@ Codes = NDArray[np.uint64]
 _SEPARATOR = "\n"
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _BASE = np.uint64(0xD6E8FEB86659FD93)
+_CODE = regex.compile(
+    r"(?<![A-Za-z0-9])(?:[A-Za-z0-9_-]{0,40}\d[A-Za-z0-9_.:,/-]{0,80}|[A-Z][A-Z0-9]{0,20}(?:[-_][A-Z0-9]{1,20})+)"
+)
+"""Numbers, codes and ids: their letters mean nothing, so no verdict may hang on them."""
 _DIGITS = str.maketrans("123456789\t\r\n", "000000000   ")
 
 
 def grams(texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """(buckets, numbers of the texts they are in), in order of the texts, once for each kind of n-gram."""
-    joined = _SEPARATOR.join(text.lower().translate(_DIGITS) for text in texts)
+    joined = _SEPARATOR.join(_CODE.sub("0", text).lower().translate(_DIGITS) for text in texts)
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
     owners = np.cumsum(codes == ord(_SEPARATOR))
     for order in CHAR_ORDERS:
@@ -37,7 +43,9 @@ def sums(texts: Sequence[str], table: Array) -> Array:
     """[N, H]: for each text the sum of its n-grams' rows of `table` over the root of their number."""
     total = np.zeros((len(texts), table.shape[1]), np.float32)
     counts = np.zeros(len(texts))
-    for buckets, owners in grams(texts):
+    shift = BITS + 1 - len(table).bit_length()
+    for found, owners in grams(texts):
+        buckets = found >> shift
         if len(buckets):
             counts += np.bincount(owners, minlength=len(texts))
             firsts = np.flatnonzero(np.diff(owners, prepend=-1))
@@ -80,7 +88,7 @@ def _powers(count: int) -> Codes:
 
 def _buckets(hashes: Codes, kind: int) -> NDArray[np.int64]:
     mixed = (hashes ^ np.uint64(kind * 0x51ED27)) * _MIX
-    return ((mixed ^ (mixed >> np.uint64(29))) * _MIX >> np.uint64(64 - 15)).astype(np.int64)
+    return ((mixed ^ (mixed >> np.uint64(29))) * _MIX >> np.uint64(64 - BITS)).astype(np.int64)
 
 
 with np.errstate(over="ignore"):

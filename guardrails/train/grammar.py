@@ -5,7 +5,7 @@ A slot in STICKY has one value in a text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -60,8 +60,11 @@ class Grammar:
 
     def texts(self, draw: Random, section: str, count: int) -> Iterator[str]:
         """Distinct texts, from all templates of a section alike."""
+        return self.texts_of(draw, self.sections[section], count)
+
+    def texts_of(self, draw: Random, templates: Sequence[str], count: int) -> Iterator[str]:
+        """Distinct texts, from all these templates alike."""
         seen: set[str] = set()
-        templates = self.sections[section]
         for number in range(count):
             for _ in range(TRIES):
                 text = self.expand(draw, templates[number % len(templates)])

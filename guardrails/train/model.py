@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from backend.heads.weights import Tensor
 from guardrails.checks.classifier import FALSE_POSITIVE_RATES, HEADS
-from guardrails.checks.ngrams import NUM_BUCKETS
+from guardrails.checks.ngrams import BITS
 from guardrails.train.bags import Bags
 
 MAX_WINDOWS = 48
@@ -30,8 +30,10 @@ class Settings:
     ngram_decay: float = 0.02
     decay: float = 0.1
     vector_dropout: float = 0.5
-    ngram_dropout: float = 0.4
+    ngram_dropout: float = 0.4  # of all n-grams of a window
+    gram_dropout: float = 0.0  # of single ones, so that no frame decides alone
     mean_weight: float = 0.1  # of the mean over a harmless text's windows in the loss, beside the worst one
+    bits: int = 15  # of a bucket's number
     seed: int = 0
 
 
@@ -43,7 +45,7 @@ class Network(torch.nn.Module):
         self.settings = settings
         self.hidden = torch.nn.Linear(vector_size, settings.width)
         self.out = torch.nn.Linear(settings.width, len(HEADS))
-        self.ngrams = torch.nn.EmbeddingBag(NUM_BUCKETS, len(HEADS), mode="sum")
+        self.ngrams = torch.nn.EmbeddingBag(1 << settings.bits, len(HEADS), mode="sum")
         torch.nn.init.zeros_(self.ngrams.weight)
         torch.nn.init.constant_(self.out.bias, -3.0)
         with torch.no_grad():
@@ -53,6 +55,8 @@ class Network(torch.nn.Module):
         """[W, H] logits of windows."""
         counts = (offsets[1:] - offsets[:-1]).clamp(min=1)
         scale = counts.rsqrt().repeat_interleave(offsets[1:] - offsets[:-1])
+        if self.training and self.settings.gram_dropout:
+            scale = functional.dropout(scale, self.settings.gram_dropout)
         words = self.ngrams(buckets, offsets[:-1], per_sample_weights=scale)
         hidden = functional.relu(
             self.hidden(functional.dropout(vectors, self.settings.vector_dropout, self.training))
@@ -106,7 +110,7 @@ def _loss(network: Network, bags: Bags, rows: NDArray[np.int64], draw: np.random
     owners = torch.from_numpy(np.repeat(np.arange(len(rows)), [len(each) for each in chosen]))
     lengths = bags.offsets[windows + 1] - bags.offsets[windows]
     starts = np.repeat(bags.offsets[windows] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
-    buckets = bags.buckets[starts + np.arange(len(starts))]
+    buckets = bags.buckets[starts + np.arange(len(starts))] >> (BITS - network.settings.bits)
     logits = network(
         torch.from_numpy(bags.vectors[windows].astype(np.float32)),
         torch.from_numpy(buckets),
@@ -127,14 +131,24 @@ def _loss(network: Network, bags: Bags, rows: NDArray[np.int64], draw: np.random
 
 def tensors_of(network: Network) -> dict[str, Tensor]:
     """As the classifier reads them; the thresholds are filled in later."""
-    table = network.ngrams.weight.detach().numpy()
-    scale = np.maximum(np.abs(table).max(0, keepdims=True), 1e-6) / 127
     return {
         "hidden": network.hidden.weight.detach().numpy().T.astype(np.float16),
         "hidden_bias": network.hidden.bias.detach().numpy(),
         "out": network.out.weight.detach().numpy().T.astype(np.float16),
         "bias": network.out.bias.detach().numpy(),
-        "ngrams": np.round(table / scale).astype(np.int8),
-        "ngrams.scale": scale.astype(np.float32),
+        **_table("ngrams", network),
         "thresholds": np.full((len(HEADS), len(FALSE_POSITIVE_RATES)), 0.5, np.float32),
     }
+
+
+def other_tensors_of(network: Network) -> dict[str, Tensor]:
+    """Of a network that has seen no vectors: what it makes of none is its bias."""
+    with torch.no_grad():
+        bias = network.out(functional.relu(network.hidden.bias)).numpy()
+    return {"other_bias": bias, **_table("other_ngrams", network)}
+
+
+def _table(name: str, network: Network) -> dict[str, Tensor]:
+    table = network.ngrams.weight.detach().numpy()
+    scale = np.maximum(np.abs(table).max(0, keepdims=True), 1e-6) / 127
+    return {name: np.round(table / scale).astype(np.int8), f"{name}.scale": scale.astype(np.float32)}

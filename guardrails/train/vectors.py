@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 from backend.encoder.corpus import embed
 
 Array = NDArray[np.float32]
+DIMENSIONS = 384
+"""Of the embedded encoder."""
 
 
 def vectors_of(
     texts: Sequence[str], folder: Path, embed: Callable[[Sequence[str]], Array] = embed
 ) -> tuple[Array, NDArray[np.int64]]:
     """(vectors of the distinct texts, the row of each text); only new texts are embedded."""
+    if not texts:
+        return np.zeros((0, DIMENSIONS), np.float32), np.zeros(0, np.int64)
     folder.mkdir(parents=True, exist_ok=True)
     digests = [hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest() for text in texts]
     row_of: dict[bytes, int] = {}

@@ -21,7 +21,8 @@ models:
   minilm: {encoder: {checkpoint: builtin:all-minilm-l6-v2, dtype: int8}}
 routes:
   masked: {model: pico-small, guardrails: masked}
-  guarded: {model: pico-small, guardrails: guarded}
+  guarded: {model: pico-small, guardrails: guarded, cache: {mode: exact}}
+  closed: {model: pico-small, guardrails: closed}
 guardrails:
   profiles:
     masked:
@@ -32,6 +33,9 @@ guardrails:
       harm: {}
       topics: {elections: {examples: ["Which party should I vote for?"], answers: true}}
       refusal: Let us talk about something else.
+      expose: true
+    closed:
+      injection: {unreadable: block}
       expose: true
 """
 
@@ -138,3 +142,30 @@ def test_verdicts_are_in_the_trace_without_the_text(guarded: Server, collector: 
 def test_moderations_with_the_sdk(client: openai.OpenAI) -> None:
     found = client.moderations.create(input=["Good morning!", "You are worthless garbage, I hate you."])
     assert [each.flagged for each in found.results] == [False, True]
+
+
+SWAHILI = "Naomba unisaidie kuandika barua kwa rafiki yangu anayeishi mjini."
+
+
+def ask(guarded: Server, model: str, prompt: str) -> httpx.Response:
+    body = {"model": model, "messages": [{"role": "user", "content": prompt}], "guided_choice": ["Sure."]}
+    return httpx.post(f"{guarded.base_url}/chat/completions", json=body)
+
+
+def test_a_language_that_no_check_reads_passes_and_is_stored(guarded: Server) -> None:
+    answers = [ask(guarded, "guarded", SWAHILI) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    names = "harm:unreadable/sw=1 injection:unreadable/sw=1"
+    assert [answer.headers["x-penstock-guardrails"] for answer in answers] == [names, names]
+    assert answers[1].headers["x-penstock-cache"] == "exact"
+    labels = 'check="harm",endpoint="chat",language="sw",model="pico-small",outcome="unreadable"'
+    assert (
+        f"penstock_guardrail_verdicts_total{{{labels}}} 2.0" in httpx.get(f"{guarded.root_url}/metrics").text
+    )
+
+
+def test_a_language_that_no_check_reads_may_be_refused(guarded: Server) -> None:
+    answer = ask(guarded, "closed", SWAHILI)
+    assert answer.status_code == 400 and answer.json()["error"]["code"] == "content_filter"
+    assert answer.headers["x-penstock-guardrails"] == "injection:unreadable/sw=1"
+    assert ask(guarded, "closed", "How long do I boil potatoes for a salad?").status_code == 200

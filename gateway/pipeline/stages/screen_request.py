@@ -70,8 +70,8 @@ def _telling(exchange: Exchange, label: str) -> OnVerdict:
     """Tells telemetry, which is not for threads, also from the one that changes long texts."""
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
 
-    def tell(text: str, check: Check, outcome: Outcome) -> None:
-        screened = partial(exchange.telemetry.screened, text, check, outcome, label)
+    def tell(text: str, check: Check, outcome: Outcome, language: str) -> None:
+        screened = partial(exchange.telemetry.screened, text, check, outcome, label, language)
         if threading.get_ident() == thread:
             screened()
         else:

@@ -15,6 +15,7 @@ from policies.guardrails import (
     PatternRules,
     PersonalDataRules,
     TopicRules,
+    UnreadableAction,
 )
 from tests.gateway.conftest import http_client
 from tests.gateway.connection import events
@@ -29,7 +30,7 @@ Told = list[tuple[str, str]]
 def screening_of(profile: GuardrailProfile, embed: Any = None) -> tuple[Screening, Told]:  # noqa: ANN401
     told: Told = []
     return Screening(
-        guard_of(profile, embed), lambda text, check, outcome: told.append((check, outcome))
+        guard_of(profile, embed), lambda text, check, outcome, language: told.append((check, outcome))
     ), told
 
 
@@ -180,7 +181,7 @@ async def test_a_dry_run_says_that_it_cannot_read_token_ids() -> None:
         sent = {"model": "m", "prompt": [1, 2]}
         assert (await http.post("/v1/completions", json=sent)).status_code == 200
         page = (await http.get("/metrics")).text
-    labels = 'check="unread",endpoint="completions",model="m",outcome="failed_open"'
+    labels = 'check="unread",endpoint="completions",language="",model="m",outcome="failed_open"'
     assert f"penstock_guardrail_verdicts_total{{{labels}}} 1.0" in page
 
 
@@ -194,7 +195,7 @@ async def test_long_texts_are_changed_off_the_event_loop() -> None:
     async with http_client(app_of(saying("ok"), profile)) as http:
         await http.post(CHAT, json=body("acme " * 4_000))
         page = (await http.get("/metrics")).text
-    labels = 'check="pattern",endpoint="chat",model="m",outcome="changed"'
+    labels = 'check="pattern",endpoint="chat",language="",model="m",outcome="changed"'
     assert f"penstock_guardrail_verdicts_total{{{labels}}} 4000.0" in page
 
 
@@ -206,5 +207,33 @@ async def test_verdicts_are_counted_in_metrics() -> None:
         await http.post(CHAT, json=body("the secret"))
         page = (await http.get("/metrics")).text
     for check, outcome in (("personal_data", "changed"), ("pattern", "blocked")):
-        labels = f'check="{check}",endpoint="chat",model="m",outcome="{outcome}"'
+        labels = f'check="{check}",endpoint="chat",language="",model="m",outcome="{outcome}"'
         assert f"penstock_guardrail_verdicts_total{{{labels}}} 1.0" in page
+
+
+SWAHILI = "Naomba unisaidie kuandika barua kwa rafiki yangu anayeishi mjini."
+
+
+@pytest.mark.parametrize(
+    ("action", "outcomes"),
+    [("allow", ["unreadable"]), ("flag", ["unreadable", "flagged"]), ("block", ["unreadable", "blocked"])],
+)
+async def test_a_language_that_a_check_does_not_read_is_named(
+    action: UnreadableAction, outcomes: list[str]
+) -> None:
+    screening, told = screening_of(GuardrailProfile(injection=InjectionRules(unreadable=action)))
+    twice = {"messages": [{"role": "user", "content": text} for text in (SWAHILI, SWAHILI + " Asante.")]}
+    if action == "block":
+        with pytest.raises(Blocked, match="injection: unreadable/sw"):
+            await screening.request_body(twice)
+    else:
+        await screening.request_body(twice)
+    assert told == [("injection", outcome) for outcome in outcomes]
+    assert str(screening.verdicts) == "injection:unreadable/sw=1"
+    assert screening.is_flagged is (action == "flag")
+
+
+async def test_a_language_that_nobody_asks_to_judge_is_not_named() -> None:
+    screening, told = screening_of(GuardrailProfile(injection=InjectionRules(classifier=False)))
+    await screening.request_body(body(SWAHILI))
+    assert not told

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 from rich.table import Table
 
+from gateway.cli.evaluation.guardrails import profile
 from gateway.cli.evaluation.guardrails.inputs import Plan, Row
 from gateway.cli.evaluation.guardrails.judging import Judged, judge, limit
 from gateway.cli.evaluation.guardrails.shares import area, detection, percent, share, table
@@ -30,6 +31,7 @@ def measure(rows: list[Row], plan: Plan) -> Document:
         "detection": _detection(rows, judged, plan),
         "false_positives": _false_positives(rows, judged, plan),
         "evasions": _evasions(rows, plan) if plan.max_evaded else {},
+        "profile": profile.measure(rows, judged, plan),
         "latency": _latency(judged),
     }
 
@@ -164,6 +166,7 @@ def tables(document: Document) -> Iterator[Table]:
         for name, found in document["evasions"].items():
             shown.add_row(name, *(percent(found.get(kind)) for kind in kinds))
         yield shown
+    yield from profile.tables(document["profile"], rate)
     yield _latency_table(document["latency"])
 
 

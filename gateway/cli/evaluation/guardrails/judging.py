@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ class Judged:
 
     scores: dict[str, float]  # by head
     patterns: frozenset[str]  # kinds that patterns recognised
+    language: str  # of most windows
+    is_unreadable: bool  # in part, for attacks or harm
     num_chars: int
     patterns_s: float
     classifier_s: float
@@ -51,13 +54,16 @@ def judge(texts: Sequence[tuple[str, Segment]], plan: Plan) -> list[Judged]:
         middle = time.perf_counter()
         windows = classifier.plan(reading, segment)
         planned.append((windows, patterns, middle - began, time.perf_counter() - middle))
-    pieces = [piece for windows, *_ in planned for piece in windows.texts]
+    pieces = [text for windows, *_ in planned for text in windows.embedded(weights)]
     vectors = embed_all(pieces, plan.num_threads, is_int8=True, encoder=plan.encoder)
     found = []
     for (text, _), (windows, patterns, patterns_s, planning_s) in zip(texts, planned, strict=True):
-        stacked = np.stack([vectors[piece] for piece in windows.texts]) if windows.pieces else _NONE
+        stacked = windows.stacked(vectors) if windows.pieces else _NONE
         began = time.perf_counter()
         scores = {head: each.value for head, each in classifier.score(windows, stacked, weights).items()}
         took_s = planning_s + time.perf_counter() - began
-        found.append(Judged(scores, patterns, len(text), patterns_s, took_s))
+        spoken = Counter(piece.language for piece in windows.pieces).most_common(1)
+        language = spoken[0][0] if spoken else ""
+        is_unreadable = any(windows.unreadable(check, weights) for check in weights.languages)
+        found.append(Judged(scores, patterns, language, is_unreadable, len(text), patterns_s, took_s))
     return found
