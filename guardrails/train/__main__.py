@@ -57,19 +57,22 @@ def train(rows: Sequence[Row], bags: Bags, taught: Set[str]) -> dict[str, Tensor
         classifier = Classifier.of(placeholder | other_tensors_of(fit(kept, other_settings)))
         return lambda texts, _: classifier.other(texts)
 
-    kept, logits = _left_out(rows, english, taught, FOLDS, judge_english)
-    found = _limits([rows[row] for row in kept], logits)
     tensors = tensors_of(fit(english.of(_learnt(rows, english, taught)), settings))
+    judge = Classifier.of(placeholder | tensors).by_vector
+    kept, logits = _left_out(rows, english, taught, FOLDS, judge_english)
+    found = _limits(rows, kept, logits, english.of(kept).logits(judge))
     tensors["thresholds"] = np.asarray(1 / (1 + np.exp(-found)), np.float32)
+    tensors |= other_tensors_of(fit(others.of(_learnt(rows, others, taught)), other_settings))
+    classifier = Classifier.of(tensors)
     kept, logits = _left_out(rows, others, taught, OTHER_FOLDS, judge_other)
+    seen = others.of(kept).logits(lambda texts, _: classifier.other(texts))
     languages = np.array([_language(others, row) for row in kept])
     for language in LANGUAGES["injection"]:
         of = np.flatnonzero(languages == language)
-        if not len(of):  # the encoder reads it
-            continue
-        tensors[f"curves.{language}"] = _limits([rows[kept[row]] for row in of], logits[of])
-        LOG.info("%s: thresholds from %d texts", language, len(of))
-    return tensors | other_tensors_of(fit(others.of(_learnt(rows, others, taught)), other_settings))
+        if len(of):  # else the encoder reads it
+            tensors[f"curves.{language}"] = _limits(rows, [kept[row] for row in of], logits[of], seen[of])
+            LOG.info("%s: thresholds from %d texts", language, len(of))
+    return tensors
 
 
 def _placeholder(vector_size: int, other_settings: Settings) -> dict[str, Tensor]:
@@ -116,10 +119,14 @@ def _language(bags: Bags, row: int) -> str:
     return counts.most_common(1)[0][0]
 
 
-def _limits(rows: Sequence[Row], logits: Array) -> Array:
-    is_document = np.array([row.segment in ("tool", "document") for row in rows])
-    is_harmless = np.array([row.labels.get("harmful_topic") is False for row in rows])
-    return limits(logits, [row.source for row in rows], is_document, is_harmless)
+def _limits(rows: Sequence[Row], kept: Sequence[int], left_out: Array, seen: Array) -> Array:
+    """Thresholds that hold for texts whose source was left out, and for those that were learnt."""
+    chosen = [rows[row] for row in kept]
+    is_document = np.array([row.segment in ("tool", "document") for row in chosen])
+    is_harmless = np.array([row.labels.get("harmful_topic") is False for row in chosen])
+    sources = [row.source for row in chosen]
+    found = (limits(logits, sources, is_document, is_harmless) for logits in (left_out, seen))
+    return np.asarray(np.maximum(*found), np.float32)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
