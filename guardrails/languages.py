@@ -14,8 +14,8 @@ OTHER: Final = "other"
 """A script that none of LANGUAGES is written in."""
 LABELS: Final = (*(name for name in LANGUAGES if name != ENGLISH), OTHER)
 """All that can be unreadable: a closed set."""
-MIN_CHARS = 24
-"""A shorter window has its text's language, where that can be told."""
+MIN_LETTERS = 32
+"""A shorter window, such as a name in a table, has its text's language, where that can be told."""
 _ENGLISH_SHARE = 0.12
 
 _WORD = regex.compile(r"[^\W\d_]+")
@@ -49,7 +49,7 @@ def languages_of(text: str, spans: Iterable[tuple[int, int]]) -> list[str]:
     for start, end in spans:
         window = text[start:end]
         own = _certain(window)
-        if not own and end - start >= MIN_CHARS:
+        if not own and sum(map(str.isalpha, window)) >= MIN_LETTERS:
             own = language_of(window)
         if not own:
             whole = whole or _certain(text) or language_of(text) or ENGLISH

@@ -45,9 +45,16 @@ class Bags:
         return replace(self, windows=windows, labels=labels, weights=weights)
 
     def embedded(self, *, wanted: bool) -> Bags:
-        """The rows with the windows alone that the encoder reads, or that it does not."""
+        """The rows with the windows alone that the encoder reads, or that it does not.
+
+        What makes a text harmful may be in its other windows: where these are more, that is unknown.
+        """
         windows = [row[self.is_embedded[row] == wanted] for row in self.windows]
-        return replace(self, windows=windows)
+        is_rest = np.array(
+            [2 * len(kept) <= len(row) for kept, row in zip(windows, self.windows, strict=True)]
+        )
+        labels = np.where(is_rest[:, None] & (self.labels > 0), -1, self.labels)
+        return replace(self, windows=windows, labels=np.asarray(labels, np.float32))
 
     def logits(self, judge: Callable[[list[str], Array], Array]) -> Array:
         """[N, H]: of the worst window of each row, none of which may be empty."""
