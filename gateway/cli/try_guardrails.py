@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from backend.encoder.checkpoint import BUILTIN
 from backend.encoder.model import SentenceEncoder
 from gateway.settings import SettingsError
-from guardrails.checks.classifier import CATEGORIES, KINDS, Check, Score, plan, score, threshold
+from guardrails.checks.classifier import CATEGORIES, KINDS, Check, Score, least_score, plan, score
 from guardrails.checks.injection import find_injection
 from guardrails.checks.personal_data.patterns import KINDS as PERSONAL_DATA
 from guardrails.deciding import deciding_words
@@ -55,7 +55,7 @@ def report(text: str, profile: GuardrailProfile, segment: str) -> Iterator[str]:
     if profile.needs_language and planned.pieces:
         scores = score(planned, embed(planned.texts))
         for name, head, rate in _heads(profile, scores):
-            yield _line(name, head, scores, threshold(head, rate))
+            yield _line(name, head, scores, least_score(head, scores[head].language, rate))
     if (data := profile.personal_data) is not None:
         masking = Masking(PERSONAL_DATA if data.kinds is None else tuple(data.kinds), "flag")
         masking.mask(text)

@@ -30,6 +30,8 @@ KINDS = ("override", "jailbreak", "extraction")
 """Of attacks by users; the head `attack` judges them together."""
 CATEGORIES = ("hate", "harassment", "self_harm", "sexual", "violence", "illicit")
 HEADS = ("attack", *KINDS, "indirect", "harmful_topic", "toxicity", *CATEGORIES)
+LEAST_SURE = 0.865
+"""What a check can hardly judge it must not refuse lightly: in no language that it has not declared."""
 FALSE_POSITIVE_RATES = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 """On ordinary texts, for which thresholds ship."""
 _GENERAL = ("toxicity", "harmful_topic")
@@ -140,13 +142,23 @@ def findings(
     """
     found = []
     for name, each in scores.items():
-        if name in KINDS or each.value < threshold(name, false_positive_rate, classifier):
+        if name in KINDS or each.value < least_score(name, each.language, false_positive_rate, classifier):
             continue
         kind = max(KINDS, key=lambda kind: scores[kind].value) if name == "attack" else name
         check = _CHECK_OF.get(name, "toxicity")
         reason = f"classifier in {each.view}"
         found.append(Finding(check, kind, each.value, each.start, each.end, reason))
     return found
+
+
+def least_score(
+    head: str, language: str, false_positive_rate: float, classifier: Classifier | None = None
+) -> float:
+    """The threshold for a text of a language: at least LEAST_SURE where the check misses most of it."""
+    check: Check = "injection" if _CHECK_OF.get(head) == "injection" else "harm"
+    is_read = language in (classifier or load_classifier()).languages[check]
+    found = threshold(head, false_positive_rate, classifier)
+    return found if is_read else max(found, LEAST_SURE)
 
 
 def judge_categories(
