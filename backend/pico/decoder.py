@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -32,7 +32,7 @@ class Completion:
     text: str
     token_ids: list[int]
     is_complete: bool  # False: cut off at the token limit
-    lowest_logprob: float = 0.0  # of its tokens
+    lowest_logprob: float = field(default=0.0, compare=False)  # of its tokens
 
 
 class Decoder:
