@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,12 +17,16 @@ from gateway.response_cache.recording import ends_of, record
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.use import HITS, CacheUse
 
+THREAD_FROM_CHARS = 4_000
+"""Questions of this length are searched for personal data in a thread."""
+
 
 class Remember:
     """The stage, with what all its requests share."""
 
     def __init__(self, cache: ResponseCache) -> None:
         self._cache = cache
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, exchange: Exchange) -> None:
         """Share the answer of a flight that this exchange leads, and store it at its end."""
@@ -35,7 +40,11 @@ class Remember:
         vector = meaning.start() if use.is_semantic and meaning is not None else None
 
         def complete(items: Sequence[Any]) -> None:
-            if vector is None:
+            if len(use.question.text) >= THREAD_FROM_CHARS:  # too long for a vector
+                task = asyncio.create_task(self._store_long(use, answer, items))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            elif vector is None:
                 self._store(use, answer, items, None)
             elif vector.done():
                 self._store(use, answer, items, vector.result())
@@ -51,8 +60,21 @@ class Remember:
         items: Sequence[Any],
         vector: NDArray[float32] | None,
     ) -> None:
-        if not use.may_write or not use.is_stored(ends_of(answer, items)):
-            return
+        if use.may_write and use.is_stored(ends_of(answer, items)):
+            self._add(use, answer, items, vector)
+
+    async def _store_long(self, use: CacheUse, answer: Generated | Relayed, items: Sequence[Any]) -> None:
+        """Look for personal data in a thread, so that a megabyte does not hold up other requests."""
+        if use.may_write and await asyncio.to_thread(use.is_stored, ends_of(answer, items)):
+            self._add(use, answer, items, None)
+
+    def _add(
+        self,
+        use: CacheUse,
+        answer: Generated | Relayed,
+        items: Sequence[Any],
+        vector: NDArray[float32] | None,
+    ) -> None:
         text, tokens = use.question.text, answer.usage.completion_tokens
         heads = self._cache.heads
         ttl_s = lifetime_s(freshness(text, vector, heads), use.settings.ttl_s)

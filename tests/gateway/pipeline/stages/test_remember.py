@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from gateway.providers.fake import FakeProvider, TextCall
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
 from gateway.response_cache.settings import CacheSettings
+from gateway.response_cache.use import CacheUse
 from gateway.web.deadlines import TimeLimits
 from policies.cache import CacheRules
 from policies.document import Policies
@@ -216,6 +218,26 @@ async def test_near_misses_at_once_are_generations_of_their_own() -> None:
     for each in exchanges:
         await read(each)
     assert len(gateway.provider.asked) == len(texts)
+
+
+async def test_a_long_question_is_searched_for_personal_data_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: dict[str, bool] = {}
+    is_stored = CacheUse.is_stored
+
+    def noted(use: CacheUse, ends: Sequence[str]) -> bool:
+        threads[use.question.text[:4]] = threading.current_thread() is threading.main_thread()
+        return is_stored(use, ends)
+
+    monkeypatch.setattr(CacheUse, "is_stored", noted)
+    gateway = Gateway()
+    for text in ("DE12 " * 20_000, "What is the height of the tower?"):
+        await read(await gateway.start(text))
+    while len(gateway.answers.store) < 2:
+        await asyncio.sleep(0)
+    assert threads == {"DE12": False, "What": True}
+    assert (await gateway.start("DE12 " * 20_000)).response_headers["x-penstock-cache"] == "exact"
 
 
 async def test_code_is_not_encoded_for_the_cache() -> None:
