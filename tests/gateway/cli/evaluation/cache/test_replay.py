@@ -17,7 +17,7 @@ def unit(*degrees: float) -> Array:
 
 
 def test_identical_questions_hit_without_a_judgement() -> None:
-    replay = Replay(["A b", " A  b", "c"], ["x", "x", "y"], unit(0, 0, 90))
+    replay = Replay(["A b", " A b ", "c"], ["x", "x", "y"], unit(0, 0, 90))
     outcome = replay.run(1.1, by_cosine)
     assert (outcome.num_hits, outcome.num_false, outcome.num_semantic, outcome.num_exact_only) == (1, 0, 0, 1)
 
