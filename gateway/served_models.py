@@ -113,7 +113,9 @@ class ModelBuilder:
         compare = embed if has_meaning and self._fit.is_builtin else no_meaning
         heads = self._fit.readable_heads if has_meaning else None
         sampler = Sampler(compare, self._parts.metrics.cache_judged)
-        return ResponseCache(answers, embed, sampler, self._policies.encoder_languages, heads)
+        cache = ResponseCache(answers, embed, sampler, self._policies.encoder_languages, heads)
+        self.resources += [cache] if has_meaning else []
+        return cache
 
     def guards(self) -> Guards:
         """The guardrails of these policies; their hooks' connections close with the version."""

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backend.encoder.language import language_of
 from cache.entry import Selector
 from cache.guards import ENGLISH
 from cache.heads.linear import WEIGHTS
@@ -27,6 +28,13 @@ class ResponseCache:
     heads: Path | None = WEIGHTS  # that read the vectors of `embed`; None: there are none of its encoder
     flights: Flights = field(default_factory=Flights)
     _tasks: set[asyncio.Task[int]] = field(default_factory=set)
+
+    async def start(self) -> None:
+        """Load what tells languages, which would make the first question wait."""
+        await asyncio.to_thread(language_of, "")
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
     def settle(self, use: CacheUse, *, is_flagged: bool) -> None:
         """Called when a request has ended; `is_flagged`: a guardrail found something in its answer.
