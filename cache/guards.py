@@ -368,7 +368,8 @@ def _is_turned(one: Sequence[str], other: Sequence[str]) -> bool:
     if not _JOINS.isdisjoint(one) or not _JOINS.isdisjoint(other):
         return False
     is_rotated = any(order[i:] + order[:i] == sorted(order) for i in range(1, len(order)))
-    return not (is_rotated and ("of" in one or "of" in other or not _LEADS.isdisjoint((one[0], other[0]))))
+    has_moved = ("of" in one) != ("of" in other) or not _LEADS.isdisjoint((one[0], other[0]))
+    return not (is_rotated and has_moved)
 
 
 def _named(words: Iterable[str]) -> list[frozenset[str]]:

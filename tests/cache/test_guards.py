@@ -37,6 +37,7 @@ STOPPED = [
     ("Did Siemens buy Bosch?", "Was Siemens bought by Bosch?", "roles"),
     ("Is the red box on the blue box?", "Is the blue box on the red box?", "roles"),
     ("What do bees eat?", "What eats bees?", "roles"),
+    ("Why are cats afraid of dogs?", "Why are dogs afraid of cats?", "roles"),
     ("Can a tenant evict a landlord?", "Is it possible for a landlord to evict a tenant?", "roles"),
     ("I owe my landlord money, what now?", "My landlord owes me money, what now?", "roles"),
     ("What mammals can fly?", "Which mammals are unable to fly?", "negation"),
