@@ -24,10 +24,11 @@ from cache.verify.words import NEGATIONS, QUANTITY, Sentence, read, read_section
 MAX_WORDS = 40
 """The vector of a longer text hides one changed word, and the pair network reads 48."""
 MAX_CHARS = 500
+"""A longer text is not read at all, so that hostile ones cost nothing."""
 MAX_FOREIGN_SHARE = 0.1
 """Letters beyond the Latin ones, which the built-in encoder's vocabulary hardly knows."""
 MAX_INSERTED = 2
-"""Words: "with diabetes", "during pregnancy"."""
+"""Words that one question may have more to be told apart by them: "with diabetes"."""
 MIN_ENGLISH_SHARE = 0.5
 """Words such as "what" and "do" that leave no doubt."""
 ENGLISH = ("en",)
@@ -329,7 +330,7 @@ def _is_negated_otherwise(a: Text, b: Text) -> bool:
 
 
 def _quantity_differs(a: Text, b: Text) -> bool:
-    """ "How long", "how far" """
+    """Whether one asks "how long" and the other "how far"."""
     one, other = _quantity(a.sentence.words), _quantity(b.sentence.words)
     return bool(one and other) and one != other and frozenset((one, other)) not in _SYNONYMS
 
@@ -396,7 +397,7 @@ def _shared_ends(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
 
 
 def _are_in_order(a: Text, b: Text) -> bool:
-    """Whether the words of both have the same order: then a passive turns who does what."""
+    """Whether the words of both have the same order; then only a passive can turn who does what."""
     places = {word: i for i, word in enumerate(b.sentence.stems)}
     order = [places[word] for word in a.sentence.stems if word in places]
     return all(map(lt, order, order[1:]))
