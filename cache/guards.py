@@ -129,7 +129,7 @@ def unreadable(text: str, languages: Collection[str]) -> Unreadable | None:
     text = normalised(text)
     if "\n" in text:
         return "several lines"
-    if text.count(" ") >= MAX_WORDS:
+    if len(text.split()) > MAX_WORDS:
         return "long"
     if _CODE.search(text):
         return "code"
@@ -214,6 +214,10 @@ def _differ(name: str) -> Callable[[Text, Text], bool]:
         return [value for value, _ in one] != [value for value, _ in other] and sorted(one) != sorted(other)
 
     return stops
+
+
+def _symbols_differ(a: Text, b: Text) -> bool:
+    return _differ("symbols")(a, b) or (a.text != b.text and a.text.split() == b.text.split())
 
 
 def _case_differs(a: Text, b: Text) -> bool:
@@ -405,7 +409,7 @@ def _are_in_order(a: Text, b: Text) -> bool:
 
 GUARDS: tuple[Guard, ...] = (
     Guard("numbers", "their numbers differ as they are written", _differ("numbers")),
-    Guard("symbols", "their signs, symbols or emoji differ", _differ("symbols")),
+    Guard("symbols", "their signs, symbols, emoji or white space differ", _symbols_differ),
     Guard("case", "identifiers, or words that capitals change, differ", _case_differs),
     Guard("quoted", "what they quote differs", _quoted_differs),
     Guard(

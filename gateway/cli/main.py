@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from backend.errors import CheckpointError
+from backend.errors import CheckpointError, RequestError
 from backend.heads.weights import WeightsError
 from gateway import settings
 from gateway.cli.evaluation.cache.inputs import add_flags as add_cache_flags
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run: Callable[[argparse.Namespace], int] = options.run
         return run(options)
-    except (SettingsError, PolicyError, CheckpointError, WeightsError) as error:
+    except (SettingsError, PolicyError, CheckpointError, RequestError, WeightsError) as error:
         sys.stderr.write(f"penstock: {error}\n")
         return EXIT_USAGE
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ STOPPED = [
     ("Is 2 < 3?", "Is 2 > 3?", "symbols"),
     ("What is (2 + 3) * 4?", "What is 2 + (3 * 4)?", "symbols"),
     ("What is 5!?", "What is 5?", "symbols"),
+    ("How many spaces are in a  b?", "How many spaces are in a b?", "symbols"),
     ("Is €20 a lot?", "Is $20 a lot?", "symbols"),
     ("Reply with 👍", "Reply with 👎", "symbols"),
     ("At 7 am in Rome, what is open?", "At 7 pm in Rome, what is open?", "numbers"),
