@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,11 +45,17 @@ _SMALL = {"hidden_size": SIZE, "num_hidden_layers": 2, "num_attention_heads": 4,
 
 
 def _wordpiece() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    """A fixed vocabulary: the trainer numbers equal counts differently in each process."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer.train_from_iterator(TEXTS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special))
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    texts = [normalizer.normalize_str(text) for text in [*TEXTS, string.printable]]
+    letters = sorted({letter for text in texts for letter in text if not letter.isspace()})
+    words = sorted({word for text in texts for word in re.findall(r"\w\w+", text)})
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), *words]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
         "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
