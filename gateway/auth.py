@@ -60,6 +60,11 @@ class KeyRing:
         """True when no key is configured."""
         return not self._entries
 
+    @property
+    def tenants(self) -> frozenset[str]:
+        """The tenants of all callers that can be identified."""
+        return frozenset(each.tenant for _, each in self._entries) or frozenset({ANONYMOUS.tenant})
+
     def principal_of(self, tenant: str) -> Principal:
         """The principal of a tenant that was identified before. Raises Unauthorized if its key is gone."""
         known = [principal for _, principal in self._entries] or [ANONYMOUS]

@@ -285,6 +285,19 @@ def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None 
     return keys
 
 
+def with_policies(chosen: Settings, policies: Policies) -> Settings:
+    """The settings with what follows from the policies and the environment. Raises SettingsError."""
+    return msgspec.structs.replace(
+        chosen,
+        upstream_api_keys=upstream_api_keys(policies),
+        redis_url=redis_url(policies),
+        replica_redis_url=replica_redis_url(policies),
+        replica_prefix=policies.replicas.prefix,
+        key_tenants={key: name for name, tenant in policies.tenants.items() for key in tenant.keys},
+        upstream_proxies=upstream_proxies(policies),
+    )
+
+
 def redis_url(policies: Policies, environment: Mapping[str, str] | None = None) -> str:
     """The URL of the cache's Redis; "" where there is none. Raises SettingsError, which never quotes it."""
     rules = policies.cache.redis

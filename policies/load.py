@@ -53,7 +53,7 @@ class Loaded:
 def load_folder(folder: Path) -> Loaded:
     """The same with everything that was found out. Raises PolicyError."""
     merge = _Merge()
-    for path in _files(folder):
+    for path in policy_files(folder):
         merge.add_file(path)
     merge.check_references()
     if merge.problems:
@@ -61,7 +61,8 @@ def load_folder(folder: Path) -> Loaded:
     return Loaded(merge.policies(), merge.places, merge.warnings)
 
 
-def _files(folder: Path) -> list[Path]:
+def policy_files(folder: Path) -> list[Path]:
+    """The files of a folder that are read, or the one file given. Raises PolicyError without any."""
     if folder.is_file():
         return [folder]
     if not folder.is_dir():

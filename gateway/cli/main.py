@@ -33,7 +33,7 @@ from policies.cache import DEFAULTS
 from policies.check_routes import adapter_bases
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
-from policies.load import load_folder, merge_models
+from policies.load import merge_models
 from policies.services import SERVICES
 from policies.urls import url_fault
 
@@ -252,37 +252,24 @@ def _batch(options: argparse.Namespace) -> int:
     return run_batch(chosen, policies, load, options.file, options.output, sys.stderr)
 
 
-Loaded = tuple[Policies, Settings]
-
-
 def _prepare(
     options: argparse.Namespace, flags: dict[str, object]
-) -> tuple[Path, Settings, Policies, Callable[[], Loaded]]:
-    """The policy folder, settings and policies to serve, and what loads both again. Raises SettingsError."""
-    from gateway.cli.check import load_checked
-    from gateway.cli.encoder_check import refuse_other_encoders
+) -> tuple[Path, Settings, Policies, Callable[[], tuple[Policies, Settings]]]:
+    """The policy folder, settings and policies to serve, and what reads both again. Raises SettingsError."""
+    from gateway.cli.read_policies import PolicyReader
 
     folder = options.policies or settings.default_policies()
     chosen = settings.read_settings(flags)
     check_settings(chosen)
 
-    def complete(policies: Policies) -> Loaded:
+    def complete(policies: Policies) -> tuple[Policies, Settings]:
         policies = with_flag_models(policies, options.model, options.upstream)
         check_ca_bundles(policies)
-        return policies, msgspec.structs.replace(
-            chosen,
-            upstream_api_keys=settings.upstream_api_keys(policies),
-            redis_url=settings.redis_url(policies),
-            replica_redis_url=settings.replica_redis_url(policies),
-            replica_prefix=policies.replicas.prefix,
-            key_tenants={key: name for name, tenant in policies.tenants.items() for key in tenant.keys},
-            upstream_proxies=settings.upstream_proxies(policies),
-        )
+        return policies, settings.with_policies(chosen, policies)
 
-    loaded = load_folder(folder)
-    refuse_other_encoders(loaded)
-    policies, complete_settings = complete(loaded.policies)
-    return folder, complete_settings, policies, lambda: complete(load_checked(folder).policies)
+    reader = PolicyReader(folder, complete)
+    policies, complete_settings = reader.first()
+    return folder, complete_settings, policies, reader.again
 
 
 def with_flag_models(policies: Policies, models: Sequence[str], upstreams: Sequence[str]) -> Policies:

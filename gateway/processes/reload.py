@@ -16,6 +16,7 @@ import msgspec
 
 from backend.errors import CheckpointError
 from backend.heads.weights import WeightsError
+from gateway.auth import key_ring
 from gateway.processes.backends import Backend, backend_names, new_backend
 from gateway.processes.managed_process import ManagedProcess, Progress
 from gateway.processes.messages import Activate, PolicyState, Prepare, Reply, Version, encode
@@ -32,6 +33,7 @@ Load = Callable[[], tuple[Policies, Settings]]
 PREPARE_TIMEOUT_S = 60.0
 BACKENDS_TIMEOUT_S = 900.0
 POLL_S = 0.02
+MAX_LOST = 20
 MAX_KEPT = 10
 """Previous versions that a rollback can lead to, one after the other."""
 
@@ -69,6 +71,7 @@ class Reloader:
             try:
                 policies, settings = await asyncio.to_thread(self._load)
                 if policies.version == old.policies.version:
+                    self._forget_error()
                     return f"unchanged: {policies.version} is served already"
                 await self._change(policies, settings)
             except Exception as error:  # noqa: BLE001 - whatever it is, the old version stays
@@ -80,10 +83,10 @@ class Reloader:
         """Serve the version before the current one again, whatever the files say. Raises ReloadFailed."""
         async with self._lock:
             old = self.current
+            if not self._previous:  # nothing is wrong with the policies
+                raise ReloadFailed("there is no previous version since the start")
+            target = self._previous[-1]
             try:
-                if not self._previous:
-                    raise ReloadFailed("there is no previous version since the start")
-                target = self._previous[-1]
                 await self._change(target.policies, target.settings)
             except Exception as error:  # noqa: BLE001 - whatever it is, the old version stays
                 raise self._failed(error) from None
@@ -136,6 +139,12 @@ class Reloader:
         self._on_change()
         return ReloadFailed(cause)
 
+    def _forget_error(self) -> None:
+        """The files say again what is served."""
+        if self.state.error:
+            self.state = msgspec.structs.replace(self.state, error="")
+            self._on_change()
+
     def _succeeded(self, old: Version) -> str:
         self.state = PolicyState(
             self.current.policies.version,
@@ -144,9 +153,12 @@ class Reloader:
             self.state.num_failures,
         )
         self._on_change()
-        return f"{self.current.policies.version} is served, {old.policies.version} before"
+        message = f"{self.current.policies.version} is served, {old.policies.version} before"
+        lost = _lost(old.policies, self.current.policies)
+        return f"{message}; no longer defined: {lost}" if lost else message
 
     async def _change(self, policies: Policies, settings: Settings) -> None:
+        _refuse_lockout(self.current, policies, settings)
         backends: dict[str, Backend] = {}
         started: list[Backend] = []
         self._serial += 1
@@ -205,6 +217,28 @@ class Reloader:
         while any(each.oldest < serial for each in self._progress.values()):
             await asyncio.sleep(POLL_S)
         await asyncio.gather(*(backend.stop() for backend in unused))
+
+
+def _refuse_lockout(old: Version, policies: Policies, settings: Settings) -> None:
+    """Raise ReloadFailed where a caller may manage the policies now, and none could afterwards."""
+    before = key_ring(old.settings).tenants & {*old.policies.admin.principals}
+    if before and not key_ring(settings).tenants & {*policies.admin.principals}:
+        raise ReloadFailed(
+            "admin.principals would name no caller any more, so no caller could undo this; keep one of "
+            f"{', '.join(sorted(before))} there, or restart the gateway to end administration on purpose"
+        )
+
+
+_COMPARED = ("models", "routes", "tiers", "tenants", "probes", "passthrough")
+
+
+def _lost(old: Policies, new: Policies) -> str:
+    """What the old version defined and the new one does not: a file may have been cut between two lines."""
+    sections = {name: (getattr(old, name), getattr(new, name)) for name in _COMPARED}
+    sections["guardrails.profiles"] = old.guardrails.profiles, new.guardrails.profiles
+    found = [f"{name}.{each}" for name, (a, b) in sections.items() for each in a if each not in b]
+    more = f" and {len(found) - MAX_LOST} more" if len(found) > MAX_LOST else ""
+    return ", ".join(found[:MAX_LOST]) + more
 
 
 async def _all_ready(backends: Sequence[Backend]) -> None:

@@ -149,6 +149,30 @@ def test_a_broken_folder_keeps_the_old_version_and_says_why(running: Running) ->
     assert running.server.metric("penstock_policy_reloads_total", outcome="failed") >= 1
 
 
+def test_a_file_that_is_cut_under_load_is_refused_until_it_is_whole(running: Running) -> None:
+    running.write(target="whole")
+    running.post()
+    version, whole = running.versions()["version"], running.path.read_text()
+    administrators = whole.index("models:")
+    cuts = {
+        "": "is empty now",
+        whole[administrators:]: "admin.principals would name no caller any more",
+    }
+    with Load(running) as load:
+        for text, message in cuts.items():
+            running.path.write_text(text)
+            response = running.post()
+            assert response.status_code == 400 and message in response.json()["error"]["message"]
+            assert running.versions()["version"] == version
+            load.wait_for(NUM_CLIENTS)
+        running.path.unlink()
+        assert "holds no *.yaml file" in running.post().json()["error"]["message"]
+        running.path.write_text(whole)
+        wait_until(lambda: running.versions()["error"] == "", 20, lambda: running.server.log)
+    assert set(load.statuses) == {200}
+    assert "policies" not in httpx.get(running.server.root_url + "/health/ready").json()
+
+
 def test_a_changed_file_is_noticed(running: Running) -> None:
     version = running.versions()["version"]
     running.write(target="noticed")

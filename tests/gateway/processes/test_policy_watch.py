@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.processes.policy_watch import stamp, watch
+import pytest
+
+from gateway.processes.policy_watch import read_at_rest, stamp, watch
+from policies.errors import Place, PolicyError, Problem
 from tests.gateway.processes.test_managed_process import until
 
 
@@ -45,6 +48,40 @@ async def test_a_mounted_config_map_changes_by_its_link(tmp_path: Path) -> None:
         (tmp_path / "next").symlink_to("two")
         (tmp_path / "next").rename(folder)
         await until(lambda: len(found) == 1)
+
+
+async def test_a_replacement_of_the_same_size_and_time_is_noticed(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.yaml", tmp_path / "next"
+    for each, text in ((path, "a: 1\n"), (other, "a: 2\n")):
+        each.write_text(text)
+        os.utime(each, (1, 1))
+    async with changes(tmp_path) as found:
+        other.rename(path)
+        await until(lambda: len(found) == 1)
+        path.write_text("a: 3\n")
+        os.utime(path, (1, 1))
+        await until(lambda: len(found) == 2)
+
+
+def test_what_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("0\n")
+    read: list[str] = []
+
+    def reader(num_changes: int) -> Callable[[], str]:
+        def once() -> str:
+            read.append(path.read_text())
+            if len(read) <= num_changes:
+                path.write_text(f"{len(read)}\n")
+                raise PolicyError([Problem(Place(str(path)), "half")])
+            return read[-1]
+
+        return once
+
+    assert read_at_rest(tmp_path, reader(1)) == "1\n"
+    read.clear()
+    with pytest.raises(PolicyError, match="changes all the time, for 0.1 s now"):
+        read_at_rest(tmp_path, reader(99), max_s=0.1)
 
 
 def test_other_files_do_not_count(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
-"""What a reload does that cannot even read the policies."""
+"""What a reload refuses, keeps and says, without processes."""
 
 from __future__ import annotations
 
+from hashlib import sha256
+
+import msgspec
 import pytest
 
 from gateway.processes.messages import Version
 from gateway.processes.reload import Reloader, ReloadFailed
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 from policies.document import Policies
+from policies.tenants import AdminSection, Tenant
 
 
 async def test_an_unexpected_error_is_an_answer_and_nothing_of_it_is_told(
@@ -24,3 +28,69 @@ async def test_an_unexpected_error_is_an_answer_and_nothing_of_it_is_told(
     assert reloader.current is current and len(changes) == 1
     assert reloader.state.num_failures == 1 and "sk-canary" not in reloader.state.error
     assert "Traceback" in caplog.text
+
+
+def reloader(served: Policies, *answers: Policies | Exception, settings: Settings | None = None) -> Reloader:
+    """Without workers; it reads these one after the other."""
+    settings = settings or Settings()
+    found = iter(answers)
+
+    def load() -> tuple[Policies, Settings]:
+        answer = next(found)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, settings
+
+    return Reloader(Version(1, served, settings, ()), {}, load, lambda: None)
+
+
+async def test_an_error_is_forgotten_when_the_change_is_undone() -> None:
+    served = Policies(version="old")
+    made = reloader(served, SettingsError("broken"), served, SettingsError("again"), Policies(version="new"))
+    for undone in ("unchanged: old is served already", "new is served, old before"):
+        with pytest.raises(ReloadFailed):
+            await made.reload()
+        assert made.state.error
+        assert await made.reload() == undone
+        assert made.state.error == ""
+    assert made.state.num_failures == 2
+
+
+async def test_a_rollback_to_nothing_is_no_error_of_the_policies() -> None:
+    made = reloader(Policies(version="old"))
+    with pytest.raises(ReloadFailed, match="there is no previous version"):
+        await made.rollback()
+    assert made.state.error == ""
+
+
+KEY = f"key-{sha256(b'sk-a').hexdigest()[:8]}"
+OPS = {"ops": Tenant(keys=[KEY])}
+OPERATED = Policies(version="old", admin=AdminSection(principals=["ops"]), tenants=OPS)
+OPEN = Policies(version="old", admin=AdminSection(principals=["default"]))
+
+
+@pytest.mark.parametrize(
+    ("old", "keys", "new"),
+    [
+        (OPEN, (), Policies(version="new")),
+        (OPEN, (), Policies(version="new", admin=AdminSection(principals=["ops"]))),
+        (OPERATED, ("sk-a",), Policies(version="new", tenants=OPS)),
+        (OPERATED, ("sk-a",), Policies(version="new", admin=OPERATED.admin)),
+    ],
+)
+async def test_nobody_is_locked_out(old: Policies, keys: tuple[str, ...], new: Policies) -> None:
+    names = {key: name for name, tenant in old.tenants.items() for key in tenant.keys}
+    settings = Settings(api_keys=keys, key_tenants=names)
+    after = msgspec.structs.replace(
+        settings, key_tenants={key: name for name, tenant in new.tenants.items() for key in tenant.keys}
+    )
+    made = Reloader(Version(1, old, settings, ()), {}, lambda: (new, after), lambda: None)
+    with pytest.raises(ReloadFailed, match="admin.principals would name no caller any more"):
+        await made.reload()
+    assert made.current.policies is old
+
+
+async def test_a_reload_says_what_is_gone() -> None:
+    served = Policies(version="old", tenants={"a": Tenant(), "b": Tenant()})
+    made = reloader(served, Policies(version="new", tenants={"b": Tenant()}))
+    assert await made.reload() == "new is served, old before; no longer defined: tenants.a"

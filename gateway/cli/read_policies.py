@@ -1,0 +1,75 @@
+"""Reads the policy folder of a gateway: at its start, and again once its files are at rest and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from gateway.cli.check import load_checked
+from gateway.cli.encoder_check import refuse_other_encoders
+from gateway.processes.policy_watch import read_at_rest
+from gateway.settings import Settings
+from policies.document import Policies
+from policies.errors import Place, PolicyError, Problem
+from policies.load import load_folder, policy_files
+
+Complete = Callable[[Policies], tuple[Policies, Settings]]
+"""Adds the models of flags, and the settings that follow from the policies. Raises SettingsError."""
+
+
+class PolicyReader:
+    """One folder or file; the texts that it read last tell a cut file from a changed one."""
+
+    def __init__(self, folder: Path, complete: Complete) -> None:
+        self._folder = folder
+        self._complete = complete
+        self._texts: Mapping[Path, bytes] = {}
+        self._version = ""
+
+    def first(self) -> tuple[Policies, Settings]:
+        """Read them for the start. Raises PolicyError or SettingsError."""
+        texts = _texts(self._folder)
+        loaded = load_folder(self._folder)
+        refuse_other_encoders(loaded)
+        return self._keep(texts, loaded.policies)
+
+    def again(self) -> tuple[Policies, Settings]:
+        """Read them with every check, when no file is being written. Raises as `first`; it blocks."""
+        texts, policies = read_at_rest(self._folder, self._checked)
+        if policies.version != self._version and (problems := [*_cut_files(self._texts, texts)]):
+            raise PolicyError(problems)
+        return self._keep(texts, policies)
+
+    def _checked(self) -> tuple[Mapping[Path, bytes], Policies]:
+        return _texts(self._folder), load_checked(self._folder).policies
+
+    def _keep(self, texts: Mapping[Path, bytes], policies: Policies) -> tuple[Policies, Settings]:
+        found = self._complete(policies)
+        if not found[0].models:
+            message = "defines no model, so nothing could be served; add one to the section `models`"
+            raise PolicyError([Problem(Place(str(self._folder)), message)])
+        self._texts, self._version = texts, policies.version
+        return found
+
+
+def _texts(folder: Path) -> Mapping[Path, bytes]:
+    try:
+        return {path: path.read_bytes() for path in policy_files(folder)}
+    except OSError as error:
+        problem = Problem(Place(error.filename or str(folder)), f"cannot be read: {error.strerror}")
+        raise PolicyError([problem]) from None
+
+
+def _cut_files(before: Mapping[Path, bytes], now: Mapping[Path, bytes]) -> Iterator[Problem]:
+    """Files of which only the beginning is left: a writer has ended early, or a disk is full."""
+    for path, text in now.items():
+        old = before.get(path, b"")
+        if not text.strip() and old.strip():
+            message = "is empty now; to take away what it defined, delete the file or leave a comment in it"
+            yield Problem(Place(str(path)), message)
+        elif len(text) < len(old) and old.startswith(text) and old[len(text) - 1 : len(text)] != b"\n":
+            message = (
+                f"ends in the middle of a line, after {len(text)} of the {len(old)} bytes that it had; "
+                "write all of it, or end that line if nothing is missing"
+            )
+            yield Problem(Place(str(path), text.count(b"\n") + 1), message)

@@ -1,0 +1,116 @@
+"""A gateway's policies are read again when their files are at rest, and not when one of them was cut."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.read_policies import PolicyReader
+from gateway.processes import policy_watch
+from gateway.settings import Settings
+from policies.document import Policies
+from policies.errors import PolicyError
+
+MODELS = (
+    "models:\n  one: {upstream: {base_url: 'http://h/v1', model: first}}\nroutes:\n  auto: {model: one}\n"
+)
+MORE = "models:\n  two: {upstream: {base_url: 'http://h/v1'}}\n"
+
+
+@pytest.fixture(autouse=True)
+def short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests need not wait as long as users do."""
+    monkeypatch.setattr(policy_watch, "REST_S", 0.1)
+    monkeypatch.setattr(policy_watch, "LONG_REST_S", 0.2)
+
+
+def reader(folder: Path) -> PolicyReader:
+    """Of files that were written a while ago."""
+    (folder / "a.yaml").write_text(MODELS)
+    (folder / "b.yaml").write_text(MORE)
+    made = PolicyReader(folder, lambda policies: (policies, Settings()))
+    made.first()
+    return made
+
+
+def models(read: tuple[Policies, Settings]) -> list[str]:
+    return sorted(read[0].models)
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        (0, "b.yaml: is empty now; to take away what it defined, delete the file or leave a comment"),
+        (len(MORE) - 2, "b.yaml:2: ends in the middle of a line, after 50 of the 52 bytes|is not valid YAML"),
+        (len("models:\n  two: {upstream"), "b.yaml:.*"),
+    ],
+)
+def test_a_cut_file_is_refused(tmp_path: Path, kept: int, message: str) -> None:
+    made = reader(tmp_path)
+    (tmp_path / "b.yaml").write_text(MORE[:kept])
+    for _ in range(2):  # asking again does not make it right
+        with pytest.raises(PolicyError, match=message):
+            made.again()
+    (tmp_path / "b.yaml").write_text(MORE)
+    assert models(made.again()) == ["one", "two"]
+
+
+def test_a_valid_beginning_that_ends_inside_a_line_is_refused(tmp_path: Path) -> None:
+    made = reader(tmp_path)
+    path = tmp_path / "a.yaml"
+    long = "models:\n  one:\n    upstream:\n      base_url: http://host:8000/v1\n"
+    path.write_text(long)
+    made.again()
+    path.write_text(long[:-5])
+    with pytest.raises(PolicyError, match=r"a.yaml:4: ends in the middle of a line, after 60 of"):
+        made.again()
+    path.write_text(long[:-5] + "\n")  # on purpose
+    assert made.again()[0].models["one"].upstream is not None
+
+
+def test_taking_away_whole_lines_or_files_is_no_cut(tmp_path: Path) -> None:
+    made = reader(tmp_path)
+    (tmp_path / "a.yaml").write_text(MODELS[: MODELS.index("routes")])
+    assert not made.again()[0].routes
+    (tmp_path / "b.yaml").unlink()
+    assert models(made.again()) == ["one"]
+    (tmp_path / "a.yaml").write_text("# nothing\n")
+    with pytest.raises(PolicyError, match="defines no model, so nothing could be served"):
+        made.again()
+
+
+def test_a_file_that_is_written_in_pieces_is_read_when_it_is_complete(tmp_path: Path) -> None:
+    made = reader(tmp_path)
+    pieces = [*MORE.splitlines(keepends=True), "  four: {upstream: {base_url: ", "'http://h/v1'}}\n"]
+
+    def write() -> None:
+        with (tmp_path / "b.yaml").open("w") as file:
+            for piece in pieces:
+                file.write(piece)
+                file.flush()
+                began.set()
+                time.sleep(policy_watch.REST_S / 2)  # as a slow writer does
+
+    began = threading.Event()
+    thread = threading.Thread(target=write)
+    thread.start()
+    began.wait()
+    assert models(made.again()) == ["four", "one", "two"]
+    thread.join()
+
+
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    made = reader(folder)
+    for path in folder.iterdir():
+        path.unlink()
+    with pytest.raises(PolicyError, match=r"holds no \*.yaml file"):
+        made.again()
+    os.rmdir(folder)
+    with pytest.raises(PolicyError, match="is neither a folder"):
+        made.again()
