@@ -14,6 +14,7 @@ from tests.bench import (
     cache,
     cache_index,
     cache_semantic,
+    chaos,
     engine,
     gateway,
     grammars,
@@ -36,8 +37,8 @@ def main() -> None:
     parser.add_argument("--dir", default=str(default), help=f"where checkpoints are kept (default {default})")
     commands = parser.add_subparsers(dest="benchmark", required=True)
     modules = (
-        adapters, background, cache, cache_index, cache_semantic, engine, gateway, grammars, guardrails,
-        policy, prefix, soak, speculative, stall, translation,
+        adapters, background, cache, cache_index, cache_semantic, chaos, engine, gateway, grammars,
+        guardrails, policy, prefix, soak, speculative, stall, translation,
     )  # fmt: skip
     for module in modules:
         name = module.__name__.rsplit(".", 1)[1]

@@ -69,7 +69,18 @@ def test_median_and_quartiles() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["cache", "engine", "gateway", "prefix", "soak", "speculative", "stall", "scheduler", "checkpoints"],
+    [
+        "cache",
+        "chaos",
+        "engine",
+        "gateway",
+        "prefix",
+        "soak",
+        "speculative",
+        "stall",
+        "scheduler",
+        "checkpoints",
+    ],
 )
 def test_every_benchmark_explains_itself(name: str) -> None:
     command = [sys.executable, "-m", "tests.bench", name, "--help"]
