@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -148,7 +149,7 @@ def _counter_store(settings: Settings) -> CounterStore | None:
     return DatabaseCounters(SqliteDatabase(settings.data_dir, "counters", COUNTERS_SCHEMA))
 
 
-def _object_database(settings: Settings) -> Database:
+def _object_database(settings: Settings) -> Database[Any]:
     """PostgreSQL by URL, else a file in the data folder."""
     if not settings.database_url:
         return SqliteDatabase(settings.data_dir, "objects", SCHEMA, STORE_REMEDY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -28,7 +29,7 @@ SOCKET_TIMEOUT_S = 2.0
 class DatabaseCounters:
     """Implements CounterStore over a database with SCHEMA."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database[Any]) -> None:
         self._database = database
 
     async def exchange(

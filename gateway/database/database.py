@@ -1,19 +1,24 @@
-"""What both databases have in common: SQL in a thread of their own, and one error when it fails."""
+"""What both databases have in common: SQL in threads, by turns of tenants, and one error when it fails."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from gateway.database.lane import Lane
 from gateway.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+OpenT = TypeVar("OpenT")
+"""What a database's library calls a connection."""
+
+NUM_READERS = 3
+"""Connections of one worker that read, beside the one that writes: a long read delays no write."""
 
 
 class Rows(Protocol):
@@ -52,8 +57,8 @@ class Connection(Protocol):
 Work = Callable[[Connection], T]
 
 
-class Database(ABC):
-    """Opened on first use."""
+class Database(ABC, Generic[OpenT]):
+    """One connection that writes and some that read, each opened in its thread on first use."""
 
     serial: str
     """The type of a primary key that counts rows, for schemas."""
@@ -64,45 +69,71 @@ class Database(ABC):
     errors: tuple[type[Exception], ...]
     """What `run` raises when the database fails."""
 
-    def __init__(self, name: str, remedy: str) -> None:
+    def __init__(self, name: str, remedy: str, *, has_readers: bool = True) -> None:
         """`name`: of what is stored; `remedy`: a sentence for errors."""
         self._name = name
         self._remedy = remedy
-        self._thread = ThreadPoolExecutor(1, name)
+        self._writing = self._reading = Lane(name, 1)
+        if has_readers:
+            self._reading = Lane(f"{name}-reader", NUM_READERS)
+        self._own = threading.local()
+        self._opened: set[OpenT] = set()
 
     @abstractmethod
     def run(self, work: Work[T], *, is_write: bool) -> T:
-        """Run `work` in the database's thread, in one transaction if it writes."""
+        """Run `work` in this thread, in one transaction if it writes."""
 
     @abstractmethod
     def used_bytes(self, connection: Connection) -> int:
         """Bytes in use; 0 where others than the policies bound them."""
 
     @abstractmethod
-    def disconnect(self) -> None:
-        """Close the connection, in the database's thread."""
+    def connect(self) -> OpenT:
+        """A new connection, which the tables are there for."""
+
+    @abstractmethod
+    def disconnect(self, opened: OpenT) -> None:
+        """Close a connection, in whatever thread."""
 
     def describe(self, error: Exception) -> str:
         """The error for the log; quotes nothing that is stored."""
         return str(error)
 
+    @property
+    def connection(self) -> OpenT:
+        """This thread's."""
+        opened: OpenT | None = getattr(self._own, "opened", None)
+        if opened is None:
+            opened = self._own.opened = self.connect()
+            self._opened.add(opened)
+        return opened
+
+    def drop(self) -> None:
+        """Close this thread's connection: the next use opens another."""
+        opened = self.connection
+        self._own.opened = None
+        self._opened.discard(opened)
+        self.disconnect(opened)
+
     async def close(self) -> None:
-        """Close the connection and end the thread."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self.disconnect)
-        self._thread.shutdown(wait=False)
+        """Wait for what runs, then close the connections and end the threads."""
+        for lane in {self._writing, self._reading}:
+            await lane.close()
+        while self._opened:
+            self.disconnect(self._opened.pop())
 
-    async def read(self, work: Work[T]) -> T:
-        """Run `work`, which changes nothing. Raises Unavailable."""
-        return await self._run(work, is_write=False)
+    async def read(self, work: Work[T], tenant: str = "") -> T:
+        """Run `work`, which changes nothing, for a tenant. Raises Unavailable."""
+        return await self._run(work, tenant, is_write=False)
 
-    async def write(self, work: Work[T]) -> T:
-        """Run `work` in one transaction. Raises Unavailable."""
-        return await self._run(work, is_write=True)
+    async def write(self, work: Work[T], tenant: str = "") -> T:
+        """Run `work` in one transaction, for a tenant. Raises Unavailable."""
+        return await self._run(work, tenant, is_write=True)
 
-    async def _run(self, work: Work[T], *, is_write: bool) -> T:
-        loop = asyncio.get_running_loop()
+    async def _run(self, work: Work[T], tenant: str, *, is_write: bool) -> T:
+        lane = self._writing if is_write else self._reading
         try:
-            return await loop.run_in_executor(self._thread, lambda: self.run(work, is_write=is_write))
+            return await lane.run(lambda: self.run(work, is_write=is_write), tenant)
         except self.errors as error:
             logger.error("the store of %s failed: %s", self._name, self.describe(error))
             raise Unavailable(

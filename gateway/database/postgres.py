@@ -15,8 +15,19 @@ _SCHEMA_LOCK = 7262390851
 """Of the advisory lock that one gateway holds while it creates the tables."""
 
 
-class PostgresDatabase(Database):
-    """One connection per worker; one that breaks is replaced before the next transaction."""
+class _Placeholders:
+    """A connection whose parameters are "?" as SQLite's are."""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self.raw = raw
+
+    def execute(self, query: str, values: Sequence[Any] = (), /) -> Rows:
+        """Run one statement."""
+        return self.raw.execute(query.replace("?", "%s").encode(), values)
+
+
+class PostgresDatabase(Database[_Placeholders]):
+    """A connection that breaks is replaced before the next transaction."""
 
     serial = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
     lock = " FOR UPDATE"
@@ -28,11 +39,14 @@ class PostgresDatabase(Database):
         super().__init__(name, remedy)
         self._url = url
         self._schema = schema.replace("{serial}", self.serial)
-        self._connection: _Placeholders | None = None
 
     def run(self, work: Work[T], *, is_write: bool) -> T:
         """See Database."""
-        connection = self._alive()
+        try:
+            self.connection.raw.execute("")
+        except psycopg.OperationalError:  # the server has closed it
+            self.drop()
+        connection = self.connection
         if not is_write:
             return work(connection)
         with connection.raw.transaction():
@@ -42,39 +56,19 @@ class PostgresDatabase(Database):
         """0: the server's operator bounds it."""
         return 0
 
-    def disconnect(self) -> None:
+    def disconnect(self, opened: _Placeholders) -> None:
         """See Database."""
-        if self._connection is not None:
-            self._connection.raw.close()
-            self._connection = None
+        opened.raw.close()
 
     def describe(self, error: Exception) -> str:
         """Without the error's detail, which may quote a row."""
         primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
         return primary or type(error).__name__
 
-    def _alive(self) -> _Placeholders:
-        """The connection, or a new one where the server has closed it."""
-        if self._connection is not None:
-            try:
-                self._connection.raw.execute("")
-                return self._connection
-            except psycopg.OperationalError:
-                self.disconnect()
+    def connect(self) -> _Placeholders:
+        """See Database."""
         raw = psycopg.connect(self._url, connect_timeout=CONNECT_TIMEOUT_S, options=_OPTIONS, autocommit=True)
         with raw.transaction():
             raw.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
             raw.execute(self._schema.encode())
-        self._connection = _Placeholders(raw)
-        return self._connection
-
-
-class _Placeholders:
-    """A connection whose parameters are "?" as SQLite's are."""
-
-    def __init__(self, raw: psycopg.Connection[Any]) -> None:
-        self.raw = raw
-
-    def execute(self, query: str, values: Sequence[Any] = (), /) -> Rows:
-        """Run one statement."""
-        return self.raw.execute(query.replace("?", "%s").encode(), values)
+        return _Placeholders(raw)

@@ -18,8 +18,8 @@ PRAGMA foreign_keys = ON;
 """
 
 
-class SqliteDatabase(Database):
-    """Writes are alone among all processes."""
+class SqliteDatabase(Database[sqlite3.Connection]):
+    """Writes are alone among all processes; reads are held up by none."""
 
     serial = "INTEGER PRIMARY KEY"
     lock = ""
@@ -28,20 +28,17 @@ class SqliteDatabase(Database):
 
     def __init__(self, folder: str, name: str, schema: str, remedy: str = "") -> None:
         """`folder`: where `name`.sqlite is, or will be; "": in memory. `remedy`: a sentence for errors."""
-        super().__init__(name, remedy)
+        super().__init__(name, remedy, has_readers=bool(folder))
         self._path = Path(folder, f"{name}.sqlite") if folder else None
         self._schema = schema.replace("{serial}", self.serial)
-        self._connection: sqlite3.Connection | None = None
 
     def exists(self) -> bool:
         """Whether there is a file, or an open connection."""
-        return self._connection is not None or (self._path is not None and self._path.exists())
+        return bool(self._opened) or (self._path is not None and self._path.exists())
 
     def run(self, work: Work[T], *, is_write: bool) -> T:
         """See Database."""
-        if self._connection is None:
-            self._connection = self._open()
-        connection = self._connection
+        connection = self.connection
         if not is_write:
             return work(connection)
         connection.execute("BEGIN IMMEDIATE")
@@ -54,18 +51,20 @@ class SqliteDatabase(Database):
         pages, free, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
         return (pages - free) * size
 
-    def disconnect(self) -> None:
+    def disconnect(self, opened: sqlite3.Connection) -> None:
         """See Database."""
-        if self._connection is not None:
-            self._connection.close()
+        opened.close()
 
-    def _open(self) -> sqlite3.Connection:
+    def connect(self) -> sqlite3.Connection:
+        """See Database."""
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # For this user only: it holds prompts. An existing file is not opened: closing it would drop
             # the locks that other connections of this process hold.
             self._path.touch(0o600)
-        connection = sqlite3.connect(self._path or ":memory:", BUSY_TIMEOUT_S, isolation_level=None)
+        connection = sqlite3.connect(
+            self._path or ":memory:", BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
         _prepare(connection, _PRAGMAS + self._schema)
         return connection
 

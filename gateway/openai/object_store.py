@@ -80,7 +80,7 @@ class ObjectStore:
     """The objects of all tenants; every method takes the tenant that may see them."""
 
     def __init__(
-        self, database: Database, policy: ResponsesSection, now_s: Callable[[], float] = time.time
+        self, database: Database[Any], policy: ResponsesSection, now_s: Callable[[], float] = time.time
     ) -> None:
         """`database` has SCHEMA."""
         self._database = database

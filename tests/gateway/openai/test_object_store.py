@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from tests.gateway.database.postgres_server import PostgresServer
 ITEMS = [{"id": "msg_1", "type": "message", "text": "é\x00"}]
 STORED = StoredObject(b'{"id":"resp_1"}', ITEMS)
 POLICY = ResponsesSection(ttl_s=60, max_bytes=1 << 20)
-Open = Callable[[], Database]
+Open = Callable[[], Database[Any]]
 
 
 class Clock:
