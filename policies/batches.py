@@ -24,8 +24,23 @@ class BatchesSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_file_bytes: Annotated[int, Meta(ge=1, description="Size of an uploaded file.")] = 200 << 20
     max_tenant_bytes: Annotated[
         int,
-        Meta(ge=1, description="Size of a tenant's files beyond which it can upload no more."),
+        Meta(
+            ge=1,
+            description="Size of a tenant's files beyond which it can upload no more. Each counts as 4096 at "
+            "least.",
+        ),
     ] = 4 << 30
+    max_tenant_files: Annotated[
+        int, Meta(ge=1, description="Number of a tenant's files beyond which it can upload no more.")
+    ] = 10_000
+    max_open_batches: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="A tenant's batches that have not ended. A gateway worker runs one of them at a "
+            "time.",
+        ),
+    ] = 100
     ttl_s: Annotated[
         int,
         Meta(

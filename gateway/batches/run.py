@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from itertools import chain, islice
+from collections.abc import AsyncIterator
+from itertools import islice
 from pathlib import Path
 from time import monotonic, time
 
 from starlette.types import ASGIApp
 
 from gateway.auth import InternalCaller
-from gateway.batches.files import FileStore, write_file
+from gateway.batches.files import FileStore, PartFile
 from gateway.batches.in_process import Reply, post
 from gateway.batches.lines import (
     BatchLine,
@@ -118,14 +118,15 @@ class BatchRun:
         answered = await self._store.answered(self._stored.number)
         held = asyncio.Semaphore(self._policy.max_concurrency)  # in memory: lines that wait have no slot
         async with asyncio.TaskGroup() as tasks:
-            async for line in _lines(self._path):
-                if line.number in answered:
-                    continue
-                await held.acquire()
-                if not self._goes_on:
-                    return
-                task = tasks.create_task(self._answer(line))
-                task.add_done_callback(lambda _: held.release())
+            async for lines in _lines(self._path):
+                for line in lines:
+                    if line.number in answered:
+                        continue
+                    await held.acquire()
+                    if not self._goes_on:
+                        return
+                    task = tasks.create_task(self._answer(line))
+                    task.add_done_callback(lambda _: held.release())
 
     async def _answer(self, line: BatchLine) -> None:
         reply = await self._ask(line)
@@ -167,31 +168,42 @@ class BatchRun:
     async def _end(self, status: EndStatus) -> None:
         """Write the files, then register them and end the batch in one transaction."""
         batch, number = self._batch, self._stored.number
-        answered = await self._store.answered(number)
         sizes: dict[str, int] = {}
-
-        def write(answers: Iterator[bytes], errors: Iterator[bytes]) -> None:
-            unasked = () if status == "completed" else self._unasked(status, answered)
-            for file_id, lines in ((batch.output_id, answers), (batch.error_id, chain(errors, unasked))):
-                num_bytes = write_file(self._files.path(file_id), lines)
+        if batch.request_counts.total:  # 0: cancelled before its lines were counted
+            for file_id, is_error in ((batch.output_id, False), (batch.error_id, True)):
+                path = self._files.path(file_id)
+                part = await asyncio.to_thread(PartFile, path)
+                try:
+                    async for lines in self._answered(is_error=is_error):
+                        await asyncio.to_thread(part.write, lines)
+                    if is_error and status != "completed":
+                        async for lines in self._unasked(status):
+                            await asyncio.to_thread(part.write, lines)
+                    num_bytes = await asyncio.to_thread(part.finish)
+                finally:
+                    part.discard()
                 if num_bytes:
                     sizes[file_id] = num_bytes
                 else:
-                    self._files.path(file_id).unlink(missing_ok=True)
-
-        if batch.request_counts.total:  # 0: cancelled before its lines were counted
-            await self._store.lines(number, write)
+                    path.unlink(missing_ok=True)
         self._stored = await self._store.end(number, status, sizes)
 
-    def _unasked(self, status: EndStatus, answered: set[int]) -> Iterator[bytes]:
+    async def _answered(self, *, is_error: bool) -> AsyncIterator[list[bytes]]:
+        after = 0
+        while lines := await self._store.lines(self._stored.number, after, is_error=is_error):
+            after = lines[-1][0]
+            yield [line for _, line in lines]
+
+    async def _unasked(self, status: EndStatus) -> AsyncIterator[list[bytes]]:
         code, message = _UNASKED[status]
-        for line in read_lines(self._path):
-            if line.number not in answered:
-                yield unasked_line(line.custom_id, code, message)
+        answered = await self._store.answered(self._stored.number)
+        async for lines in _lines(self._path):
+            yield [
+                unasked_line(line.custom_id, code, message) for line in lines if line.number not in answered
+            ]
 
 
-async def _lines(path: Path) -> AsyncIterator[BatchLine]:
+async def _lines(path: Path) -> AsyncIterator[list[BatchLine]]:
     lines = read_lines(path)
     while some := await asyncio.to_thread(lambda: list(islice(lines, _READ_AHEAD))):
-        for line in some:
-            yield line
+        yield some

@@ -77,10 +77,9 @@ class BatchRunner:
             self._woken.clear()
 
     async def _look(self) -> None:
-        for stored in await self._store.open_batches():
-            if stored.tenant not in self._running and self._locks.try_take(stored.number):
-                task = asyncio.create_task(self._run(stored.tenant, stored.number))
-                self._running[stored.tenant] = task
+        for number, tenant in await self._store.open_batches():
+            if tenant not in self._running and self._locks.try_take(number):
+                self._running[tenant] = asyncio.create_task(self._run(tenant, number))
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._next_erasure_s:
             self._next_erasure_s = now_s + ERASE_S

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 
 import msgspec
 
@@ -22,8 +21,9 @@ from gateway.batches.records import (
 )
 from gateway.database.database import Connection
 from gateway.database.sqlite import SqliteDatabase
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import InvalidRequest, NotFound, RateLimited, retry_after
 from gateway.requests.pages import PageQuery
+from policies.batches import BatchesSection
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS batches (
@@ -37,6 +37,8 @@ CREATE TABLE IF NOT EXISTS batches (
 );
 CREATE INDEX IF NOT EXISTS batches_by_tenant ON batches (tenant, number);
 CREATE INDEX IF NOT EXISTS open_batches ON batches (input_file_id) WHERE is_open;
+CREATE INDEX IF NOT EXISTS batches_by_end ON batches (is_open, number, tenant);
+CREATE INDEX IF NOT EXISTS batches_by_tenant_and_end ON batches (tenant, is_open, number);
 CREATE TABLE IF NOT EXISTS batch_lines (
     batch INTEGER NOT NULL REFERENCES batches (number) ON DELETE CASCADE,
     number INTEGER NOT NULL,
@@ -45,7 +47,34 @@ CREATE TABLE IF NOT EXISTS batch_lines (
     PRIMARY KEY (batch, number)
 ) WITHOUT ROWID;
 """
+MAX_ENDED = 10_000
+"""Of a tenant; its oldest are erased first."""
+ERASED_AT_ONCE = 256
+"""Rows that one write erases at most: no other write waits for a long clean-up."""
+RETRY_S = 10.0
+"""`retry-after` of a tenant with too many open batches."""
+LINES_AT_ONCE = 64
+"""Answers that are read at once."""
 _COLUMNS = "number, tenant, output_ttl_s, record"
+_ERASE_ENDED = """
+DELETE FROM batches WHERE number IN (
+    SELECT number FROM batches WHERE tenant = ? AND is_open = 0 ORDER BY number DESC LIMIT ? OFFSET ?
+)
+"""
+_ERASE_OLD = """
+DELETE FROM batches WHERE number IN (
+    SELECT number FROM batches WHERE is_open = 0 ORDER BY number LIMIT ?
+) AND json_extract(record, '$.expires_at') < ?
+"""
+_ERASE_LINES = """
+DELETE FROM batch_lines WHERE batch = ? AND number IN (
+    SELECT number FROM batch_lines WHERE batch = ? LIMIT ?
+)
+"""
+_LEFT = """
+SELECT number FROM batches WHERE is_open = 0
+AND EXISTS (SELECT 1 FROM batch_lines WHERE batch = batches.number)
+"""
 _decode = msgspec.json.Decoder(Batch).decode
 _encode = msgspec.json.encode
 
@@ -69,8 +98,13 @@ class BatchStore:
         window: str,
         metadata: dict[str, str] | None,
         output_ttl_s: int,
+        policy: BatchesSection,
     ) -> Batch:
-        """A new batch. Raises NotFound without that file, InvalidRequest for one of another purpose."""
+        """A new batch.
+
+        Raises NotFound without that file, InvalidRequest for one of another purpose or without room for its
+        output, RateLimited where the tenant has too many that have not ended.
+        """
         file = await self._files.get(input_file_id, tenant)
         if file.purpose != "batch":
             raise InvalidRequest(
@@ -93,17 +127,25 @@ class BatchStore:
             "INSERT INTO batches (id, tenant, input_file_id, output_ttl_s, is_open, record) "
             "VALUES (?, ?, ?, ?, ?, ?)"
         )
-        await self._database.write(lambda connection: connection.execute(query, row).rowcount)
+
+        def write(connection: Connection) -> None:
+            _check_open(connection, tenant, policy.max_open_batches)
+            self._files.check_room(connection, tenant, 1, policy)
+            connection.execute(_ERASE_ENDED, (tenant, ERASED_AT_ONCE, MAX_ENDED - 1))
+            connection.execute(query, row)
+
+        await self._database.write(write, tenant)
         return batch
 
     async def get(self, batch_id: str, tenant: str) -> Batch:
         """A batch of this tenant. Raises NotFound."""
-        return (await self._database.read(lambda connection: _find(connection, batch_id, tenant))).batch
+        found = await self._database.read(lambda connection: _find(connection, batch_id, tenant), tenant)
+        return found.batch
 
     async def page(self, tenant: str, query: PageQuery) -> tuple[list[Batch], bool]:
         """Some of the tenant's batches, and whether more follow."""
         rows, has_more = await self._database.read(
-            lambda connection: query.rows(connection, "batches", "record", "tenant = ?", [tenant])
+            lambda connection: query.rows(connection, "batches", "record", "tenant = ?", [tenant]), tenant
         )
         return [_decode(record) for (record,) in rows], has_more
 
@@ -123,7 +165,7 @@ class BatchStore:
                 )
             return self._put(connection, stored, status="cancelling", cancelling_at=int(self._now_s()))
 
-        return await self._database.write(change)
+        return await self._database.write(change, tenant)
 
     def exists(self) -> bool:
         """False before the first file or batch is stored."""
@@ -133,11 +175,10 @@ class BatchStore:
         """The batch of this number."""
         return await self._database.read(lambda connection: _at(connection, number))
 
-    async def open_batches(self) -> list[StoredBatch]:
-        """All that have not ended, the oldest first."""
-        query = f"SELECT {_COLUMNS} FROM batches WHERE is_open ORDER BY number"
-        rows = await self._database.read(lambda connection: connection.execute(query).fetchall())
-        return [_stored(row) for row in rows]
+    async def open_batches(self) -> list[tuple[int, str]]:
+        """The numbers and tenants of all that have not ended, the oldest first."""
+        query = "SELECT number, tenant FROM batches WHERE is_open = 1 ORDER BY number"
+        return await self._database.read(lambda connection: connection.execute(query).fetchall())
 
     async def begin(self, number: int, num_lines: int) -> StoredBatch:
         """The input file is valid: its lines are asked from now on."""
@@ -179,18 +220,14 @@ class BatchStore:
         """All lines are answered that will be: output files are written next."""
         return await self._change(number, "in_progress", "finalizing", finalizing_at=int(self._now_s()))
 
-    async def lines(self, number: int, write: Callable[[Iterator[bytes], Iterator[bytes]], None]) -> None:
-        """Pass the answers, and the errors, to `write`, in order, in the store's thread."""
-
-        def read(connection: Connection) -> None:
-            query = "SELECT line FROM batch_lines WHERE batch = ? AND is_error = ? ORDER BY number"
-            with (
-                closing(connection.execute(query, (number, False))) as answers,
-                closing(connection.execute(query, (number, True))) as errors,
-            ):
-                write((line for (line,) in answers), (line for (line,) in errors))
-
-        await self._database.read(read)
+    async def lines(self, number: int, after: int, *, is_error: bool) -> list[tuple[int, bytes]]:
+        """Some answers, or errors, with the numbers of their lines, from the first after a line on."""
+        query = (
+            "SELECT number, line FROM batch_lines WHERE batch = ? AND number > ? AND is_error = ? "
+            "ORDER BY number LIMIT ?"
+        )
+        values = (number, after, is_error, LINES_AT_ONCE)
+        return await self._database.read(lambda connection: connection.execute(query, values).fetchall())
 
     async def end(self, number: int, status: EndStatus, sizes: dict[str, int]) -> StoredBatch:
         """Its files are written: `sizes` has the bytes of each by its id."""
@@ -209,17 +246,26 @@ class BatchStore:
             self._put(
                 connection, stored, status=status, output_file_id=output_id, error_file_id=error_id, **now
             )
-            connection.execute("DELETE FROM batch_lines WHERE batch = ?", (number,))
             return _at(connection, number)
 
-        return await self._database.write(write)
+        ended = await self._database.write(write)
+        await self._erase_lines(number)
+        return ended
 
     async def erase_old(self, ttl_s: int) -> None:
-        """Erase batches that ended more than `ttl_s` ago."""
-        query = "DELETE FROM batches WHERE NOT is_open AND json_extract(record, '$.expires_at') < ?"
-        await self._database.write(
-            lambda connection: connection.execute(query, (self._now_s() - ttl_s,)).rowcount
-        )
+        """Erase batches that ended more than `ttl_s` ago, and answers that a killed process has left."""
+        values = (ERASED_AT_ONCE, self._now_s() - ttl_s)
+        await self._database.write(lambda connection: connection.execute(_ERASE_OLD, values).rowcount)
+        left = await self._database.read(lambda connection: connection.execute(_LEFT).fetchall())
+        for (number,) in left:
+            await self._erase_lines(number)
+
+    async def _erase_lines(self, number: int) -> None:
+        values = (number, number, ERASED_AT_ONCE)
+        while await self._database.write(
+            lambda connection: connection.execute(_ERASE_LINES, values).rowcount
+        ):
+            pass
 
     async def _change(self, number: int, before: str, status: str, **fields: object) -> StoredBatch:
         """Change the status, unless a client has cancelled the batch meanwhile."""
@@ -237,6 +283,16 @@ class BatchStore:
         query = "UPDATE batches SET is_open = ?, record = ? WHERE number = ?"
         connection.execute(query, (batch.is_open, _encode(batch), stored.number))
         return batch
+
+
+def _check_open(connection: Connection, tenant: str, most: int) -> None:
+    query = "SELECT count(*) FROM batches WHERE tenant = ? AND is_open = 1"
+    if connection.execute(query, (tenant,)).fetchone()[0] >= most:
+        raise RateLimited(
+            f"You have {most} batches that have not ended, which is the limit: wait for one, or cancel one.",
+            code="batch_limit_exceeded",
+            headers=retry_after(RETRY_S),
+        )
 
 
 def _at(connection: Connection, number: int) -> StoredBatch:

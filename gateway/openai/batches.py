@@ -60,6 +60,7 @@ class BatchesEndpoint:
             window=request.completion_window,
             metadata=request.metadata,
             output_ttl_s=self._policy.ttl_s if expiry is None else expiry.seconds,
+            policy=self._policy,
         )
         self._on_create()
         await call.respond(encode(batch))

@@ -46,14 +46,18 @@ class FilesEndpoint:
         """Store the form's file. Raises ApiError."""
         tenant = self._keys.identify(call.authorization).tenant
         check_origin(call, self._keys)
-        await self._files.check_room(tenant, self._policy.max_tenant_bytes)
         max_bytes = self._policy.max_file_bytes
-        async with read_form(call, max_bytes) as form:
+        length = call.read_header("content-length")
+        num_bytes = min(int(length[:18]), max_bytes) if length.isascii() and length.isdigit() else max_bytes
+        async with (
+            self._files.arriving(tenant, num_bytes, self._policy),
+            read_form(call, max_bytes) as form,
+        ):
             file, purpose, ttl_s = self._read(form)
             if (file.size or 0) > max_bytes:
                 raise BodyTooLarge(f"The file is larger than {max_bytes} bytes: split it.")
             name = (file.filename or "upload")[:MAX_FILENAME_CHARS]
-            stored = await self._files.add(tenant, purpose, name, file.file, ttl_s)
+            stored = await self._files.add(tenant, purpose, name, file.file, ttl_s, self._policy)
         await call.respond(encode(stored))
 
     def _read(self, form: dict[str, str | UploadFile]) -> tuple[UploadFile, str, int]:

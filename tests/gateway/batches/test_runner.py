@@ -15,14 +15,16 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from gateway.batches import run
+from gateway.batches import run, store
 from gateway.batches.files import FileStore
 from gateway.batches.records import Batch
 from gateway.batches.service import BatchService
+from gateway.requests.pages import PageQuery
 from gateway.web.http_call import INTERNAL_CALLER
 from policies.batches import BatchesSection
 
 CHAT = "/v1/chat/completions"
+POLICY = BatchesSection()
 Answer = Callable[[str], Awaitable[int]]
 
 
@@ -72,8 +74,10 @@ async def add(service: BatchService, models: list[str], tenant: str = "a") -> Ba
         for number, model in enumerate(models)
     ]
     content = io.BytesIO("\n".join(map(json.dumps, lines)).encode())
-    file = await service.files.add(tenant, "batch", "in.jsonl", content, 3600)
-    return await service.batches.add(tenant, CHAT, file.id, window="24h", metadata=None, output_ttl_s=7200)
+    file = await service.files.add(tenant, "batch", "in.jsonl", content, 3600, POLICY)
+    return await service.batches.add(
+        tenant, CHAT, file.id, window="24h", metadata=None, output_ttl_s=7200, policy=POLICY
+    )
 
 
 async def start(service: BatchService, app: App, max_concurrency: int = 8) -> None:
@@ -251,8 +255,10 @@ async def test_a_wrong_file_fails_with_its_lines(service: BatchService) -> None:
     app = App(says_200)
     await start(service, app)
     content = io.BytesIO(b"{}\n\nnothing\n")
-    file = await service.files.add("a", "batch", "in.jsonl", content, 3600)
-    batch = await service.batches.add("a", CHAT, file.id, window="24h", metadata=None, output_ttl_s=3600)
+    file = await service.files.add("a", "batch", "in.jsonl", content, 3600, POLICY)
+    batch = await service.batches.add(
+        "a", CHAT, file.id, window="24h", metadata=None, output_ttl_s=3600, policy=POLICY
+    )
     batch = await ended(service, batch)
     assert batch.status == "failed" and batch.errors is not None and not app.asked
     assert [(fault.line, fault.code) for fault in batch.errors.data] == [
@@ -267,3 +273,30 @@ async def test_a_tenants_batches_queue(service: BatchService) -> None:
     batches = [await add(service, [f"{n}"] * 2) for n in range(3)]
     for batch in batches:
         assert (await ended(service, batch)).request_counts.completed == 2
+
+
+async def test_what_a_batch_leaves_is_erased_in_small_pieces(
+    service: BatchService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ERASED_AT_ONCE", "LINES_AT_ONCE"):
+        monkeypatch.setattr(store, name, 2)
+    monkeypatch.setattr(store, "MAX_ENDED", 3)
+    await start(service, App(says_200))
+    batches = [await ended(service, await add(service, ["m0", "m1", "m2"])) for _ in range(4)]
+    assert len(lines_of(service.files, batches[-1].output_file_id)) == 3
+    await ended(service, await add(service, ["m0"]))
+    found, _ = await service.batches.page("a", PageQuery(100, is_ascending=True, after=""))
+    assert [batch.id for batch in found][:-1] == [batch.id for batch in batches[-2:]]
+    count = "SELECT count(*) FROM batch_lines"
+    async with asyncio.timeout(5):
+        while await service.batches._database.read(lambda c: c.execute(count).fetchone()[0]):
+            await asyncio.sleep(0.001)
+
+
+async def test_answers_that_a_killed_worker_has_left_are_erased(service: BatchService) -> None:
+    await start(service, App(says_200))
+    await ended(service, await add(service, ["m0"]))
+    database = service.batches._database
+    await database.write(lambda c: c.execute("INSERT INTO batch_lines VALUES (1, 9, 0, x'00')").rowcount)
+    await service.batches.erase_old(3600)
+    assert await database.read(lambda c: c.execute("SELECT count(*) FROM batch_lines").fetchone()[0]) == 0

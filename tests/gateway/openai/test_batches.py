@@ -11,7 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.app import build_app
 from gateway.batches.service import BatchService
+from gateway.settings import Settings
+from policies.batches import BatchesSection
+from policies.document import Policies
 from tests.gateway.conftest import MakeApp, http_client
 
 CHAT = "/v1/chat/completions"
@@ -31,13 +35,16 @@ async def http(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[httpx.AsyncCl
         yield client
 
 
+def wanted(file_id: str, endpoint: str = CHAT) -> dict[str, Any]:
+    return {"input_file_id": file_id, "endpoint": endpoint, "completion_window": "24h"}
+
+
 async def create(http: httpx.AsyncClient, endpoint: str, /, **more: object) -> httpx.Response:
     body = {"model": "ours"} | BODIES[endpoint]
     line = {"custom_id": "a", "method": "POST", "url": endpoint, "body": body}
     files = {"file": ("in.jsonl", json.dumps(line).encode())}
     file = (await http.post("/v1/files", data={"purpose": "batch"}, files=files)).json()
-    batch = {"input_file_id": file["id"], "endpoint": endpoint, "completion_window": "24h"} | more
-    return await http.post("/v1/batches", json=batch)
+    return await http.post("/v1/batches", json=wanted(file["id"], endpoint) | more)
 
 
 async def ended(http: httpx.AsyncClient, batch: dict[str, Any]) -> dict[str, Any]:
@@ -122,12 +129,33 @@ async def test_the_input_of_an_open_batch_cannot_be_deleted(make_app: MakeApp, t
         assert (await http.delete(path)).status_code == 200
 
 
+async def test_open_batches_of_a_tenant_are_bounded(tmp_path: Path) -> None:
+    policies = Policies(batches=BatchesSection(max_open_batches=2, max_tenant_files=5))
+    app = build_app(Settings(data_dir=str(tmp_path), api_keys=("one", "two")), policies)
+    async with http_client(app, authorization="Bearer one") as http:  # without its lifespan: no batch runs
+        first, *_ = [(await create(http, CHAT)).json() for _ in range(2)]
+        refused = await create(http, CHAT)
+        assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
+        assert refused.json()["error"]["code"] == "batch_limit_exceeded"
+        async with http_client(app, authorization="Bearer two") as other:
+            assert (await create(other, CHAT)).status_code == 200
+        service = BatchService(str(tmp_path), 1000)
+        ((number, _), *_) = await service.batches.open_batches()
+        assert (await service.batches.fail(number, [])).batch.id == first["id"]
+        assert (await create(http, CHAT)).status_code == 200
+        await service.batches.fail(number + 1, [])
+        full = await create(http, CHAT)  # with the fifth file
+        assert (full.status_code, full.json()["error"]["code"]) == (400, "storage_limit_exceeded")
+        await service.close()
+
+
 async def test_the_lines_of_a_key_that_is_gone_fail(make_app: MakeApp, tmp_path: Path) -> None:
     app = make_app(data_dir=str(tmp_path), api_keys=("one",))
     async with http_client(app, authorization="Bearer one") as http:
         await create(http, CHAT)
     service = BatchService(str(tmp_path), 1000)
-    (stored,) = await service.batches.open_batches()
+    ((number, _),) = await service.batches.open_batches()
+    stored = await service.batches.at(number)
     app = make_app(data_dir=str(tmp_path), api_keys=("two",))
     async with app.lifespan_context(app):
         while stored.batch.is_open:

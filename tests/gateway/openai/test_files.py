@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.routing import Router
 
 from gateway.app import build_app
 from gateway.batches.service import BatchService
@@ -104,13 +106,40 @@ async def test_an_expiry_is_honoured(http: httpx.AsyncClient) -> None:
 
 
 async def test_sizes_are_limited(tmp_path: Path) -> None:
-    policies = Policies(batches=BatchesSection(max_file_bytes=10, max_tenant_bytes=15))
-    app = build_app(Settings(data_dir=str(tmp_path)), policies)
-    async with http_client(app) as http:
+    async with http_client(bounded(tmp_path, max_file_bytes=10, max_tenant_bytes=10_000)) as http:
         assert (await upload(http, b"x" * 11))["error"]["code"] == "request_too_large"
         assert (await upload(http, b"x" * 100_000))["error"]["code"] == "request_too_large"
-        assert [(await upload(http, b"x" * 10))["bytes"] for _ in range(2)] == [10, 10]
-        assert (await upload(http, b"x"))["error"]["code"] == "storage_limit_exceeded"
+        assert [(await upload(http, content))["bytes"] for content in (b"x" * 10, b"")] == [10, 0]
+        assert (await upload(http, b""))["error"]["code"] == "storage_limit_exceeded"  # 3 x 4096
+
+
+def bounded(tmp_path: Path, **bounds: int) -> Router:
+    return build_app(Settings(data_dir=str(tmp_path)), Policies(batches=BatchesSection(**bounds)))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "size", "room"), [({"max_tenant_bytes": 100_000}, 30_000, 3), ({"max_tenant_files": 5}, 0, 5)]
+)
+async def test_uploads_at_the_same_time_pass_no_quota(
+    tmp_path: Path, bounds: dict[str, int], size: int, room: int
+) -> None:
+    async with (
+        http_client(bounded(tmp_path, **bounds)) as http,
+        http_client(bounded(tmp_path, **bounds)) as worker,
+    ):
+        uploads = [upload(each, b"x" * size) for each in (http, worker) for _ in range(20)]
+        answers = await asyncio.gather(*uploads)
+        refused = [answer["error"] for answer in answers if "error" in answer]
+        assert {error["code"] for error in refused} == {"storage_limit_exceeded"}
+        assert len(answers) - len(refused) <= room and len(refused) < len(answers)
+        stored = (await http.get("/v1/files")).json()["data"]
+        assert {path.name for path in (tmp_path / "files").iterdir()} == {file["id"] for file in stored}
+        while "id" in await upload(http, b"x" * size):
+            pass
+        stored = (await http.get("/v1/files")).json()["data"]
+        assert len(stored) == room
+        await http.delete(f"/v1/files/{stored[0]['id']}")
+        assert "id" in await upload(http, b"x" * size)
 
 
 async def test_tenants_do_not_see_each_other(make_app: MakeApp, tmp_path: Path) -> None:
@@ -143,7 +172,7 @@ async def test_files_that_have_expired_and_orphans_are_erased(tmp_path: Path) ->
     service = BatchService(str(tmp_path), 1000)
     service.files._now_s = lambda: 1000.0
     with (tmp_path / "source").open("w+b") as content:
-        file = await service.files.add("a", "batch", "name", content, 60)
+        file = await service.files.add("a", "batch", "name", content, 60, BatchesSection())
     orphan = service.files.path("file-orphan.part")
     orphan.write_bytes(b"x")
     service.files._now_s = lambda: 1061.0
