@@ -28,6 +28,7 @@ class InternalCaller:
     tenant: str
     priority: int = 0  # of its sequences in an engine, as `backend.types.Request` has it
     endpoint_label: str = ""  # in metrics; "": the endpoint's own
+    is_admitted: bool = False  # the tenant's limits have been asked
 
 
 ANONYMOUS = Principal(tenant="default", key_id="")

@@ -68,7 +68,7 @@ def model_routes(
         )
         if endpoint == "responses":
             answer = ResponsesEndpoint(
-                keys, objects, background, answer, max_body_bytes=settings.max_body_bytes
+                keys, objects, background, answer, pipeline.admit, max_body_bytes=settings.max_body_bytes
             )
         return endpoints.methods(path, endpoint, {"POST": answer, **others}, errors, labelled="POST")
 

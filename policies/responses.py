@@ -37,3 +37,12 @@ class ResponsesSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "first.",
         ),
     ] = 1 << 28
+    max_background_per_tenant: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="Responses of one tenant in the background of a gateway worker, which has 1024 in "
+            "all. The tenant's limits hold for them too.",
+        ),
+    ] = 64

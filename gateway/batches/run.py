@@ -170,22 +170,11 @@ class BatchRun:
         batch, number = self._batch, self._stored.number
         sizes: dict[str, int] = {}
         if batch.request_counts.total:  # 0: cancelled before its lines were counted
-            for file_id, is_error in ((batch.output_id, False), (batch.error_id, True)):
-                path = self._files.path(file_id)
-                part = await asyncio.to_thread(PartFile, path)
-                try:
-                    async for lines in self._answered(is_error=is_error):
-                        await asyncio.to_thread(part.write, lines)
-                    if is_error and status != "completed":
-                        async for lines in self._unasked(status):
-                            await asyncio.to_thread(part.write, lines)
-                    num_bytes = await asyncio.to_thread(part.finish)
-                finally:
-                    part.discard()
-                if num_bytes:
-                    sizes[file_id] = num_bytes
-                else:
-                    path.unlink(missing_ok=True)
+            unasked = None if status == "completed" else self._unasked(status)
+            for file_id, more in ((batch.output_id, None), (batch.error_id, unasked)):
+                answered = self._answered(is_error=file_id == batch.error_id)
+                sizes[file_id] = await _write(self._files.path(file_id), answered, more)
+        sizes = {file_id: num_bytes for file_id, num_bytes in sizes.items() if num_bytes}
         self._stored = await self._store.end(number, status, sizes)
 
     async def _answered(self, *, is_error: bool) -> AsyncIterator[list[bytes]]:
@@ -207,3 +196,18 @@ async def _lines(path: Path) -> AsyncIterator[list[BatchLine]]:
     lines = read_lines(path)
     while some := await asyncio.to_thread(lambda: list(islice(lines, _READ_AHEAD))):
         yield some
+
+
+async def _write(path: Path, *groups: AsyncIterator[list[bytes]] | None) -> int:
+    """Write a file of these lines; returns its size, and 0 without leaving one. Raises OSError."""
+    part = await asyncio.to_thread(PartFile, path)
+    try:
+        for group in filter(None, groups):
+            async for lines in group:
+                await asyncio.to_thread(part.write, lines)
+        num_bytes = await asyncio.to_thread(part.finish)
+    finally:
+        part.discard()
+    if not num_bytes:
+        path.unlink(missing_ok=True)
+    return num_bytes

@@ -56,6 +56,9 @@ RETRY_S = 10.0
 LINES_AT_ONCE = 64
 """Answers that are read at once."""
 _COLUMNS = "number, tenant, output_ttl_s, record"
+_ADD = """
+INSERT INTO batches (id, tenant, input_file_id, output_ttl_s, is_open, record) VALUES (?, ?, ?, ?, ?, ?)
+"""
 _ERASE_ENDED = """
 DELETE FROM batches WHERE number IN (
     SELECT number FROM batches WHERE tenant = ? AND is_open = 0 ORDER BY number DESC LIMIT ? OFFSET ?
@@ -123,16 +126,12 @@ class BatchStore:
             metadata=metadata,
         )
         row = (batch.id, tenant, input_file_id, output_ttl_s, True, _encode(batch))
-        query = (
-            "INSERT INTO batches (id, tenant, input_file_id, output_ttl_s, is_open, record) "
-            "VALUES (?, ?, ?, ?, ?, ?)"
-        )
 
         def write(connection: Connection) -> None:
             _check_open(connection, tenant, policy.max_open_batches)
             self._files.check_room(connection, tenant, 1, policy)
             connection.execute(_ERASE_ENDED, (tenant, ERASED_AT_ONCE, MAX_ENDED - 1))
-            connection.execute(query, row)
+            connection.execute(_ADD, row)
 
         await self._database.write(write, tenant)
         return batch

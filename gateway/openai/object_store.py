@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -84,13 +84,13 @@ class ObjectStore:
     ) -> None:
         """`database` has SCHEMA."""
         self._database = database
-        self._policy = policy
+        self.policy = policy
         self.now_s = now_s
 
     @property
     def is_enabled(self) -> bool:
         """False when the policies say that nothing is stored."""
-        return self._policy.store
+        return self.policy.store
 
     async def start(self) -> None:
         """Nothing to start: the database is opened on first use."""
@@ -136,11 +136,21 @@ class ObjectStore:
 
         return await self._database.write(write)
 
-    async def renew(self, kind: Kind, object_id: str, until_s: float) -> bool:
-        """Lease an object for longer; False when it is not leased any more. Raises Unavailable."""
-        query = "UPDATE objects SET leased_until_s = ? WHERE kind = ? AND id = ? AND leased_until_s > 0"
-        values = (until_s, kind, object_id)
-        return await self._database.write(lambda connection: connection.execute(query, values).rowcount > 0)
+    async def renew(self, response_ids: Sequence[str], until_s: float) -> list[str]:
+        """Lease responses, and their events, for longer; those that are not leased. Raises Unavailable."""
+        query = (
+            "UPDATE objects SET leased_until_s = ? WHERE kind IN ('response', 'events') AND id = ? "
+            "AND leased_until_s > 0 RETURNING kind"
+        )
+
+        def write(connection: Connection) -> list[str]:
+            return [
+                response_id
+                for response_id in response_ids
+                if ("response",) not in connection.execute(query, (until_s, response_id)).fetchall()
+            ]
+
+        return await self._database.write(write)
 
     async def delete(self, kind: Kind, object_id: str, tenant: str) -> None:
         """Erase an object of this tenant. Raises NotFound or Unavailable."""
@@ -182,7 +192,7 @@ class ObjectStore:
         return StoredObject(row[0].encode(), msgspec.json.decode(row[1]), row[2])
 
     def _expires_s(self) -> float:
-        return self.now_s() + self._policy.ttl_s
+        return self.now_s() + self.policy.ttl_s
 
     def _make_room(
         self, connection: Connection, kind: Kind, object_id: str, tenant: str, num_bytes: int
@@ -201,8 +211,8 @@ class ObjectStore:
         self._erase_oldest(connection, "expires_s <= ?", (self.now_s(),), ERASED_AT_ONCE)
         others, values = "NOT (kind = ? AND id = ?)", (kind, object_id)
         bounds = (
-            (of_tenant, self._policy.max_bytes_per_tenant, f"tenant = ? AND {others}", (tenant, *values)),
-            (of_all, self._policy.max_bytes, others, values),
+            (of_tenant, self.policy.max_bytes_per_tenant, f"tenant = ? AND {others}", (tenant, *values)),
+            (of_all, self.policy.max_bytes, others, values),
         )
         for used_bytes, max_bytes, where, of_where in bounds:
             num_rows = 1

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +18,15 @@ from starlette.types import ASGIApp
 
 from gateway.auth import InternalCaller
 from gateway.batches.in_process import post
-from gateway.errors import ApiError, NotFound, RateLimited, ServerError, Unavailable, to_api_error
+from gateway.errors import (
+    ApiError,
+    NotFound,
+    RateLimited,
+    ServerError,
+    Unavailable,
+    retry_after,
+    to_api_error,
+)
 from gateway.openai.object_store import ObjectStore, StoredObject
 from gateway.openai.responses.shape import ResponseShape
 from gateway.openai.shape import encode
@@ -31,6 +40,12 @@ RENEW_S = 1.0
 """Also how soon a worker sees that another one has cancelled its response."""
 MAX_RUNS = 1024
 """Of one worker."""
+MAX_TENANT_BYTES = 64 << 20
+"""Of the bodies of one tenant's runs, which stay in memory."""
+MAX_FOLLOWED = 256
+"""Streams of one tenant that follow responses at the same time."""
+RETRY_S = 5.0
+"""`retry-after` of who has reached one of these."""
 _NOT_PASSED_ON = (b"authorization", b"x-api-key", b"content-length", b"content-type", b"transfer-encoding")
 
 
@@ -42,6 +57,8 @@ class Run:
     tenant: str
     store: ObjectStore
     keeps_events: bool  # for a client that comes back
+    body: bytes = b""  # of the request
+    leave: Callable[[], None] = lambda: None  # called once: it counts in the tenant's limits no more
     events: list[bytes] = field(default_factory=list)  # each at its sequence_number
     is_cancelled: bool = False
     is_done: bool = False
@@ -95,74 +112,113 @@ class BackgroundResponses:
         self.app: ASGIApp | None = None  # answers the requests; set before the first
         self.runs: dict[str, Run] = {}  # by the response's id
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._renewing: asyncio.Task[None] | None = None
+        self._followed: Counter[str] = Counter()  # by tenant
 
     async def start(self) -> None:
         """Nothing to start."""
 
     async def close(self) -> None:
         """Stop. What is not complete has failed."""
-        for task in (tasks := list(self._tasks.values())):
+        tasks = [*self._tasks.values(), *([self._renewing] if self._renewing else [])]
+        for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def begin(
-        self, call: HttpCall, run: Run, body: dict[str, Any], items: list[dict[str, Any]]
-    ) -> None:
+    async def begin(self, call: HttpCall, run: Run, items: list[dict[str, Any]]) -> None:
         """Store the response and start it. Raises RateLimited or Unavailable."""
-        if len(self.runs) >= MAX_RUNS:
-            raise RateLimited(f"{MAX_RUNS} responses are generated in the background: try again later.")
+        self._check_share(run)
         response_id, store = run.shape.response_id, run.store
-        until_s = store.now_s() + LEASE_S
-        if run.keeps_events:
-            await store.put("events", response_id, run.tenant, StoredObject(b"", [], until_s))
-        stored = StoredObject(encode(run.shape.response), items, until_s)
-        await store.put("response", response_id, run.tenant, stored)
-        self.runs[response_id] = run
+        self.runs[response_id] = run  # before others may begin
+        try:
+            until_s = store.now_s() + LEASE_S
+            if run.keeps_events:
+                await store.put("events", response_id, run.tenant, StoredObject(b"", [], until_s))
+            stored = StoredObject(encode(run.shape.response), items, until_s)
+            await store.put("response", response_id, run.tenant, stored)
+        except BaseException:
+            del self.runs[response_id]
+            raise
         headers = [(name, value) for name, value in call.scope["headers"] if name not in _NOT_PASSED_ON]
-        self._tasks[response_id] = asyncio.create_task(self._run(run, encode(body), headers))
+        self._tasks[response_id] = asyncio.create_task(self._run(run, headers))
+        if self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew())
+
+    def _check_share(self, run: Run) -> None:
+        own = [each for each in self.runs.values() if each.tenant == run.tenant]
+        if len(own) >= run.store.policy.max_background_per_tenant:
+            raise _limited(
+                f"You have {len(own)} responses in the background at this worker, which is the limit"
+            )
+        if sum(len(each.body) for each in own) + len(run.body) > MAX_TENANT_BYTES and own:
+            raise _limited(f"The bodies of your responses in the background have {MAX_TENANT_BYTES} bytes")
+        if len(self.runs) >= MAX_RUNS:
+            raise _limited(f"{MAX_RUNS} responses are generated in the background")
+
+    @contextlib.contextmanager
+    def following(self, tenant: str) -> Iterator[None]:
+        """While a client follows a response's events. Raises RateLimited."""
+        if self._followed[tenant] >= MAX_FOLLOWED:
+            raise _limited(f"You follow {MAX_FOLLOWED} responses at this worker, which is the limit")
+        self._followed[tenant] += 1
+        try:
+            yield
+        finally:
+            self._followed[tenant] -= 1
+            if not self._followed[tenant]:
+                del self._followed[tenant]
 
     def cancel(self, response_id: str) -> None:
         """Stop it now, if this worker generates it; the store says already that it is cancelled."""
-        if (run := self.runs.get(response_id)) is not None:
+        run, task = self.runs.get(response_id), self._tasks.get(response_id)
+        if run is not None and task is not None:
             run.is_cancelled = True
-            self._tasks[response_id].cancel()
+            task.cancel()
 
-    async def _run(self, run: Run, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    async def _run(self, run: Run, headers: list[tuple[bytes, bytes]]) -> None:
         response_id = run.shape.response_id
-        renewing = asyncio.create_task(self._renew(run))
         try:
-            await self._ask(run, body, headers)
+            await self._ask(run, headers)
         except asyncio.CancelledError:
             run.fail(Unavailable("The gateway was stopped before the response was complete."))
         except Exception as failure:  # noqa: BLE001 - it has failed, whatever the reason
             log_failure(failure, f"of {response_id}")
             run.fail(to_api_error(failure))
         finally:
-            renewing.cancel()
+            run.leave()
             with contextlib.suppress(NotFound, Unavailable):  # it was deleted, or its lease runs out
                 await _settle(run)
             run.end()
             del self.runs[response_id], self._tasks[response_id]
 
-    async def _ask(self, run: Run, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    async def _ask(self, run: Run, headers: list[tuple[bytes, bytes]]) -> None:
         """Answer the request."""
         assert self.app is not None
         more = {RESPONSE_ID: run.shape.response_id, "headers": headers}
-        reply = await post(self.app, "/v1/responses", body, InternalCaller(run.tenant), more, run.feed)
+        caller = InternalCaller(run.tenant, is_admitted=True)
+        reply = await post(self.app, "/v1/responses", run.body, caller, more, run.feed)
         if reply.status != 200:
             error = msgspec.json.decode(reply.body)["error"]
             run.fail(ApiError(error["message"], code=error["code"], status=reply.status))
 
-    async def _renew(self, run: Run) -> None:
-        response_id = run.shape.response_id
-        while True:
+    async def _renew(self) -> None:
+        """Renew all leases, in one write; cancel what another worker has cancelled or deleted."""
+        while self._tasks:
             await asyncio.sleep(RENEW_S)
-            with contextlib.suppress(Unavailable):
-                end_s = run.store.now_s() + LEASE_S
-                if not await run.store.renew("response", response_id, end_s):
-                    self.cancel(response_id)
-                if run.keeps_events:
-                    await run.store.renew("events", response_id, end_s)
+            by_store: dict[int, list[Run]] = {}
+            for response_id in self._tasks:
+                run = self.runs[response_id]
+                by_store.setdefault(id(run.store), []).append(run)
+            for runs in by_store.values():
+                store, ids = runs[0].store, [run.shape.response_id for run in runs]
+                with contextlib.suppress(Unavailable):
+                    for response_id in await store.renew(ids, store.now_s() + LEASE_S):
+                        self.cancel(response_id)
+        self._renewing = None
+
+
+def _limited(what: str) -> RateLimited:
+    return RateLimited(f"{what}: try again later.", headers=retry_after(RETRY_S))
 
 
 async def _settle(run: Run) -> None:

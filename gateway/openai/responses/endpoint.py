@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from starlette.types import Message
@@ -15,6 +16,7 @@ from gateway.openai.responses.create import chat_of
 from gateway.openai.responses.request import read_request
 from gateway.openai.responses.shape import ResponseShape
 from gateway.openai.shape import encode
+from gateway.pipeline.stages.admit import Admit
 from gateway.requests import refusals
 from gateway.requests.parse import decode_body
 from gateway.web.asgi_endpoint import Handler
@@ -34,14 +36,16 @@ class ResponsesEndpoint:
         store: ObjectStore,
         background: BackgroundResponses,
         now: Handler,
+        admit: Admit,
         *,
         max_body_bytes: int,
     ) -> None:
-        """`now` answers the other requests, and those that `background` makes."""
+        """`now` answers the other requests, and those that `background` makes; `admit` has the limits."""
         self._keys = keys
         self._store = store
         self._background = background
         self._now = now
+        self._admit = admit
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, call: HttpCall) -> None:
@@ -60,24 +64,35 @@ class ResponsesEndpoint:
         if not self._store.is_enabled:
             what = "'background' is not supported: the policies store nothing. Leave it out"
             raise refusals.unsupported("background", what)
-        earlier, items, _ = await chat_of(read, self._store, principal)
-        shape = ResponseShape(read, read.request.model, shows_reasoning=False)
-        is_stream = bool(read.request.stream)
-        run = Run(shape, principal.tenant, self._store, keeps_events=is_stream)
-        begun = encode(shape.response)
-        await self._background.begin(call, run, body | {"stream": True}, [*earlier, *items])
-        if is_stream:
-            await send_events(call, run.follow(0))
-        else:
-            await call.respond(begun)
+        tenant = principal.tenant
+        told = self._admit.enter(tenant, read.request.model)
+        leaves = ExitStack()
+        leaves.callback(self._admit.leave, tenant)
+        try:
+            earlier, items, _ = await chat_of(read, self._store, principal)
+            shape = ResponseShape(read, read.request.model, shows_reasoning=False)
+            asked = encode(body | {"stream": True})
+            run = Run(shape, tenant, self._store, bool(read.request.stream), asked, leaves.close)
+            begun = encode(shape.response)
+            await self._background.begin(call, run, [*earlier, *items])
+        except BaseException:
+            leaves.close()
+            raise
+        if not run.keeps_events:
+            await call.respond(begun, headers=told)
+            return
+        with self._background.following(tenant):
+            await send_events(call, run.follow(0), told)
 
 
-async def send_events(call: HttpCall, events: AsyncIterator[bytes]) -> None:
+async def send_events(
+    call: HttpCall, events: AsyncIterator[bytes], headers: Mapping[str, str] | None = None
+) -> None:
     """Send a stream until it ends or the client leaves. Raises ApiError."""
     deadlines = Deadlines(FOLLOWED_S)
     deadlines.watch_disconnect(call.receive)
     try:
-        await call.start_stream()
+        await call.start_stream(headers)
         async for piece in events:
             await call.write(piece)
         await call.end_stream()

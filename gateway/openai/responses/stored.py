@@ -55,8 +55,10 @@ class StoredResponsesEndpoint(ObjectsEndpoint):
         await self.stored(call)
         run = self._background.runs.get(call.path_id)
         events = run.follow(start) if run is not None else self._kept_events(call, tenant, start)
-        first = await anext(events, b"")
-        await send_events(call, _chained(first, events))
+        if run is None:
+            await self._kept(call, tenant)
+        with self._background.following(tenant):
+            await send_events(call, events)
 
     async def delete(self, call: HttpCall) -> None:
         """Erase the response; one that is being generated is cancelled. Raises NotFound."""
@@ -86,18 +88,16 @@ class StoredResponsesEndpoint(ObjectsEndpoint):
 
     async def _kept_events(self, call: HttpCall, tenant: str, start: int) -> AsyncIterator[bytes]:
         """Those of a response that has ended, or that another worker generates. Raises ApiError."""
+        while (kept := await self._kept(call, tenant)).leased_until_s:
+            await asyncio.sleep(POLL_S)
+        yield b"\n\n".join(kept.record.split(b"\n\n")[start:])
+
+    async def _kept(self, call: HttpCall, tenant: str) -> StoredObject:
         try:
-            while (kept := await self.store.get("events", call.path_id, tenant)).leased_until_s:
-                if kept.leased_until_s < self.store.now_s():
-                    raise Unavailable(_LOST["message"])
-                await asyncio.sleep(POLL_S)
+            kept = await self.store.get("events", call.path_id, tenant)
         except NotFound:
             what = "only responses with 'background' and 'stream' can be streamed again"
             raise refusals.unsupported("stream", what) from None
-        yield b"\n\n".join(kept.record.split(b"\n\n")[start:])
-
-
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for piece in rest:
-        yield piece
+        if 0.0 < kept.leased_until_s < self.store.now_s():
+            raise Unavailable(_LOST["message"])
+        return kept

@@ -27,27 +27,31 @@ class Admit:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Raises Forbidden for a model that is not the tenant's, and RateLimited beyond a limit."""
-        tenant, name = exchange.principal.tenant, exchange.request.model
-        rules = self._rules_of(tenant)
-        if rules.models is not None and name not in rules.models:
-            may = ", ".join(rules.models) or "none"
-            raise Forbidden(
-                f"The model {name[:128]!r} is not for {tenant!r}, which may ask for: {may}.",
-                param="model",
-                code="model_not_allowed",
-            )
-        exchange.response_headers |= self.enter(tenant)
-        exchange.counts_tokens = rules.limits.tokens_per_minute is not None
-        exchange.is_admitted = True
+        tenant, caller = exchange.principal.tenant, exchange.caller
+        if caller is None or not caller.is_admitted:
+            exchange.response_headers |= self.enter(tenant, exchange.request.model)
+            exchange.is_admitted = True
+        exchange.counts_tokens = self._rules_of(tenant).limits.tokens_per_minute is not None
 
     def release(self, exchange: Exchange) -> None:
         """Count an exchange that was admitted as ended."""
         if exchange.is_admitted:
             self.leave(exchange.principal.tenant)
 
-    def enter(self, tenant: str) -> dict[str, str]:
-        """Count a request as running; returns headers that say what is left. Raises RateLimited."""
-        limits = self._rules_of(tenant).limits
+    def enter(self, tenant: str, model: str | None = None) -> dict[str, str]:
+        """Count a request as running; returns headers that say what is left.
+
+        Raises RateLimited, or Forbidden for a model that is not the tenant's.
+        """
+        rules = self._rules_of(tenant)
+        if model is not None and rules.models is not None and model not in rules.models:
+            may = ", ".join(rules.models) or "none"
+            raise Forbidden(
+                f"The model {model[:128]!r} is not for {tenant!r}, which may ask for: {may}.",
+                param="model",
+                code="model_not_allowed",
+            )
+        limits = rules.limits
         headers = self._check(tenant, limits)
         if limits.requests_per_minute is not None:
             self._ledger.use(tenant, requests=1)

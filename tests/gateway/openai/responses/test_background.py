@@ -10,11 +10,17 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.routing import Router
 
 from gateway.answer import Delta
+from gateway.app import build_app
 from gateway.errors import RateLimited
 from gateway.openai.responses import background
 from gateway.providers.fake import FakeProvider, TextCall
+from gateway.settings import Settings
+from policies.document import EngineModel, ModelEntry, Policies
+from policies.responses import ResponsesSection
+from policies.tenants import Limits, Tenant
 from tests.gateway.conftest import MakeApp, http_client
 
 PATH = "/v1/responses"
@@ -259,4 +265,68 @@ async def test_the_number_of_runs_is_bounded(
     monkeypatch.setattr(background, "MAX_RUNS", 1)
     await begin(http)
     assert (await http.post(PATH, json=BODY)).status_code == 429
+    gated.goes_on.set()
+
+
+def tenants_app(gated: Gated, folder: Path, **limits: int) -> Router:
+    """Keys `one` and `two`, both with these limits; a share of two in the background."""
+    return build_app(
+        Settings(api_keys=("one", "two"), data_dir=str(folder)),
+        Policies(
+            models={name: ModelEntry(engine=EngineModel(checkpoint="/none")) for name in ("ours", "other")},
+            tiers={"default": Tenant(models=["ours"], limits=Limits(**limits))},
+            responses=ResponsesSection(max_background_per_tenant=2),
+        ),
+        {"ours": gated.fake, "other": gated.fake},
+    )
+
+
+async def test_one_tenant_leaves_places_to_the_others(gated: Gated, tmp_path: Path) -> None:
+    app = tenants_app(gated, tmp_path)
+    async with http_client(app, authorization="Bearer one") as one, http_client(app) as two:
+        two.headers["authorization"] = "Bearer two"
+        answers = await asyncio.gather(*(one.post(PATH, json=BODY) for _ in range(10)))
+        assert sorted(answer.status_code for answer in answers) == [200] * 2 + [429] * 8
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded" and refused.headers["retry-after"]
+        begun = await begin(two)
+        gated.goes_on.set()
+        assert (await ended(two, begun["id"]))["status"] == "completed"
+
+
+async def test_a_share_of_memory_is_a_tenants(
+    gated: Gated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "MAX_TENANT_BYTES", 1000)
+    async with http_client(tenants_app(gated, tmp_path), authorization="Bearer one") as http:
+        await begin(http, input="x" * 2000)
+        assert (await http.post(PATH, json=BODY)).status_code == 429
+        gated.goes_on.set()
+
+
+async def test_a_tenants_limits_are_asked_first(gated: Gated, tmp_path: Path) -> None:
+    app = tenants_app(gated, tmp_path, requests_per_minute=3, concurrent_requests=1)
+    async with http_client(app, authorization="Bearer one") as http:
+        forbidden = await http.post(PATH, json=BODY | {"model": "other"})
+        assert (forbidden.status_code, forbidden.json()["error"]["code"]) == (403, "model_not_allowed")
+        lacking = await http.post(PATH, json=BODY | {"previous_response_id": "resp_none"})
+        assert lacking.status_code == 404
+        first = await http.post(PATH, json=BODY)
+        assert (first.status_code, first.headers["x-ratelimit-remaining-requests"]) == (200, "1")
+        busy = await http.post(PATH, json=BODY | {"previous_response_id": "resp_none"})
+        assert busy.status_code == 429 and "1 requests at the same time" in busy.text
+        gated.goes_on.set()
+        assert (await ended(http, first.json()["id"]))["status"] == "completed"  # counted once
+        await ended(http, (await begin(http))["id"])
+        limited = await http.post(PATH, json=BODY)
+        assert limited.status_code == 429 and "per minute" in limited.text
+
+
+async def test_streams_that_follow_are_bounded(
+    http: httpx.AsyncClient, gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "MAX_FOLLOWED", 0)
+    begun = await begin(http)
+    refused = await http.get(f"{PATH}/{begun['id']}", params={"stream": "true"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     gated.goes_on.set()
