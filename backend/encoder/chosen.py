@@ -63,10 +63,10 @@ class ChosenEncoder:
             )
 
     def folder(self, kept: Path | None) -> Path | None:
-        """Where its vectors are kept in a folder that is given: vectors of several never mix."""
-        if kept is None or self.is_builtin:
-            return kept
-        own = kept / self.identity.digest[:16]
+        """Where its vectors are kept in a folder that is given: vectors of several never mix. Makes it."""
+        if kept is None:
+            return None
+        own = kept if self.is_builtin else kept / self.identity.digest[:16]
         own.mkdir(parents=True, exist_ok=True)
         return own
 
@@ -103,9 +103,11 @@ def chosen_encoder(options: argparse.Namespace) -> ChosenEncoder:
 def parse_with_encoder(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None
 ) -> tuple[argparse.Namespace, ChosenEncoder]:
-    """The flags of a training command, and the encoder that they choose; exits with an encoder's error."""
+    """The flags of a training command, and the encoder that they choose; exits with what is wrong."""
     add_encoder_flags(parser)
     options = parser.parse_args(arguments)
+    if not options.out.parent.is_dir():
+        parser.error(f"--out {str(options.out)!r}: there is no folder {str(options.out.parent)!r}")
     try:
         return options, chosen_encoder(options)
     except CheckpointError as error:

@@ -77,12 +77,6 @@ def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     write_weights(path, {**found, **tensors}, card)
 
 
-def name_encoder(path: Path, encoder: Mapping[str, Any]) -> None:
-    """Write on a card which encoder the weights were trained with. Raises WeightsError."""
-    card = {**read_card(path), "encoder": encoder}
-    path.with_suffix(".json").write_text(json.dumps(card, indent=1) + "\n", "utf-8")
-
-
 def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:
     """Write the tensors, and the card with their digest."""
     data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})

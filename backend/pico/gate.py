@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.heads.training_files import run
 from backend.pico.gate_measures import Figures, measure
 from backend.pico.recipe import WEIGHTS
 
@@ -102,4 +103,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
+from backend.heads.training_files import run
 from backend.pico.recipe import WEIGHTS
 
 MANIFEST = "MANIFEST.json"
@@ -76,4 +77,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

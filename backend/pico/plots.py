@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.heads.training_files import run
 from backend.pico.report import MODES, PLOTS, TIERS, tier_means
 
 if TYPE_CHECKING:
@@ -98,4 +99,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from backend.heads.training_files import run
 from backend.pico.adapters.evaluate import evaluate as evaluate_adapter
 from backend.pico.adapters.specs import SPECS
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
@@ -108,4 +109,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

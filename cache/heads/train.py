@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from backend.encoder.chosen import parse_with_encoder
 from backend.encoder.corpus import Array, vectors_by_text
 from backend.heads.logistic import fit
+from backend.heads.training_files import read_rows, run
 from backend.heads.weights import write_weights
 from cache.heads import followup, timeliness
 from cache.heads.linear import WEIGHTS
 from cache.heads.questions import time_questions
-from cache.verify.dataset import read_rows
 
 MARKER_PENALTY = 1.0
 NUM_OWN_TURNS = 400
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options, encoder = parse_with_encoder(parser, arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     questions = list(dict.fromkeys(time_questions(Random(0))))
-    talks = [row for row in read_rows(options.data / "followup.train.jsonl.gz") if row["history"]]
+    talks: list[Row] = [row for row in read_rows(options.data / "followup.train.jsonl.gz") if row["history"]]
     talks += own_turns([text for text, _ in questions], talks, Random(1))
     texts = [text for text, _ in questions] + [row["query"] for row in talks]
     vectors = vectors_by_text(texts, encoder.folder(options.vectors), encoder.embed)
@@ -91,4 +91,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

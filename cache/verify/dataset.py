@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
+from backend.heads.training_files import read_rows
 from cache.verify import perturb, templates
 
 SHIPPABLE = frozenset(("qqp", "negation-nli", "paws"))
@@ -27,15 +25,8 @@ class Pair:
     source: str
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """JSON lines, plain or gzip; lines end at \\n only."""
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
-    return [json.loads(line) for line in text.split("\n") if line]
-
-
 def read_pairs(path: Path) -> list[Pair]:
-    """A file of question pairs."""
+    """A file of question pairs. Raises RowsError."""
     return [Pair(row["a"], row["b"], bool(row["same"]), row["source"]) for row in read_rows(path)]
 
 

@@ -21,6 +21,7 @@ from backend.heads.measures import auc
 from backend.heads.pair_model import TorchPairNetwork
 from backend.heads.pair_network import MAX_WORDS
 from backend.heads.pair_training import EncodedPairs, calibrate, fit, predict
+from backend.heads.training_files import run
 from backend.heads.weights import read_weights, replace_tensors, write_weights
 from cache.guards import stopped_by
 from cache.verify.dataset import (
@@ -204,4 +205,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

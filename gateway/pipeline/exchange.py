@@ -63,6 +63,7 @@ class Exchange:
     is_admitted: bool = False  # admit
     counts_tokens: bool = False  # admit: the tenant has a limit of tokens
     signals: dict[str, Any] = field(default_factory=dict)  # choose_model: those that rules refer to
+    unread_signals: set[str] = field(default_factory=set)  # of those, without the vector that they read
     conversation: bytes = b""  # choose_model: identifies the messages, where that is needed
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     choice: Choice | None = None  # choose_model: what the rules of the policies say

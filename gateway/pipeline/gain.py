@@ -29,21 +29,20 @@ async def predict_gain(
     *earlier, last = user_turns(exchange.request) or [""]
     has_tools = isinstance(exchange.request, ChatRequest) and bool(exchange.request.tools)
     shared = partial(_shared, exchange, embed)
-    vector = await _vector(estimate, last, shared, languages)
+    read = _part_to_encode(estimate, last, languages)
+    vector = await shared(read) if read else None
     found = estimate.predict(last, vector, has_tools=has_tools)
     gain = found.gain
     for age, text in enumerate(reversed(earlier[-EARLIER_TURNS:]), 1):
-        vector = await _vector(estimate, text, embed, languages)
-        gain = max(gain, RELEASE**age * estimate.predict(text, vector).gain)
-    return Prediction(gain, found.familiarity, found.stays)
+        part = _part_to_encode(estimate, text, languages)
+        gain = max(gain, RELEASE**age * estimate.predict(text, await embed(part) if part else None).gain)
+    return Prediction(gain, found.familiarity, found.stays, lacks_vector=bool(read) and vector is None)
 
 
-async def _vector(
-    estimate: Estimate, text: str, embed: Embed, languages: Collection[str]
-) -> NDArray[float32] | None:
-    """Of the part that asks; None where the estimate needs none or the encoder cannot read its language."""
+def _part_to_encode(estimate: Estimate, text: str, languages: Collection[str]) -> str:
+    """The part that asks; "" where the estimate needs no vector or the encoder cannot read its language."""
     asked = asking_part(text) if estimate.needs_vector else ""
-    return await embed(asked) if asked and language_of(asked) in ("", *languages) else None
+    return asked if asked and language_of(asked) in ("", *languages) else ""
 
 
 async def _shared(exchange: Exchange, embed: Embed, asked: str) -> NDArray[float32] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,6 +28,7 @@ from router.signals import Surface, domain_of, read_surface
 
 Array = NDArray[np.float32]
 REASONING = "builtin:reasoning"
+_OF_WHOLE_TURN = NEED_VECTORS - {UNAVAILABLE}
 _WITHOUT_VECTOR: Mapping[str, object] = {"signals.domain": "", "signals.freshness": "static"}
 
 
@@ -74,12 +75,12 @@ class Signals:
         self, exchange: Exchange, names: Iterable[str], keys: Iterable[tuple[str, str]] = ()
     ) -> dict[str, object]:
         """The value of each name; for `signals.similarity`, those of its keys. Kept in the exchange."""
-        found = exchange.signals
+        found, names = exchange.signals, [*names]
         missing = [name for name in names if name not in found]
         text = _Text((user_turns(exchange.request) or [""])[-1])
         vector = None
         unread: list[str] = []  # as the encoder did not answer
-        if text.last and not NEED_VECTORS.isdisjoint(missing):
+        if text.last and not _OF_WHOLE_TURN.isdisjoint(missing):
             vector = await meaning_of(exchange, text.last, self._embed).vector()
         for name in missing:
             if name == "signals.similarity":
@@ -87,8 +88,10 @@ class Signals:
                 found[name] = {topic: value or 0.0 for topic, value in values.items()}
                 unread += [name] if None in values.values() else []
             elif name == "signals.gain":
-                found[name], is_read = await self._gain(exchange, text.last)
-                unread += [] if is_read else [name]
+                estimate = load_estimate(self._section.estimate)
+                predicted = await predict_gain(exchange, estimate, self._embed, self._languages)
+                found[name] = round(predicted.gain, 4)
+                unread += [name] if predicted.lacks_vector else []
             elif name == "signals.previous_model":
                 found[name] = self._memory.conversations.previous_model(exchange)
             elif name in self._of_vector:
@@ -97,19 +100,22 @@ class Signals:
                 unread += [name] if vector is None else []
             elif name != UNAVAILABLE:
                 found[name] = _READERS[name](text)
-        if UNAVAILABLE in missing:
-            found[UNAVAILABLE] = bool(text.last and (unread or vector is None))
         for name in unread if text.last else ():
+            exchange.unread_signals.add(name)
             exchange.telemetry.signal_unavailable(name.removeprefix(SIGNALS))
+        if UNAVAILABLE in names:
+            found[UNAVAILABLE] = bool(text.last) and await self._is_unavailable(exchange, text.last, names)
         return {name: found[name] for name in names}
 
-    async def _gain(self, exchange: Exchange, last_turn: str) -> tuple[float, bool]:
-        """The predicted gain, and whether all that it is read from was there."""
-        estimate = load_estimate(self._section.estimate)
-        gain = round((await predict_gain(exchange, estimate, self._embed, self._languages)).gain, 4)
-        if not (estimate.needs_vector and last_turn):
-            return gain, True
-        return gain, await meaning_of(exchange, last_turn, self._embed).vector() is not None
+    async def _is_unavailable(self, exchange: Exchange, last_turn: str, names: Sequence[str]) -> bool:
+        """Whether the encoder has not given what the signals beside it are read from.
+
+        Each reads its own part of the turn: `signals.gain` the part that asks, others all of it.
+        """
+        beside = {*names} & {*_OF_WHOLE_TURN, "signals.gain"}
+        if beside:
+            return not beside.isdisjoint(exchange.unread_signals)
+        return await meaning_of(exchange, last_turn, self._embed).vector() is None
 
     async def _similarity(self, topic: str, vector: Array | None) -> float | None:
         """The highest cosine to a phrase of the topic; None while the encoder does not answer."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from backend.encoder.chosen import parse_with_encoder
+from backend.heads.training_files import run
 from backend.heads.weights import Tensor, write_weights
 from guardrails.checks.classifier import FALSE_POSITIVE_RATES, HEADS, WEIGHTS, Check, Classifier
 from guardrails.train.bags import Array, Bags, make_bags
@@ -162,4 +163,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -10,6 +10,7 @@ from random import Random
 
 import numpy as np
 
+from backend.heads.training_files import run
 from guardrails.checks import classifier
 from guardrails.checks.injection import find_injection
 from guardrails.evasions import EVASIONS
@@ -91,4 +92,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -8,7 +8,6 @@ overlap elsewhere. Only sources in SHIPPED teach the weights.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.heads.training_files import read_rows, run
 from guardrails.checks.groundedness import FEATURES, WEIGHTS, Documents
 
 SHIPPED = ("summedits",)
@@ -30,15 +30,6 @@ PENALTY = 10.0
 SOURCE_WEIGHT = 200.0
 STEPS = 3000
 Array = NDArray[np.float64]
-
-
-def read_rows(paths: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of JSON-lines files with `context`, `claim`, `supported` and `source`."""
-    rows = []
-    for path in paths:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            rows += [json.loads(line) for line in file.read().split("\n") if line]
-    return rows
 
 
 def features(rows: Sequence[Mapping[str, Any]]) -> Array:
@@ -84,13 +75,16 @@ def train(inputs: Array, labels: NDArray[np.bool_], sources: NDArray[np.str_]) -
 def main() -> None:
     """Write the weights."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+")
+    parser.add_argument(
+        "files", type=Path, nargs="+", help="JSON lines with `context`, `claim`, `supported` and `source`"
+    )
     parser.add_argument("--out", type=Path, default=WEIGHTS)
     parser.add_argument("--leave-out", action="append", default=[], help="a source, to measure on it")
     arguments = parser.parse_args()
     rows = [
         row
-        for row in read_rows(arguments.files)
+        for path in arguments.files
+        for row in read_rows(path)
         if row["source"].startswith(SHIPPED) and row["source"] not in arguments.leave_out
     ]
     labels = np.array([row["supported"] for row in rows])
@@ -105,4 +99,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ from typing import Any, cast
 
 import regex
 
+from backend.heads.training_files import read_rows as read_lines
 from guardrails.checks.classifier import CATEGORIES, KINDS
 from guardrails.findings import Segment
 
@@ -74,19 +73,14 @@ class Row:
 
 
 def read_rows(paths: Iterable[Path]) -> list[Row]:
-    """Rows of injection and toxicity files, capped by source."""
+    """Rows of injection and toxicity files, capped by source. Raises RowsError."""
     by_source: dict[str, list[Row]] = defaultdict(list)
     for path in paths:
-        for fields in _lines(path):
+        for fields in read_lines(path):
             row = _row(fields)
             key = f"{row.source}/{row.kind}" if f"{row.source}/{row.kind}" in CAPS else row.source
             by_source[key].append(row)
     return [row for key, rows in sorted(by_source.items()) for row in _sample(rows, CAPS.get(key, len(rows)))]
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return [json.loads(line) for line in data.decode("utf-8").split("\n") if line.strip()]
 
 
 def _sample(rows: Sequence[Row], count: int) -> list[Row]:

@@ -7,7 +7,6 @@ where the other fails. Far from the training data neither says anything: the pre
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ class Prediction:
     gain: float  # expected score of the strongest model less that of the cheapest, -1 to 1
     familiarity: float  # 0 to 1: how near the training data is
     stays: float = 0.0  # probability that a cascade keeps the cheapest model's answer
+    lacks_vector: bool = False  # the estimate reads one, and the encoder did not give it
 
 
 class Estimate:
@@ -140,10 +140,3 @@ def load_estimate(name: str) -> Estimate:
 def weights_of(name: str) -> Path:
     """The file of an estimate, `builtin:NAME` or a path."""
     return WEIGHTS / f"{name.removeprefix(BUILTIN)}.safetensors" if name.startswith(BUILTIN) else Path(name)
-
-
-def card_of(name: str) -> dict[str, object]:
-    """What its training run wrote about it."""
-    path = WEIGHTS / name.removeprefix(BUILTIN) if name.startswith(BUILTIN) else Path(name)
-    found: dict[str, object] = json.loads(path.with_suffix(".json").read_text("utf-8"))
-    return found

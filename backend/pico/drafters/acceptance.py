@@ -19,6 +19,7 @@ from random import Random
 import torch
 from torch import Tensor
 
+from backend.heads.training_files import run
 from backend.pico.batches import CPU, Limits, group_by_length, make_batch
 from backend.pico.conversations import Conversation
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
@@ -203,4 +204,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

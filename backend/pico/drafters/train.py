@@ -19,6 +19,7 @@ from random import Random
 import torch
 from tokenizers import Tokenizer
 
+from backend.heads.training_files import run
 from backend.pico import checkpoint
 from backend.pico.batches import CPU, Encoded, Limits, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
@@ -182,4 +183,4 @@ def drafter_folder(target: Path, name: str) -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -70,7 +70,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--limit", type=int, default=20, metavar="N", help="questions per family and tier, default 20")
     add("--reasoning", choices=EFFORTS, default="", help="the reasoning_effort of models without @EFFORT")
     add("--max-tokens", type=int, default=1024, metavar="N", help="per answer, default 1024; 0: no limit")
-    add("--concurrency", type=int, default=8, metavar="N", help="requests at once, default 8")
+    add("--concurrency", type=int, default=8, metavar="N", help="requests at once, default %(default)s")
     add(
         "--timeout",
         type=float,

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from backend.heads.training_files import run
 from backend.heads.weights import write_weights
 from guardrails.checks.personal_data.names import WEIGHTS
 from guardrails.checks.personal_data.words import digest_of
@@ -101,4 +102,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from backend.heads.training_files import read_rows as read_lines
 from guardrails.checks.personal_data.names import CONTEXT_CHARS, sentences
 from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
 from guardrails.checks.personal_data.words import Word, is_opaque, words_of
@@ -34,12 +33,11 @@ class Sentence(NamedTuple):
 
 
 def read_rows(folder: Path, *, only_train: bool = False) -> Iterator[Row]:
-    """The public data."""
+    """The public data. Raises RowsError."""
     for name in FILES[: 1 if only_train else None]:
-        with gzip.open(folder / name, "rt", encoding="utf-8") as file:
-            for row in map(json.loads, file):
-                spans = [(span["start"], span["end"], span["type"]) for span in row["spans"]]
-                yield Row(row["text"], spans, row["source"])
+        for row in read_lines(folder / name):
+            spans = [(span["start"], span["end"], span["type"]) for span in row["spans"]]
+            yield Row(row["text"], spans, row["source"])
 
 
 def sentences_of(rows: Iterable[Row]) -> Iterator[Sentence]:

@@ -7,7 +7,6 @@ import pytest
 
 from backend.heads.weights import (
     WeightsError,
-    name_encoder,
     read_card,
     read_weights,
     replace_tensors,
@@ -46,8 +45,8 @@ def test_changed_missing_or_broken_weights_are_refused(tmp_path: Path) -> None:
 
 def test_a_card_names_the_encoder(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    write_weights(path, {"a": np.ones(2, np.float32)}, {"seed": 1})
-    name_encoder(path, {"name": "e", "sha256": "0", "languages": ["de"]})
+    encoder = {"name": "e", "sha256": "0", "languages": ["de"]}
+    write_weights(path, {"a": np.ones(2, np.float32)}, {"seed": 1, "encoder": encoder})
     tensors, digest = read_weights(path)
     card = read_card(path)
     assert (card["seed"], card["sha256"], card["encoder"]["languages"]) == (1, digest, ["de"])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from backend.encoder.checkpoint import BUILTIN
 from gateway.errors import ApiError
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.models import ModelTable, ServedModel
@@ -18,7 +19,7 @@ from gateway.pipeline.stages.read_request import read_request
 from gateway.providers.fake import FakeProvider
 from gateway.telemetry.instruments import ENCODER_SIGNALS
 from gateway.web.deadlines import TimeLimits
-from policies.document import Policies
+from policies.document import EncoderModel, ModelEntry, Policies
 from policies.routes import Refusal, Route, Rule
 from policies.signals import SignalsSection
 from policies.variables import SIGNALS, UNAVAILABLE, VARIABLES
@@ -120,6 +121,29 @@ async def test_what_the_encoder_does_not_answer_is_unavailable_and_counted() -> 
         assert found[UNAVAILABLE] is value
         assert [count(signal) for signal in ENCODER_SIGNALS] == [each + 1 for each in before]
     assert (await Signals(Policies(), away).of(await asked("east"), [UNAVAILABLE]))[UNAVAILABLE] is True
+
+
+@pytest.mark.parametrize(
+    ("beside", "known", "value"),
+    [
+        ("gain", "What is 17 + 25?", False),  # the whole turn is too long, what asks is not
+        ("gain", "Hello! The sun is out.", True),
+        ("domain", "What is 17 + 25?", True),
+        ("has_code", "What is 17 + 25?", True),  # it reads no vector: the whole turn decides
+    ],
+)
+async def test_unavailable_is_about_the_part_that_the_signal_beside_it_reads(
+    beside: str, known: str, value: bool
+) -> None:
+    async def embed(text: str) -> Any:  # noqa: ANN401
+        return await known_vector(text) if text == known else None
+
+    models = {"e": ModelEntry(encoder=EncoderModel(checkpoint=BUILTIN))}
+    signals = Signals(Policies(models=models, signals=SignalsSection(estimate="builtin:general")), embed)
+    exchange = await asked("Hello! The sun is out. What is 17 + 25?")
+    names = [f"{SIGNALS}{beside}", UNAVAILABLE]
+    assert (await signals.of(exchange, names))[UNAVAILABLE] is value
+    assert (await signals.of(exchange, names))[UNAVAILABLE] is value  # in the next rule
 
 
 async def known_vector(text: str) -> Any:  # noqa: ANN401

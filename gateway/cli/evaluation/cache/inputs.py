@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +126,7 @@ def _read(flag: str, path: Path, kind: type[Row]) -> list[Row]:
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise SettingsError(f"{flag} {str(path)!r} cannot be read: {error}") from None
     decode: Callable[[bytes], Row] = msgspec.json.Decoder(kind).decode
     rows: list[Row] = []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backend.encoder.chosen import SHIPPED, ChosenEncoder, add_encoder_flags, chosen_encoder
+from backend.heads.training_files import RowsError, read_rows
 from gateway.settings import SettingsError
 from guardrails.checks.classifier import WEIGHTS
 
@@ -69,10 +67,15 @@ def read_plan(options: argparse.Namespace) -> Plan:
     """Read and check the files. Raises SettingsError."""
     if not 0 < options.false_positive_rate < 1:
         raise SettingsError(f"--false-positive-rate {options.false_positive_rate} must be between 0 and 1")
-    rows = [row for path in options.data for row in _read(path)]
+    try:
+        rows = [
+            {"source": path.name, **row, "_place": row.place}
+            for path in options.data
+            for row in read_rows(path)
+        ]
+    except RowsError as error:
+        raise SettingsError(str(error)) from None
     kept = _capped(rows, options.max_per_source) if options.max_per_source else rows
-    if not kept:
-        raise SettingsError("the files have no rows")
     return Plan(
         rows=tuple(kept),
         false_positive_rate=options.false_positive_rate,
@@ -82,24 +85,6 @@ def read_plan(options: argparse.Namespace) -> Plan:
         json_path=options.json,
         encoder=chosen_encoder(options),
     )
-
-
-def _read(path: Path) -> Iterator[Row]:
-    try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        lines = data.decode("utf-8").split("\n")  # not splitlines: texts contain U+2028
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read: {error}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise SettingsError(f"{path}:{number}: not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise SettingsError(f"{path}:{number}: not an object; each line is one row with its columns")
-        yield {"source": path.name, **row, "_place": f"{path}:{number}"}
 
 
 def _capped(rows: list[Row], count: int) -> list[Row]:

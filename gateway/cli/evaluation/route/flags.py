@@ -10,7 +10,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Asks the test questions of pico through a running gateway: of the weak model, of the strong one "
         "and of a route between them. Compares accuracy and the work of the engines, question by question, "
-        "with intervals, and draws what other thresholds would have given. --concurrency is 32 by default."
+        "with intervals, and draws what other thresholds would have given."
     )
     parser.set_defaults(concurrency=32)  # batches are full for every subject
     parser.add_argument("--route", default="auto", help="default auto")

@@ -75,16 +75,14 @@ def _flips_table(robustness: Document) -> Table:
     return table
 
 
-_DRAWN = {"shipped", "in domain", "trained elsewhere"}
+DRAWN_KINDS = ("shipped", "in domain", "trained elsewhere")
 
 
 def save_plot(document: Document, path: Path) -> None:
     """Mean score over the share of strong calls, a panel per source, beside random."""
     from matplotlib.figure import Figure
 
-    found = [
-        each for each in document["results"] if each["kind"] in ("shipped", "in domain", "trained elsewhere")
-    ]
+    found = [each for each in document["results"] if each["kind"] in DRAWN_KINDS]
     figure = Figure(figsize=(4.5 * len(found), 3.6), layout="constrained")
     shares = np.linspace(0, 100, 21)
     for number, each in enumerate(found, 1):
