@@ -35,6 +35,14 @@ ANONYMOUS = Principal(tenant="default", key_id="")
 """Every caller, when no key is configured."""
 
 
+_ID_PREFIX = "key-"
+
+
+def tenant_id(key: str) -> str:
+    """The tenant of an API key that the policies give to none: `key-` and 8 hex digits of its SHA-256."""
+    return _ID_PREFIX + sha256(key.encode()).hexdigest()[:8]
+
+
 class KeyRing:
     """The configured keys. Without any, every caller is `ANONYMOUS` (the CLI then binds loopback only)."""
 
@@ -42,9 +50,8 @@ class KeyRing:
         """`tenants`: names of tenants that have several keys, or a name, by `key-` and the key's id."""
         entries: list[tuple[bytes, Principal]] = []
         for key in dict.fromkeys(keys):
-            digest = sha256(key.encode()).digest()
-            key_id = digest.hex()[:8]
-            own = f"key-{key_id}"
+            digest, own = sha256(key.encode()).digest(), tenant_id(key)
+            key_id = own.removeprefix(_ID_PREFIX)
             tenant, salt = tenants.get(own, own), digest.hex()
             if tenant != own:
                 salt = next((each.tenant_salt for _, each in entries if each.tenant == tenant), salt)

@@ -423,9 +423,24 @@ def decision_log() -> Path:
     return Path(given)
 
 
-def default_client_key() -> str:
-    """The API key for the gateway when no flag gives one: the first of $PENSTOCK_API_KEYS."""
-    return next(iter(_keys(os.environ.get("PENSTOCK_API_KEYS", ""))), "")
+def client_keys() -> tuple[str, ...]:
+    """$PENSTOCK_API_KEYS. Raises SettingsError for keys that cannot be sent."""
+    try:
+        return _keys(os.environ.get("PENSTOCK_API_KEYS", ""))
+    except ValueError as error:
+        raise SettingsError(f"PENSTOCK_API_KEYS {error}") from None
+
+
+def client_key(given: str | None) -> str:
+    """The API key for the gateway: the flag's, else the first of $PENSTOCK_API_KEYS, else "".
+
+    Raises SettingsError for one that cannot be sent.
+    """
+    if given is None:
+        return next(iter(client_keys()), "")
+    if not given or not given.isascii() or not given.isprintable():
+        raise SettingsError("--api-key is empty or holds characters that an HTTP header cannot carry")
+    return given
 
 
 def api_key_of(variable: str) -> str:

@@ -140,7 +140,7 @@ class CacheSection(CacheRules, frozen=True, kw_only=True, forbid_unknown_fields=
         list[str],
         Meta(
             description="Principals that may invalidate entries of every tenant; others only their own. "
-            "`key-XXXXXXXX` as in the metrics."
+            "`key-XXXXXXXX` as `penstock keys id` prints it."
         ),
     ] = []
 

@@ -66,7 +66,7 @@ def run(main: Callable[[], int | None]) -> None:
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:  # `| head`: nobody reads the rest, and Python must not flush it when it ends
+    except BrokenPipeError:  # `| head`: none reads the rest, which must not be flushed when Python ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_CLOSED_PIPE)
     except OSError as error:

@@ -5,18 +5,26 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import sys
 import time
 from typing import Any, TextIO
-from urllib.parse import urlsplit
 
 from gateway.providers.upstream.sse import EventReader
+from gateway.settings import gateway_url
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 300.0
 WAIT_FOR_GATEWAY_S = 120.0
 POLL_INTERVAL_S = 0.2
 _BAR_CELLS = 20
+HELP = """\
+  /clear  forget the conversation; the system message stays
+  /help   show these commands
+  /bye    leave, as Ctrl-D does
+Ctrl-C stops an answer; all that is no command goes to the model.
+"""
+_COMMAND = re.compile(r"/[a-z]*")
 _DIM, _UNDIM = "\x1b[2m", "\x1b[22m"
 
 
@@ -42,9 +50,11 @@ class Terminal:
 
         Reasoning is shown dimmed on a terminal, and not at all in a file or pipe.
         """
-        parts = urlsplit(url)
+        parts = gateway_url(url)
         self._is_tls = parts.scheme == "https"
-        self._address = parts.netloc
+        self._host, self._port = parts.hostname or "", parts.port
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self._address = host if parts.port is None else f"{host}:{parts.port}"  # without a password
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"content-type": "application/json"}
         if api_key:
@@ -73,23 +83,40 @@ class Terminal:
         return 0
 
     def _converse(self) -> None:
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401 - gives input() history and line editing
-        self._write(f"Talking to {self._model}; end with Ctrl-D.\n")
+        is_shown = sys.stdin.isatty()
+        if is_shown:
+            with contextlib.suppress(ImportError):
+                import readline  # noqa: F401 - gives input() history and line editing
+            self._write(f"Talking to {self._model}; /help shows the commands.\n")
         while True:
             try:
-                message = input("> ").strip()
-            except EOFError:
-                self._write("\n")
+                message = input("> " if is_shown else "").strip()
+            except (EOFError, KeyboardInterrupt) as ended:
+                self._write("\n" if is_shown else "")
+                if isinstance(ended, KeyboardInterrupt):
+                    raise
                 return
-            if not message:
-                continue
-            try:
-                self.ask(message)
-            except ChatError as error:  # the conversation can go on
-                self._write(f"error: {error}\n")
-            except KeyboardInterrupt:
-                self._write("\n(stopped)\n")
+            if message == "/bye":
+                return
+            if _COMMAND.fullmatch(message):
+                self._write(self._command(message))
+            elif message:
+                self._try_to_ask(message)
+
+    def _command(self, text: str) -> str:
+        """Do what the command says; returns what to tell the person."""
+        if text == "/clear":
+            self._messages = [each for each in self._messages if each["role"] == "system"]
+            return "(forgotten)\n"
+        return HELP if text == "/help" else f"there is no command {text}; /help shows them\n"
+
+    def _try_to_ask(self, message: str) -> None:
+        try:
+            self.ask(message)
+        except ChatError as error:  # the conversation can go on
+            self._write(f"error: {error}\n")
+        except KeyboardInterrupt:
+            self._write("\n(stopped)\n")
 
     def wait_until_ready(self) -> None:
         """Wait until every model is ready, showing a progress line. Raises ChatError."""
@@ -144,7 +171,7 @@ class Terminal:
         answer = ""
         while True:
             try:
-                data = response.read1(65536)
+                data = response.read1(1 << 16)
             except (OSError, http.client.HTTPException) as error:
                 raise ChatError(f"the connection broke in the middle of the answer ({error})") from None
             for event in reader.feed(data) if data else reader.close():
@@ -152,13 +179,19 @@ class Terminal:
                     self._end_reasoning()
                     self._write("\n")
                     return answer
-                chunk = json.loads(event)
-                if "error" in chunk:
-                    raise ChatError(error_message(event, 200))
-                for choice in chunk["choices"]:
-                    answer += self._show(choice["delta"])
+                answer += self._show_event(event)
             if not data:
                 raise ChatError("the answer ended before it was complete")
+
+    def _show_event(self, event: bytes) -> str:
+        """Print a chunk of the answer; return its text."""
+        try:
+            chunk = json.loads(event)
+            if "error" in chunk:
+                raise ChatError(error_message(event, 200))
+            return "".join(self._show(choice["delta"]) for choice in chunk["choices"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ChatError(f"{self._address} sent no chat completion; is it a Penstock gateway?") from None
 
     def _show(self, delta: dict[str, Any]) -> str:
         """Print a delta's reasoning and text; return the text."""
@@ -179,11 +212,11 @@ class Terminal:
 
     def _connect(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
-        connection = kind(self._address, timeout=CONNECT_TIMEOUT_S)
+        connection = kind(self._host, self._port, timeout=CONNECT_TIMEOUT_S)
         try:
             connection.connect()
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
+        except (OSError, UnicodeError) as error:  # a host name that is none, too
+            reason = getattr(error, "strerror", None) or type(error).__name__
             raise ChatError(
                 f"no gateway at {self._address} ({reason}); start one with `penstock serve`, or give --url"
             ) from None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from backend.errors import CheckpointError, RequestError
 from backend.heads.weights import WeightsError
 from gateway import settings
+from gateway.cli.cache_flags import add_cache
 from gateway.cli.evaluation.cache.inputs import add_flags as add_cache_flags
 from gateway.cli.evaluation.cache.inputs import read_plan as read_cache_plan
 from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
@@ -22,6 +23,8 @@ from gateway.cli.evaluation.guardrails.inputs import read_plan as read_guardrail
 from gateway.cli.evaluation.route.flags import add_flags as add_route_flags
 from gateway.cli.evaluation.router.inputs import add_flags as add_router_eval_flags
 from gateway.cli.evaluation.router.inputs import read_plan as read_router_plan
+from gateway.cli.gateway_flags import add_gateway_flags, gateway_of
+from gateway.cli.keys import add_keys
 from gateway.cli.policy_flags import add_explain, add_policy, add_replay
 from gateway.cli.policy_reference import reference_text
 from gateway.cli.policy_schema import schema_text
@@ -29,7 +32,6 @@ from gateway.cli.releases.flags import add_models
 from gateway.cli.router_flags import add_flags as add_router_flags
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
-from policies.cache import DEFAULTS
 from policies.check_routes import adapter_bases
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
@@ -68,20 +70,20 @@ def _parser() -> argparse.ArgumentParser:
     add_policy(commands.add_parser("policy", help="show policies; reload or roll back those of a gateway"))
     chat = commands.add_parser("chat", help="talk to a running gateway")
     chat.add_argument("message", nargs="*", help="send this and exit; without it, start a conversation")
-    chat.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
+    add_gateway_flags(chat)
     chat.add_argument("--model", default="auto", help="model or route, default auto")
-    chat.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
     chat.add_argument("--system", help="system message")
     chat.add_argument("--max-tokens", type=int, help="maximum tokens per answer")
     chat.add_argument("--effort", help="reasoning_effort: none, low, medium, high …; default: the server's")
     chat.set_defaults(run=_chat)
     add_models(commands.add_parser("models", help="list and promote the releases of models"))
     _add_adapters(commands.add_parser("adapters", help="list, load and unload adapters of a running gateway"))
-    _add_cache(commands.add_parser("cache", help="say why two prompts do or do not share an answer"))
+    add_cache(commands.add_parser("cache", help="say why two prompts do or do not share an answer"))
     _add_guardrails(commands.add_parser("guardrails", help="say what each check makes of a text"))
     _add_eval(commands.add_parser("eval", help="measure models, cache, router and guardrails"))
     _add_router(commands.add_parser("router", help="train what predicts which model a prompt needs"))
     _add_batch(commands.add_parser("batch", help="answer a file of requests without a running server"))
+    add_keys(commands.add_parser("keys", help="print the ids of API keys; make a key"))
     schema = commands.add_parser("schema", help="print the JSON Schema of policy documents")
     schema.add_argument("--markdown", action="store_true", help="print the reference page instead")
     schema.set_defaults(run=_schema)
@@ -181,34 +183,6 @@ def _add_batch(batch: argparse.ArgumentParser) -> None:
     batch.set_defaults(run=_batch)
 
 
-def _add_cache(cache: argparse.ArgumentParser) -> None:
-    actions = cache.add_subparsers(title="actions", required=True, metavar="ACTION")
-    explaining = actions.add_parser("explain", help="compare two prompts as the semantic cache does")
-    explaining.add_argument("asked", help="the prompt that is asked now")
-    explaining.add_argument("known", help="the prompt whose answer is stored")
-    explaining.add_argument(
-        "--max-error-rate", type=_error_rate, default=DEFAULTS.max_error_rate, metavar="SHARE",
-        help="as in the policies: above 0, at most 0.5; default %(default)s",
-    )  # fmt: skip
-    explaining.add_argument("--json", action="store_true", help="print one JSON object")
-    explaining.set_defaults(run=_explain_cache)
-
-
-def _error_rate(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 0.5:
-        raise ValueError
-    return value
-
-
-def _explain_cache(options: argparse.Namespace) -> int:
-    from gateway.cli.cache import explain, show
-
-    found = explain(options.asked, options.known, options.max_error_rate)
-    show(found, sys.stdout, as_json=options.json)
-    return 0
-
-
 def _add_adapters(adapters: argparse.ArgumentParser) -> None:
     actions = adapters.add_subparsers(title="actions", dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="list loaded adapters and their base models")
@@ -220,16 +194,14 @@ def _add_adapters(adapters: argparse.ArgumentParser) -> None:
     load.add_argument("path", help="absolute folder on the gateway's machine, or builtin:NAME")
     load.add_argument("--force", action="store_true", help="load it even if it names another base model")
     for action in (listing, load, unload):
-        action.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
-        action.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
+        add_gateway_flags(action)
     adapters.set_defaults(run=_adapters)
 
 
 def _adapters(options: argparse.Namespace) -> int:
     from gateway.cli.adapters import AdapterCommand
 
-    key = options.api_key or settings.default_client_key()
-    command = AdapterCommand(options.url or settings.default_url(), key, sys.stdout)
+    command = AdapterCommand(*gateway_of(options), sys.stdout)
     if options.action == "load":
         return command.load(options.name, options.path, options.base, force=options.force)
     return command.unload(options.name, options.base) if options.action == "unload" else command.list()
@@ -368,12 +340,8 @@ def _schema(options: argparse.Namespace) -> int:
 def _chat(options: argparse.Namespace) -> int:
     from gateway.cli.chat import Terminal
 
-    url = options.url or settings.default_url()
-    settings.gateway_url(url)
-    key = options.api_key or settings.default_client_key()
     terminal = Terminal(
-        url,
-        key,
+        *gateway_of(options),
         options.model,
         system=options.system,
         max_tokens=options.max_tokens,
@@ -430,7 +398,7 @@ def _eval_guardrails(options: argparse.Namespace) -> int:
     return evaluate_guardrails(plan)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _eval_packages() -> Iterator[None]:
     """Name the optional packages that an import inside lacks."""
     try:

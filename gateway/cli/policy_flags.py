@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from gateway import settings
+from gateway.cli.gateway_flags import add_gateway_flags, gateway_of
 from policies.load import load_policies
 from policies.show import shown
 
@@ -24,7 +25,9 @@ def add_explain(explain: argparse.ArgumentParser) -> None:
         "-H", "--header", action="append", default=[], metavar="HEADER", help="'NAME: VALUE'"
     )
     explain.add_argument(
-        "--tenant", default="default", help="as in the metrics: key-XXXXXXXX; default: default"
+        "--tenant",
+        default="default",
+        help="its name, or key-XXXXXXXX as `penstock keys id` prints it; default: default",
     )
     explain.set_defaults(run=_explain)
 
@@ -51,16 +54,14 @@ def add_policy(policy: argparse.ArgumentParser) -> None:
         ("rollback", "have a running gateway serve the version before"),
     ):
         action = actions.add_parser(name, help=text)
-        action.add_argument("--url", help="gateway URL, default $PENSTOCK_URL or http://127.0.0.1:8080")
-        action.add_argument("--api-key", help="default: the first of $PENSTOCK_API_KEYS")
+        add_gateway_flags(action)
         action.set_defaults(run=_manage_policies, action=name)
 
 
 def _manage_policies(options: argparse.Namespace) -> int:
     from gateway.cli.policy import manage_policies
 
-    key = options.api_key or settings.default_client_key()
-    return manage_policies(options.action, options.url or settings.default_url(), key, sys.stdout)
+    return manage_policies(options.action, *gateway_of(options), sys.stdout)
 
 
 def _show_policies(options: argparse.Namespace) -> int:

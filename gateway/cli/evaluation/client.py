@@ -38,6 +38,15 @@ class NotReachable(RequestFailed):
     """No connection: nothing listens at the address."""
 
 
+def with_remedy(error: RequestFailed) -> str:
+    """The message for the person, with what to do."""
+    if isinstance(error, NotReachable):
+        return f"{error}; start one with `penstock serve`, or give --url"
+    if error.status in {401, 403}:
+        return f"{error} (give the key with --api-key, or with --api-key-env the variable that holds it)"
+    return str(error)
+
+
 class _Pricing(msgspec.Struct, frozen=True):
     prompt: str | float | None = None
     completion: str | float | None = None

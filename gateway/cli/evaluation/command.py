@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from backend.pico.tasks import Instance
-from gateway.cli.evaluation.client import ApiClient, ListedModel, NotReachable, RequestFailed
+from gateway.cli.evaluation.client import ApiClient, ListedModel, RequestFailed, with_remedy
 from gateway.cli.evaluation.files import check_plot, write_file
 from gateway.cli.evaluation.flags import Plan
 from gateway.cli.evaluation.plot import PlotError, save_plot
@@ -45,7 +45,7 @@ def evaluate_models(plan: Plan) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):  # partial results are shown
         is_interrupted = True
     except RequestFailed as error:
-        sys.stderr.write(f"penstock: {_with_remedy(error)}\n")
+        sys.stderr.write(f"penstock: {with_remedy(error)}\n")
         return EXIT_FAILED
     is_complete = not is_interrupted and all(run.is_complete for run in runs)
     state = {"began": began.isoformat(timespec="seconds"), "is_complete": is_complete}
@@ -55,14 +55,6 @@ def evaluate_models(plan: Plan) -> int:
     if is_interrupted:
         return EXIT_INTERRUPTED
     return EXIT_FAILED if not (is_written and is_drawn) or any(run.verdicts["failed"] for run in runs) else 0
-
-
-def _with_remedy(error: RequestFailed) -> str:
-    if isinstance(error, NotReachable):
-        return f"{error}; start one with `penstock serve`, or give --url"
-    if error.status in {401, 403}:
-        return f"{error} (--api-key-env names the variable that holds the key)"
-    return str(error)
 
 
 async def _evaluate(plan: Plan, questions: Sequence[Instance], runs: list[Run]) -> None:

@@ -60,7 +60,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="evaluate this one; may be repeated; default: every model of the server's own engines",
     )
     add("--url", help="an OpenAI-compatible API, default $PENSTOCK_URL or http://127.0.0.1:8080/v1")
-    add(
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument("--api-key", metavar="KEY", help="the API key; a variable hides it from `ps`")
+    keys.add_argument(
         "--api-key-env",
         metavar="VARIABLE",
         help="the variable that holds the API key; for this machine the default is $PENSTOCK_API_KEYS",
@@ -110,7 +112,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
         raise SettingsError(f"--json {str(options.json)!r} is a folder; name a file in it")
     return Plan(
         base_url=base_url,
-        api_key=_api_key(options.api_key_env, base_url),
+        api_key=_api_key(options, base_url),
         proxy=settings.environment_proxy(base_url),
         models=tuple(dict.fromkeys(_model(text, options.reasoning) for text in options.model)),
         effort=options.reasoning,
@@ -136,14 +138,16 @@ def _base_url(text: str) -> str:
     return text if urlsplit(text).path else f"{text}/v1"
 
 
-def _api_key(variable: str | None, base_url: str) -> str:
-    if variable is not None:
-        return settings.api_key_of(variable)
+def _api_key(options: argparse.Namespace, base_url: str) -> str:
+    if options.api_key is not None:
+        return settings.client_key(options.api_key)
+    if options.api_key_env is not None:
+        return settings.api_key_of(options.api_key_env)
     # The local gateway's key is never sent to another server.
     is_ours = settings.is_loopback(urlsplit(base_url).hostname or "") or base_url == _base_url(
         settings.default_url()
     )
-    return settings.default_client_key() if is_ours else ""
+    return settings.client_key(None) if is_ours else ""
 
 
 def _model(text: str, effort: str) -> tuple[str, str]:

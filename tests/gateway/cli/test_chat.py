@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -136,12 +137,50 @@ async def test_progress_line_while_a_model_loads() -> None:
         (stream(delta("a"), b'data: {"error": {"message": "engine died"}}\n\n'), "engine died"),
         (stream(delta("a")), "ended before it was complete"),
         ([STREAM_HEAD + chunk(delta("a"))], "complete|broke"),
+        (stream(b'data: {"other": 1}\n\n'), "sent no chat completion"),
+        (stream(b"data: <html>\n\n"), "sent no chat completion"),
     ],
 )
 async def test_failures_are_reported(answer: list[bytes], message: str) -> None:
     async with serving(gateway(answer)) as server:
         with pytest.raises(ChatError, match=message):
             await asyncio.to_thread(terminal(server, Screen()).ask, "hi")
+
+
+async def converse(
+    server: ScriptedServer, lines: str, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool = True
+) -> str:
+    """What a person sees who types these lines."""
+    monkeypatch.setattr(sys, "stdin", Screen(lines) if is_terminal else io.StringIO(lines))
+    screen = Screen()
+    assert await asyncio.to_thread(terminal(server, screen).run, "") == 0
+    return screen.getvalue()
+
+
+async def test_commands_of_a_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = stream(delta("ok"), DONE)
+    async with serving(gateway(answer, answer)) as server:
+        lines = "hi\n/help\n/hepl\n/clear\n/etc/hosts has what?\n/bye\nnever sent\n"
+        shown = await converse(server, lines, monkeypatch)
+    bodies = [json.loads(seen.body) for seen in server.seen if seen.head.startswith("POST")]
+    assert [each["messages"][1:] for each in bodies] == [
+        [{"role": "user", "content": "hi"}],
+        [{"role": "user", "content": "/etc/hosts has what?"}],  # after /clear, and no command
+    ]
+    assert "/help shows the commands" in shown and "/bye    leave" in shown
+    assert "there is no command /hepl; /help shows them" in shown and "never sent" not in shown
+
+
+async def test_no_prompts_where_nobody_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(gateway(stream(delta("ok"), DONE))) as server:
+        assert await converse(server, "hi\n", monkeypatch, is_terminal=False) == "ok\n"
+
+
+async def test_a_password_in_the_url_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    talk = Terminal("http://me:secret@127.0.0.1:9", "", "auto", out=Screen())
+    assert await asyncio.to_thread(talk.run, "hi") == 1
+    said = capsys.readouterr().err
+    assert "no gateway at 127.0.0.1:9" in said and "secret" not in said
 
 
 async def test_no_gateway(capsys: pytest.CaptureFixture[str]) -> None:

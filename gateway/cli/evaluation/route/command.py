@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from backend.pico.tasks import Instance
-from gateway.cli.evaluation.client import ApiClient, RequestFailed
+from gateway.cli.evaluation.client import ApiClient, RequestFailed, with_remedy
 from gateway.cli.evaluation.files import check_plot, write_file
 from gateway.cli.evaluation.flags import Plan
 from gateway.cli.evaluation.questions import draw_questions, request_fields
@@ -59,7 +59,7 @@ def evaluate_route(plan: Plan, options: argparse.Namespace) -> int:
     try:
         found = asyncio.run(_measure(plan, questions, names))
     except RequestFailed as error:
-        sys.stderr.write(f"penstock: {error}\n")
+        sys.stderr.write(f"penstock: {with_remedy(error)}\n")
         return EXIT_FAILED
     document = _document(found, options.estimate)
     if plan.json_path is not None:
@@ -77,6 +77,7 @@ async def _measure(plan: Plan, questions: Sequence[Instance], names: Sequence[st
     families = {family: [q for q in mixed if q.family == family] for family in plan.families}
     found = []
     try:
+        await client.models()  # is it there? Questions would be tried again and again
         for name in names:
             await runner.run(Run(Subject(name), WARM_UP), mixed[:WARM_UP], lambda: None)
             before = await engine_work(plan.base_url)

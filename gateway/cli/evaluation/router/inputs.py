@@ -67,7 +67,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_encoder_flags(parser)
     add("--threads", type=int, help="of the encoder; default: one per core")
     add("--json", type=Path, metavar="OUT", help="write everything that was measured")
-    add("--plot", type=Path, metavar="FILE", help="draw score over share of strong calls: FILE.svg or FILE.png")
+    add("--plot", type=Path, metavar="FILE", help="draw score over strong calls: FILE.svg or FILE.png")
 
 
 def read_plan(options: argparse.Namespace) -> Plan:

@@ -163,7 +163,7 @@ async def test_wrong_key_and_wrong_name(
         assert "no model 'hours'; did you mean 'ours'?" in capsys.readouterr().err
         monkeypatch.setenv("PENSTOCK_API_KEYS", "")
         assert await evaluate(url, "--model", "ours") == 1
-        assert "--api-key-env names the variable" in capsys.readouterr().err
+        assert "give the key with --api-key" in capsys.readouterr().err
         assert fake.asked == []
 
 

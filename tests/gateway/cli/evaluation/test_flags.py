@@ -30,6 +30,16 @@ def test_defaults() -> None:
     assert set(found.families) == set(FAMILIES)
 
 
+def test_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_API_KEYS", "first,second")
+    monkeypatch.setenv("OTHER", "of-a-variable")
+    assert plan().api_key == "first"
+    assert plan("--api-key", "given", "--url", "https://h/v1").api_key == "given"
+    assert plan("--api-key-env", "OTHER").api_key == "of-a-variable"
+    with pytest.raises(SystemExit):
+        plan("--api-key", "given", "--api-key-env", "OTHER")
+
+
 def test_help_says_that_form_counts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["eval", "models", "--help"])

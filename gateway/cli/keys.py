@@ -1,0 +1,65 @@
+"""`penstock keys`: API keys for clients, and the ids by which policies, traces and logs name them."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import secrets
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from gateway import settings
+from gateway.auth import tenant_id
+from gateway.settings import SettingsError
+
+_KEY_BYTES = 24
+DESCRIPTION = """
+A key that the policies give to no tenant is one of its own, named `key-` and the first 8 hex digits of the
+key's SHA-256: so it is written in `tenants`, `admin.principals` and `operators`, in traces and in decision
+logs. The id tells nothing about the key.
+"""
+
+
+def add_keys(keys: argparse.ArgumentParser) -> None:
+    """Declare the actions."""
+    keys.description = DESCRIPTION
+    actions = keys.add_subparsers(title="actions", required=True, metavar="ACTION")
+    ids = actions.add_parser("id", help="print the id of each key")
+    ids.description = "A key is never an argument, which `ps` would show."
+    ids.add_argument(
+        "--stdin", action="store_true", help="one key a line; default: $PENSTOCK_API_KEYS, else ask for one"
+    )
+    ids.set_defaults(run=lambda options: print_ids(_given(from_stdin=options.stdin), sys.stdout))
+    new = actions.add_parser("new", help="make a random key, and print it with its id")
+    new.set_defaults(run=lambda _: print_new(sys.stdout))
+
+
+def print_ids(keys: Sequence[str], out: TextIO) -> int:
+    """One line per key, in their order; the keys themselves are not printed."""
+    out.writelines(f"{tenant_id(key)}\n" for key in keys)
+    return 0
+
+
+def print_new(out: TextIO) -> int:
+    """The only time that it is shown: nothing keeps it."""
+    key = new_key()
+    out.write(f"key  {key}\nid   {tenant_id(key)}\n")
+    return 0
+
+
+def new_key() -> str:
+    """A random key, too long to guess."""
+    return f"sk-{secrets.token_urlsafe(_KEY_BYTES)}"
+
+
+def _given(*, from_stdin: bool) -> Sequence[str]:
+    if from_stdin:
+        keys = [line.strip() for line in sys.stdin if line.strip()]
+    elif not (keys := [*settings.client_keys()]) and sys.stdin.isatty():
+        keys = [getpass.getpass("API key (not shown): ").strip()]
+    if not keys or not all(keys):
+        raise SettingsError("there is no key: set PENSTOCK_API_KEYS, or give one a line with --stdin")
+    if not all(key.isascii() and key.isprintable() for key in keys):
+        raise SettingsError("a key holds characters that an HTTP header cannot carry")
+    return keys
