@@ -31,7 +31,7 @@ from cache.semantic_cache import StoreUnavailable
 
 LOG = logging.getLogger("penstock.cache")
 
-FORMAT = 2
+FORMAT = 3
 """Part of all names in Redis: other versions of this code do not read these entries."""
 LOOK_UP_LIMIT_S = 0.005
 BREAKER_OPEN_S = 2.0
@@ -208,8 +208,8 @@ class RedisStore:
         if change.origin == self._origin:
             return
         if change.verdict is not None:
-            section, max_error_rate, is_right = change.verdict
-            self._memory.evidence.record(section, max_error_rate, is_right=is_right)
+            section, max_error_rate, is_right, tenant = change.verdict
+            self._memory.evidence.record(section, max_error_rate, tenant, is_right=is_right)
         if change.selector is not None:
             self._drop_pending(change.selector)
             self._memory.forget(change.selector, self._now_s())

@@ -136,7 +136,7 @@ class SemanticCache:
         if entry is None:
             return None
         entry.hits += 1
-        self.store.evidence.count(question.labels.model, is_semantic=False)
+        self.store.evidence.count(question.labels.model, question.tenant, is_semantic=False)
         return Match(entry, "exact")
 
     def find_similar(
@@ -163,7 +163,7 @@ class SemanticCache:
         if probability >= self._threshold(question, max_error_rate):
             entries[best].hits += 1
             self.store.record_hit(entries[best].key)
-            self.store.evidence.count(question.labels.model, is_semantic=True)
+            self.store.evidence.count(question.labels.model, question.tenant, is_semantic=True)
             return Match(entries[best], "semantic", found[best][1].cosine, probability)
         entry, closest = found[0]
         if closest.cosine < NEAR_COSINE:
@@ -192,7 +192,8 @@ class SemanticCache:
 
     def _threshold(self, question: Question, max_error_rate: float) -> float:
         assert self._verifier is not None
-        return self._verifier.threshold(self.store.evidence.allowed(question.labels.model, max_error_rate))
+        model, tenant = question.labels.model, question.tenant
+        return self._verifier.threshold(self.store.evidence.allowed(model, max_error_rate, tenant))
 
     def add(
         self,
@@ -229,12 +230,13 @@ class SemanticCache:
         found = self.store.peek(key, self.now_s())
         return found if found is not None or self._shared is None else await self._shared.get(key)
 
-    def judge(self, entry: Entry, question_key: bytes, max_error_rate: float, *, is_right: bool) -> None:
-        """Note whether an entry was the right answer to another question; `max_error_rate`: the policy's."""
-        judge(entry, question_key, is_right=is_right)
-        self.store.evidence.record(entry.labels.model, max_error_rate, is_right=is_right)
+    def judge(self, entry: Entry, question_key: bytes, verdict: Verdict) -> None:
+        """Note whether an entry was the right answer to another question."""
+        judge(entry, question_key, is_right=verdict.is_right)
+        section, max_error_rate, is_right, tenant = verdict
+        self.store.evidence.record(section, max_error_rate, tenant, is_right=is_right)
         if self._shared is not None:
-            self._shared.update(entry, Verdict(entry.labels.model, max_error_rate, is_right))
+            self._shared.update(entry, verdict)
 
     async def forget(self, selector: Selector) -> int:
         """Remove matching entries, here and where they are shared; their number.

@@ -21,7 +21,7 @@ from cache.memory_store import MemoryStore
 
 LOG = logging.getLogger("penstock.cache")
 
-HEAD = b"penstock cache 3\n"
+HEAD = b"penstock cache 4\n"
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(
     tuple[list[tuple[Entry, bytes]], dict[str, Saved]]

@@ -27,7 +27,6 @@ from gateway.response_cache.response_cache import ResponseCache
 from gateway.routes import batch_routes, model_routes, moderation_routes, object_routes, passthrough_routes
 from gateway.served_models import ModelBuilder
 from gateway.settings import Settings
-from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.worker_parts import WorkerParts, build_parts
@@ -99,7 +98,7 @@ def build_version(
     routes = model_routes(endpoints, settings, pipeline, objects, parts.background)
     routes += object_routes(endpoints, settings, objects, parts.background)
     routes += _other_routes(endpoints, settings, policies, models, parts)
-    routes += _cache_routes(endpoints, settings, policies, cache, models, parts.metrics)
+    routes += _cache_routes(endpoints, settings, policies, cache, models, parts)
     routes += batch_routes(endpoints, settings, parts.batches, policies.batches)
     routes += moderation_routes(endpoints, settings, policies, guards)
     routes += passthrough_routes(endpoints, settings, policies.passthrough, pipeline.admit, served.forwarder)
@@ -142,7 +141,7 @@ def _cache_routes(
     policies: Policies,
     cache: ResponseCache,
     models: ModelTable,
-    metrics: Metrics,
+    parts: WorkerParts,
 ) -> list[Route]:
     access = CacheAccess(
         key_ring(settings),
@@ -151,7 +150,8 @@ def _cache_routes(
         reaches_all=settings.workers == 1 or policies.cache.redis is not None,
     )
     invalidation = InvalidationEndpoint(access, cache.answers)
-    feedback = FeedbackEndpoint(access, cache.answers, models, metrics.cache_judged)
+    counters, on_verdict = parts.routing.ledger.counters, parts.metrics.cache_judged
+    feedback = FeedbackEndpoint(access, cache.answers, models, counters, on_verdict)
     return [
         endpoints.route("POST", "/v1/cache/invalidate", "other", invalidation.invalidate),
         endpoints.route("POST", "/v1/cache/feedback", "other", feedback.judge),

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
@@ -23,6 +23,9 @@ IDLE_S = 60.0
 """Without any use for this long, the store is not asked."""
 KEPT_WINDOWS = 8
 """Windows of each length that are remembered."""
+
+MAX_CLAIMED = 100_000
+"""Claims that this worker remembers; the store has them all."""
 
 MINUTE_S = 60
 DAY_S = 86_400
@@ -57,6 +60,7 @@ class Counters:
         self._used: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
+        self._claimed: OrderedDict[str, None] = OrderedDict()
         self._syncing = asyncio.Lock()  # an answer that is overtaken by another would be out of date
 
     def add(self, name: str, amount: float, window_s: int) -> None:
@@ -77,6 +81,21 @@ class Counters:
         now = int(now_s) // window_s
         before = self._read(_key(name, now - 1, window_s)) * (1 - now_s % window_s / window_s)
         return before + self._read(_key(name, now, window_s))
+
+    async def claim(self, name: str, ttl_s: int) -> bool:
+        """Whether no worker has claimed this name before; while the store fails, this one."""
+        key = f"claim:{name}"
+        if key in self._claimed:
+            return False
+        self._claimed[key] = None  # before anything is awaited
+        if len(self._claimed) > MAX_CLAIMED:
+            self._claimed.popitem(last=False)
+        if self._store is None:
+            return True
+        with contextlib.suppress(ApiError):
+            sums = await self._store.exchange({key: (1.0, int(self.now_s()) + ttl_s)}, [key])
+            return sums.get(key, 1.0) <= 1.0
+        return True
 
     async def sync(self) -> None:
         """Tell the store what was added and learn what others have added."""

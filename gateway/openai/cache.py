@@ -9,13 +9,17 @@ import msgspec
 from msgspec import Meta
 
 from cache.entry import Entry, Selector, SelectorKind
+from cache.evidence import Verdict
 from cache.semantic_cache import SemanticCache, StoreUnavailable
+from gateway.accounting.counters import DAY_S, Counters
 from gateway.auth import KeyRing, Principal
 from gateway.errors import Forbidden, InvalidRequest, NotFound, Unavailable
+from gateway.openai.feedback import JUDGED_FOR_S
 from gateway.openai.shape import encode
 from gateway.pipeline.models import ModelTable
 from gateway.requests.parse import decode_body, typed
-from gateway.response_cache.sampling import Verdict
+from gateway.response_cache.hit_token import HitToken, read_hit
+from gateway.response_cache.sampling import Verdict as SampledVerdict
 from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import user_digest
 from gateway.web.http_call import HttpCall
@@ -68,6 +72,10 @@ class CacheAccess:
             )
         return principal, body
 
+    def hit(self, question: str) -> HitToken | None:
+        """The hit of a header `x-penstock-cache-question`; None for what is none."""
+        return read_hit(question, self._keys)
+
     def may_change(self, principal: Principal, tenant: str | None) -> bool:
         """`tenant` None: of every tenant."""
         return tenant == principal.tenant or principal.tenant in self._operators
@@ -116,35 +124,57 @@ class FeedbackEndpoint:
         access: CacheAccess,
         answers: SemanticCache,
         models: ModelTable,
-        on_verdict: Callable[[str, Verdict], None],
+        counters: Counters,
+        on_verdict: Callable[[str, SampledVerdict], None],
     ) -> None:
-        """`on_verdict` gets the model's name and each verdict on a semantic hit."""
+        """`on_verdict` gets the model's name and each verdict on a semantic hit; `counters` know them all."""
         self._access = access
         self._answers = answers
         self._models = models
         self._on_verdict = on_verdict
+        self._counters = counters
 
     async def judge(self, call: HttpCall) -> None:
         """Note a verdict; an entry that is wrong for its own question is removed."""
         principal, request = await self._access.read(call, FeedbackRequest)
-        key, question = (
-            _key(value, name)
-            for name, value in (("entry", request.entry), ("question", request.question or request.entry))
-        )
+        key = _key(request.entry)
+        hit = None if request.question is None else self._hit(request.question, key, principal)
         entry = await self._answers.entry(key)
         if entry is None or not self._access.may_change(principal, entry.tenant):
             raise NotFound("There is no such cache entry, or it is another tenant's.", param="entry")
         is_right, is_removed = request.verdict == "right", False
-        if question != key:
+        if hit is not None:
+            await self._claim(hit)
             model = self._models.models.get(entry.labels.model)
             settings = CacheSettings.of() if model is None or model.cache is None else model.cache
-            self._answers.judge(entry, question, settings.max_error_rate, is_right=is_right)
+            verdict = Verdict(entry.labels.model, settings.max_error_rate, is_right, hit.tenant)
+            self._answers.judge(entry, hit.question, verdict)
             self._on_verdict(entry.labels.model, request.verdict)
         elif not is_right:
             is_removed = await self._remove(entry)
         await call.respond(
             encode({"object": "cache.feedback", "entry": request.entry, "removed": is_removed})
         )
+
+    def _hit(self, question: str, entry: bytes, principal: Principal) -> HitToken:
+        hit = self._access.hit(question)
+        if hit is None or hit.entry != entry or not self._access.may_change(principal, hit.tenant):
+            raise InvalidRequest(
+                "'question' must be the header x-penstock-cache-question of this entry's answer to you.",
+                param="question",
+            )
+        return hit
+
+    async def _claim(self, hit: HitToken) -> None:
+        """Each question counts once, however often it was asked."""
+        name = f"verdict:{hit.tenant}:{hit.entry.hex()}:{hit.question.hex()}"
+        is_old = self._counters.now_s() - hit.served_s > JUDGED_FOR_S
+        if is_old or not await self._counters.claim(name, JUDGED_FOR_S + DAY_S):
+            raise InvalidRequest(
+                "The answer to this question has been judged already, or is older than a week.",
+                param="question",
+                code="already_judged",
+            )
 
     async def _remove(self, entry: Entry) -> bool:
         try:
@@ -153,9 +183,9 @@ class FeedbackEndpoint:
             raise Unavailable("Redis does not answer: send the request again.") from None
 
 
-def _key(value: str, name: str) -> bytes:
+def _key(entry: str) -> bytes:
     try:
-        return bytes.fromhex(value)
+        return bytes.fromhex(entry)
     except ValueError:
-        header = f"x-penstock-cache-{name}"
-        raise InvalidRequest(f"{name!r} must be the value of the header {header!r}.", param=name) from None
+        what = "'entry' must be the value of the header 'x-penstock-cache-entry'."
+        raise InvalidRequest(what, param="entry") from None

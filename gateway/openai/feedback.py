@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from gateway.accounting.counters import DAY_S
 from gateway.accounting.ledger import Ledger
 from gateway.auth import KeyRing
 from gateway.errors import InvalidRequest
 from gateway.openai.shape import encode
 from gateway.pipeline.decision_log import LogFile
-from gateway.pipeline.decision_token import read_token
+from gateway.pipeline.decision_token import DecisionToken, read_token
 from gateway.requests.parse import decode_body, typed
 from gateway.web.http_call import HttpCall
 from policies.document import Policies
 from router.log import Label
 
-MAX_REMEMBERED = 10_000
-"""Judged answers of one worker that cannot be judged again."""
+JUDGED_FOR_S = 7 * DAY_S
+"""How long an answer can be judged."""
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +40,6 @@ class DecisionFeedbackEndpoint:
         self._ledger = ledger
         self._log = log
         self._max_body_bytes = max_body_bytes
-        self._seen: OrderedDict[str, None] = OrderedDict()
         self._candidates = {
             place: action.choose.candidates
             for place, action in policies.actions()
@@ -52,18 +51,21 @@ class DecisionFeedbackEndpoint:
         principal = self._keys.identify(call.authorization)
         body = typed(decode_body(await call.read_json_bytes(self._max_body_bytes)), Feedback)
         judged = read_token(body.decision, self._keys)
-        if judged is None or judged.tenant != principal.tenant or judged.request_id in self._seen:
+        if judged is None or judged.tenant != principal.tenant or not await self._claim(judged):
             raise InvalidRequest(
                 "'decision' must be the header x-penstock-decision of an answer to you, which has not been "
-                "judged yet.",
+                "judged yet, and is not older than a week.",
                 param="decision",
             )
-        self._seen[judged.request_id] = None
-        if len(self._seen) > MAX_REMEMBERED:
-            self._seen.popitem(last=False)
         if judged.model in self._candidates.get(judged.place, ()):
             self._ledger.judge(judged.place, judged.model, body.score)
         if self._log is not None:
             label = Label(label_of=judged.request_id, scores={judged.model: body.score})
             self._log.add(msgspec.json.encode(label) + b"\n")
         await call.respond(encode({"object": "feedback", "model": judged.model, "score": body.score}))
+
+    async def _claim(self, judged: DecisionToken) -> bool:
+        counters = self._ledger.counters
+        if counters.now_s() - judged.decided_s > JUDGED_FOR_S:
+            return False
+        return await counters.claim(f"decision:{judged.tenant}:{judged.request_id}", JUDGED_FOR_S + DAY_S)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-
 import msgspec
 
 from gateway.auth import KeyRing
+from gateway.signed import sign, signed
 
 HEADER = "x-penstock-decision"
-SIGNATURE_BYTES = 12
 
 
 class DecisionToken(msgspec.Struct, frozen=True, array_like=True):
@@ -20,21 +17,15 @@ class DecisionToken(msgspec.Struct, frozen=True, array_like=True):
     place: str  # of the `choose` in the policies, as `routes.auto`
     model: str
     tenant: str
+    decided_s: int  # UNIX time
 
 
 def write_token(token: DecisionToken, keys: KeyRing) -> str:
     """The header's value."""
-    data = msgspec.json.encode(token)
-    return base64.urlsafe_b64encode(keys.signature(data)[:SIGNATURE_BYTES] + data).decode()
+    return sign("decision", msgspec.json.encode(token), keys)
 
 
 def read_token(text: str, keys: KeyRing) -> DecisionToken | None:
     """None for what `write_token` has not written."""
-    try:
-        found = base64.urlsafe_b64decode(text)
-        signature, data = found[:SIGNATURE_BYTES], found[SIGNATURE_BYTES:]
-        if signature != keys.signature(data)[:SIGNATURE_BYTES]:
-            return None
-        return msgspec.json.decode(data, type=DecisionToken)
-    except (binascii.Error, ValueError):
-        return None
+    data = signed("decision", text, keys)
+    return None if data is None else msgspec.json.decode(data, type=DecisionToken)

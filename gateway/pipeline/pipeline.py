@@ -77,7 +77,7 @@ class Pipeline:
             *(() if log is None else (log.note,)),
             choose,
             _screen(ScreenRequest(parts.guards or Guards(policies.guardrails)), call),
-            LookUp(cache),
+            LookUp(cache, keys),
             *(() if telemetry is None else (Mirror(models, telemetry, self._ledger, log, embed),)),
             call,
             listen,

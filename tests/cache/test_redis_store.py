@@ -146,7 +146,7 @@ async def test_replicas_share_verdicts(server: RedisServer) -> None:
         entry = one.memory.get(key_of(1), time.time())
         assert entry is not None
         entry.right = 1
-        one.store.update(entry, Verdict("small", 0.01, is_right=True))
+        one.store.update(entry, Verdict("small", 0.01, True, "a"))
         async with asyncio.timeout(20):
             while not other.memory.evidence.section("small").verdicts or not (
                 (found := other.memory.get(key_of(1), time.time())) and found.right

@@ -39,12 +39,12 @@ def test_entries_come_back_with_their_vectors(tmp_path: Path) -> None:
 
 def test_what_is_known_of_errors_comes_back(tmp_path: Path) -> None:
     store = filled()
-    for _ in range(3):
-        store.evidence.record("small", 0.02, is_right=False)
-    store.evidence.record("small", 0.02, is_right=True)
+    for _ in range(30):
+        store.evidence.record("small", 0.02, "a", is_right=False)
+    store.evidence.record("small", 0.02, "a", is_right=True)
     snapshot.write(tmp_path / "cache", store)
     found = loaded(tmp_path / "cache").evidence
-    assert found.allowed("small", 0.02) == store.evidence.allowed("small", 0.02) < 0.02
+    assert found.allowed("small", 0.02, "a") == store.evidence.allowed("small", 0.02, "a") < 0.02
     assert found.section("small").verdicts == store.evidence.section("small").verdicts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -83,7 +84,8 @@ class ChooseModel:
             exchange.telemetry.annotate(decided)
         if exchange.decision is not None and self._keys is not None:
             tenant, place = exchange.principal.tenant, exchange.place
-            token = DecisionToken(exchange.request_id, place, exchange.decision.model, tenant)
+            now_s = int(time.time())
+            token = DecisionToken(exchange.request_id, place, exchange.decision.model, tenant, now_s)
             exchange.response_headers[DECISION_HEADER] = write_token(token, self._keys)
         if self._is_exposed:
             exchange.response_headers[ROUTE_HEADER] = choice.route

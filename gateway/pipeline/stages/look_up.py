@@ -9,9 +9,11 @@ from numpy import float32
 from numpy.typing import NDArray
 
 from cache.entry import Entry
+from cache.evidence import Verdict
 from cache.guards import unreadable
 from cache.question import read_question
 from cache.semantic_cache import Match
+from gateway.auth import KeyRing
 from gateway.errors import TimedOut
 from gateway.pipeline.answer_text import whole_text
 from gateway.pipeline.exchange import Exchange
@@ -20,6 +22,8 @@ from gateway.pipeline.models import ServedModel
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.directives import HEADER, CacheDirectives, read_directives
 from gateway.response_cache.flights import Flight
+from gateway.response_cache.hit_token import HEADER as QUESTION_HEADER
+from gateway.response_cache.hit_token import HitToken, write_hit
 from gateway.response_cache.recording import recorded_text, replay
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.settings import CacheSettings
@@ -34,8 +38,10 @@ MAX_JOINS = 2
 class LookUp:
     """The stage, with what all its requests share."""
 
-    def __init__(self, cache: ResponseCache) -> None:
+    def __init__(self, cache: ResponseCache, keys: KeyRing) -> None:
+        """`keys` sign what names a hit for feedback."""
         self._cache = cache
+        self._keys = keys
 
     async def __call__(self, exchange: Exchange) -> None:
         """Fill `exchange.answer` on a hit, else prepare `exchange.cache_use` for remember.
@@ -176,13 +182,15 @@ class LookUp:
         flight, own, use.flight = flights.of(list(others)[equal.place]), use.flight, None
         own.follow(flight)
         if await self._join(exchange, use, flight, model):
-            _add_reasons(exchange, use, equal.similarity, equal.probability)
+            _add_reasons(exchange, equal.similarity, equal.probability)
+            self._sign(exchange, use, flight.key)
 
     def _sample(self, exchange: Exchange, use: CacheUse, entry: Entry, model: ServedModel) -> None:
         """Perhaps ask the model too, to learn whether the hit was right."""
         assert isinstance(exchange.request, ChatRequest)
         call = exchange.model_call(exchange.request)
         settings, key, answers = use.settings, use.question.key, self._cache.answers
+        tenant = exchange.principal.tenant
 
         async def texts() -> tuple[str, str]:
             fresh = await whole_text(await model.provider.chat(call))
@@ -192,7 +200,9 @@ class LookUp:
             settings.verified_share,
             model.metrics_label or model.name,
             texts,
-            lambda is_right: answers.judge(entry, key, settings.max_error_rate, is_right=is_right),
+            lambda is_right: answers.judge(
+                entry, key, Verdict(entry.labels.model, settings.max_error_rate, is_right, tenant)
+            ),
         )
 
     def _fresh(self, match: Match | None, directives: CacheDirectives) -> Match | None:
@@ -205,12 +215,19 @@ class LookUp:
         age_s = max(0.0, self._cache.answers.now_s() - match.entry.created_s)
         exchange.response_headers["age"] = str(int(age_s))
         if match.tier != "exact":
-            _add_reasons(exchange, use, match.similarity, match.probability)
+            _add_reasons(exchange, match.similarity, match.probability)
+        if match.tier == "semantic":
+            self._sign(exchange, use, match.entry.key)
+
+    def _sign(self, exchange: Exchange, use: CacheUse, entry: bytes) -> None:
+        """Name a hit by meaning, for feedback."""
+        now_s = int(self._cache.answers.now_s())
+        token = HitToken(entry, use.question.key, exchange.principal.tenant, now_s)
+        exchange.response_headers[QUESTION_HEADER] = write_hit(token, self._keys)
 
 
-def _add_reasons(exchange: Exchange, use: CacheUse, similarity: float, probability: float) -> None:
+def _add_reasons(exchange: Exchange, similarity: float, probability: float) -> None:
     headers = {"similarity": f"{similarity:.3f}", "probability": f"{probability:.3f}"}
-    headers["question"] = use.question.key.hex()  # for feedback
     exchange.response_headers |= {f"{HEADER}-{name}": value for name, value in headers.items()}
 
 

@@ -153,3 +153,25 @@ async def test_redis_that_is_away_is_unavailable(unused_tcp_port_factory: Callab
         await store.exchange({"n": (1.0, 5_000_000_000)}, ["n"])
     assert "secret" not in str(caught.value)
     await store.close()
+
+
+async def test_a_name_is_claimed_once_by_all_workers(open_store: Callable[[], CounterStore]) -> None:
+    workers = [Counters(open_store()) for _ in range(3)]
+    claims = await asyncio.gather(*(each.claim("name", 60) for each in workers for _ in range(4)))
+    assert claims.count(True) == 1
+    assert await workers[0].claim("other", 60)
+    for worker in workers:
+        await worker.close()
+
+
+async def test_a_worker_alone_claims_for_itself() -> None:
+    class Away:
+        async def exchange(
+            self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
+        ) -> Mapping[str, float]:
+            raise Unavailable("away")
+
+        async def close(self) -> None: ...
+
+    for counters in (Counters(), Counters(Away())):
+        assert [await counters.claim("name", 60) for _ in range(2)] == [True, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from hashlib import sha256
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from starlette.routing import Router
 
 from gateway.app import build_app
+from gateway.auth import KeyRing
 from gateway.providers.fake import FakeProvider
+from gateway.response_cache.hit_token import HitToken, write_hit
 from gateway.settings import Settings
 from policies.cache import CacheSection
 from policies.document import EngineModel, ModelEntry, Policies
@@ -115,17 +118,45 @@ async def test_a_wrong_answer_is_removed_by_its_tenant_only() -> None:
         assert (await ask(http, ALICE, "plain"))["x-penstock-cache"] == "miss"
 
 
-async def test_verdicts_on_semantic_hits_are_published() -> None:
+def question_of(entry: str, number: int, key: str = ALICE, age_s: float = 0.0) -> str:
+    """The header of a hit by meaning."""
+    hit = HitToken(bytes.fromhex(entry), number.to_bytes(32), tenant(key), int(time.time() - age_s))
+    return write_hit(hit, KeyRing((ALICE, BOB, OPERATOR)))
+
+
+async def test_verdicts_on_semantic_hits_are_published_and_count_once() -> None:
     async with http_client(app_of()) as http:
         entry = (await ask(http, ALICE, "plain"))["x-penstock-cache-entry"]
         for number in range(20):
             verdict = "wrong" if number == 0 else "right"
-            body = {"entry": entry, "question": f"{number:064x}", "verdict": verdict}
+            body = {"entry": entry, "question": question_of(entry, number), "verdict": verdict}
             assert (await http.post(FEEDBACK, json=body, headers=headers(ALICE))).status_code == 200
+            body["question"] = question_of(entry, number, age_s=1)  # the same question, asked again
+            again = await http.post(FEEDBACK, json=body, headers=headers(ALICE))
+            assert (again.status_code, again.json()["error"]["code"]) == (400, "already_judged")
         page = (await http.get("/metrics")).text
     assert 'penstock_cache_verdicts_total{endpoint="chat",model="small",verdict="right"} 19.0' in page
     assert 'penstock_cache_false_hit_rate{model="small",value="mean"} 0.05' in page
     assert 'penstock_cache_false_hit_rate{model="small",value="high"} 0.2' in page
+
+
+async def test_only_who_was_served_may_judge() -> None:
+    async with http_client(app_of()) as http:
+        entry, other = [(await ask(http, ALICE, text))["x-penstock-cache-entry"] for text in ("one", "two")]
+        good = question_of(entry, 1)
+        for key, question in [
+            (ALICE, "ab" * 32),  # invented
+            (ALICE, good[:40] + "AAAA" + good[44:]),
+            (ALICE, question_of(other, 1)),  # of another entry
+            (ALICE, question_of(entry, 1, BOB)),
+            (ALICE, question_of(entry, 1, age_s=8 * 86400)),
+            (BOB, good),
+        ]:
+            body = {"entry": entry, "question": question, "verdict": "wrong"}
+            refused = await http.post(FEEDBACK, json=body, headers=headers(key))
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "question")
+        body = {"entry": entry, "question": good, "verdict": "right"}
+        assert (await http.post(FEEDBACK, json=body, headers=headers(ALICE))).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -18,11 +20,11 @@ CHAT = {"model": "auto", "messages": [{"role": "user", "content": "hi"}]}
 ALICE, BOB = ({"authorization": f"Bearer {key}"} for key in ("sk-alice", "sk-bob"))
 
 
-def app_of(tmp_path: object) -> tuple[object, WorkerParts]:
+def app_of(tmp_path: object, data_dir: str = "") -> tuple[object, WorkerParts]:
     models = {name: ModelEntry(engine=EngineModel(checkpoint="/none")) for name in ("small", "large")}
     section = Choose(candidates=dict.fromkeys(models, ChoiceCandidate()), strategy="bandit")
     policies = Policies(models=models, routes={"auto": Route(choose=section)}, version="v1")
-    settings = Settings(api_keys=("sk-alice", "sk-bob"), decision_log=f"{tmp_path}/log")
+    settings = Settings(api_keys=("sk-alice", "sk-bob"), decision_log=f"{tmp_path}/log", data_dir=data_dir)
     parts = build_parts(settings, policies.names())
     return build_version(settings, policies, parts, dict.fromkeys(models, FakeProvider())).router, parts
 
@@ -74,3 +76,14 @@ async def test_only_the_caller_may_judge_and_scores_are_bounded(tmp_path: object
         assert (await judge(http, decision, 1.0, {})).status_code == 401
         assert (await judge(http, decision, 1.0)).status_code == 200
     await parts.close()
+
+
+async def test_feedback_counts_once_for_all_workers_and_versions(tmp_path: object) -> None:
+    first, parts = app_of(tmp_path, data_dir=str(tmp_path))
+    second, others = app_of(tmp_path, data_dir=str(tmp_path))
+    async with http_client(first) as one, http_client(second) as other:  # type: ignore[arg-type]
+        decision = await decide(one)
+        answers = await asyncio.gather(*(judge(each, decision, 1.0) for each in (one, other) * 4))
+        assert sorted(answer.status_code for answer in answers) == [200, *[400] * 7]
+    for each in (parts, others):
+        await each.close()

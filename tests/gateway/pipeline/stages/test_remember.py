@@ -14,6 +14,7 @@ import pytest
 from numpy import float32
 from numpy.typing import NDArray
 
+from cache.evidence import Verdict
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
 from gateway.answer import Delta, Generated
@@ -24,6 +25,7 @@ from gateway.pipeline.models import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall
+from gateway.response_cache.hit_token import read_hit
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
 from gateway.response_cache.settings import CacheSettings
@@ -316,7 +318,7 @@ async def test_sampled_hits_are_answered_again_and_judged() -> None:
     while not gateway.verdicts:
         await asyncio.sleep(0)
     assert gateway.verdicts == ["right"] and len(gateway.provider.asked) == 2
-    assert list(gateway.answers.store.evidence.section("m").verdicts) == [True]
+    assert list(gateway.answers.store.evidence.section("m").verdicts) == [("default", True)]
 
 
 async def test_a_rejected_question_is_asked_of_the_model() -> None:
@@ -324,9 +326,10 @@ async def test_a_rejected_question_is_asked_of_the_model() -> None:
     await gateway.ask("How high is the tower?")
     hit = await gateway.start("What is the height of the tower?")
     entry = await gateway.answers.entry(bytes.fromhex(hit.response_headers["x-penstock-cache-entry"]))
-    question = bytes.fromhex(hit.response_headers["x-penstock-cache-question"])
-    assert entry is not None
-    gateway.answers.judge(entry, question, 0.01, is_right=False)
+    named = read_hit(hit.response_headers["x-penstock-cache-question"], KeyRing(()))
+    assert entry is not None and named is not None
+    assert (named.entry, named.tenant) == (entry.key, "default")
+    gateway.answers.judge(entry, named.question, Verdict("m", 0.01, False, "default"))
     assert await gateway.ask("What is the height of the tower?") != "semantic"
 
 
