@@ -1,4 +1,4 @@
-"""`penstock serve | check | explain | replay | policy | models | chat | cache | eval | guardrails | …`."""
+"""`penstock init | serve | check | explain | replay | policy | models | chat | cache | eval | …`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from gateway.cli.evaluation.route.flags import add_flags as add_route_flags
 from gateway.cli.evaluation.router.inputs import add_flags as add_router_eval_flags
 from gateway.cli.evaluation.router.inputs import read_plan as read_router_plan
 from gateway.cli.gateway_flags import add_gateway_flags, gateway_of
+from gateway.cli.init.flags import add_init
 from gateway.cli.keys import add_keys
 from gateway.cli.policy_flags import add_explain, add_policy, add_replay
 from gateway.cli.policy_reference import reference_text
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="An AI gateway with its own engine.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    add_init(commands.add_parser("init", help="write a first policy folder, from questions or flags"))
     _add_serve(commands.add_parser("serve", help="run the gateway and the engines of its models"))
     check = commands.add_parser(
         "check", help="validate a policy folder and the configuration of its checkpoints and adapters"

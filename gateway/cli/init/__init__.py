@@ -1,0 +1,1 @@
+"""`penstock init`: a first policy folder, from flags or from questions."""
