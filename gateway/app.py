@@ -95,7 +95,8 @@ def build_version(
     optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards)
     pipeline = Pipeline(key_ring(settings), models, cache, policies, optional)
     objects = parts.object_store(settings, policies.responses)
-    routes = model_routes(endpoints, settings, pipeline, objects, parts.background)
+    drops_hosted = policies.requests.hosted_tools == "drop"
+    routes = model_routes(endpoints, settings, pipeline, objects, parts.background, drops_hosted=drops_hosted)
     routes += object_routes(endpoints, settings, objects, parts.background)
     routes += _other_routes(endpoints, settings, policies, models, parts)
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from starlette.routing import Route
 
@@ -47,10 +48,13 @@ def model_routes(
     pipeline: Pipeline,
     objects: ObjectStore,
     background: BackgroundResponses,
+    *,
+    drops_hosted: bool = False,
 ) -> list[Route]:
-    """The endpoints that call a model, or count what it would be asked."""
-    keys = key_ring(settings)
+    """The endpoints that call a model or count; `drops_hosted`: leave out tools that nothing runs here."""
+    keys, max_body_bytes = key_ring(settings), settings.max_body_bytes
     chats = StoredChatsEndpoint(keys, objects)
+    bounded = partial(ModelEndpoint, max_body_bytes=max_body_bytes, total_timeout_s=settings.timeouts.total_s)
 
     def route(
         path: str,
@@ -59,16 +63,12 @@ def model_routes(
         errors: ErrorFormat = OPENAI_ERRORS,
         **others: Handler,
     ) -> Route:
-        answer: Handler = ModelEndpoint(
-            endpoint,
-            pipeline,
-            max_body_bytes=settings.max_body_bytes,
-            total_timeout_s=settings.timeouts.total_s,
-            translation=translation,
-        )
+        answer: Handler = bounded(endpoint, pipeline, translation=translation)
         if endpoint == "responses":
             answer = ResponsesEndpoint(
-                keys, objects, background, answer, pipeline.admit, max_body_bytes=settings.max_body_bytes
+                *(keys, objects, background, answer, pipeline.admit),
+                max_body_bytes=max_body_bytes,
+                drops_hosted=drops_hosted,
             )
         return endpoints.methods(path, endpoint, {"POST": answer, **others}, errors, labelled="POST")
 
@@ -87,15 +87,17 @@ def model_routes(
         )
         return endpoints.route("POST", path, "tokenize", count, errors)
 
+    responses = partial(ResponsesTranslation, store=objects, drops_hosted=drops_hosted)
+    counting = partial(ResponsesCounting, store=objects, drops_hosted=drops_hosted)
     # Those that are called most come first: every route before costs half a microsecond.
     return [
         route("/v1/chat/completions", "chat", lambda _: ChatStoring(objects), GET=chats.list),
-        route("/v1/responses", "responses", lambda call: ResponsesTranslation(call, objects)),
+        route("/v1/responses", "responses", responses),
         route("/v1/messages", "messages", MessagesTranslation, ANTHROPIC_ERRORS),
         route("/v1/completions", "completions"),
         route("/v1/embeddings", "embeddings"),
         count_route("/v1/messages/count_tokens", "messages", MessagesCounting, ANTHROPIC_ERRORS),
-        count_route("/v1/responses/input_tokens", "responses", lambda call: ResponsesCounting(call, objects)),
+        count_route("/v1/responses/input_tokens", "responses", counting),
     ]
 
 

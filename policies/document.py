@@ -21,6 +21,7 @@ from policies.observability import ObservabilitySection
 from policies.passthrough import PassthroughPath, PassthroughRule
 from policies.probes import Probe, ProbeName
 from policies.releases import Capabilities, Release
+from policies.requests import RequestsSection
 from policies.responses import ResponsesSection
 from policies.routes import Action, Route, RoutingSection
 from policies.signals import SignalsSection
@@ -340,6 +341,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cache: CacheSection = CacheSection()
     guardrails: GuardrailsSection = GuardrailsSection()
     responses: ResponsesSection = ResponsesSection()
+    requests: RequestsSection = RequestsSection()
     batches: BatchesSection = BatchesSection()
     passthrough: dict[PassthroughPath, PassthroughRule] = {}
 

@@ -27,6 +27,7 @@ class Service:
     rename_fields: Mapping[str, str] = field(default_factory=dict)
     drop_fields: list[str] = field(default_factory=list)
     drop_message_fields: list[str] = field(default_factory=list)
+    custom_tools: bool = False
 
 
 SERVICES: Mapping[ServiceName, Service] = {
@@ -43,7 +44,7 @@ SERVICES: Mapping[ServiceName, Service] = {
         drop_message_fields=_REASONING,
     ),
     "ollama": Service("http://127.0.0.1:11434/v1", rename_fields=_OLDER_LIMIT),
-    "openai": Service("https://api.openai.com/v1", drop_message_fields=_REASONING),
+    "openai": Service("https://api.openai.com/v1", drop_message_fields=_REASONING, custom_tools=True),
     "openrouter": Service("https://openrouter.ai/api/v1", rename_fields=_OLDER_LIMIT),
     "sglang": Service("http://127.0.0.1:30000/v1"),
     "together": Service("https://api.together.ai/v1", rename_fields=_OLDER_LIMIT),

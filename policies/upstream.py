@@ -31,7 +31,7 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ServiceName | None,
         Meta(
             description="A known service: the default of `base_url`, `api`, `api_key_header`, "
-            "`rename_fields`, `drop_fields` and `drop_message_fields`."
+            "`rename_fields`, `drop_fields`, `drop_message_fields` and `custom_tools`."
         ),
     ] = None
     api: Annotated[
@@ -88,6 +88,13 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "`reasoning_content`: they are left out."
         ),
     ] = []
+    custom_tools: Annotated[
+        bool,
+        Meta(
+            description="Whether an `openai` API has tools of the type `custom`. If not, those of the "
+            "Responses API reach it as functions with one text; those of a chat are passed on in any case."
+        ),
+    ] = False
     prompt_caching: Annotated[
         bool,
         Meta(
@@ -131,4 +138,5 @@ _UPSTREAM_DEFAULTS = {
     "rename_fields": {},
     "drop_fields": [],
     "drop_message_fields": [],
+    "custom_tools": False,
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gateway.answer import Delta, ToolCallDelta, Usage
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.usage import usage_object
+from gateway.requests.custom_tools import CustomInput, custom_names
 from gateway.requests.reasoning_details import GEMINI, details
 from gateway.requests.types import ChatRequest
 
@@ -19,6 +20,8 @@ class ChatShape:
 
     __slots__ = (
         "_collected",
+        "_custom_names",
+        "_custom_open",
         "_empty",
         "_heads",
         "_pads",
@@ -62,6 +65,8 @@ class ChatShape:
         # Choices without output so far: one that ends so has "" as its content, as without tools.
         self._silent = set(range(request.num_choices)) if offers_tools else set()
         self._collected: dict[int, CollectedChoice] = {}  # the reasoning of each choice: it may be signed
+        self._custom_names = custom_names(request.tools)
+        self._custom_open: dict[int, tuple[int, CustomInput]] = {}  # by choice: the call, its input
         self._heads: list[bytes] = []
         self._tail = b""
 
@@ -102,13 +107,8 @@ class ChatShape:
                 encode(chat_logprobs(delta.tokens)) if delta.tokens else b"null",
                 self._end(delta.text),
             )
-        for call in delta.tool_calls:
-            delta_json = encode({"tool_calls": [_call_delta(call)]})
-            events += b'%s%s,"logprobs":null,"finish_reason":null}]%s' % (
-                head,
-                delta_json,
-                self._end(call.arguments),
-            )
+        if delta.tool_calls or self._custom_open:
+            events += self._calls(delta)
         if delta.finish_reason is not None:
             is_silent = delta.index in self._silent
             content = b'""' if is_silent else self._empty
@@ -166,7 +166,7 @@ class ChatShape:
         if signed:
             shown["reasoning_details"] = details(signed)
         text = "".join(choice.text_pieces)
-        calls = [_whole_call(call) for call in choice.tool_calls]
+        calls = [_whole_call(call, self._custom_names) for call in choice.tool_calls]
         return {
             "role": "assistant",
             "content": text if text or not calls else None,
@@ -176,6 +176,42 @@ class ChatShape:
             **({"tool_calls": calls} if calls else {}),
         }
 
+    def _calls(self, delta: Delta) -> bytes:
+        """A chunk for every piece of a call."""
+        pieces = [piece for call in delta.tool_calls for piece in self._call_deltas(delta.index, call)]
+        if delta.finish_reason is not None:
+            pieces += self._custom_rest(delta.index)
+        return b"".join(
+            b'%s%s,"logprobs":null,"finish_reason":null}]%s'
+            % (self._heads[delta.index], encode({"tool_calls": [piece]}), self._end(text))
+            for piece, text in pieces
+        )
+
+    def _call_deltas(self, choice: int, call: ToolCallDelta) -> Iterator[tuple[dict[str, object], str]]:
+        """What a piece of a call adds to the stream, each with its text."""
+        number, reader = self._custom_open.get(choice, (-1, None))
+        if number >= 0 and number != call.index:
+            yield from self._custom_rest(choice)
+            reader = None
+        if call.name in self._custom_names:
+            reader = CustomInput()
+            self._custom_open[choice] = (call.index, reader)
+            custom = {"name": call.name, "input": reader.push(call.arguments)}
+            yield (
+                {"index": call.index, "id": call.call_id, "type": "custom", "custom": custom},
+                custom["input"],
+            )
+        elif reader is None:
+            yield _call_delta(call), call.arguments
+        elif text := reader.push(call.arguments):
+            yield {"index": call.index, "custom": {"input": text}}, text
+
+    def _custom_rest(self, choice: int) -> Iterator[tuple[dict[str, object], str]]:
+        """What was held back of the call of a custom tool, which ends."""
+        number, reader = self._custom_open.pop(choice, (-1, None))
+        if reader is not None and (text := reader.finish()):
+            yield {"index": number, "custom": {"input": text}}, text
+
     def _head(self, kind: str) -> dict[str, object]:
         return {"id": self.response_id, "object": kind, **self._shared}
 
@@ -183,7 +219,11 @@ class ChatShape:
         return b"%s%s}\n\n" % (self._tail, padding(text) if self._pads else b"")
 
 
-def _whole_call(call: ToolCallDelta) -> dict[str, object]:
+def _whole_call(call: ToolCallDelta, custom: frozenset[str]) -> dict[str, object]:
+    if call.name in custom:
+        reader = CustomInput()
+        text = reader.push(call.arguments) + reader.finish()
+        return {"id": call.call_id, "type": "custom", "custom": {"name": call.name, "input": text}}
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.call_id, "type": "function", "function": function}
 
@@ -191,5 +231,5 @@ def _whole_call(call: ToolCallDelta) -> dict[str, object]:
 def _call_delta(call: ToolCallDelta) -> dict[str, object]:
     """A piece of a streamed call; only the first has id, type and name."""
     if call.name:
-        return {"index": call.index, **_whole_call(call)}
+        return {"index": call.index, **_whole_call(call, frozenset())}
     return {"index": call.index, "function": {"arguments": call.arguments}}

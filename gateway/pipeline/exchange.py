@@ -122,5 +122,6 @@ class Exchange:
             self.principal.tenant_salt,
             (telemetry or self.telemetry).propagation(),
             self.priority,
-            self.endpoint == "messages",
+            is_translated=self.endpoint in ("messages", "responses"),
+            clips_limit=self.endpoint == "messages",
         )

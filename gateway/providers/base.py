@@ -22,6 +22,7 @@ class ModelCall(Generic[RequestT]):
     tenant_salt: str = ""  # keeps one tenant's KV pages from another's
     trace_headers: Mapping[str, str] = field(default_factory=dict)  # W3C; empty when not traced
     priority: int = 0  # in the engine's queue and steps; 1: only what requests with 0 leave over
+    is_translated: bool = False  # another API's request
     clips_limit: bool = False  # a token limit beyond the context is as good as none, as in Anthropic's API
 
     @property

@@ -109,7 +109,9 @@ CHAT: Mapping[str, Rule] = {
     "audio": Rule("refused", "audio output"),
     "moderation": Rule("refused", "moderation inside the answer"),
     "web_search_options": Rule("refused", "web search"),
-    "tools": Rule("honoured", "functions, strict or not; refused where the chat template has no tools"),
+    "tools": Rule(
+        "honoured", "functions, strict or not, and custom tools; refused where the chat template has no tools"
+    ),
     "tool_choice": Rule(
         "honoured", "none, auto, required, a function, allowed_tools; a grammar enforces them"
     ),

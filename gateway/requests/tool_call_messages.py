@@ -11,9 +11,11 @@ from typing import Any
 from backend.identifiers import CALL_ID, quoted
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
+from gateway.requests.custom_tools import INPUT
 
 # The last of each is ignored: OpenAI's client adds it to answers and sends it back with them.
-CALL_FIELDS = ("id", "type", "function", "index")
+CALL_FIELDS = ("id", "type", "function", "custom", "index")
+CUSTOM_FIELDS = ("name", "input")
 FUNCTION_FIELDS = ("name", "arguments", "parsed_arguments")
 INVALID_ARGUMENTS = "invalid_arguments"
 """The one argument shown for an earlier call whose arguments are not a JSON object: their text."""
@@ -34,8 +36,11 @@ def plain_calls(calls: object, where: str) -> list[dict[str, Any]]:
 
 def _plain_call(call: object, where: str) -> dict[str, Any]:
     call = _object(call, CALL_FIELDS, where)
-    if call.get("type", "function") != "function":
-        raise refusals.wrong_value(f"{where}.type", "expected 'function'", call["type"])
+    kind = call.get("type", "function")
+    if kind == "custom":
+        return _custom_call(call, where)
+    if kind != "function":
+        raise refusals.wrong_value(f"{where}.type", "expected 'function' or 'custom'", kind)
     function = _object(call.get("function"), FUNCTION_FIELDS, f"{where}.function")
     name = _text(function, "name", f"{where}.function")
     given = function.get("arguments")
@@ -44,6 +49,16 @@ def _plain_call(call: object, where: str) -> dict[str, Any]:
     identifier = _text(call, "id", where)
     function = {"name": name, "arguments": _arguments(given)}
     return {"id": identifier, "type": "function", "function": function}
+
+
+def _custom_call(call: dict[str, Any], where: str) -> dict[str, Any]:
+    """The call of a custom tool, as one of the function that stands for it."""
+    custom = _object(call.get("custom"), CUSTOM_FIELDS, f"{where}.custom")
+    name = _text(custom, "name", f"{where}.custom")
+    if not isinstance(custom.get("input"), str):
+        raise refusals.wrong_type(f"{where}.custom.input", "a string")
+    function = {"name": name, "arguments": {INPUT: custom["input"]}}
+    return {"id": _text(call, "id", where), "type": "function", "function": function}
 
 
 def _arguments(given: str) -> dict[str, Any]:

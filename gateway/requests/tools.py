@@ -12,6 +12,7 @@ from msgspec import Meta
 from backend.identifiers import FUNCTION_NAME, quoted
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
+from gateway.requests.custom_tools import InputGrammar, choice_of_functions, read_custom
 from gateway.requests.parse import json_text, typed_at
 from gateway.requests.strict_schema import strict_fault
 from gateway.requests.tool_schema import check_parameters
@@ -23,6 +24,8 @@ MAX_CHARS = 256 * 1024
 
 NAMES_SHOWN = 16
 CHOICES = ("none", "auto", "required")
+_SCHEMAS = {"function": "function.parameters", "custom": "custom.format"}
+"""What the input of a tool of each type must match."""
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -69,6 +72,7 @@ class ToolChoice:
     places: Mapping[str, str] = field(
         default_factory=dict
     )  # path of each schema in the request, by function name
+    grammars: Mapping[str, InputGrammar] = field(default_factory=dict)  # of custom tools' inputs, by name
 
     @property
     def names(self) -> list[str]:
@@ -99,7 +103,7 @@ def read_tools(request: ChatRequest) -> ToolChoice | None:
         return None
     found = _read_definitions(request.tools)
     if isinstance(choice, dict):
-        found = _restrict(choice, found)
+        found = _restrict(choice_of_functions(choice), found)
     if choice == "none":
         return None
     is_required = found.is_required or choice == "required"
@@ -120,21 +124,29 @@ def _read_definitions(tools: Sequence[object]) -> ToolChoice:
     definitions: dict[str, dict[str, Any]] = {}
     strict = set()
     places = {}
+    grammars = {}
     for index, value in enumerate(tools):
         where = f"tools[{index}]"
-        function = _read_function(value, where)
+        kind = _kind(value, where)
+        if kind == "custom":
+            custom = read_custom(value, where)
+            function = _Function(**custom.function)
+            if custom.grammar is not None:
+                grammars[function.name] = custom.grammar
+        else:
+            function = _read_function(value, where)
         if function.name in definitions:
-            raise refusals.wrong_value(f"{where}.function.name", f"there are two functions {function.name!r}")
+            raise refusals.wrong_value(f"{where}.{kind}.name", f"there are two tools {function.name!r}")
         plain: dict[str, Any] = {"name": function.name}
         if function.description is not None:
             plain["description"] = function.description
         plain["parameters"] = function.parameters or _NO_PARAMETERS
         definitions[function.name] = {"type": "function", "function": plain}
-        places[function.name] = f"{where}.function.parameters"
+        places[function.name] = f"{where}.{_SCHEMAS[kind]}"
         if function.strict:
             _check_strict(function, places[function.name])
             strict.add(function.name)
-    return ToolChoice(list(definitions.values()), frozenset(strict), places=places)
+    return ToolChoice(list(definitions.values()), frozenset(strict), places=places, grammars=grammars)
 
 
 def _check_strict(function: _Function, where: str) -> None:
@@ -147,14 +159,19 @@ def _check_strict(function: _Function, where: str) -> None:
         )
 
 
-def _read_function(value: object, where: str) -> _Function:
+def _kind(value: object, where: str) -> str:
     kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind != "function":
+    if isinstance(kind, str) and kind not in _SCHEMAS:
         raise InvalidRequest(
-            f"'{where}.type' must be 'function'{refusals.got(kind)}: tools of other types are not supported.",
+            f"'{where}.type' must be 'function' or 'custom'{refusals.got(kind)}: tools of other types are "
+            "not supported.",
             param=f"{where}.type",
             code="unsupported_parameter",
         )
+    return kind if isinstance(kind, str) else "function"
+
+
+def _read_function(value: object, where: str) -> _Function:
     function: _Function = typed_at(value, _Tool, where).function
     if function.parameters is not None:
         check_parameters(function.parameters, f"{where}.function.parameters")
@@ -169,7 +186,8 @@ def _restrict(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
         _check_offered(name, offered, "tool_choice.function.name")
         return replace(_only({name}, offered), is_required=True, max_calls=1)
     if kind != "allowed_tools":
-        raise refusals.wrong_value("tool_choice.type", "expected 'function' or 'allowed_tools'", kind)
+        expected = "expected 'function', 'custom' or 'allowed_tools'"
+        raise refusals.wrong_value("tool_choice.type", expected, kind)
     allowed = typed_at(choice, _AllowedChoice, "tool_choice").allowed_tools
     if allowed.mode not in CHOICES[1:]:
         raise refusals.wrong_value(
@@ -188,7 +206,8 @@ def _restrict(choice: dict[str, Any], offered: ToolChoice) -> ToolChoice:
 
 def _only(names: set[str], offered: ToolChoice) -> ToolChoice:
     left = [each for each in offered.definitions if each["function"]["name"] in names]
-    return replace(offered, definitions=left, strict=offered.strict & names)
+    grammars = {name: grammar for name, grammar in offered.grammars.items() if name in names}
+    return replace(offered, definitions=left, strict=offered.strict & names, grammars=grammars)
 
 
 def _check_offered(name: str, offered: ToolChoice, where: str) -> None:

@@ -29,7 +29,9 @@ from gateway.web.http_call import HttpCall
 class ResponsesTranslation(Translation):
     """One call of /v1/responses."""
 
-    def __init__(self, call: HttpCall, store: ObjectStore) -> None:
+    def __init__(self, call: HttpCall, store: ObjectStore, *, drops_hosted: bool = False) -> None:
+        """`drops_hosted`: see `read_request`."""
+        self._drops_hosted = drops_hosted
         self._call = call
         self._store = store
         self._response_id: str = call.scope.get(RESPONSE_ID, "")  # of one in the background
@@ -41,13 +43,14 @@ class ResponsesTranslation(Translation):
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """See Translation. Raises NotFound for an unknown `previous_response_id`."""
-        read = read_request(body)
+        read = read_request(body, drops_hosted=self._drops_hosted)
         if read.request.background and not self._response_id:
             raise refusals.unsupported("background", "a batch's requests are in the background already")
         if read.is_stored and not self._store.is_enabled:
             read = replace(read, request=msgspec.structs.replace(read.request, store=False))
         self._read, self._tenant = read, principal.tenant
         self._earlier, self._items, chat = await chat_of(read, self._store, principal)
+        self.ignored_fields = read.ignored_fields
         self._call.error_format = RenamedErrors(self._call.error_format, CHAT_NAMES)
         return chat
 
@@ -92,13 +95,16 @@ class ResponsesTranslation(Translation):
 class ResponsesCounting:
     """One call of /v1/responses/input_tokens. Implements `gateway.openai.count_tokens.Counting`."""
 
-    def __init__(self, call: HttpCall, store: ObjectStore) -> None:
+    def __init__(self, call: HttpCall, store: ObjectStore, *, drops_hosted: bool = False) -> None:
+        """`drops_hosted`: see `read_request`."""
+        self._drops_hosted = drops_hosted
         self._call = call
         self._store = store
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """See Counting. Raises NotFound for an unknown `previous_response_id`."""
-        *_, chat = await chat_of(read_request(body), self._store, principal)
+        read = read_request(body, drops_hosted=self._drops_hosted)
+        *_, chat = await chat_of(read, self._store, principal)
         self._call.error_format = RenamedErrors(self._call.error_format, CHAT_NAMES)
         return chat
 
@@ -128,10 +134,11 @@ async def chat_of(
     elif read.conversation_id is not None:
         earlier = (await store.get("conversation", read.conversation_id, principal.tenant)).items
         check_ids(earlier, items, "input")
-    messages = chat_messages([*earlier, *items])
+    chat = read.with_tools_of([*earlier, *items])
+    messages = chat_messages([*earlier, *items], read.tools)
     if read.request.instructions:
         messages.insert(0, {"role": "system", "content": read.request.instructions})
-    return earlier, items, {**read.chat, "messages": messages}
+    return earlier, items, {**chat, "messages": messages}
 
 
 async def _referenced(item: Any, where: str, store: ObjectStore, principal: Principal) -> Any:  # noqa: ANN401

@@ -39,8 +39,13 @@ class ResponsesEndpoint:
         admit: Admit,
         *,
         max_body_bytes: int,
+        drops_hosted: bool = False,
     ) -> None:
-        """`now` answers the other requests, and those that `background` makes; `admit` has the limits."""
+        """`now` answers the other requests, and those that `background` makes; `admit` has the limits.
+
+        `drops_hosted`: see `read_request`.
+        """
+        self._drops_hosted = drops_hosted
         self._keys = keys
         self._store = store
         self._background = background
@@ -60,7 +65,7 @@ class ResponsesEndpoint:
         await self._now(call)
 
     async def _begin(self, call: HttpCall, principal: Principal, body: dict[str, Any]) -> None:
-        read = read_request(body)
+        read = read_request(body, drops_hosted=self._drops_hosted)
         if not self._store.is_enabled:
             what = "'background' is not supported: the policies store nothing. Leave it out"
             raise refusals.unsupported("background", what)

@@ -10,11 +10,12 @@ import msgspec
 from msgspec import Meta
 
 from backend.identifiers import KEY, quoted
+from gateway.openai.responses import call_items
+from gateway.openai.responses.tools import OfferedTools
 from gateway.requests import refusals
 from gateway.requests.parse import typed_at
 from gateway.requests.reasoning_details import details
 
-KINDS = ("message", "function_call", "function_call_output", "reasoning")
 ROLES = ("user", "assistant", "system", "developer")
 PARTS = ("input_text", "input_image", "output_text", "refusal")
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -29,34 +30,19 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phase: str | None = None  # accepted: of an earlier answer
 
 
-class _FunctionCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    type: str
-    call_id: Id
-    name: str
-    arguments: str
-    id: Id | None = None
-    status: str | None = None
-    caller: Any = None
-    namespace: str | None = None
-    parsed_arguments: Any = None  # added to answers by OpenAI's client
-
-
-class _FunctionCallOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    type: str
-    call_id: Id
-    output: str | list[Any]
-    id: Id | None = None
-    status: str | None = None
-    caller: Any = None
-    name: str | None = None
-    namespace: str | None = None
-
-
 class _Reasoning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     summary: list[Any] = []
     content: list[Any] | None = None
     encrypted_content: str | None = None
+    id: Id | None = None
+    status: str | None = None
+
+
+class _AdditionalTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    tools: list[Any]
+    role: str = "developer"
     id: Id | None = None
     status: str | None = None
 
@@ -86,7 +72,7 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parsed: Any = None  # added to answers by OpenAI's client
 
 
-_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+_PREFIXES = {"message": "msg", "reasoning": "rs", "additional_tools": "at", **call_items.PREFIXES}
 
 
 def new_id(kind: str) -> str:
@@ -115,17 +101,19 @@ def read_items(given: str | list[Any], where: str = "input") -> list[dict[str, A
     return [_item(value, f"{where}[{index}]") for index, value in enumerate(given)]
 
 
-def chat_messages(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages of a chat for items from `read_items` or of an answer.
+def chat_messages(items: Sequence[dict[str, Any]], tools: OfferedTools | None = None) -> list[dict[str, Any]]:
+    """The messages of a chat for items from `read_items` or of an answer; `tools` give calls their names.
 
-    Function calls that follow each other or an assistant's text are one message, as are the reasoning before
-    them.
+    Calls that follow each other or an assistant's text are one message, as are the reasoning before them.
     """
     messages: list[dict[str, Any]] = []
     reasoning = ""
     signed: list[tuple[str, str]] = []
+    call_ids: dict[str, str] = {}  # by the ids of items: the output of a shell may name either
     for item in items:
         kind = item["type"]
+        if kind == "additional_tools":
+            continue
         if kind == "reasoning":
             parts = item.get("content") or item["summary"]
             text = "\n".join(part["text"] for part in parts)
@@ -133,13 +121,22 @@ def chat_messages(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             if item.get("encrypted_content"):
                 signed.append((text, item["encrypted_content"]))
             continue
-        if kind == "function_call_output":
-            output = _content(item["output"])
-            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": output})
+        if kind in OUTPUTS:
+            call_id = item["call_id"]
+            messages.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": call_ids.get(call_id, call_id),
+                    "content": _output_content(item),
+                }
+            )
             continue
-        if kind == "function_call":
+        if kind in CALLS:
             message = _open_assistant(messages, reasoning or signed)
-            call = {"name": item["name"], "arguments": item["arguments"]}
+            call_ids[item["id"]] = item["call_id"]
+            found = call_items.call_in_chat(item)
+            name = found.name if tools is None else tools.chat_name(found.name, found.namespace)
+            call = {"name": name, "arguments": found.arguments}
             calls = message.setdefault("tool_calls", [])
             calls.append({"id": item["call_id"], "type": "function", "function": call})
         else:
@@ -151,6 +148,10 @@ def chat_messages(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             message.setdefault("reasoning_details", details(signed))
         reasoning, signed = "", []
     return messages
+
+
+def _output_content(item: dict[str, Any]) -> str | list[dict[str, Any]]:
+    return _content(call_items.search_result(item["tools"]) if "tools" in item else item["output"])
 
 
 def _open_assistant(messages: list[dict[str, Any]], reasoning: object) -> dict[str, Any]:
@@ -168,9 +169,9 @@ def _item(value: object, where: str) -> dict[str, Any]:
         kind = "message"
     if kind is None:
         raise refusals.missing(f"{where}.type")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in _READERS:
         shown = quoted(kind, KEY, "it")
-        expected = f"{shown} items are not supported here; expected one of {', '.join(KINDS)}"
+        expected = f"{shown} items are not supported here; expected one of {', '.join(_READERS)}"
         raise refusals.wrong_value(f"{where}.type", expected)
     item = _READERS[kind](value, where)
     return {"id": value.get("id") or new_id(kind), "type": kind, **item, "status": "completed"}
@@ -192,17 +193,16 @@ def _message(value: dict[str, Any], where: str) -> dict[str, Any]:
     return {"role": message.role, "content": _parts(content, f"{where}.content")}
 
 
-def _function_call(value: dict[str, Any], where: str) -> dict[str, Any]:
-    call = typed_at(value, _FunctionCall, where)
-    return {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
-
-
-def _function_call_output(value: dict[str, Any], where: str) -> dict[str, Any]:
-    found = typed_at(value, _FunctionCallOutput, where)
-    output: str | list[Any] = found.output
+def _output(value: dict[str, Any], where: str) -> dict[str, Any]:
+    call_id, output = call_items.output(value, where)
     if isinstance(output, list):
         output = _parts(output, f"{where}.output")
-    return {"call_id": found.call_id, "output": output}
+    return {"call_id": call_id, "output": output}
+
+
+def _additional_tools(value: dict[str, Any], where: str) -> dict[str, Any]:
+    found = typed_at(value, _AdditionalTools, where)
+    return {"role": "developer", "tools": found.tools}
 
 
 def _reasoning(value: dict[str, Any], where: str) -> dict[str, Any]:
@@ -216,10 +216,19 @@ def _reasoning(value: dict[str, Any], where: str) -> dict[str, Any]:
 
 _READERS = {
     "message": _message,
-    "function_call": _function_call,
-    "function_call_output": _function_call_output,
+    "function_call": call_items.function_call,
+    "function_call_output": _output,
     "reasoning": _reasoning,
+    "custom_tool_call": call_items.custom_tool_call,
+    "custom_tool_call_output": _output,
+    "local_shell_call": call_items.local_shell_call,
+    "local_shell_call_output": call_items.local_shell_call_output,
+    "tool_search_call": call_items.tool_search_call,
+    "tool_search_output": call_items.tool_search_output,
+    "additional_tools": _additional_tools,
 }
+CALLS = tuple(kind for kind in _READERS if kind.endswith("_call"))
+OUTPUTS = tuple(kind for kind in _READERS if kind.endswith("_output"))
 
 
 def _parts(parts: list[Any], where: str) -> list[dict[str, Any]]:

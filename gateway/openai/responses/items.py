@@ -5,13 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from gateway.answer import TokenInfo, ToolCallDelta
 from gateway.openai.logprobs import chat_logprobs
+from gateway.openai.responses.call_items import shell_action
 from gateway.openai.responses.input_items import output_id
+from gateway.openai.responses.tools import CallKind, Offered
 from gateway.openai.shape import encode, padding
+from gateway.requests.custom_tools import CustomInput
 
 Status = Literal["completed", "incomplete"]
-ItemKind = Literal["message", "reasoning", "function_call"]
+ItemKind = Literal["message", "reasoning"] | CallKind
+_TEXTS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""The member that holds what the deltas of a call add up to."""
+_DELTAS = {
+    "message": b"response.output_text",
+    "function_call": b"response.function_call_arguments",
+    "custom_tool_call": b"response.custom_tool_call_input",
+}
 
 
 class EventWriter:
@@ -41,19 +53,21 @@ class EventWriter:
 
 @dataclass(slots=True)
 class OpenItem:
-    """The output item that is being generated: a message, reasoning or a function call."""
+    """The output item that is being generated: a message, reasoning or the call of a tool."""
 
     kind: ItemKind
     index: int  # in the output
     writer: EventWriter
     response_id: str
     is_summary: bool = False  # reasoning that is shown as a summary
-    call: ToolCallDelta | None = None  # the first piece of a function call
+    call: ToolCallDelta | None = None  # the first piece of a call
+    tool: Offered | None = None  # that is called
     signature: str = ""  # of reasoning
     item_id: str = ""
     pieces: list[str] = field(default_factory=list)
     tokens: list[TokenInfo] = field(default_factory=list)
     _head: bytes = b""
+    _input: CustomInput = field(default_factory=CustomInput)  # of a custom tool
 
     def __post_init__(self) -> None:
         self.item_id = output_id(self.kind, self.response_id, self.index)
@@ -67,8 +81,15 @@ class OpenItem:
         return events if part is None else events + self._part_event("added", part)
 
     def add(self, text: str, tokens: list[TokenInfo]) -> bytes:
-        """The event of one delta."""
+        """The event of one delta; b"" for what is shown at the end only."""
+        if self.kind == "custom_tool_call":
+            text = self._input.push(text)
+        return self._added(text, tokens) if text or tokens else b""
+
+    def _added(self, text: str, tokens: list[TokenInfo]) -> bytes:
         self.pieces.append(text)
+        if self.call is not None and self.kind not in _TEXTS:
+            return b""
         tail = b""
         if self.kind == "message":
             self.tokens += tokens
@@ -77,12 +98,15 @@ class OpenItem:
 
     def end(self, status: Status) -> bytes:
         """The events after the last delta."""
+        rest = self._input.finish() if self.kind == "custom_tool_call" else ""
+        held = self._added(rest, []) if rest else b""
         text = "".join(self.pieces)
-        name = "arguments" if self.kind == "function_call" else "text"
-        done: dict[str, object] = {name: text}
+        if self.call is not None and self.kind not in _TEXTS:
+            return self._item_event("done", self.item(status))
+        done: dict[str, object] = {_TEXTS.get(self.kind, "text"): text}
         if self.kind == "message":
             done["logprobs"] = _logprobs(self.tokens)
-        events = self._event(self._delta_kind().decode() + ".done", done)
+        events = held + self._event(self._delta_kind().decode() + ".done", done)
         part = self._part(text)
         if part is not None:
             events += self._part_event("done", part)
@@ -100,22 +124,31 @@ class OpenItem:
             shown, empty = ("summary", "content") if self.is_summary else ("content", "summary")
             signed = {"encrypted_content": self.signature} if self.signature else {}
             return head | {shown: parts, empty: []} | signed
-        assert self.call is not None
-        arguments = "".join(self.pieces) if status != "in_progress" else ""
-        return head | {"call_id": self.call.call_id, "name": self.call.name, "arguments": arguments}
+        return head | self._call_members("".join(self.pieces) if status != "in_progress" else "")
+
+    def _call_members(self, text: str) -> dict[str, Any]:
+        assert self.call is not None and self.tool is not None
+        members: dict[str, Any] = {"call_id": self.call.call_id}
+        if self.kind == "local_shell_call":
+            return members | {"action": shell_action(_json(text))}
+        if self.kind == "tool_search_call":
+            return members | {"arguments": _json(text) or {}, "execution": "client"}
+        if self.tool.namespace:
+            members["namespace"] = self.tool.namespace
+        return members | {"name": self.tool.name, _TEXTS[self.kind]: text}
 
     def _delta_kind(self) -> bytes:
         if self.kind == "reasoning":
             return b"response.reasoning_summary_text" if self.is_summary else b"response.reasoning_text"
-        return b"response.output_text" if self.kind == "message" else b"response.function_call_arguments"
+        return _DELTAS[self.kind]
 
     def _part_index(self) -> dict[str, int]:
-        if self.kind == "function_call":
+        if self.call is not None:
             return {}
         return {"summary_index" if self.is_summary else "content_index": 0}
 
     def _part(self, text: str) -> dict[str, Any] | None:
-        if self.kind == "function_call":
+        if self.call is not None:
             return None
         if self.kind == "reasoning":
             return {"type": "summary_text" if self.is_summary else "reasoning_text", "text": text}
@@ -132,6 +165,14 @@ class OpenItem:
 
     def _item_event(self, what: str, item: dict[str, Any]) -> bytes:
         return self.writer.event(f"response.output_item.{what}", {"output_index": self.index, "item": item})
+
+
+def _json(text: str) -> Any:  # noqa: ANN401 - a model's JSON
+    """What a model wrote as arguments: a call that is cut, or no JSON, is its text."""
+    try:
+        return msgspec.json.decode(text) if text else None
+    except (ValueError, RecursionError):
+        return text
 
 
 def _logprobs(tokens: list[TokenInfo]) -> list[dict[str, Any]]:

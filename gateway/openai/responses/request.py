@@ -5,6 +5,7 @@ A field is honoured, accepted because it asks for nothing that an answer could s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.errors import InvalidRequest
-from gateway.openai.responses.tools import chat_tool_choice, chat_tools
+from gateway.openai.responses.tools import OfferedTools
 from gateway.requests import refusals
 from gateway.requests.parse import typed, typed_at
 from gateway.requests.types import MAX_TOP_LOGPROBS, Fraction, Metadata, StreamOptions
@@ -28,6 +29,9 @@ INCLUDABLE = (
     "web_search_call.action.sources",
     "code_interpreter_call.outputs",
 )
+CARRYING_TOOLS = ("additional_tools", "tool_search_output")
+"""Items that offer further tools."""
+CONTEXTS = ("auto", "current_turn", "all_turns")  # accepted: the model's chat template decides
 SUMMARIES = ("auto", "concise", "detailed")
 REFUSED = {
     "access_programs": "there are no access programs",
@@ -44,7 +48,8 @@ CHAT_NAMES = (
     (r"\bmax(_completion)?_tokens\b", "max_output_tokens"),
     (r"\breasoning_effort\b", "reasoning.effort"),
     (r"(?<=')verbosity(?=')", "text.verbosity"),
-    (r"\b(tools\[\d+\]|tool_choice)\.function\b", r"\1"),
+    (r"\b(tools\[\d+\])\.custom\.format\.grammar\b", r"\1.format"),
+    (r"\b(tools\[\d+\]|tool_choice)\.(function|custom)\b", r"\1"),
 )
 """Fields of the chat, as expressions, and what they are called here: for errors after the translation."""
 
@@ -84,6 +89,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     prompt_cache_key: str | None = None
     prompt_cache_options: dict[str, Any] | None = None  # accepted: the prefix tree finds shared prefixes
     prompt_cache_retention: str | None = None  # accepted, likewise
+    client_metadata: Any = None  # ignored: what Codex says about itself and its session
     access_programs: Any = None
     background: bool | None = None
     context_management: Any = None
@@ -120,8 +126,22 @@ class ReadRequest:
 
     request: ResponsesRequest
     chat: dict[str, Any]  # the body of the chat, without its messages
+    tools: OfferedTools
     wants_summary: bool = False  # reasoning is shown as a summary, else as it is
     wants_logprobs: bool = False
+
+    @property
+    def ignored_fields(self) -> list[str]:
+        """Those that have no effect."""
+        named = [] if self.request.client_metadata is None else ["client_metadata"]
+        return [*named, *self.tools.ignored]
+
+    def with_tools_of(self, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The body of the chat, which offers the tools that items carry, too. Raises InvalidRequest."""
+        carrying = [n for n, item in enumerate(items) if item["type"] in CARRYING_TOOLS]
+        for number in carrying:
+            self.tools.add(items[number]["tools"], f"input[{number}].tools")
+        return {**self.chat, **_tools(self.request, self.tools)} if carrying else self.chat
 
     @property
     def conversation_id(self) -> str | None:
@@ -135,8 +155,8 @@ class ReadRequest:
         return self.request.store is not False
 
 
-def read_request(body: dict[str, Any]) -> ReadRequest:
-    """Raises InvalidRequest naming the field."""
+def read_request(body: dict[str, Any], *, drops_hosted: bool = False) -> ReadRequest:
+    """`drops_hosted`: leave out the tools that OpenAI runs. Raises InvalidRequest naming the field."""
     request = typed(body, ResponsesRequest)
     _check(request)
     try:
@@ -156,15 +176,30 @@ def read_request(body: dict[str, Any]) -> ReadRequest:
     wants_logprobs = LOGPROBS in (request.include or ()) or bool(request.top_logprobs)
     if wants_logprobs:
         chat |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
-    if request.tools:
-        chat["tools"] = chat_tools(request.tools)
-    if request.tool_choice is not None and (request.tools or request.tool_choice != "auto"):
-        chat["tool_choice"] = chat_tool_choice(request.tool_choice)
+    tools = OfferedTools(drops_hosted=drops_hosted)
+    tools.add(request.tools or ())
+    chat |= _tools(request, tools)
     chat |= _text(request.text)
     effort, wants_summary = _reasoning(request.reasoning)
     if effort is not None:
         chat["reasoning_effort"] = effort
-    return ReadRequest(request, chat, wants_summary, wants_logprobs)
+    return ReadRequest(request, chat, tools, wants_summary, wants_logprobs)
+
+
+def _tools(request: ResponsesRequest, tools: OfferedTools) -> dict[str, Any]:
+    """The chat's `tools` and `tool_choice`. Raises InvalidRequest."""
+    found: dict[str, Any] = {"tools": tools.chat} if tools.chat else {}
+    if request.tool_choice is None or (request.tool_choice == "auto" and not tools.chat):
+        return found
+    choice = tools.choice(request.tool_choice)
+    if not tools.chat and tools.ignored:  # none is left to choose from
+        return found if choice in ("auto", "none") else _without_choice(tools)
+    return {**found, "tool_choice": choice}
+
+
+def _without_choice(tools: OfferedTools) -> dict[str, Any]:
+    tools.ignored.add("tool_choice")
+    return {}
 
 
 def _check(request: ResponsesRequest) -> None:
@@ -193,8 +228,10 @@ def _reasoning(given: dict[str, Any] | None) -> tuple[str | None, bool]:
             raise refusals.wrong_value(f"reasoning.{name}", expected, getattr(found, name))
     if found.mode not in (None, "standard"):
         raise refusals.wrong_value("reasoning.mode", "only 'standard' is supported", found.mode)
-    if found.context not in (None, "auto"):
-        raise refusals.wrong_value("reasoning.context", "only 'auto' is supported", found.context)
+    if found.context not in (None, *CONTEXTS):
+        raise refusals.wrong_value(
+            "reasoning.context", f"expected one of {', '.join(CONTEXTS)}", found.context
+        )
     return found.effort, bool(found.summary or found.generate_summary)
 
 

@@ -46,6 +46,7 @@ class ResponseShape:
         }
         self._shows_reasoning = shows_reasoning
         self._wants_summary = read.wants_summary
+        self._tools = read.tools
         options = read.request.stream_options
         self._writer = EventWriter(pads=options is not None and bool(options.include_obfuscation))
         self._open: OpenItem | None = None
@@ -124,9 +125,9 @@ class ResponseShape:
 
     def _call(self, call: ToolCallDelta) -> bytes:
         events = b""
-        if self._open is None or self._open.kind != "function_call" or call.index != self._open_call:
+        if self._open is None or self._open.call is None or call.index != self._open_call:
             self._open_call = call.index
-            events = self._begin("function_call", call)
+            events = self._begin(self._tools.offered(call.name).kind, call)
         assert self._open is not None
         return events + (self._open.add(call.arguments, []) if call.arguments else b"")
 
@@ -134,15 +135,19 @@ class ResponseShape:
         events = self._close("completed")
         index = len(self.response["output"])
         is_summary = kind == "reasoning" and self._wants_summary
-        self._open = OpenItem(kind, index, self._writer, self.response_id, is_summary=is_summary, call=call)
+        tool = None if call is None else self._tools.offered(call.name)
+        self._open = OpenItem(
+            kind, index, self._writer, self.response_id, is_summary=is_summary, call=call, tool=tool
+        )
         return events + self._open.begin()
 
     def _close(self, status: Status) -> bytes:
         if self._open is None:
             return b""
         item, self._open = self._open, None
+        events = item.end(status)  # first: it completes the item
         self.response["output"].append(item.item(status))
-        return item.end(status)
+        return events
 
 
 class StreamErrors:
@@ -195,7 +200,7 @@ def _echoed(read: ReadRequest) -> dict[str, Any]:
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "text": {"format": {"type": "text"}, "verbosity": "medium", **text},
         "tool_choice": request.tool_choice or "auto",
-        "tools": [{"strict": None, "parameters": None, **tool} for tool in request.tools or ()],
+        "tools": read.tools.shown,
         "top_logprobs": request.top_logprobs or 0,
         "top_p": 1.0 if request.top_p is None else request.top_p,
         "truncation": request.truncation or "disabled",

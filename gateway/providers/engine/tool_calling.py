@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -44,7 +44,7 @@ class Tools:
         None: the answer is free.
         """
         choice = self.choice
-        if content is None and not choice.is_required and not choice.strict:
+        if content is None and not (choice.is_required or choice.strict or choice.grammars):
             return None
         if content is not None and content.kind != "json_schema":
             raise InvalidRequest(
@@ -97,7 +97,7 @@ def decide_tools(
     if choice.strict or content is not None:
         param = "tools" if content is None else content.param
         raise _cannot(param, f"there is no grammar for its call syntax ({syntax.name}). Leave it out.")
-    return Tools(choice, syntax)
+    return Tools(replace(choice, grammars={}), syntax)  # descriptions tell what custom tools take
 
 
 def check_offerable(use: ToolUse) -> None:

@@ -12,8 +12,11 @@ from typing import Any
 
 import msgspec
 
+from backend.structured.quoted import quoted_lark, quoted_regex
 from backend.tokenizer.tool_use import ToolUse
 from backend.types import GrammarSpec
+from gateway.requests import refusals
+from gateway.requests.custom_tools import INPUT
 from gateway.requests.tools import ToolChoice
 from gateway.tool_calls.hermes import CLOSE_TAG, HERMES, OPEN_TAG
 from gateway.tool_calls.llama_json import LLAMA_JSON
@@ -22,6 +25,8 @@ from gateway.tool_calls.parser import Syntax
 
 TokenId = Callable[[str], int | None]
 _WHITESPACE = " ?"
+CLOSING = '"}'
+"""Ends the input of a custom tool."""
 
 
 def can_enforce(syntax: Syntax, use: ToolUse) -> bool:
@@ -42,6 +47,7 @@ def call_grammar(
         f"calls: {_terminal(mark, token_id)} rest",
         f"rest: {_rest(syntax, token_id, is_single=choice.max_calls == 1)}",
         *_functions(syntax, choice),
+        *_inputs(choice),
     ]
     if choice.is_required:
         start = ["start: calls"]
@@ -91,7 +97,30 @@ def _functions(syntax: Syntax, choice: ToolChoice) -> list[str]:
         opening = json.dumps(f'"name": {json.dumps(name)}, "{key}": ')
         schema = {**choice.parameters[name], "type": "object"}
         lines.append(f'function_{i}: "{{" {opening} {rule} "}}"')
-        lines.append(f"{rule}: {_json_rule(schema, is_exact=name in choice.strict)}")
+        if name in choice.grammars:
+            lines.append(
+                f"{rule}: {json.dumps(json.dumps({INPUT: ''})[:-2])} {rule}_input {json.dumps(CLOSING)}"
+            )
+        else:
+            lines.append(f"{rule}: {_json_rule(schema, is_exact=name in choice.strict)}")
+    return lines
+
+
+def _inputs(choice: ToolChoice) -> list[str]:
+    """What the inputs of custom tools must match. Raises InvalidRequest."""
+    lines = []
+    for name, rule in zip(choice.names, argument_rules(choice), strict=True):
+        if (grammar := choice.grammars.get(name)) is None:
+            continue
+        quoted = quoted_lark if grammar.syntax == "lark" else quoted_regex
+        try:
+            text = quoted(grammar.definition)
+        except ValueError as error:
+            place = f"{choice.places[name]}.grammar.definition"
+            raise refusals.unsupported(
+                place, f"'{place}' of the tool {name!r} cannot be enforced: {error}; simplify it"
+            ) from None
+        lines.append(f"{rule}_input: %lark {{\n{text}\n}}")
     return lines
 
 

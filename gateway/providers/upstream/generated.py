@@ -21,6 +21,8 @@ from gateway.errors import UpstreamFailed
 from gateway.providers.upstream.answer_stream import DONE
 from gateway.providers.upstream.sse import EventReader, EventTooLong
 
+CUSTOM_HEAD, CUSTOM_TAIL = '{"input":"', '"}'
+"""Around the input of a custom tool's call, which the deltas show as a function's."""
 FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",
@@ -38,10 +40,16 @@ class _Function(msgspec.Struct, gc=False):
     arguments: Any = None
 
 
+class _Custom(msgspec.Struct, gc=False):
+    name: str | None = None
+    input: str | None = None
+
+
 class _Call(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    custom: _Custom | None = None
 
 
 class _Logprob(msgspec.Struct, gc=False):
@@ -167,13 +175,22 @@ class RelayedDeltas:
 class _ChoiceState:
     """What must be remembered of one choice."""
 
-    __slots__ = ("_call_ids", "_held", "_index", "_last_by_index", "_stop_string", "finish_reason")
+    __slots__ = (
+        "_call_ids",
+        "_custom_calls",
+        "_held",
+        "_index",
+        "_last_by_index",
+        "_stop_string",
+        "finish_reason",
+    )
 
     def __init__(self, index: int) -> None:
         self._index = index
         self._call_ids: list[str] = []  # one per call
         self._last_by_index: dict[int, int] = {}  # the upstream's index → our latest call under it
         self._held: list[ToolCallDelta] = []  # calls after the first: their pieces may come interleaved
+        self._custom_calls: set[int] = set()
         self._stop_string = ""
         self.finish_reason = ""
 
@@ -207,21 +224,29 @@ class _ChoiceState:
             reason = "tool_calls"
         end = Delta(self._index, finish_reason=reason)
         end.stop_string = self._stop_string if reason == "stop" else ""
-        return [Delta(self._index, tool_calls=self._held), end] if self._held else [end]
+        calls = [ToolCallDelta(0, CUSTOM_TAIL)] if 0 in self._custom_calls else []
+        for call in self._held:
+            call.arguments += CUSTOM_TAIL if call.index in self._custom_calls else ""
+        calls += self._held
+        return [Delta(self._index, tool_calls=calls), end] if calls else [end]
 
     def _call(self, call: _Call) -> ToolCallDelta | None:
         """A piece of the first call; None when it was added to those that are held back."""
         function = call.function or _Function()
-        arguments = function.arguments
-        if arguments is None:
+        name = function.name if call.custom is None else call.custom.name
+        number = self._number(call, name)
+        if call.custom is not None:
+            arguments = self._custom(number, call.custom)
+        elif function.arguments is None:
             arguments = ""
-        elif not isinstance(arguments, str):
-            arguments = msgspec.json.encode(arguments).decode()
-        number = self._number(call, function)
+        elif isinstance(function.arguments, str):
+            arguments = function.arguments
+        else:
+            arguments = msgspec.json.encode(function.arguments).decode()
         piece = ToolCallDelta(number, arguments)
         if number == len(self._call_ids):
             piece.call_id = call.id or f"call_{self._index}_{number}"
-            piece.name = function.name or ""
+            piece.name = name or ""
             self._call_ids.append(piece.call_id)
             if number > 0:
                 self._held.append(piece)
@@ -229,15 +254,23 @@ class _ChoiceState:
             self._held[number - 1].arguments += arguments
         return piece if number == 0 else None
 
-    def _number(self, call: _Call, function: _Function) -> int:
+    def _custom(self, number: int, custom: _Custom) -> str:
+        """A piece of a custom tool's call, as one of the arguments of the function that stands for it."""
+        text = msgspec.json.encode(custom.input or "").decode()[1:-1]
+        if number < len(self._call_ids):
+            return text
+        self._custom_calls.add(number)
+        return CUSTOM_HEAD + text
+
+    def _number(self, call: _Call, name: str | None) -> int:
         """Which of our calls a piece belongs to; a new one has the number of calls so far."""
         new = len(self._call_ids)
         if call.index is None:
             if call.id and call.id in self._call_ids:
                 return self._call_ids.index(call.id)
-            return new if call.id or function.name or not new else new - 1
+            return new if call.id or name or not new else new - 1
         known = self._last_by_index.get(call.index)
-        if known is None or (call.id and function.name and call.id != self._call_ids[known]):
+        if known is None or (call.id and name and call.id != self._call_ids[known]):
             self._last_by_index[call.index] = known = new
         return known
 

@@ -14,6 +14,7 @@ from gateway.providers.upstream.answer_reader import AnswerReader
 from gateway.providers.upstream.answer_stream import AnswerStream
 from gateway.providers.upstream.client import UpstreamClient, is_event_stream, media_type
 from gateway.providers.upstream.transport import Reply
+from gateway.requests.custom_tools import as_custom, as_functions, custom_names
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from policies.upstream import UpstreamModel
 
@@ -54,12 +55,14 @@ class OpenAIProvider:
         client = self._client
         is_stream = call.body.get("stream") is True
         fields: Mapping[str, Any] = call.body
+        if call.is_translated and isinstance(call.request, ChatRequest):
+            fields = _with_tools(fields, call.request, has_custom=client.upstream.custom_tools)
         if dropped := client.upstream.drop_fields:
             fields = _without(fields, dropped)
         if renames := client.upstream.rename_fields:
             fields = {renames.get(name, name): value for name, value in fields.items()}
         if (dropped := client.upstream.drop_message_fields) and isinstance(call.request, ChatRequest):
-            messages = [_without(message, dropped) for message in call.request.messages]
+            messages = [_without(message, dropped) for message in fields["messages"]]
             fields = {**fields, "messages": messages}
         body = msgspec.json.encode({**fields, "model": self._remote_name})
         reply, left_s = await client.post(
@@ -84,6 +87,16 @@ class OpenAIProvider:
         stream = AnswerStream(reply, answer, self._client.upstream.idle_timeout_s)
         await stream.begin(first_token_timeout_s)
         return answer.relayed(stream, "text/event-stream")
+
+
+def _with_tools(fields: Mapping[str, Any], request: ChatRequest, *, has_custom: bool) -> Mapping[str, Any]:
+    """The fields of a chat with its custom tools, and calls of them, as the upstream takes them."""
+    names = custom_names(request.tools)
+    if not names:
+        return fields
+    if has_custom:
+        return {**fields, "messages": as_custom(request.messages, names)}
+    return {**fields, **as_functions(request.tools or [], request.tool_choice)}
 
 
 def _without(fields: Mapping[str, Any], dropped: Sequence[str]) -> dict[str, Any]:

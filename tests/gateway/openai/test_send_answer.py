@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from gateway.answer import Delta, Generated, Relayed, TokenInfo, Usage
+from gateway.answer import Delta, Generated, Relayed, TokenInfo, ToolCallDelta, Usage
 from gateway.errors import Unavailable
 from gateway.pipeline.exchange import Exchange
 from gateway.providers.fake import FakeProvider, TextCall
@@ -294,3 +295,34 @@ async def test_upstream_models_get_unknown_fields(make_app: MakeApp, fake: FakeP
     body = BODY | {"model": "theirs", "tools": [{"type": "function"}], "their_own": 1}
     await stream(make_app(), CHAT, body)
     assert fake.asked[0].body == body
+
+
+async def custom_calls(call: TextCall) -> AsyncIterator[Delta]:
+    """Two calls of a custom tool between which is one of a function, and one that is no JSON."""
+    yield Delta(0, tool_calls=[ToolCallDelta(0, '{"input": "a\\', "c0", "edit")])
+    yield Delta(0, tool_calls=[ToolCallDelta(0, 'n"}'), ToolCallDelta(1, "{}", "c1", "add")])
+    yield Delta(0, tool_calls=[ToolCallDelta(2, "as ", "c2", "edit")])
+    yield Delta(0, tool_calls=[ToolCallDelta(2, "text")])
+    yield Delta(0, finish_reason="tool_calls")
+
+
+async def test_calls_of_custom_tools(make_app: MakeApp) -> None:
+    app = make_app(FakeProvider(custom_calls))
+    tools = [
+        {"type": "custom", "custom": {"name": "edit"}},
+        {"type": "function", "function": {"name": "add"}},
+    ]
+    *chunks, _ = await stream(app, CHAT, BODY | {"tools": tools})
+    pieces = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
+    assert pieces == [
+        {"index": 0, "id": "c0", "type": "custom", "custom": {"name": "edit", "input": "a"}},
+        {"index": 0, "custom": {"input": "\n"}},
+        {"index": 1, "id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}},
+        {"index": 2, "id": "c2", "type": "custom", "custom": {"name": "edit", "input": ""}},
+        {"index": 2, "custom": {"input": "as text"}},
+    ]
+    connection = Connection.post(app, CHAT, BODY | {"tools": tools, "stream": False})
+    await connection.head()
+    message = json.loads(await connection.body())["choices"][0]["message"]
+    inputs = [call.get("custom", {}).get("input") for call in message["tool_calls"]]
+    assert inputs == ["a\n", None, "as text"]

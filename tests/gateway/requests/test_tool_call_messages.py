@@ -66,7 +66,12 @@ def test_an_answer_may_be_sent_back_as_the_official_client_parsed_it() -> None:
         ([calls(call("c1"), call("c1"))], "messages[1].tool_calls"),
         ([calls("x")], "messages[1].tool_calls[0]"),
         ([calls({**call(), "number": 0})], "messages[1].tool_calls[0].number"),
-        ([calls({**call(), "type": "custom"})], "messages[1].tool_calls[0].type"),
+        ([calls({**call(), "type": "mcp"})], "messages[1].tool_calls[0].type"),
+        ([calls({**call(), "type": "custom"})], "messages[1].tool_calls[0].custom"),
+        (
+            [calls({"id": "c", "type": "custom", "custom": {"name": "n"}})],
+            "messages[1].tool_calls[0].custom.input",
+        ),
         ([calls({**call(), "id": ""})], "messages[1].tool_calls[0].id"),
         ([calls({"id": "c1"})], "messages[1].tool_calls[0].function"),
         ([calls({"function": {"name": "f", "arguments": "{}"}})], "messages[1].tool_calls[0].id"),

@@ -129,9 +129,9 @@ def test_text_in_the_place_of_a_name_is_not_quoted() -> None:
 def test_a_wrong_word_is_quoted() -> None:
     with pytest.raises(InvalidRequest, match=r"'tool_choice' \(got 'always'\)"):
         read(tools=[tool()], tool_choice="always")
-    with pytest.raises(InvalidRequest, match=r"must be 'function' \(got 'custom'\)"):
-        read(tools=[tool() | {"type": "custom"}])
-    with pytest.raises(InvalidRequest, match="there are two functions 'add'"):
+    with pytest.raises(InvalidRequest, match=r"must be 'function' or 'custom' \(got 'mcp'\)"):
+        read(tools=[tool() | {"type": "mcp"}])
+    with pytest.raises(InvalidRequest, match="there are two tools 'add'"):
         read(tools=[tool(), tool()])
 
 
@@ -145,7 +145,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"tools": ["add"]}, "tools[0]"),
     ({"tools": [{}]}, "tools[0].type"),
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
-    ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type"),
+    ({"tools": [{"type": "custom", "custom": {"name": "x y"}}]}, "tools[0].custom.name"),
     ({"tools": [{**tool(), "x": 1}]}, "tools[0].x"),
     ({"tools": [tool(), tool("b", paramters={})]}, "tools[1].function.paramters"),
     ({"tools": [tool("not valid")]}, "tools[0].function.name"),

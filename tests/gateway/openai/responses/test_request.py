@@ -31,7 +31,8 @@ def read(**fields: object) -> dict[str, Any]:
 
 def test_the_table_is_complete() -> None:
     assert set(ResponsesRequest.__struct_fields__) == set(get_type_hints(ResponseCreateParamsBase)) | {
-        "stream"
+        "stream",
+        "client_metadata",  # Codex's
     }
 
 
@@ -117,8 +118,8 @@ def test_what_the_answer_shows() -> None:
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0].type"),
-        ({"tools": [{**TOOL, "defer_loading": True}]}, "tools[0].defer_loading"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].name"),
+        ({"tools": [{**TOOL, "allowed_callers": ["programmatic"]}]}, "tools[0].allowed_callers"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tool_choice": "often"}, "tool_choice"),
         ({"tool_choice": {"type": "file_search"}}, "tool_choice.type"),

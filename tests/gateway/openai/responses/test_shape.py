@@ -201,3 +201,47 @@ def test_signed_reasoning_comes_back_to_the_upstream_that_signed_it() -> None:
     (message,) = chat_messages(items)
     assert read_blocks(message, "") == [("hm!", "signed"), ("", "gemini:x")]
     assert message["reasoning_content"] == "hm!" and message["tool_calls"][0]["function"]["name"] == "add"
+
+
+TOOLS = [
+    {"type": "custom", "name": "patch"},
+    {"type": "local_shell"},
+    {
+        "type": "namespace",
+        "name": "s",
+        "description": "",
+        "tools": [{"type": "function", "name": "add"}],
+    },
+    {"type": "tool_search", "execution": "client"},
+]
+CALLS = [
+    Delta(0, tool_calls=[ToolCallDelta(0, '{"input": "a\\', "c0", "patch")]),
+    Delta(
+        0, tool_calls=[ToolCallDelta(0, 'nb"}'), ToolCallDelta(1, '{"command": ["ls"]', "c1", "local_shell")]
+    ),
+    Delta(0, tool_calls=[ToolCallDelta(1, "}"), ToolCallDelta(2, "{}", "c2", "add")]),
+    Delta(0, tool_calls=[ToolCallDelta(3, '{"query": "x"}', "c3", "tool_search")]),
+    Delta(0, tool_calls=[ToolCallDelta(4, "just text", "c4", "patch")], finish_reason="tool_calls"),
+]
+
+
+def test_calls_of_every_kind_of_tool() -> None:
+    events = streamed(CALLS, tools=TOOLS)
+    output = whole(CALLS, tools=TOOLS).output
+    found = [item.model_dump(exclude_none=True, exclude={"id", "status"}) for item in output]
+    assert found == [
+        {"type": "custom_tool_call", "call_id": "c0", "name": "patch", "input": "a\nb"},
+        {
+            "type": "local_shell_call",
+            "call_id": "c1",
+            "action": {"type": "exec", "command": ["ls"], "env": {}},
+        },
+        {"type": "function_call", "call_id": "c2", "name": "add", "namespace": "s", "arguments": "{}"},
+        {"type": "tool_search_call", "call_id": "c3", "arguments": {"query": "x"}, "execution": "client"},
+        {"type": "custom_tool_call", "call_id": "c4", "name": "patch", "input": "just text"},
+    ]
+    assert without_ids(events[-1].response) == without_ids(whole(CALLS, tools=TOOLS))
+    deltas = [event for event in events if event.type == "response.custom_tool_call_input.delta"]
+    assert [event.delta for event in deltas] == ["a", "\nb", "just text"]
+    done = [event for event in events if event.type == "response.custom_tool_call_input.done"]
+    assert [event.input for event in done] == ["a\nb", "just text"]

@@ -192,3 +192,44 @@ def test_there_is_no_grammar_for_other_syntaxes() -> None:
     listed, named = ToolUse(example='[TOOL_CALLS] [{"name"'), ToolUse(example="[TOOL_CALLS]name[ARGS]{}")
     assert can_enforce(SYNTAXES["mistral"], listed) and not can_enforce(SYNTAXES["mistral"], named)
     assert can_enforce(SYNTAXES["hermes"], named) and not can_enforce(SYNTAXES["pythonic"], listed)
+
+
+@pytest.mark.parametrize("syntax", ["lark", "regex"])
+def test_the_input_of_a_custom_tool_matches_its_grammar(
+    tokenizer: Tokenizer, vocabulary: Vocabulary, syntax: str
+) -> None:
+    definition = 'start: "a" /.+/ LF\n%import common.LF' if syntax == "lark" else "a.+\n"
+    form = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
+    body = {
+        "model": "m",
+        "messages": [{"role": "user"}],
+        "tools": [{"type": "custom", "custom": {"name": "edit", "format": form}}],
+    }
+    found = read_tools(msgspec.convert(body, ChatRequest))
+    assert found is not None and Tools(found, SYNTAXES["hermes"]).grammar(None, tokenizer.special_id)
+    grammar = call_grammar(SYNTAXES["hermes"], found, tokenizer.special_id)
+    source = parsed(llguidance_source(GrammarSpec(kind="lark", text=grammar), vocabulary))
+    allowed = []
+    for text in ('ab"\\é\n', "a\n", "b\n", 'ab"'):
+        matcher = LLMatcher(vocabulary.ll_tokenizer, source)
+        assert not matcher.is_error(), matcher.get_error()
+        call = written("hermes", ("edit", {"input": "x"})).replace(
+            '"x"', json.dumps(text, ensure_ascii=False)
+        )
+        ids = tokenizer.encode(call)
+        allowed.append(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
+    assert allowed == [True, False, False, False]
+
+
+def test_a_grammar_that_cannot_be_enforced_is_refused_by_its_place() -> None:
+    form = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "a(?=b)"}}
+    body = {
+        "model": "m",
+        "messages": [{"role": "user"}],
+        "tools": [{"type": "custom", "custom": {"name": "edit", "format": form}}],
+    }
+    found = read_tools(msgspec.convert(body, ChatRequest))
+    assert found is not None
+    with pytest.raises(InvalidRequest, match="looks around") as refused:
+        call_grammar(SYNTAXES["hermes"], found, lambda _: None)
+    assert refused.value.param == "tools[0].custom.format.grammar.definition"

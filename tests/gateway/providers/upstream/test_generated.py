@@ -271,3 +271,18 @@ async def test_closing_closes_the_upstream_even_before_the_first_delta() -> None
     answer = generated(Relayed(source, Usage()))
     await answer.deltas.aclose()  # type: ignore[attr-defined]
     assert source.is_closed
+
+
+async def test_calls_of_custom_tools_are_those_of_the_functions_that_stand_for_them() -> None:
+    def piece(index: int, text: str, **more: object) -> dict[str, Any]:
+        custom = {"input": text} | ({"name": "edit"} if more else {})
+        return {"tool_calls": [{"index": index, **more, "type": "custom", "custom": custom}]}
+
+    pieces = [piece(0, 'a"', id="c0"), piece(0, "\n"), piece(1, "x", id="c1"), piece(0, "é"), piece(1, "y")]
+    found = await collected([*map(event, pieces), event({}, "tool_calls"), DONE])
+    calls = [(call.call_id, call.name, json.loads(call.arguments)) for call in found.tool_calls]
+    assert calls == [("c0", "edit", {"input": 'a"\né'}), ("c1", "edit", {"input": "xy"})]
+    message = {"tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "edit", "input": "a\n"}}]}
+    body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
+    (call,) = (await collected(body.encode())).tool_calls
+    assert (call.name, json.loads(call.arguments)) == ("edit", {"input": "a\n"})
