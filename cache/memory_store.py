@@ -51,6 +51,10 @@ class MemoryStore:
         """As `get`, without counting a request."""
         return self._live(key, now_s)
 
+    def keys(self) -> list[bytes]:
+        """Of all entries, those that have expired included."""
+        return self._keys.all()
+
     def record_hit(self, key: bytes) -> None:
         """Count a request that was answered with this entry though its own key is another."""
         self._frequency.record(key)
@@ -67,6 +71,7 @@ class MemoryStore:
         """Store or replace an entry. False: not admitted, it is worth less than what it would evict.
 
         `vector`: what its question means, of unit length; None: it is found by its exact key only.
+        Raises ValueError for a vector of another length than those of its partition.
         """
         entry.vector_bytes = 0 if vector is None else vector.nbytes
         self.remove(entry.key)
@@ -78,9 +83,9 @@ class MemoryStore:
             and self._make_room(self._keys, self.num_bytes + size - self._max_bytes, entry)
         )
         if is_admitted:
-            self._insert(entry, size)
             if vector is not None:
                 self._index.add(entry.partition, entry.key, vector)
+            self._insert(entry, size)
         self._drop_if_empty(entry.tenant)
         return is_admitted
 

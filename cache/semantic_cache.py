@@ -78,7 +78,7 @@ class Match:
 
 
 class StoreUnavailable(Exception):
-    """The store that replicas share does not answer."""
+    """The store that replicas share fails; the message is the reason, in words."""
 
 
 class SharedStore(Protocol):

@@ -33,8 +33,10 @@ class VectorIndex:
         self._partitions: dict[bytes, _Matrix | _Lists] = {}
 
     def add(self, partition: bytes, key: bytes, vector: NDArray[float16]) -> None:
-        """Add or replace the vector of `key`, of unit length."""
+        """Add or replace the vector of `key`, of unit length. Raises ValueError for another length."""
         found = self._partitions.get(partition)
+        if found is not None and found.num_dimensions != len(vector):
+            raise ValueError(f"{len(vector)} dimensions instead of {found.num_dimensions}")
         if found is None:
             found = self._partitions[partition] = _Matrix(len(vector))
         elif isinstance(found, _Matrix) and len(found) == MAX_MATRIX_ROWS:
@@ -72,7 +74,8 @@ class _Lists:
     """A large partition."""
 
     def __init__(self, rows: _Matrix) -> None:
-        self.file = InvertedFile(rows.vectors.shape[1])
+        self.file = InvertedFile(rows.num_dimensions)
+        self.num_dimensions = rows.num_dimensions
         self._keys: dict[int, bytes] = {}  # by their first 63 bits
         for key, vector in zip(rows.keys, rows.vectors, strict=False):
             self.add(key, vector)
@@ -111,9 +114,10 @@ def _number(key: bytes) -> int:
 class _Matrix:
     """A small partition: rows in no order, a removed one is replaced by the last."""
 
-    __slots__ = ("_rows", "keys", "vectors")
+    __slots__ = ("_rows", "keys", "num_dimensions", "vectors")
 
     def __init__(self, dimensions: int) -> None:
+        self.num_dimensions = dimensions
         self.keys: list[bytes] = []
         self.vectors = np.empty((1, dimensions), float16)  # has spare rows at its end
         self._rows: dict[bytes, int] = {}

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -150,7 +151,8 @@ class ModelBuilder:
             return None
         from cache.redis_store import RedisStore
 
-        store = RedisStore(self._settings.redis_url, rules.prefix, memory, time.time)
+        on_fault = partial(self._parts.metrics.fault, "redis_cache")
+        store = RedisStore(self._settings.redis_url, rules.prefix, memory, time.time, on_fault)
         self.resources.append(store)
         return store
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,16 +135,21 @@ def build_parts(
     decisions = _open_log(settings.decision_log) if settings.decision_log else None
     tracing = start_tracing(settings.telemetry)
     batches = BatchService(settings.data_dir, settings.max_body_bytes)
-    routing = RoutingMemory(ledger=Ledger(Counters(_counter_store(settings))))
+    routing = RoutingMemory(ledger=Ledger(_counters(settings, metrics)))
     return WorkerParts(
         tracing, metrics, known, policies, batches, worker, decisions=decisions, routing=routing
     )
 
 
-def _counter_store(settings: Settings) -> CounterStore | None:
+def _counters(settings: Settings, metrics: Metrics) -> Counters:
+    on_fault = partial(metrics.fault, "counts")
+    return Counters(_counter_store(settings, on_fault), on_fault=on_fault)
+
+
+def _counter_store(settings: Settings, on_fault: Callable[[str], None]) -> CounterStore | None:
     """Redis for replicas, else a file in the data folder for workers; None without one."""
     if settings.replica_redis_url:
-        return RedisCounters(settings.replica_redis_url, settings.replica_prefix)
+        return RedisCounters(settings.replica_redis_url, settings.replica_prefix, on_fault)
     if not settings.data_dir:
         return None
     return DatabaseCounters(SqliteDatabase(settings.data_dir, "counters", COUNTERS_SCHEMA))

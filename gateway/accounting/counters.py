@@ -12,8 +12,10 @@ import logging
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Protocol
 
+from backend.kept_running import keep_running
 from gateway.errors import ApiError
 
 logger = logging.getLogger(__name__)
@@ -52,9 +54,16 @@ class CounterStore(Protocol):
 class Counters:
     """Use it inside the event loop. A counter's name says what it counts; nothing of a prompt."""
 
-    def __init__(self, store: CounterStore | None = None, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: CounterStore | None = None,
+        now_s: Callable[[], float] = time.time,
+        on_fault: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`on_fault` gets "unavailable" when the store fails, "restarted" when keeping in sync did."""
         self._store = store
         self.now_s = now_s
+        self._on_fault = on_fault
         self._sums: dict[str, float] = defaultdict(float)  # by window and name, what others added included
         self._added: dict[str, float] = defaultdict(float)  # the store does not know of it
         self._used: set[str] = set()
@@ -111,9 +120,13 @@ class Counters:
         used, self._used = self._used, set()
         try:
             sums = await store.exchange({key: (n, _expiry(key)) for key, n in added.items()}, used)
-        except ApiError as error:
+        except Exception as error:
+            self._used |= used
             for key, amount in added.items():
                 self._added[key] += amount
+            if not isinstance(error, ApiError):
+                raise
+            self._on_fault("unavailable")
             if not self._is_failing:
                 logger.warning("counts are not shared: %s", error.message)
             self._is_failing = True
@@ -141,7 +154,13 @@ class Counters:
         self._used.add(key)
         if self._store is not None and self._task is None:
             with contextlib.suppress(RuntimeError):  # outside an event loop, as in a dry run
-                self._task = asyncio.get_running_loop().create_task(self._keep_in_sync())
+                loop = asyncio.get_running_loop()
+                self._task = loop.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        restarted = partial(self._on_fault, "restarted")
+        await keep_running("sharing of counts", self._keep_in_sync, logger, restarted)
+        self._task = None
 
     async def _keep_in_sync(self) -> None:
         idle_s = 0.0
@@ -150,13 +169,14 @@ class Counters:
             if self._used:
                 await self.sync()
             await asyncio.sleep(SYNC_S)
-        self._task = None
 
     def _forget(self) -> None:
-        """What has expired."""
+        """What has expired, told or not."""
         now_s = self.now_s()
-        for key in [key for key in self._sums if _expiry(key) <= now_s]:
-            del self._sums[key]
+        for known in (self._sums, self._added):
+            for key in [key for key in known if _expiry(key) <= now_s]:
+                del known[key]
+        self._used = {key for key in self._used if _expiry(key) > now_s}
 
 
 def _key(name: str, window: int, window_s: int) -> str:

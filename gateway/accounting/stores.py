@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from cache.redis_entries import why
 from gateway.database.database import Connection, Database
 from gateway.errors import Unavailable
 
@@ -24,6 +27,8 @@ INSERT INTO counters (name, total, expires_s) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET total = counters.total + excluded.total
 """
 SOCKET_TIMEOUT_S = 2.0
+MAX_NUMBER_CHARS = 64
+"""Of a counter's text; a longer one is no number."""
 
 
 class DatabaseCounters:
@@ -53,12 +58,20 @@ class DatabaseCounters:
         await self._database.close()
 
 
+def _ignore(_: str) -> None:
+    """Count no fault."""
+
+
 class RedisCounters:
     """Implements CounterStore."""
 
-    def __init__(self, url: str, prefix: str) -> None:
-        """`url` may hold a password and is never logged. Connects on first use."""
+    def __init__(self, url: str, prefix: str, on_fault: Callable[[str], None] = _ignore) -> None:
+        """`url` may hold a password and is never logged. Connects on first use.
+
+        `on_fault` gets "value_skipped" for each value that is no number and was replaced.
+        """
         self._prefix = f"{prefix}:count:"
+        self._on_fault = on_fault
         self._client = Redis.from_url(
             url, socket_connect_timeout=SOCKET_TIMEOUT_S, socket_timeout=SOCKET_TIMEOUT_S
         )
@@ -73,12 +86,49 @@ class RedisCounters:
                 for name, (amount, expires_s) in added.items():
                     commands.incrbyfloat(self._prefix + name, amount)
                     commands.expireat(self._prefix + name, expires_s)
-                commands.mget([self._prefix + name for name in names])
-                found = (await commands.execute())[-1]
+                for name in names:  # one command each: a value of another type spoils only its own
+                    commands.getrange(self._prefix + name, 0, MAX_NUMBER_CHARS)
+                found = await commands.execute(raise_on_error=False)
         except (RedisError, OSError) as error:
-            raise Unavailable(f"Redis does not answer ({type(error).__name__})") from None
-        return {name: float(value) for name, value in zip(names, found, strict=True) if value is not None}
+            raise Unavailable(f"Redis fails: {why(error)}") from None
+        values = dict(zip(names, map(_number, found[2 * len(added) :]), strict=True))
+        broken = [name for name, value in values.items() if value is None]
+        refused = dict(zip(added, found[0 : 2 * len(added) : 2], strict=True))
+        lost = {name: added[name] for name, result in refused.items() if isinstance(result, Exception)}
+        if broken or lost:
+            await self._replace(broken, lost)
+            values |= {name: amount for name, (amount, _) in lost.items() if name in values}
+        return {name: value for name, value in values.items() if value}
+
+    async def _replace(self, broken: Collection[str], lost: Mapping[str, tuple[float, int]]) -> None:
+        """Begin counters again that are no numbers, with what was added to them just now.
+
+        It must not raise: the other amounts are counted, and would be counted again.
+        """
+        for _ in {*broken, *lost}:
+            self._on_fault("value_skipped")
+        with contextlib.suppress(RedisError, OSError):
+            async with self._client.pipeline(transaction=True) as commands:
+                for name in {*broken, *lost}:
+                    commands.unlink(self._prefix + name)
+                for name, (amount, expires_s) in lost.items():
+                    commands.set(self._prefix + name, amount, exat=expires_s)
+                await commands.execute(raise_on_error=False)
 
     async def close(self) -> None:
         """See CounterStore."""
         await self._client.aclose()
+
+
+def _number(result: object) -> float | None:
+    """A counter's sum, 0.0 where there is none; None for what no counter can be. Sums only grow."""
+    if isinstance(result, Exception):
+        return None
+    assert isinstance(result, bytes)
+    if len(result) > MAX_NUMBER_CHARS:
+        return None
+    try:
+        value = float(result or b"0")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None

@@ -93,9 +93,9 @@ class InvalidationEndpoint:
         principal, request = await self._access.read(call, InvalidateRequest)
         try:
             found = await self._answers.forget(self._selector(request, principal))
-        except StoreUnavailable:
+        except StoreUnavailable as failure:
             raise Unavailable(
-                "This worker's entries are gone, but Redis does not answer: send the request again."
+                f"This worker's entries are gone, but not those in Redis: {failure}. Send the request again."
             ) from None
         await call.respond(encode({"object": "cache.invalidation", "invalidated": found}))
 
@@ -179,8 +179,8 @@ class FeedbackEndpoint:
     async def _remove(self, entry: Entry) -> bool:
         try:
             return bool(await self._answers.forget(Selector("entry", entry.key.hex(), entry.tenant)))
-        except StoreUnavailable:
-            raise Unavailable("Redis does not answer: send the request again.") from None
+        except StoreUnavailable as failure:
+            raise Unavailable(f"Redis fails: {failure}. Send the request again.") from None
 
 
 def _key(entry: str) -> bytes:

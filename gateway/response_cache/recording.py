@@ -76,9 +76,23 @@ def ends_of(answer: Generated | Relayed, items: Sequence[Any]) -> list[str]:
     return ["tool_calls" if has_calls and reason == "stop" else reason for reason in reasons]
 
 
+class Unreadable(Exception):
+    """What is stored is no recorded answer."""
+
+
+def _read(recorded: bytes) -> RecordedGeneration | RecordedRelay:
+    try:
+        found: RecordedGeneration | RecordedRelay = _DECODER.decode(recorded)
+    except (ValueError, RecursionError):
+        raise Unreadable from None
+    if isinstance(found, RecordedRelay) and not found.is_stream and len(found.pieces) != 1:
+        raise Unreadable
+    return found
+
+
 def replay(recorded: bytes) -> Generated | Relayed:
-    """The recorded answer, ready to be sent again."""
-    found = _DECODER.decode(recorded)
+    """The recorded answer, ready to be sent again. Raises Unreadable."""
+    found = _read(recorded)
     if isinstance(found, RecordedGeneration):
         return Generated(
             _iterate(found.deltas),
@@ -92,8 +106,8 @@ def replay(recorded: bytes) -> Generated | Relayed:
 
 
 def recorded_text(recorded: bytes) -> str:
-    """The visible text of a recorded generation; "" of anything else."""
-    found = _DECODER.decode(recorded)
+    """The visible text of a recorded generation; "" of anything else. Raises Unreadable."""
+    found = _read(recorded)
     return "".join(delta.text for delta in found.deltas) if isinstance(found, RecordedGeneration) else ""
 
 

@@ -45,10 +45,13 @@ class ResponseCache:
             use.flight.abandon()  # where it has no answer to share
         if is_flagged and not use.is_flagged and "flagged" not in use.settings.store:
             use.may_write = False
-            selector = Selector("entry", use.entry_key.hex(), use.question.tenant)
-            task = asyncio.create_task(self.answers.forget(selector))
-            self._tasks.add(task)
-            task.add_done_callback(self._forgotten)
+            self.discard(use.entry_key, use.question.tenant)
+
+    def discard(self, key: bytes, tenant: str) -> None:
+        """Forget one entry, soon."""
+        task = asyncio.create_task(self.answers.forget(Selector("entry", key.hex(), tenant)))
+        self._tasks.add(task)
+        task.add_done_callback(self._forgotten)
 
     def _forgotten(self, task: asyncio.Task[int]) -> None:
         self._tasks.discard(task)

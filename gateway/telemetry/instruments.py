@@ -56,6 +56,18 @@ CALL_ERRORS: Final = (
 """Classes of gateway.errors: why a model call failed. A closed set: no upstream's text becomes a label."""
 
 
+FAULTS: Final = (
+    ("redis_cache", "unavailable"),
+    ("redis_cache", "entry_skipped"),
+    ("redis_cache", "change_skipped"),
+    ("redis_cache", "restarted"),
+    ("counts", "unavailable"),
+    ("counts", "value_skipped"),
+    ("counts", "restarted"),
+)
+"""Part and fault of what goes wrong beside the requests: values that could not be read, work begun again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """One counter per bucket (not cumulative), +Inf last, then the sum."""

@@ -41,12 +41,13 @@ class Metrics:
         `num_spare`: how many `add_models` can add.
         """
         names = tuple(dict.fromkeys(models))
-        self._gauges = len(instruments.ENDPOINTS)  # requests in flight by endpoint come first
+        self._gauges = len(instruments.ENDPOINTS)  # requests in flight by endpoint come first, then faults
         self._starts: dict[tuple[str, str], int] = {}
         self._num_free = len(names) + num_spare
         size = self._offset(self._num_free)
         for number, endpoint in enumerate(instruments.ENDPOINTS):
-            self._starts[endpoint, instruments.NO_MODEL] = self._gauges + number * instruments.BLOCK_SIZE
+            start = self._gauges + len(instruments.FAULTS) + number * instruments.BLOCK_SIZE
+            self._starts[endpoint, instruments.NO_MODEL] = start
         self.add_models(names)
         self._counters = SharedCounters(size, self._gauges, counter_fds, worker)
         self._engines: dict[str, EngineSource] = {}
@@ -71,7 +72,7 @@ class Metrics:
     def _offset(self, num_models: int) -> int:
         """Index of the first counter after those of `num_models` models."""
         blocks = len(instruments.ENDPOINTS) + num_models * len(instruments.MODEL_ENDPOINTS)
-        return self._gauges + blocks * instruments.BLOCK_SIZE
+        return self._gauges + len(instruments.FAULTS) + blocks * instruments.BLOCK_SIZE
 
     def set_engines(self, engines: Mapping[str, EngineSource]) -> None:
         """Publish the statistics of these engines, by model, and of no others."""
@@ -91,6 +92,10 @@ class Metrics:
         start = self._starts.get(("chat", model), self._starts["chat", instruments.NO_MODEL])
         at = instruments.VERDICTS_OFFSET + instruments.CACHE_VERDICTS.index(verdict)
         self._counters.values[start + at] += 1
+
+    def fault(self, part: str, kind: str) -> None:
+        """Something went wrong beside the requests: one of FAULTS. Call it in the event loop."""
+        self._counters.values[self._gauges + instruments.FAULTS.index((part, kind))] += 1
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text format, of type CONTENT_TYPE."""
@@ -218,6 +223,14 @@ class _GatewayCollector(Collector):
         for endpoint, value in zip(instruments.ENDPOINTS, totals, strict=False):
             in_flight.add_metric([endpoint], value)
         yield in_flight
+        faults = CounterMetricFamily(
+            "penstock_faults",
+            "What goes wrong beside the requests: unreadable values of Redis, background work begun again.",
+            labels=["part", "fault"],
+        )
+        for labels, value in zip(instruments.FAULTS, totals[len(instruments.ENDPOINTS) :], strict=False):
+            faults.add_metric(labels, value)
+        yield faults
         for counter in _COUNTERS:
             yield _counter(*counter, used)
         yield _false_hits(used)

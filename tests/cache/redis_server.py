@@ -16,7 +16,8 @@ import redis
 class RedisServer:
     """Debian's redis-server on a free port; it writes no files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
+        """`options` as on its command line."""
         binary = shutil.which("redis-server")
         if binary is None:
             pytest.fail("redis-server is missing: apt-get install redis-server")
@@ -34,6 +35,7 @@ class RedisServer:
             "",
             "--dir",
             str(folder),
+            *options,
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

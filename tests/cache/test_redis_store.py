@@ -12,7 +12,7 @@ import pytest
 import redis
 from numpy import float16
 
-from cache import redis_store
+from cache import redis_commands, redis_store
 from cache.entry import Labels, Selector
 from cache.evidence import Verdict
 from cache.memory_store import MemoryStore
@@ -87,7 +87,7 @@ async def test_what_one_replica_stores_the_other_finds_by_meaning(server: RedisS
 async def test_a_new_replica_loads_what_is_there(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "PAGE", 7)
+    monkeypatch.setattr(redis_commands, "PAGE", 7)
     async with replicas(server, 1) as (one,):
         for number in range(50):
             one.put(number)
@@ -227,8 +227,8 @@ async def test_the_oldest_pending_entries_are_dropped(
 async def test_a_replica_that_missed_changes_loads_everything_again(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "MAX_LOG_LENGTH", 20)
-    monkeypatch.setattr(redis_store, "PAGE", 5)
+    monkeypatch.setattr(redis_commands, "MAX_LOG_LENGTH", 20)
+    monkeypatch.setattr(redis_commands, "PAGE", 5)
     async with replicas(server) as (one, other):
         one.put(0)
         await other.until(0)

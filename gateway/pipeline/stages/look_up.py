@@ -24,7 +24,7 @@ from gateway.response_cache.directives import HEADER, CacheDirectives, read_dire
 from gateway.response_cache.flights import Flight
 from gateway.response_cache.hit_token import HEADER as QUESTION_HEADER
 from gateway.response_cache.hit_token import HitToken, write_hit
-from gateway.response_cache.recording import recorded_text, replay
+from gateway.response_cache.recording import Unreadable, recorded_text, replay
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import HITS, CacheUse, Outcome, bypass_reason, labels_of
@@ -115,19 +115,26 @@ class LookUp:
             match = await self._similar(exchange, use, directives, model)
         if match is None:
             return
-        use.outcome, use.guard = match.tier, match.guard
-        self._add_headers(exchange, use, match)
+        try:
+            self._use(exchange, use, match, model)
+        except Unreadable:  # a store that replicas share can hold anything
+            self._cache.discard(match.entry.key, match.entry.tenant)
+
+    def _use(self, exchange: Exchange, use: CacheUse, match: Match, model: ServedModel) -> None:
+        """Answer with what was found, or offer it as a draft. Raises Unreadable, and has done nothing."""
+        is_draft = match.tier == "near" and use.settings.drafts and model.kind == "engine"
         if match.tier != "near":
-            use.entry_key = match.entry.key
             exchange.answer = replay(match.entry.answer)
+            use.entry_key = match.entry.key
             if use.flight is not None:
                 use.flight.abandon()  # those who wait find the stored answer too
             if match.tier == "semantic":
                 self._sample(exchange, use, match.entry, model)
-        elif use.settings.drafts and model.kind == "engine":
+        elif is_draft:
             _add_draft(exchange, recorded_text(match.entry.answer))
-        else:
-            use.outcome = "miss"
+        self._add_headers(exchange, use, match)
+        use.outcome = "miss" if match.tier == "near" and not is_draft else match.tier
+        use.guard = match.guard
 
     async def _exact_or_shared(
         self, exchange: Exchange, use: CacheUse, directives: CacheDirectives, model: ServedModel

@@ -8,7 +8,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import redis
 
+from backend import kept_running
+from gateway.accounting import counters as counters_module
 from gateway.accounting.counters import DAY_S, MINUTE_S, Counters, CounterStore
 from gateway.accounting.stores import SCHEMA, DatabaseCounters, RedisCounters
 from gateway.database.sqlite import SqliteDatabase
@@ -149,7 +152,7 @@ async def test_nothing_is_lost_or_counted_twice_while_the_store_is_away(
 
 async def test_redis_that_is_away_is_unavailable(unused_tcp_port_factory: Callable[[], int]) -> None:
     store = RedisCounters(f"redis://:secret@127.0.0.1:{unused_tcp_port_factory()}/0", "p")
-    with pytest.raises(Unavailable, match="Redis does not answer") as caught:
+    with pytest.raises(Unavailable, match="it does not answer") as caught:
         await store.exchange({"n": (1.0, 5_000_000_000)}, ["n"])
     assert "secret" not in str(caught.value)
     await store.close()
@@ -175,3 +178,70 @@ async def test_a_worker_alone_claims_for_itself() -> None:
 
     for counters in (Counters(), Counters(Away())):
         assert [await counters.claim("name", 60) for _ in range(2)] == [True, False]
+
+
+async def test_values_that_are_no_counters_are_replaced(redis_server: RedisServer, tmp_path: Path) -> None:
+    faults: list[str] = []
+    store = RedisCounters(redis_server.url, tmp_path.name, faults.append)
+    raw = redis.Redis.from_url(redis_server.url)
+    expiry = 5_000_000_000
+    spoiled: dict[str, Callable[[str], object]] = {
+        "text": lambda name: raw.set(name, "many"),
+        "list": lambda name: raw.rpush(name, "1"),
+        "nan": lambda name: raw.set(name, "nan"),
+        "huge": lambda name: raw.set(name, b"9" * 1_000_000),
+        "negative": lambda name: raw.set(name, "-5"),
+    }
+    for name, spoil in spoiled.items():
+        spoil(f"{tmp_path.name}:count:{name}")
+    raw.set(f"{tmp_path.name}:count:good", "2")
+    found = await store.exchange(
+        {"text": (1.5, expiry), "list": (2.5, expiry), "good": (1.0, expiry)}, ["good"]
+    )
+    assert found == {"good": 3.0} and faults == ["value_skipped"] * 2
+    names = [*spoiled, "good", "none"]
+    assert await store.exchange({}, names) == {"text": 1.5, "list": 2.5, "good": 3.0}
+    assert faults == ["value_skipped"] * 5
+    assert await store.exchange({name: (1.0, expiry) for name in names}, names) == {
+        **dict.fromkeys(("nan", "huge", "negative", "none"), 1.0),
+        **{"text": 2.5, "list": 3.5, "good": 4.0},
+    }
+    assert raw.ttl(f"{tmp_path.name}:count:text") > 0 and len(faults) == 5
+    await store.close()
+    raw.close()
+
+
+async def test_sharing_begins_again_after_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters_module, "SYNC_S", 0.001)
+    monkeypatch.setattr(kept_running, "FIRST_WAIT_S", 0.001)
+    store, faults = Failing(), list[str]()
+    store.is_down = False
+    exchange, broken = store.exchange, [True, True]
+
+    async def defect(added: Mapping[str, tuple[float, int]], wanted: Collection[str]) -> Mapping[str, float]:
+        if broken:
+            broken.pop()
+            raise ValueError("no number")
+        return await exchange(added, wanted)
+
+    monkeypatch.setattr(store, "exchange", defect)
+    counters = Counters(store, on_fault=faults.append)
+    counters.add("n", 3, DAY_S)
+    async with asyncio.timeout(10):
+        while list(store.sums.values()) != [3]:
+            await asyncio.sleep(0.001)
+    assert faults == ["restarted", "restarted"]
+    await counters.close()
+
+
+async def test_what_waits_for_the_store_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counters, "_keep_in_sync", never)
+    clock = Clock()
+    counters = Counters(Failing(), clock)
+    counters.add("n", 1, MINUTE_S)
+    await counters.sync()
+    clock.now_s += 3600
+    counters.add("n", 1, MINUTE_S)
+    await counters.sync()
+    assert len(counters._added) == 1
+    await counters.close()

@@ -141,3 +141,13 @@ def _time_requests(metrics: Metrics, count: int) -> float:
         meter.call_ended(time.perf_counter(), usage, "")
         meter.end(time.perf_counter(), 200)
     return (time.perf_counter() - started_s) / count
+
+
+def test_faults_beside_the_requests_are_shared_and_shown_from_the_start() -> None:
+    fds = [new_counter_file() for _ in range(2)]
+    workers = [Metrics(["m"], fds, number) for number in range(2)]
+    for worker in workers:
+        worker.fault("redis_cache", "entry_skipped")
+    page = workers[0].render().decode()
+    assert 'penstock_faults_total{fault="entry_skipped",part="redis_cache"} 2.0' in page
+    assert 'penstock_faults_total{fault="restarted",part="counts"} 0.0' in page

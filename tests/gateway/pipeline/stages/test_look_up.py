@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from starlette.routing import Router
 
@@ -464,3 +465,19 @@ async def test_a_lone_surrogate_is_left_to_the_provider() -> None:
         raw = b'{"model": "ours", "messages": [{"role": "user", "content": "\\ud800"}]}'
         response = await http.post(CHAT, content=raw, headers={"content-type": "application/json"})
     assert response.status_code in (200, 400)
+
+
+async def test_a_stored_answer_that_cannot_be_read_is_a_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that replicas share can hold anything."""
+    provider = FakeProvider()
+    add = SemanticCache.add
+    contents = [b"\xff garbage", b"", msgspec.msgpack.encode({"type": "relayed"})]
+
+    def spoil(cache: SemanticCache, question: Any, vector: Any, answer: bytes, *rest: Any) -> bool:  # noqa: ANN401
+        return add(cache, question, vector, contents.pop() if contents else answer, *rest)
+
+    monkeypatch.setattr(SemanticCache, "add", spoil)
+    async with http_client(app_of(provider)) as http:
+        found = [await outcome(http, body()) for _ in range(8)]
+    assert found[0] == found[1] == "miss" and found[-1] == "exact"
+    assert len(provider.asked) == found.count("miss")
