@@ -37,6 +37,15 @@ class ResponsesSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "first.",
         ),
     ] = 1 << 28
+    max_object_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 16,
+            description="Size of a response with what it continues, of a conversation or of a chat. A larger "
+            "one is refused; so is one of more than a quarter of `max_bytes_per_tenant`.",
+        ),
+    ] = 1 << 24
+    max_object_items: Annotated[int, Meta(ge=1, description="Items that one has at most.")] = 10_000
     max_background_per_tenant: Annotated[
         int,
         Meta(

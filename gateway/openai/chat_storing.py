@@ -70,6 +70,8 @@ class ChatStoring(Translation):
             self._messages = encode(body.get("messages"))
         except UnicodeEncodeError:
             raise InvalidRequest("The body holds a text that is not Unicode: a lone surrogate.") from None
+        if len(self._messages) > self._store.max_object_bytes:
+            raise self._store.too_large("messages")
         self.is_needed, self._tenant = True, principal.tenant
         return {name: value for name, value in body.items() if name != "store"}
 
@@ -82,5 +84,6 @@ class ChatStoring(Translation):
         """Store the completion. Raises Unavailable."""
         assert self._shape is not None
         completion = {"metadata": {}, **msgspec.json.decode(self._shape.body)}
-        stored = StoredObject(encode(completion), msgspec.json.decode(self._messages))
-        await self._store.put("chat", self._shape.response_id, self._tenant, stored)
+        items = msgspec.json.decode(self._messages)
+        stored = StoredObject(encode(completion))
+        await self._store.put("chat", self._shape.response_id, self._tenant, stored, items)

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.database.database import Connection, Database
-from gateway.errors import NotFound
+from gateway.database.database import Connection, Database, T, Work
+from gateway.errors import InvalidRequest, NotFound
+from gateway.openai.object_rows import (
+    SCHEMA,
+    Item,
+    Kind,
+    Named,
+    Room,
+    add_items,
+    expand,
+    is_id,
+    items_of,
+    key_of,
+    label_of,
+    set_labels,
+    set_size,
+    size_of,
+)
+from gateway.requests import refusals
 from gateway.requests.pages import PageQuery
 from policies.responses import ResponsesSection
 
-Kind = Literal["response", "events", "conversation", "chat"]
+__all__ = ["SCHEMA", "STORE_REMEDY", "Kind", "ObjectStore", "StoredObject"]
 
 
 class _Names(NamedTuple):
@@ -29,51 +47,25 @@ _NAMES: dict[Kind, _Names] = {
     "conversation": _Names("Conversation", "conversation_id", "conversation_not_found"),
     "chat": _Names("Chat completion", "completion_id", "chat_completion_not_found"),
 }
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS objects (
-    number {serial},
-    kind TEXT NOT NULL,
-    id TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    expires_s DOUBLE PRECISION NOT NULL,
-    leased_until_s DOUBLE PRECISION NOT NULL,
-    record TEXT NOT NULL,
-    items TEXT NOT NULL,
-    UNIQUE (kind, id)
-);
-CREATE INDEX IF NOT EXISTS objects_by_expiry ON objects (expires_s);
-CREATE INDEX IF NOT EXISTS objects_by_tenant ON objects (tenant, kind, number);
-CREATE INDEX IF NOT EXISTS objects_by_tenant_and_expiry ON objects (tenant, expires_s);
-CREATE TABLE IF NOT EXISTS object_sizes (
-    number BIGINT PRIMARY KEY REFERENCES objects (number) ON DELETE CASCADE,
-    tenant TEXT NOT NULL,
-    num_bytes BIGINT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS object_sizes_by_tenant ON object_sizes (tenant, number, num_bytes);
-"""
-ROW_BYTES = 256
-"""What an object takes beside its texts, about: its ids and indexes."""
-_SET_SIZE = """
-INSERT INTO object_sizes (number, tenant, num_bytes)
-SELECT number, tenant, CAST(? AS BIGINT) FROM objects WHERE kind = ? AND id = ?
-ON CONFLICT (number) DO UPDATE SET num_bytes = excluded.num_bytes
-"""
-_TENANT_BYTES = """
-SELECT COALESCE(SUM(num_bytes), 0) FROM object_sizes
-WHERE tenant = ? AND number NOT IN (SELECT number FROM objects WHERE kind = ? AND id = ?)
-"""
-ERASED_AT_ONCE = 256
-"""Rows that one write erases at most, so that no request waits for a long clean-up."""
 STORE_REMEDY = " With 'store': false a request needs none."
+MAX_PAGE_BYTES = 16 << 20
+"""A page ends before it is larger, if it has one entry."""
+_SHARE = 4
+"""No object may have more than this part of what its tenant may store."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object and what it was made from."""
+    """An object without its items: a response's input with what it continues, or a chat's messages."""
 
     record: bytes  # JSON, as the API shows it
-    items: list[dict[str, Any]]  # a response's input with what it continues; a chat's messages
     leased_until_s: float = 0.0  # a process generates it and renews this; 0: none does
+
+
+class _Row(NamedTuple):
+    number: int
+    record: str
+    leased_until_s: float
 
 
 class ObjectStore:
@@ -84,7 +76,11 @@ class ObjectStore:
     ) -> None:
         """`database` has SCHEMA."""
         self._database = database
+        self._room = Room(database, policy)
+        self._expanding = asyncio.Lock()
+        self._is_expanded = False
         self.policy = policy
+        self.max_object_bytes = min(policy.max_object_bytes, policy.max_bytes_per_tenant // _SHARE)
         self.now_s = now_s
 
     @property
@@ -99,22 +95,82 @@ class ObjectStore:
         """Close the database."""
         await self._database.close()
 
-    async def put(self, kind: Kind, object_id: str, tenant: str, stored: StoredObject) -> None:
-        """Store an object. Raises Unavailable."""
-        record, items, num_bytes = _texts(stored)
+    async def put(
+        self,
+        kind: Kind,
+        object_id: str,
+        tenant: str,
+        stored: StoredObject,
+        items: Sequence[dict[str, Any]] = (),
+        keep: Sequence[Named] = (),
+    ) -> None:
+        """Store an object; what `keep` names makes no room for it. Raises Unavailable."""
 
         def write(connection: Connection) -> None:
-            self._make_room(connection, kind, object_id, tenant, num_bytes)
+            rows = items_of(kind, object_id, items)
+            num_bytes = len(stored.record) + size_of(rows)
+            self._room.make(connection, tenant, num_bytes, keep, self.now_s())
             columns = "kind, id, tenant, expires_s, leased_until_s, record, items"
-            row = (kind, object_id, tenant, self._expires_s(), stored.leased_until_s, record, items)
-            connection.execute(f"INSERT INTO objects ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-            connection.execute(_SET_SIZE, (num_bytes, kind, object_id))
+            values = (
+                kind,
+                object_id,
+                tenant,
+                self._expires_s(),
+                stored.leased_until_s,
+                stored.record.decode(),
+            )
+            query = f"INSERT INTO objects ({columns}) VALUES (?, ?, ?, ?, ?, ?, '') RETURNING number"
+            (number,) = connection.execute(query, values).fetchone()
+            add_items(connection, number, rows)
+            set_size(connection, number, tenant, num_bytes)
+            if kind == "chat":
+                set_labels(connection, number, tenant, stored.record)
 
-        await self._database.write(write)
+        await self._write(write, tenant)
 
     async def get(self, kind: Kind, object_id: str, tenant: str) -> StoredObject:
         """An object of this tenant. Raises NotFound or Unavailable."""
-        return await self._database.read(lambda connection: self._find(connection, kind, object_id, tenant))
+
+        def read(connection: Connection) -> StoredObject:
+            return _stored(self._find(connection, kind, object_id, tenant))
+
+        return await self._read(read, tenant)
+
+    async def with_items(
+        self, kind: Kind, object_id: str, tenant: str
+    ) -> tuple[StoredObject, list[dict[str, Any]]]:
+        """An object with all of its items. Raises NotFound or Unavailable."""
+
+        def read(connection: Connection) -> tuple[StoredObject, list[dict[str, Any]]]:
+            row = self._find(connection, kind, object_id, tenant)
+            query = "SELECT item FROM object_items WHERE object = ? ORDER BY number"
+            items = connection.execute(query, (row.number,))
+            return _stored(row), [msgspec.json.decode(item) for (item,) in items]
+
+        return await self._read(read, tenant)
+
+    async def page_of_items(
+        self, kind: Kind, object_id: str, tenant: str, query: PageQuery
+    ) -> tuple[list[Item], bool]:
+        """Some items of an object, and whether more follow. Raises ApiError."""
+
+        def read(connection: Connection) -> tuple[list[Item], bool]:
+            row = self._find(connection, kind, object_id, tenant)
+            page = query.after_key(key_of)
+            rows = page.following(connection, "object_items", "id, item", "object = ?", (row.number,))
+            found = [Item(*row) for row in rows]
+            return found[: query.limit], len(found) > query.limit
+
+        return await self._read(read, tenant)
+
+    async def item(self, kind: Kind, object_id: str, tenant: str, item_id: str) -> bytes:
+        """One item of an object. Raises NotFound or Unavailable."""
+
+        def read(connection: Connection) -> bytes:
+            row = self._find(connection, kind, object_id, tenant)
+            return _item(connection, row, item_id)[1].encode()
+
+        return await self._read(read, tenant)
 
     async def change(
         self, kind: Kind, object_id: str, tenant: str, change: Callable[[StoredObject], StoredObject]
@@ -125,16 +181,60 @@ class ObjectStore:
         """
 
         def write(connection: Connection) -> StoredObject:
-            changed = change(self._find(connection, kind, object_id, tenant, self._database.lock))
-            record, items, num_bytes = _texts(changed)
-            self._make_room(connection, kind, object_id, tenant, num_bytes)
-            columns = "expires_s = ?, leased_until_s = ?, record = ?, items = ?"
-            row = (self._expires_s(), changed.leased_until_s, record, items, kind, object_id)
-            connection.execute(f"UPDATE objects SET {columns} WHERE kind = ? AND id = ?", row)
-            connection.execute(_SET_SIZE, (num_bytes, kind, object_id))
+            row = self._find(connection, kind, object_id, tenant, self._database.lock)
+            changed = change(_stored(row))
+            num_more = len(changed.record) - len(row.record.encode())
+            self._grow(connection, row, (kind, object_id), tenant, num_more)
+            connection.execute(
+                "UPDATE objects SET leased_until_s = ?, record = ? WHERE number = ?",
+                (changed.leased_until_s, changed.record.decode(), row.number),
+            )
+            if kind == "chat":
+                set_labels(connection, row.number, tenant, changed.record)
             return changed
 
-        return await self._database.write(write)
+        return await self._write(write, tenant)
+
+    async def append(
+        self,
+        kind: Kind,
+        object_id: str,
+        tenant: str,
+        items: Sequence[dict[str, Any]],
+        keep: Sequence[Named] = (),
+        *,
+        is_bounded: bool = True,
+    ) -> None:
+        """Add items to an object; `is_bounded`: not beyond its bounds.
+
+        Raises NotFound, Unavailable, or InvalidRequest for an id that it has already.
+        """
+
+        def write(connection: Connection) -> None:
+            row = self._find(connection, kind, object_id, tenant, self._database.lock)
+            rows = items_of(kind, object_id, items)
+            self._check_ids(connection, row, rows)
+            if is_bounded:
+                self._check_bounds(connection, row, rows)
+            self._grow(connection, row, (kind, object_id), tenant, size_of(rows), keep)
+            add_items(connection, row.number, rows)
+
+        await self._write(write, tenant)
+
+    async def delete_item(self, kind: Kind, object_id: str, tenant: str, item_id: str) -> bytes:
+        """Erase one item; the object's record. Raises NotFound or Unavailable."""
+
+        def write(connection: Connection) -> bytes:
+            row = self._find(connection, kind, object_id, tenant, self._database.lock)
+            place, text = _item(connection, row, item_id)
+            connection.execute(
+                "DELETE FROM object_items WHERE object = ? AND number = ?", (row.number, place)
+            )
+            num_bytes = _size(connection, row) - size_of([Item(item_id, text)])
+            set_size(connection, row.number, tenant, num_bytes)
+            return row.record.encode()
+
+        return await self._write(write, tenant)
 
     async def renew(self, response_ids: Sequence[str], until_s: float) -> list[str]:
         """Lease responses, and their events, for longer; those that are not leased. Raises Unavailable."""
@@ -150,7 +250,7 @@ class ObjectStore:
                 if ("response",) not in connection.execute(query, (until_s, response_id)).fetchall()
             ]
 
-        return await self._database.write(write)
+        return await self._write(write, "")
 
     async def delete(self, kind: Kind, object_id: str, tenant: str) -> None:
         """Erase an object of this tenant. Raises NotFound or Unavailable."""
@@ -159,90 +259,135 @@ class ObjectStore:
             query = "DELETE FROM objects WHERE kind = ? AND id = ? AND tenant = ? AND expires_s > ?"
             return connection.execute(query, (kind, object_id, tenant, self.now_s())).rowcount
 
-        if not _is_id(object_id) or not await self._database.write(erase):
+        if not is_id(object_id) or not await self._write(erase, tenant):
             raise _unknown(kind, object_id)
 
     async def page(
-        self, kind: Kind, tenant: str, query: PageQuery, fits: Callable[[bytes], bool]
+        self, kind: Kind, tenant: str, query: PageQuery, labels: Mapping[str, str]
     ) -> tuple[list[bytes], bool]:
-        """Records of the tenant that `fits` takes, and whether more follow. Raises InvalidRequest."""
+        """Records of the tenant with these labels, and whether more follow. Raises InvalidRequest."""
         where = "kind = ? AND tenant = ? AND expires_s > ?"
-        values = (kind, tenant, self.now_s())
+        values: list[object] = [kind, tenant, self.now_s()]
+        for name, value in labels.items():
+            where += " AND number IN (SELECT object FROM object_labels WHERE tenant = ? AND label = ?)"
+            values += [tenant, label_of(name, value)]
+        return await self._read(
+            lambda connection: _page(connection, "objects", "record", query, (where, values)), tenant
+        )
 
-        def read(connection: Connection) -> tuple[list[bytes], bool]:
-            found: list[bytes] = []
-            for (record,) in query.following(connection, "objects", "record", where, values):
-                if fits(encoded := record.encode()):
-                    found.append(encoded)
-                    if len(found) > query.limit:
-                        break
-            return found[: query.limit], len(found) > query.limit
+    def too_large(self, param: str) -> InvalidRequest:
+        """The error for what would be larger than an object may be."""
+        return InvalidRequest(
+            f"A stored object has at most {self.max_object_bytes} bytes and {self.policy.max_object_items} "
+            "items, with what it continues: begin a new one, or send 'store': false.",
+            param=param,
+            code="object_too_large",
+        )
 
-        return await self._database.read(read)
-
-    def _find(
-        self, connection: Connection, kind: Kind, object_id: str, tenant: str, lock: str = ""
-    ) -> StoredObject:
+    def _find(self, connection: Connection, kind: Kind, object_id: str, tenant: str, lock: str = "") -> _Row:
         where = "kind = ? AND id = ? AND tenant = ? AND expires_s > ?"
-        query = f"SELECT record, items, leased_until_s FROM objects WHERE {where}{lock}"
+        query = f"SELECT number, record, leased_until_s FROM objects WHERE {where}{lock}"
         values = (kind, object_id, tenant, self.now_s())
-        row = connection.execute(query, values).fetchone() if _is_id(object_id) else None
+        row = connection.execute(query, values).fetchone() if is_id(object_id) else None
         if row is None:
             raise _unknown(kind, object_id)
-        return StoredObject(row[0].encode(), msgspec.json.decode(row[1]), row[2])
+        return _Row(*row)
+
+    def _grow(
+        self,
+        connection: Connection,
+        row: _Row,
+        named: Named,
+        tenant: str,
+        num_more: int,
+        keep: Sequence[Named] = (),
+    ) -> None:
+        """Count more bytes for an object, make room for them and keep it as long as a new one."""
+        self._room.make(connection, tenant, max(num_more, 0), [named, *keep], self.now_s())
+        set_size(connection, row.number, tenant, _size(connection, row) + num_more)
+        connection.execute(
+            "UPDATE objects SET expires_s = ? WHERE number = ?", (self._expires_s(), row.number)
+        )
+
+    def _check_ids(self, connection: Connection, row: _Row, items: Sequence[Item]) -> None:
+        query = "SELECT 1 FROM object_items WHERE object = ? AND id = ?"
+        for item in items:
+            if connection.execute(query, (row.number, item.id)).fetchone() is not None:
+                raise refusals.wrong_value(
+                    "items", "the conversation has an item with the id of one of these"
+                )
+
+    def _check_bounds(self, connection: Connection, row: _Row, items: Sequence[Item]) -> None:
+        query = "SELECT COUNT(*) FROM object_items WHERE object = ?"
+        count = connection.execute(query, (row.number,)).fetchone()[0] + len(items)
+        if (
+            _size(connection, row) + size_of(items) > self.max_object_bytes
+            or count > self.policy.max_object_items
+        ):
+            raise self.too_large("items")
 
     def _expires_s(self) -> float:
         return self.now_s() + self.policy.ttl_s
 
-    def _make_room(
-        self, connection: Connection, kind: Kind, object_id: str, tenant: str, num_bytes: int
-    ) -> None:
-        """Erase what has expired, and no more of the oldest than `num_bytes` more of this object need.
+    async def _read(self, work: Work[T], tenant: str) -> T:
+        await self._expand()
+        return await self._database.read(work, tenant)
 
-        The tenant's own make room first, so that one tenant's many objects do not displace the others'.
-        """
+    async def _write(self, work: Work[T], tenant: str) -> T:
+        await self._expand()
+        return await self._database.write(work, tenant)
 
-        def of_tenant() -> int:
-            return int(connection.execute(_TENANT_BYTES, (tenant, kind, object_id)).fetchone()[0]) + num_bytes
-
-        def of_all() -> int:
-            return self._database.used_bytes(connection) + num_bytes
-
-        self._erase_oldest(connection, "expires_s <= ?", (self.now_s(),), ERASED_AT_ONCE)
-        others, values = "NOT (kind = ? AND id = ?)", (kind, object_id)
-        bounds = (
-            (of_tenant, self.policy.max_bytes_per_tenant, f"tenant = ? AND {others}", (tenant, *values)),
-            (of_all, self.policy.max_bytes, others, values),
-        )
-        for used_bytes, max_bytes, where, of_where in bounds:
-            num_rows = 1
-            while used_bytes() > max_bytes and self._erase_oldest(connection, where, of_where, num_rows):
-                num_rows = min(2 * num_rows, ERASED_AT_ONCE)
-
-    def _erase_oldest(
-        self, connection: Connection, where: str, values: tuple[object, ...], num_rows: int
-    ) -> int:
-        """How many were erased. What another transaction changes now is no old one, nor waited for."""
-        chosen = f"SELECT number FROM objects WHERE {where} ORDER BY expires_s LIMIT ?"
-        query = f"""
-            WITH chosen AS ({chosen}{self._database.lock_free_rows})
-            DELETE FROM objects WHERE number IN (SELECT number FROM chosen)"""
-        return connection.execute(query, (*values, num_rows)).rowcount
+    async def _expand(self) -> None:
+        """Once: rows for the items of objects that an earlier version has stored."""
+        if self._is_expanded:
+            return
+        async with self._expanding:
+            lock = self._database.lock
+            while not self._is_expanded:
+                self._is_expanded = await self._database.write(lambda connection: expand(connection, lock))
 
 
-def _texts(stored: StoredObject) -> tuple[str, str, int]:
-    """The texts of its row, and the bytes of that."""
-    items = msgspec.json.encode(stored.items)
-    return stored.record.decode(), items.decode(), len(stored.record) + len(items) + ROW_BYTES
+def _stored(row: _Row) -> StoredObject:
+    return StoredObject(row.record.encode(), row.leased_until_s)
 
 
-def _is_id(text: str) -> bool:
-    """Whether it can be one, and be shown: databases refuse some characters."""
-    return text.isascii() and text.isprintable()
+def _size(connection: Connection, row: _Row) -> int:
+    found = connection.execute(
+        "SELECT num_bytes FROM object_sizes WHERE number = ?", (row.number,)
+    ).fetchone()
+    return int(found[0]) if found is not None else 0
+
+
+def _item(connection: Connection, row: _Row, item_id: str) -> tuple[int, str]:
+    """The place and text of an item. Raises NotFound."""
+    query = "SELECT number, item FROM object_items WHERE object = ? AND id = ?"
+    found: tuple[int, str] | None = connection.execute(query, (row.number, key_of(item_id))).fetchone()
+    if found is None:
+        raise NotFound("The conversation has no item with this id.", param="item_id", code="item_not_found")
+    return found
+
+
+def _page(
+    connection: Connection,
+    table: str,
+    column: str,
+    query: PageQuery,
+    where: tuple[str, Sequence[object]],
+) -> tuple[list[bytes], bool]:
+    """Texts of a page, as far as MAX_PAGE_BYTES, and whether more follow. Raises InvalidRequest."""
+    found: list[bytes] = []
+    num_bytes = 0
+    for (text,) in query.following(connection, table, column, *where):
+        encoded = text.encode()
+        num_bytes += len(encoded)
+        if len(found) == query.limit or (found and num_bytes > MAX_PAGE_BYTES):
+            return found, True
+        found.append(encoded)
+    return found, False
 
 
 def _unknown(kind: Kind, object_id: str) -> NotFound:
-    shown = object_id if _is_id(object_id) else ""
+    shown = object_id if is_id(object_id) else ""
     names = _NAMES[kind]
     return NotFound(
         f"{names.title} with id '{shown[:128]}' not found: it was not stored, has expired or was deleted.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from gateway.auth import KeyRing
 from gateway.openai.object_store import Kind, ObjectStore, StoredObject
 from gateway.openai.shape import encode
-from gateway.requests.pages import PageQuery, listing
+from gateway.requests.pages import listing
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.types import Metadata
 from gateway.web.http_call import HttpCall
@@ -53,7 +54,7 @@ class ObjectsEndpoint:
 
         def change(stored: StoredObject) -> StoredObject:
             record = {**msgspec.json.decode(stored.record), "metadata": body.metadata or {}}
-            return StoredObject(encode(record), stored.items)
+            return replace(stored, record=encode(record))
 
         await call.respond((await self.store.change(self.kind, call.path_id, tenant, change)).record)
 
@@ -63,7 +64,6 @@ class ObjectsEndpoint:
         await call.respond(encode({"id": call.path_id, "object": self.deleted, "deleted": True}))
 
 
-async def respond_page(call: HttpCall, query: PageQuery, entries: Sequence[dict[str, Any]]) -> None:
-    """Send a page of entries that are at hand. Raises InvalidRequest."""
-    found, has_more = query.part(entries)
-    await call.respond(encode(listing(found, has_more=has_more, no_id="")))
+async def respond_page(call: HttpCall, entries: Sequence[dict[str, Any]], *, has_more: bool) -> None:
+    """Send a page of entries, each with an `id`."""
+    await call.respond(encode(listing(entries, has_more=has_more, no_id="")))

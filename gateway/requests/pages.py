@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.database.database import Connection
@@ -33,46 +32,42 @@ class PageQuery:
             raise refusals.wrong_value("order", "expected 'asc' or 'desc'", order)
         return cls(int(limit), order == "asc", query.get("after", ""))
 
+    def after_key(self, key: Callable[[str], str]) -> PageQuery:
+        """This query, with `after` as a table has it."""
+        return replace(self, after=key(self.after)) if self.after else self
+
     def rows(
         self, connection: Connection, table: str, columns: str, where: str, values: Sequence[object]
     ) -> tuple[list[Any], bool]:
         """The rows, and whether more follow. Raises InvalidRequest as `following`."""
-        found = list(islice(self.following(connection, table, columns, where, values), self.limit + 1))
+        found = list(self.following(connection, table, columns, where, values))
         return found[: self.limit], len(found) > self.limit
 
     def following(
         self, connection: Connection, table: str, columns: str, where: str, values: Sequence[object]
     ) -> Iterator[Any]:
-        """The rows from where the page begins. `where` holds for all of them, whatever their page.
+        """The rows of the page, and one more where it follows. `where` holds for all, whatever their page.
 
         Raises InvalidRequest when `after` is the id of none.
         """
         order, sign = ("ASC", ">") if self.is_ascending else ("DESC", "<")
         values = list(values)
         if self.after:
+            is_id = self.after.isascii() and self.after.isprintable()  # databases refuse some characters
             last = connection.execute(
-                f"SELECT number FROM {table} WHERE {where} AND id = ?", (*values, self.after)
+                f"SELECT number FROM {table} WHERE {where} AND id = ?", (*values, self.after if is_id else "")
             ).fetchone()
             if last is None:
                 raise self._unknown()
             where += f" AND number {sign} ?"
             values.append(last[0])
         with closing(
-            connection.execute(f"SELECT {columns} FROM {table} WHERE {where} ORDER BY number {order}", values)
+            connection.execute(
+                f"SELECT {columns} FROM {table} WHERE {where} ORDER BY number {order} LIMIT ?",
+                (*values, self.limit + 1),
+            )
         ) as rows:
             yield from rows
-
-    def part(self, entries: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
-        """The page of entries that are at hand, in ascending order, each with an `id`. As `rows`."""
-        ordered = list(entries) if self.is_ascending else list(entries)[::-1]
-        start = 0
-        if self.after:
-            ids = [entry["id"] for entry in ordered]
-            if self.after not in ids:
-                raise self._unknown()
-            start = ids.index(self.after) + 1
-        end = start + self.limit
-        return ordered[start:end], end < len(ordered)
 
     def _unknown(self) -> InvalidRequest:
         return refusals.wrong_value("after", "it is the id of none in this list")

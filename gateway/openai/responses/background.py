@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from gateway.errors import (
     retry_after,
     to_api_error,
 )
+from gateway.openai.object_rows import Named
 from gateway.openai.object_store import ObjectStore, StoredObject
 from gateway.openai.responses.shape import ResponseShape
 from gateway.openai.shape import encode
@@ -58,6 +59,7 @@ class Run:
     store: ObjectStore
     keeps_events: bool  # for a client that comes back
     body: bytes = b""  # of the request
+    keep: Sequence[Named] = ()  # the stored objects that the request names
     leave: Callable[[], None] = lambda: None  # called once: it counts in the tenant's limits no more
     events: list[bytes] = field(default_factory=list)  # each at its sequence_number
     is_cancelled: bool = False
@@ -133,9 +135,9 @@ class BackgroundResponses:
         try:
             until_s = store.now_s() + LEASE_S
             if run.keeps_events:
-                await store.put("events", response_id, run.tenant, StoredObject(b"", [], until_s))
-            stored = StoredObject(encode(run.shape.response), items, until_s)
-            await store.put("response", response_id, run.tenant, stored)
+                await store.put("events", response_id, run.tenant, StoredObject(b"", until_s), keep=run.keep)
+            stored = StoredObject(encode(run.shape.response), until_s)
+            await store.put("response", response_id, run.tenant, stored, items, run.keep)
         except BaseException:
             del self.runs[response_id]
             raise
@@ -232,9 +234,9 @@ async def _settle(run: Run) -> None:
         if response is None:
             run.shape.failed(ServerError("The gateway failed to complete the response."))
             response = run.shape.response
-        return StoredObject(encode(response), stored.items)
+        return StoredObject(encode(response))
 
     await store.change("response", response_id, run.tenant, change)
     if run.keeps_events:
-        kept = StoredObject(b"".join(run.events), [])
+        kept = StoredObject(b"".join(run.events))
         await store.change("events", response_id, run.tenant, lambda _: kept)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from gateway.errors import InvalidRequest, NotFound
-from gateway.openai.object_store import ObjectStore, StoredObject
+from gateway.errors import InvalidRequest
+from gateway.openai.object_store import StoredObject
 from gateway.openai.objects_endpoint import ObjectsEndpoint, respond_page
 from gateway.openai.responses.input_items import read_items
 from gateway.openai.shape import encode
@@ -50,6 +50,8 @@ class ConversationsEndpoint(ObjectsEndpoint):
             raise InvalidRequest("The policies store nothing: send all items with each response.")
         body = typed(await self._body(call), _NewConversation)
         items = _checked(body.items or [])
+        if len(encode(items)) > self.store.max_object_bytes:
+            raise self.store.too_large("items")
         conversation_id = "conv_" + secrets.token_hex(16)
         record = {
             "id": conversation_id,
@@ -57,48 +59,35 @@ class ConversationsEndpoint(ObjectsEndpoint):
             "created_at": int(time.time()),
             "metadata": body.metadata or {},
         }
-        stored = StoredObject(encode(record), items)
-        await self.store.put(self.kind, conversation_id, tenant, stored)
+        stored = StoredObject(encode(record))
+        await self.store.put(self.kind, conversation_id, tenant, stored, items)
         await call.respond(stored.record)
 
     async def add_items(self, call: HttpCall) -> None:
         """Append items. Raises ApiError."""
         tenant = self.tenant(call)
         items = _checked(typed(await self._body(call), _NewItems).items)
-        await append(self.store, call.path_id, tenant, items)
+        await self.store.append(self.kind, call.path_id, tenant, items)
         await call.respond(encode(listing(items, has_more=False)))
 
     async def list_items(self, call: HttpCall) -> None:
         """A page: `limit`, `order` (default: desc), `after` an item's id. Raises ApiError."""
         query = PageQuery.read(call.query)
-        await respond_page(call, query, (await self.stored(call)).items)
+        found, has_more = await self.store.page_of_items(self.kind, call.path_id, self.tenant(call), query)
+        await respond_page(call, [msgspec.json.decode(item.text) for item in found], has_more=has_more)
 
     async def show_item(self, call: HttpCall) -> None:
         """One item. Raises NotFound."""
-        await call.respond(encode(_item(await self.stored(call), call)))
+        tenant, item_id = self.tenant(call), call.scope["path_params"]["item_id"]
+        await call.respond(await self.store.item(self.kind, call.path_id, tenant, item_id))
 
     async def delete_item(self, call: HttpCall) -> None:
         """Erase one item; shows the conversation. Raises NotFound."""
-
-        def change(stored: StoredObject) -> StoredObject:
-            found = _item(stored, call)
-            return StoredObject(stored.record, [item for item in stored.items if item is not found])
-
-        changed = await self.store.change(self.kind, call.path_id, self.tenant(call), change)
-        await call.respond(changed.record)
+        tenant, item_id = self.tenant(call), call.scope["path_params"]["item_id"]
+        await call.respond(await self.store.delete_item(self.kind, call.path_id, tenant, item_id))
 
     async def _body(self, call: HttpCall) -> dict[str, Any]:
         return decode_body(await call.read_json_bytes(self._max_body_bytes))
-
-
-async def append(store: ObjectStore, conversation_id: str, tenant: str, items: list[dict[str, Any]]) -> None:
-    """Add items to a conversation. Raises NotFound, or InvalidRequest for an id that it has already."""
-
-    def change(stored: StoredObject) -> StoredObject:
-        check_ids(stored.items, items, "items")
-        return StoredObject(stored.record, [*stored.items, *items])
-
-    await store.change("conversation", conversation_id, tenant, change)
 
 
 def check_ids(stored: list[dict[str, Any]], new: list[dict[str, Any]], where: str) -> None:
@@ -114,11 +103,3 @@ def _checked(given: list[Any]) -> list[dict[str, Any]]:
     except UnicodeEncodeError:
         raise InvalidRequest("The body holds a text that is not Unicode: a lone surrogate.") from None
     return items
-
-
-def _item(stored: StoredObject, call: HttpCall) -> dict[str, Any]:
-    wanted = call.scope["path_params"]["item_id"]
-    for item in stored.items:
-        if item["id"] == wanted:
-            return item
-    raise NotFound("The conversation has no item with this id.", param="item_id", code="item_not_found")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,10 @@ from gateway.answer import Generated
 from gateway.auth import Principal
 from gateway.errors import NotFound
 from gateway.openai.endpoint import Translation
+from gateway.openai.object_rows import Named
 from gateway.openai.object_store import ObjectStore, StoredObject
 from gateway.openai.responses.background import RESPONSE_ID
-from gateway.openai.responses.conversations import append, check_ids
+from gateway.openai.responses.conversations import check_ids
 from gateway.openai.responses.input_items import ItemReference, chat_messages, read_items, response_of
 from gateway.openai.responses.request import CHAT_NAMES, ReadRequest, read_request
 from gateway.openai.responses.shape import ResponseShape, StreamErrors
@@ -24,6 +25,11 @@ from gateway.requests import refusals
 from gateway.requests.parse import typed_at
 from gateway.web.error_format import RenamedErrors
 from gateway.web.http_call import HttpCall
+
+MAX_REFERENCED = 100
+"""Responses that the references of one request may be to."""
+THREAD_FROM_ITEMS = 100
+"""As many are measured in a thread."""
 
 
 class ResponsesTranslation(Translation):
@@ -73,14 +79,19 @@ class ResponsesTranslation(Translation):
     async def finish(self) -> None:
         """Store the response, unless the request or the policies say otherwise. Raises Unavailable."""
         assert self._read is not None and self._shape is not None
+        keep = named_by(self._read)
         if self._response_id:
             await self._store.change("response", self._response_id, self._tenant, self._complete)
         elif self._read.is_stored:
-            stored = StoredObject(encode(self._shape.response), [*self._earlier, *self._items])
-            await self._store.put("response", self._shape.response_id, self._tenant, stored)
+            stored, items = StoredObject(encode(self._shape.response)), [*self._earlier, *self._items]
+            await self._store.put("response", self._shape.response_id, self._tenant, stored, items, keep)
         if self._read.conversation_id is not None:
             items = [*self._items, *self._shape.response["output"]]
-            await append(self._store, self._read.conversation_id, self._tenant, items)
+            keep = [("response", self._response_id or self._shape.response_id)]
+            # Its bounds were asked before the model was; an answer may pass them.
+            await self._store.append(
+                "conversation", self._read.conversation_id, self._tenant, items, keep, is_bounded=False
+            )
 
     def _complete(self, stored: StoredObject) -> StoredObject:
         """Ends its lease, unless it has been cancelled."""
@@ -113,6 +124,16 @@ class ResponsesCounting:
         return {"object": "response.input_tokens", "input_tokens": num_tokens}
 
 
+def named_by(read: ReadRequest) -> list[Named]:
+    """The stored objects that a request names: they do not make room for its response."""
+    names: list[Named] = []
+    if read.request.previous_response_id is not None:
+        names.append(("response", read.request.previous_response_id))
+    if read.conversation_id is not None:
+        names.append(("conversation", read.conversation_id))
+    return names
+
+
 async def chat_of(
     read: ReadRequest, store: ObjectStore, principal: Principal
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
@@ -122,18 +143,25 @@ async def chat_of(
     """
     given = read.request.input
     if isinstance(given, list):
-        given = [await _referenced(item, f"input[{n}]", store, principal) for n, item in enumerate(given)]
+        given = await _referenced(given, store, principal)
     items = read_items(given)
     earlier: list[dict[str, Any]] = []
+    param = "input"
     if read.request.previous_response_id is not None:
-        previous = await store.get("response", read.request.previous_response_id, principal.tenant)
+        param = "previous_response_id"
+        previous, earlier = await store.with_items(
+            "response", read.request.previous_response_id, principal.tenant
+        )
         if previous.leased_until_s > store.now_s():  # else it is complete, or its process has ended
             why = "that response is not complete: retrieve it until it is"
             raise refusals.wrong_value("previous_response_id", why)
-        earlier = [*previous.items, *msgspec.json.decode(previous.record)["output"]]
+        earlier += msgspec.json.decode(previous.record)["output"]
     elif read.conversation_id is not None:
-        earlier = (await store.get("conversation", read.conversation_id, principal.tenant)).items
+        param = "conversation"
+        _, earlier = await store.with_items("conversation", read.conversation_id, principal.tenant)
         check_ids(earlier, items, "input")
+    if read.is_stored and store.is_enabled or read.conversation_id is not None:
+        await _check_bounds(store, [*earlier, *items], param)
     chat = read.with_tools_of([*earlier, *items])
     messages = chat_messages([*earlier, *items], read.tools)
     if read.request.instructions:
@@ -141,14 +169,60 @@ async def chat_of(
     return earlier, items, {**chat, "messages": messages}
 
 
-async def _referenced(item: Any, where: str, store: ObjectStore, principal: Principal) -> Any:  # noqa: ANN401
-    """An item, or the one of an earlier response that it refers to. Raises InvalidRequest."""
-    if not isinstance(item, dict) or item.get("type") != "item_reference":
-        return item
-    found = typed_at(item, ItemReference, where)
-    with contextlib.suppress(NotFound):
-        response = await store.get("response", response_of(found.id), principal.tenant)
-        for each in msgspec.json.decode(response.record)["output"]:
-            if each["id"] == found.id:
-                return each
-    raise refusals.wrong_value(f"{where}.id", "no stored response has an item with this id")
+async def _check_bounds(store: ObjectStore, items: list[dict[str, Any]], param: str) -> None:
+    """Raise InvalidRequest where a stored response or conversation would be too large."""
+    is_larger = len(items) > store.policy.max_object_items
+    if not is_larger and len(items) > THREAD_FROM_ITEMS:
+        is_larger = await asyncio.to_thread(_are_larger, items, store.max_object_bytes)
+    elif not is_larger:
+        is_larger = _are_larger(items, store.max_object_bytes)
+    if is_larger:
+        raise store.too_large(param)
+
+
+def _are_larger(items: list[dict[str, Any]], max_bytes: int) -> bool:
+    num_bytes = 0
+    for item in items:  # one by one: the interpreter's lock is free in between
+        try:
+            num_bytes += len(encode(item))
+        except UnicodeEncodeError:  # refused later, by name
+            continue
+        if num_bytes > max_bytes:
+            return True
+    return False
+
+
+async def _referenced(given: list[Any], store: ObjectStore, principal: Principal) -> list[Any]:
+    """Items; in place of references those of earlier responses that they refer to. Raises InvalidRequest."""
+    found: list[Any] = []
+    outputs: dict[str, dict[str, Any]] = {}  # by response, then by item
+    num_bytes = 0
+    for place, item in enumerate(given):
+        where = f"input[{place}]"
+        if not isinstance(item, dict) or item.get("type") != "item_reference":
+            found.append(item)
+            continue
+        item_id = typed_at(item, ItemReference, where).id
+        response_id = response_of(item_id)
+        if response_id not in outputs:
+            if len(outputs) == MAX_REFERENCED:
+                what = f"references to items of more than {MAX_REFERENCED} responses: send the items"
+                raise refusals.wrong_value(f"{where}.id", what)
+            outputs[response_id] = await _outputs(store, response_id, principal.tenant)
+        if item_id not in outputs[response_id]:
+            raise refusals.wrong_value(f"{where}.id", "no stored response has an item with this id")
+        referred, size = outputs[response_id][item_id]
+        num_bytes += size
+        if num_bytes > store.max_object_bytes:
+            raise store.too_large(f"{where}.id")
+        found.append(referred)
+    return found
+
+
+async def _outputs(store: ObjectStore, response_id: str, tenant: str) -> dict[str, Any]:
+    """The items of a response's output with their sizes, by id; none without such a response."""
+    try:
+        response = await store.get("response", response_id, tenant)
+    except NotFound:
+        return {}
+    return {item["id"]: (item, len(encode(item))) for item in msgspec.json.decode(response.record)["output"]}

@@ -12,7 +12,7 @@ from starlette.types import Message
 from gateway.auth import KeyRing, Principal
 from gateway.openai.object_store import ObjectStore
 from gateway.openai.responses.background import BackgroundResponses, Run
-from gateway.openai.responses.create import chat_of
+from gateway.openai.responses.create import chat_of, named_by
 from gateway.openai.responses.request import read_request
 from gateway.openai.responses.shape import ResponseShape
 from gateway.openai.shape import encode
@@ -77,7 +77,8 @@ class ResponsesEndpoint:
             earlier, items, _ = await chat_of(read, self._store, principal)
             shape = ResponseShape(read, read.request.model, shows_reasoning=False)
             asked = encode(body | {"stream": True})
-            run = Run(shape, tenant, self._store, bool(read.request.stream), asked, leaves.close)
+            is_stream, keep = bool(read.request.stream), named_by(read)
+            run = Run(shape, tenant, self._store, is_stream, asked, keep, leaves.close)
             begun = encode(shape.response)
             await self._background.begin(call, run, [*earlier, *items])
         except BaseException:

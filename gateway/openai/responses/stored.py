@@ -75,7 +75,7 @@ class StoredResponsesEndpoint(ObjectsEndpoint):
                 raise InvalidRequest("Only responses in the background can be cancelled; this one is not.")
             if not stored.leased_until_s:
                 return stored
-            return StoredObject(encode({**response, "status": "cancelled"}), stored.items)
+            return StoredObject(encode({**response, "status": "cancelled"}))
 
         changed = await self.store.change(self.kind, call.path_id, self.tenant(call), change)
         self._background.cancel(call.path_id)
@@ -84,7 +84,8 @@ class StoredResponsesEndpoint(ObjectsEndpoint):
     async def list_items(self, call: HttpCall) -> None:
         """A page of the input: `limit`, `order` (default: desc), `after` an item's id. Raises ApiError."""
         query = PageQuery.read(call.query)
-        await respond_page(call, query, (await self.stored(call)).items)
+        found, has_more = await self.store.page_of_items(self.kind, call.path_id, self.tenant(call), query)
+        await respond_page(call, [msgspec.json.decode(item.text) for item in found], has_more=has_more)
 
     async def _kept_events(self, call: HttpCall, tenant: str, start: int) -> AsyncIterator[bytes]:
         """Those of a response that has ended, or that another worker generates. Raises ApiError."""

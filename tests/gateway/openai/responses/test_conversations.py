@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from gateway.app import build_app
 from gateway.providers.fake import FakeProvider
+from gateway.settings import Settings
+from policies.document import EngineModel, ModelEntry, Policies
+from policies.responses import ResponsesSection
 from tests.gateway.conftest import MakeApp, http_client
 
 PATH = "/v1/conversations"
@@ -119,3 +124,38 @@ async def test_tenants_do_not_see_each_other(make_app: MakeApp) -> None:
         assert (await http.post("/v1/responses", json=body, headers=other)).status_code == 404
         assert (await http.post(PATH, json={}, headers={"authorization": ""})).status_code == 401
         assert (await http.get(f"{PATH}/{identifier}")).status_code == 200
+
+
+async def test_what_would_be_too_large_is_refused(tmp_path: Path) -> None:
+    section = ResponsesSection(max_object_bytes=1 << 16, max_object_items=8)
+    models = {"ours": ModelEntry(engine=EngineModel(checkpoint="/none"))}
+    fake = FakeProvider()
+    app = build_app(
+        Settings(data_dir=str(tmp_path)), Policies(models=models, responses=section), {"ours": fake}
+    )
+    long = {"role": "user", "content": "x" * 40_000}
+    async with http_client(app) as http:
+        created = (await http.post(PATH, json={"items": [long]})).json()["id"]
+        first = (await http.post("/v1/responses", json={"model": "ours", "input": [long]})).json()["id"]
+        few = (await http.post("/v1/responses", json={"model": "ours", "input": [USER] * 7})).json()["id"]
+        num_asked = len(fake.asked)
+        for path, body, param in [
+            (PATH, {"items": [long] * 2}, "items"),
+            (f"{PATH}/{created}/items", {"items": [long]}, "items"),
+            ("/v1/responses", {"model": "ours", "input": [long], "conversation": created}, "conversation"),
+            (
+                "/v1/responses",
+                BODY | {"input": [long], "previous_response_id": first},
+                "previous_response_id",
+            ),
+            ("/v1/responses", BODY | {"previous_response_id": few}, "previous_response_id"),
+            ("/v1/responses", BODY | {"input": [USER] * 9}, "input"),
+            ("/v1/responses", BODY | {"input": [long] * 2, "background": True}, "input"),
+            ("/v1/chat/completions", {"model": "ours", "store": True, "messages": [long] * 2}, "messages"),
+        ]:
+            refused = await http.post(path, json=body)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"], error["param"]) == (400, "object_too_large", param)
+        assert len(fake.asked) == num_asked
+        unstored = BODY | {"input": [USER] * 9, "store": False}
+        assert (await http.post("/v1/responses", json=unstored)).status_code == 200

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.openai.responses import create
 from gateway.openai.responses.request import ResponsesRequest
 from gateway.providers.fake import FakeProvider
 from tests.gateway.conftest import MakeApp, http_client
@@ -110,6 +111,15 @@ async def test_a_reference_stands_for_an_item_of_a_stored_response(
     for item_id in ("msg_1", "msg_" + "0" * 32 + "_0", reference["id"] + "1"):
         found = await post(http, BODY | {"input": [{"type": "item_reference", "id": item_id}]})
         assert (found.status_code, found.json()["error"]["param"]) == (400, "input[0].id")
+
+
+async def test_references_are_bounded(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(create, "MAX_REFERENCED", 2)
+    ids = [(await post(http, BODY)).json()["output"][0]["id"] for _ in range(3)]
+    for chosen, status in ((ids[:2] * 50, 200), (ids, 400), (ids[:1] * 100_000, 400)):
+        references = [{"type": "item_reference", "id": item_id} for item_id in chosen]
+        answered = await post(http, BODY | {"input": references, "store": False})
+        assert answered.status_code == status, answered.text
 
 
 @pytest.mark.parametrize("stream", [False, True])
