@@ -188,6 +188,7 @@ class Sequence:
     adapter_slot: int = -1  # device slot of its adapter while it runs; -1: none
     seed: int = 0  # the request's, or picked by the engine
     num_preemptions: int = 0
+    num_charged_tokens: int = 0  # computed before it was preempted: counted for its tenant already
     grammar: TokenGrammar | None = None  # state after the output tokens so far
     is_blocked: bool = False  # waiting for its grammar to compile: skipped in the queue
     # Times are time.monotonic() in the engine process; -1: not yet.

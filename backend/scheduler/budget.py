@@ -7,6 +7,8 @@ steps.
 
 from __future__ import annotations
 
+import math
+
 _EMA_WEIGHT = 0.2
 """Weight of the newest sample in the moving averages."""
 
@@ -15,6 +17,9 @@ _RISING_EMA_WEIGHT = 0.5
 
 _INITIAL_TOKENS = 64
 """Prompt tokens of the very first step, before anything was measured."""
+
+_EFFICIENT_TOKENS = 256
+"""Prompt tokens beyond which a step costs no less per token: their matrices are large enough."""
 
 _REMEASURE_STEPS = 64
 """After this many consecutive mixed steps, one decode-only step refreshes the decode time."""
@@ -27,12 +32,20 @@ class PrefillBudget:
     """Step-time controller: call `prefill_tokens` before a step and `observe` after it."""
 
     def __init__(
-        self, max_batch_tokens: int, min_chunk_tokens: int, max_step_stretch: float, max_step_s: float
+        self,
+        max_batch_tokens: int,
+        min_chunk_tokens: int,
+        max_step_stretch: float,
+        max_step_s: float,
+        max_shared_step_s: float = math.inf,
     ) -> None:
+        """`max_shared_step_s`: of a step that tenants share, or that has many prompt tokens."""
         self._max_batch_tokens = max_batch_tokens
         self._min_chunk_tokens = min_chunk_tokens
         self._stretch = max_step_stretch
         self._max_step_s = max_step_s
+        self._max_shared_step_s = min(max_step_s, max_shared_step_s)
+        self.is_shared = False  # between tenants; set before `prefill_tokens`
         self._bound = max_step_stretch  # of the last step planned
         # Time of a decode-only step by power of two of the batch size (1, 2-3, 4-7 …); 0.0: not measured.
         self._decode_s = [0.0] * (max_batch_tokens.bit_length() + 1)
@@ -70,7 +83,7 @@ class PrefillBudget:
         # With more prefills than decodes, time to first token outweighs inter-token latency.
         pressure = max(1.0, num_prefills / num_decodes)
         self._bound = 1.0 + (self._stretch - 1.0) * pressure
-        allowed = int(min((self._bound - 1.0) * decode_s, self._max_step_s - decode_s) / cost_s)
+        allowed = min(int((self._bound - 1.0) * decode_s / cost_s), self._fitting(cost_s, decode_s))
         ceiling = int(self._ceiling_tokens * pressure)
         return min(left, max(self._min_chunk_tokens, min(allowed, ceiling)))
 
@@ -88,12 +101,17 @@ class PrefillBudget:
             self._observe_mixed(num_decodes, num_prompt_tokens, step_time_s)
 
     def _prefill_only_tokens(self) -> int:
-        """Return the prompt tokens of a step without decodes, bounded by `max_step_s` alone."""
+        """Return the prompt tokens of a step without decodes, bounded by its time alone."""
         cost_s = self._prefill_only.s_per_token or self._mixed_s_per_token
-        fitting = (
-            _INITIAL_TOKENS if cost_s == 0.0 else int(min(self._max_step_s / cost_s, self._max_batch_tokens))
-        )
+        fitting = _INITIAL_TOKENS if cost_s == 0.0 else self._fitting(cost_s)
         return min(self._max_batch_tokens, max(self._min_chunk_tokens, fitting))
+
+    def _fitting(self, cost_s: float, decode_s: float = 0.0) -> int:
+        """Prompt tokens that fit a step's time. It is short where that costs nothing: others may arrive."""
+        short = (self._max_shared_step_s - decode_s) / cost_s
+        if self.is_shared or short >= _EFFICIENT_TOKENS:
+            return int(min(short, self._max_batch_tokens))
+        return int(min((self._max_step_s - decode_s) / cost_s, _EFFICIENT_TOKENS))
 
     def _observe_mixed(self, num_decodes: int, num_prompt_tokens: int, step_time_s: float) -> None:
         self._steps_since_measured += 1

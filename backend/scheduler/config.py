@@ -18,6 +18,7 @@ class SchedulerConfig:
     max_queue: int = 512  # waiting sequences at which new ones are refused; preempted ones always fit
     max_step_stretch: float = 2.3  # target: time of a step with prefill / time of a decode-only step
     max_step_s: float = 1.0  # prompt tokens per step are limited to what this time is expected to allow
+    max_shared_step_s: float = 0.2  # likewise while tenants share steps, and for more than a few tokens
     max_background_step_s: float = 0.005  # likewise in steps with prompts of background sequences only
     max_background_share: float = 0.1  # of online steps' time, for background sequences in addition
     min_chunk_tokens: int = PAGE_TOKENS  # smallest prefill chunk, except at the end of a prompt
@@ -32,11 +33,8 @@ class SchedulerConfig:
                 f"{self.max_running!r} or min_chunk_tokens {self.min_chunk_tokens!r}; raise it, since every "
                 "running sequence needs a token per step"
             )
-        if self.max_step_s <= 0.0:
-            raise ConfigError(f"max_step_s is {self.max_step_s!r}; it must be greater than 0")
-        if self.max_background_step_s <= 0.0:
-            raise ConfigError(
-                f"max_background_step_s is {self.max_background_step_s!r}; it must be greater than 0"
-            )
+        for name in ("max_step_s", "max_shared_step_s", "max_background_step_s"):
+            if getattr(self, name) <= 0.0:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be greater than 0")
         if self.max_step_stretch <= 1.0:
             raise ConfigError(f"max_step_stretch is {self.max_step_stretch!r}; it must be greater than 1")

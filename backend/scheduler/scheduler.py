@@ -3,16 +3,16 @@
 Running sequences come before waiting ones, decodes before prompts, and several prompts progress together.
 There are no prefill and decode phases: every sequence, preempted ones included, advances from
 `num_computed_tokens` to the end of its tokens. Background sequences get what online ones leave over: they
-wait behind them, are preempted for them, and are left out of steps that compute an online prompt. One thread
-calls schedule → (forward) → append_token for each accepted draft token → commit → append_token or finish for
-each sampled sequence.
+wait behind them, are preempted for them, and are left out of steps that compute an online prompt. Tenants
+share rows, pages and prompt tokens (`tenants.py`). One thread calls schedule → (forward) → append_token for
+each accepted draft token → commit → append_token or finish for each sampled sequence.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from backend.errors import PromptTooLong, RequestError
 from backend.kv.manager import KVManager, PrefixMatch, pages_for
@@ -20,11 +20,12 @@ from backend.lora.slots import AdapterSlots
 from backend.scheduler.background import BackgroundBudget
 from backend.scheduler.budget import PrefillBudget
 from backend.scheduler.config import SchedulerConfig
+from backend.scheduler.drafts import add_drafts
 from backend.scheduler.queue import WaitingQueue
+from backend.scheduler.tenants import Shares, Tenant
 from backend.types import (
     PAGE_TOKENS,
     Draft,
-    DraftTree,
     FinishReason,
     Plan,
     ScheduledChunk,
@@ -36,7 +37,7 @@ _NUM_PREFILL_SHARES = 4
 """A step's prompt tokens are first handed out in shares of 1/4, or 1/n to fewer than four prompts."""
 
 _MAX_PREFILLING = 8
-"""Prompts in progress beyond which none is admitted, unless the step has tokens left over."""
+"""Prompts in progress, shared by tenants, beyond which none is admitted unless the step has tokens left."""
 
 _MAX_SKIPPED = 16
 """Waiting sequences that one step may skip."""
@@ -64,10 +65,16 @@ class Scheduler:
         self._queue = WaitingQueue(config.max_queue)
         self._running: dict[str, Sequence] = {}  # in order of admission: the newest is last
         self._num_background = 0  # of those
+        self._is_shared = False  # several tenants have sequences of the same priority
+        self._shares = Shares(config.max_running, kv.num_pages)
         self._free_rows = list(range(config.max_running - 1, -1, -1))
         self._oldest_first = False
         self.budget = PrefillBudget(
-            config.max_batch_tokens, config.min_chunk_tokens, config.max_step_stretch, config.max_step_s
+            config.max_batch_tokens,
+            config.min_chunk_tokens,
+            config.max_step_stretch,
+            config.max_step_s,
+            config.max_shared_step_s,
         )
         self._background_budget = BackgroundBudget(
             config.max_batch_tokens,
@@ -140,8 +147,11 @@ class Scheduler:
         `drafts` holds draft tokens of decoding sequences; they get the tokens and pages that are left over.
         """
         preempted: list[Sequence] = []
+        self._begin_sharing()
         if self._num_background:
             self._make_way(preempted)
+        if self._is_shared:
+            self._share_out(preempted)
         chunks, prefills = self._plan_decodes(preempted)
         if self._num_background:
             chunks, prefills = self._pause_background(chunks, prefills)
@@ -160,7 +170,7 @@ class Scheduler:
                 tokens = self._prompt_tokens(chunks, prefills)
         if prefills and tokens:
             chunks += self._plan_prefills(prefills, tokens)
-        num_drafts = self._add_drafts(chunks, drafts) if drafts else 0
+        num_drafts = add_drafts(chunks, drafts, self._kv, self._config) if drafts else 0
         return Plan(chunks, preempted, num_drafts)
 
     def commit(
@@ -188,6 +198,10 @@ class Scheduler:
             self._background_budget.observe_prompts(num_prompt_tokens, step_time_s)
         else:
             self.budget.observe(num_decodes, num_prompt_tokens, step_time_s)
+        if self._queue.online.is_shared:
+            self._queue.online.charge(chunk for chunk in plan.chunks if not chunk.sequence.request.priority)
+        if background and self._queue.background.is_shared:
+            self._queue.background.charge(background)
         if self._num_background:
             self._charge_background(len(plan.chunks) - len(background), len(background), step_time_s)
 
@@ -238,7 +252,7 @@ class Scheduler:
     def _plan_decodes(self, preempted: list[Sequence]) -> tuple[list[ScheduledChunk], list[Sequence]]:
         """Plan one token for every decoding sequence; return the others as prefills.
 
-        Both are online ones first, then oldest first.
+        Both are in the order of `_by_priority`.
         """
         chunks: list[ScheduledChunk] = []
         prefills: list[Sequence] = []
@@ -256,9 +270,49 @@ class Scheduler:
         return chunks, prefills
 
     def _by_priority(self) -> list[Sequence]:
-        """Running sequences: online ones first, then oldest first."""
+        """Running sequences: online ones first, then of the tenant with the fewest pages, then oldest first.
+
+        The last one is preempted first. Pages are those at the beginning of `schedule`.
+        """
         running = list(self._running.values())
+        if self._is_shared:
+            return sorted(running, key=lambda s: (s.request.priority, self._tenant_of(s).num_pages))
         return sorted(running, key=_priority) if self._num_background else running
+
+    def _tenant_of(self, sequence: Sequence) -> Tenant:
+        return self._queue.tenants_of(sequence).of(sequence)
+
+    def _begin_sharing(self) -> None:
+        """Note whether tenants share the next step, and what each holds."""
+        self._is_shared = len(self._queue.online) > 1 or len(self._queue.background) > 1
+        self.budget.is_shared = self._is_shared
+        if not self._is_shared:
+            return
+        for tenants in (self._queue.online, self._queue.background):
+            tenants.forget_pages()
+        for sequence in self._running.values():
+            self._tenant_of(sequence).num_pages += len(sequence.pages)
+
+    def _share_out(self, preempted: list[Sequence]) -> None:
+        """Preempt sequences of tenants that have more than their share for the next one in the queue."""
+        head = next(iter(self._queue.first(1)), None)
+        if head is None or not self._has_slot(head):
+            return
+        while self._running:
+            reserved = sum(pages_for(len(s.tokens)) - len(s.pages) for s in self._running.values())
+            if self._free_rows and self._has_pages(head, self._kv.match(head), reserved):
+                return
+            newest_first = reversed(self._running.values())
+            victim = self._queue.tenants_of(head).victim(head, newest_first, self._shares)
+            if victim is None:
+                return
+            self._tenant_of(victim).num_pages -= len(victim.pages)
+            self._preempt(victim, preempted)
+
+    def _has_slot(self, sequence: Sequence) -> bool:
+        """Whether the sequence needs no adapter, or one that has a slot and admits it."""
+        adapter, adapters = sequence.request.adapter, self._adapters
+        return not adapter or adapters is None or (adapters.has(adapter) and adapters.admits(sequence))
 
     def _pause_background(
         self, chunks: list[ScheduledChunk], prefills: list[Sequence]
@@ -295,42 +349,6 @@ class Scheduler:
         # Each running sequence may soon need one more page: keep those free, or some would be preempted.
         return num_new + match.num_evictable <= self._kv.free_pages - reserved - len(self._running)
 
-    def _add_drafts(self, chunks: list[ScheduledChunk], drafts: Mapping[Sequence, Draft]) -> int:
-        """Extend decode chunks by their drafts and return the number of draft tokens.
-
-        Called last: drafts only use pages and tokens that no other sequence needs in this step.
-        """
-        left = self._config.max_batch_tokens - sum(chunk.num_tokens for chunk in chunks)
-        added = 0
-        for index, chunk in enumerate(chunks):
-            sequence = chunk.sequence
-            draft = drafts.get(sequence)
-            if not draft or chunk.num_tokens != 1 or chunk.end != len(sequence.tokens):
-                continue
-            # The last token is sampled but never computed.
-            useful = sequence.request.params.max_tokens - sequence.num_output_tokens - 1
-            if isinstance(draft, DraftTree):
-                chunks[index] = self._add_tree(chunk, draft, useful, left - added)
-                added += chunks[index].num_tokens - 1
-                continue
-            wanted = min(len(draft), useful, left - added)
-            if wanted > 0:
-                wanted = self._kv.grow(sequence, chunk.end + wanted) - chunk.end
-            if wanted > 0:
-                chunks[index] = replace(chunk, num_tokens=1 + wanted, draft=tuple(draft[:wanted]))
-                added += wanted
-        return added
-
-    def _add_tree(
-        self, chunk: ScheduledChunk, tree: DraftTree, max_depth: int, max_nodes: int
-    ) -> ScheduledChunk:
-        """Extend a chunk by the nodes of a draft tree that fit the limits and the free pages."""
-        tree = tree.cut(max_depth, min(max_nodes, self._config.max_model_tokens - chunk.end))
-        if len(tree):
-            tree = tree.cut(max_depth, self._kv.grow(chunk.sequence, chunk.end + len(tree)) - chunk.end)
-        parents = () if tree.is_chain else tree.parents
-        return replace(chunk, num_tokens=1 + len(tree), draft=tree.tokens, parents=parents)
-
     def _make_room(self, sequence: Sequence, preempted: list[Sequence]) -> bool:
         """Allocate a page for the next token, preempting the newest, background sequences first.
 
@@ -348,6 +366,7 @@ class Scheduler:
     def _preempt(self, victim: Sequence, preempted: list[Sequence]) -> None:
         """Free row and pages. On resumption, most of its pages are usually still prefix hits."""
         preempted.append(victim)
+        victim.num_charged_tokens = max(victim.num_charged_tokens, victim.num_computed_tokens)
         self._leave(victim)
         victim.status = SequenceStatus.WAITING
         victim.num_preemptions += 1
@@ -365,11 +384,12 @@ class Scheduler:
             self._free_rows.append(sequence.row)
             sequence.row = -1
             self._num_background -= _priority(sequence)
+            self._queue.tenants_of(sequence).end(sequence)
             if self._adapters is not None:
                 self._adapters.give_back(sequence)
 
     def _admit(self, prefills: list[Sequence], tokens: int) -> None:
-        """Move waiting sequences to running, first come first served, and append them to `prefills`.
+        """Move waiting sequences to running, in the queue's order, and append them to `prefills`.
 
         Stops at the first that does not fit beside what the running ones still need. Skips sequences whose
         next page a running one is about to compute (a prefix hit is cheaper than computing it twice), and
@@ -383,7 +403,8 @@ class Scheduler:
         candidates = self._queue.first(num_candidates)
         is_background = all(map(_priority, candidates))
         ahead = [sequence for sequence in prefills if is_background or not sequence.request.priority]
-        num_ahead = len(ahead)
+        num_ahead = Counter(sequence.request.tenant_salt for sequence in ahead)
+        max_ahead = max(1, _MAX_PREFILLING // max(1, len(self._queue.online), len(self._queue.background)))
         tokens -= sum(sequence.num_uncomputed_tokens for sequence in ahead)
         reserved = sum(pages_for(len(s.tokens)) - len(s.pages) for s in ahead)
         in_progress = {digest for s in ahead if (digest := kv.next_digest(s)) is not None}
@@ -391,8 +412,9 @@ class Scheduler:
         for sequence in candidates:
             if not self._free_rows or num_skipped == _MAX_SKIPPED:
                 return
-            if num_ahead >= _MAX_PREFILLING and tokens <= 0:
-                return
+            tenant = sequence.request.tenant_salt
+            if num_ahead[tenant] >= max_ahead and tokens <= 0:
+                continue
             if adapters is not None and sequence.request.adapter and not adapters.admits(sequence):
                 continue
             match = kv.match(sequence)
@@ -403,7 +425,7 @@ class Scheduler:
                 return
             self._start(sequence, match)
             prefills.append(sequence)
-            num_ahead += 1
+            num_ahead[tenant] += 1
             reserved += pages_for(len(sequence.tokens)) - len(match.nodes)
             tokens -= sequence.num_uncomputed_tokens
             if (digest := kv.next_digest(sequence)) is not None:
@@ -420,22 +442,37 @@ class Scheduler:
         self._num_background += _priority(sequence)
 
     def _prefill_order(self, prefills: list[Sequence]) -> list[Sequence]:
-        """Shortest remaining first; every other step moves the oldest to the front to prevent starvation."""
-        order = sorted(prefills, key=lambda sequence: sequence.num_uncomputed_tokens)
+        """The least served tenant first, and of its prompts the shortest remaining first.
+
+        Every other step moves its oldest to the front to prevent starvation.
+        """
+        order, oldest = sorted(prefills, key=lambda s: s.num_uncomputed_tokens), prefills[0]
+        if self._is_shared:
+            order.sort(key=lambda s: self._tenant_of(s).served)
+            least = self._tenant_of(order[0])
+            oldest = next(s for s in prefills if self._tenant_of(s) is least)
         self._oldest_first = not self._oldest_first
         if self._oldest_first:
-            order.remove(prefills[0])
-            order.insert(0, prefills[0])
+            order.remove(oldest)
+            order.insert(0, oldest)
         return order
 
     def _plan_prefills(self, prefills: list[Sequence], tokens: int) -> list[ScheduledChunk]:
-        """Divide the step's prompt tokens: an equal share each first, then the remainder in order."""
+        """Divide the step's prompt tokens: an equal share each first, then the remainder in order.
+
+        Tenants have equal shares, and so have the prompts of one.
+        """
         least = min(self._config.min_chunk_tokens, tokens)
         order = self._prefill_order(prefills)
-        share = max(least, tokens // min(_NUM_PREFILL_SHARES, len(order)))
+        prompts_of = Counter(sequence.request.tenant_salt for sequence in order)
+        share_of = {
+            tenant: max(least, tokens // (len(prompts_of) * min(_NUM_PREFILL_SHARES, num_prompts)))
+            for tenant, num_prompts in prompts_of.items()
+        }
         grants = [0] * len(order)
-        for limit in (share, tokens):
+        for limits in (share_of, dict.fromkeys(share_of, tokens)):
             for index, sequence in enumerate(order):
+                limit = limits[sequence.request.tenant_salt]
                 wanted = min(sequence.num_uncomputed_tokens, grants[index] + tokens, limit)
                 if wanted < min(least, sequence.num_uncomputed_tokens):
                     continue  # smaller than a chunk may be, and not the end of the prompt
