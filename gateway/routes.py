@@ -87,16 +87,18 @@ def model_routes(
         )
         return endpoints.route("POST", path, "tokenize", count, errors)
 
+    messages = partial(MessagesTranslation, drops_hosted=drops_hosted)
+    counting_messages = partial(MessagesCounting, drops_hosted=drops_hosted)
     responses = partial(ResponsesTranslation, store=objects, drops_hosted=drops_hosted)
     counting = partial(ResponsesCounting, store=objects, drops_hosted=drops_hosted)
     # Those that are called most come first: every route before costs half a microsecond.
     return [
         route("/v1/chat/completions", "chat", lambda _: ChatStoring(objects), GET=chats.list),
         route("/v1/responses", "responses", responses),
-        route("/v1/messages", "messages", MessagesTranslation, ANTHROPIC_ERRORS),
+        route("/v1/messages", "messages", messages, ANTHROPIC_ERRORS),
         route("/v1/completions", "completions"),
         route("/v1/embeddings", "embeddings"),
-        count_route("/v1/messages/count_tokens", "messages", MessagesCounting, ANTHROPIC_ERRORS),
+        count_route("/v1/messages/count_tokens", "messages", counting_messages, ANTHROPIC_ERRORS),
         count_route("/v1/responses/input_tokens", "responses", counting),
     ]
 

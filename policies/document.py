@@ -45,7 +45,7 @@ UnknownFields = Literal["refuse", "ignore"]
 IgnoringRule = Annotated[
     UnknownFields | None,
     Meta(
-        description="Top-level request fields that this model does not know: `refuse` them by name, or "
+        description="Fields of requests, on every endpoint, that are not known: `refuse` them by name, or "
         "`ignore` them and name them in the response header `x-penstock-ignored-fields`. Default: `refuse`, "
         "except for `verbosity`, `reasoning_effort` and `prompt_cache_options`, which clients send to every "
         "model: they are ignored where the model has no such control."

@@ -7,7 +7,6 @@ from typing import Any
 from gateway.answer import Generated
 from gateway.anthropic.request import (
     chat_names,
-    check_edits,
     check_version,
     read_count_request,
     read_messages_request,
@@ -23,19 +22,21 @@ from gateway.web.http_call import HttpCall, header
 class MessagesTranslation(Translation):
     """One call of /v1/messages."""
 
-    def __init__(self, call: HttpCall) -> None:
-        """Raises InvalidRequest for an unknown `anthropic-version`."""
+    def __init__(self, call: HttpCall, *, drops_hosted: bool = False) -> None:
+        """Raises InvalidRequest for an unknown `anthropic-version`. `drops_hosted`: see `chat_tools`."""
         check_version(header(call.scope, b"anthropic-version").decode("latin-1"))
         self._call = call
+        self._drops_hosted = drops_hosted
         self._shows_thinking = False
         self._max_tokens = 0
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """See Translation."""
-        chat, self._shows_thinking = read_messages_request(body)
+        read = read_messages_request(body, drops_hosted=self._drops_hosted)
+        chat, self._shows_thinking, self.ignored_fields = read
         self._max_tokens = chat["max_completion_tokens"]
-        self.ignored_fields = check_edits(body.get("context_management"))
-        self._call.error_format = RenamedErrors(self._call.error_format, chat_names(body, chat))
+        self.names = chat_names(body, chat)
+        self._call.error_format = RenamedErrors(self._call.error_format, self.names)
         return chat
 
     def shape(self, exchange: Exchange, answer: Generated) -> MessageShape:
@@ -50,14 +51,15 @@ class MessagesTranslation(Translation):
 class MessagesCounting:
     """One call of /v1/messages/count_tokens. Implements `gateway.openai.count_tokens.Counting`."""
 
-    def __init__(self, call: HttpCall) -> None:
-        """Raises InvalidRequest for an unknown `anthropic-version`."""
+    def __init__(self, call: HttpCall, *, drops_hosted: bool = False) -> None:
+        """Raises InvalidRequest for an unknown `anthropic-version`. `drops_hosted`: see `chat_tools`."""
         check_version(header(call.scope, b"anthropic-version").decode("latin-1"))
         self._call = call
+        self._drops_hosted = drops_hosted
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """See Counting."""
-        chat = read_count_request(body)
+        chat = read_count_request(body, drops_hosted=self._drops_hosted)
         self._call.error_format = RenamedErrors(self._call.error_format, chat_names(body, chat))
         return chat
 

@@ -5,7 +5,8 @@ A field is honoured, accepted because it asks for nothing that an answer could s
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +15,7 @@ from gateway.anthropic.content import chat_messages, system_message
 from gateway.anthropic.tools import chat_tool_choice, chat_tools
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
+from gateway.requests.field_support import PASSED
 from gateway.requests.parse import typed, typed_at
 
 VERSIONS = ("2023-06-01", "2026-10-21")
@@ -73,7 +75,7 @@ class _Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class MessagesRequest(_Fields, frozen=True, kw_only=True):
     """POST /v1/messages."""
 
-    max_tokens: Limit
+    max_tokens: Limit | None = None  # required, except by count_tokens
     stream: bool | None = None
     stop_sequences: list[Annotated[str, Meta(min_length=1, max_length=1024)]] | None = None
     temperature: Fraction | None = None
@@ -81,10 +83,6 @@ class MessagesRequest(_Fields, frozen=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     metadata: dict[str, Any] | None = None
     service_tier: str | None = None
-
-
-class CountTokensRequest(_Fields, frozen=True, kw_only=True):
-    """POST /v1/messages/count_tokens."""
 
 
 class _ContextManagement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,13 +109,21 @@ class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     user_id: Annotated[str, Meta(max_length=512)] | None = None
 
 
-def read_messages_request(body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The chat that answers a request, and whether the answer shows thinking.
+class ReadMessages(NamedTuple):
+    """A checked request."""
 
-    Raises InvalidRequest naming the field.
-    """
-    request = typed(body, MessagesRequest)
-    chat, shows_thinking = _read_shared(request)
+    chat: dict[str, Any]  # the body of the chat that answers it
+    shows_thinking: bool
+    ignored_fields: list[str]
+
+
+def read_messages_request(body: dict[str, Any], *, drops_hosted: bool = False) -> ReadMessages:
+    """`drops_hosted`: leave out the tools that Anthropic defines. Raises InvalidRequest naming the field."""
+    request, extensions = _typed(body)
+    chat, shows_thinking, ignored = _read_shared(request, drops_hosted=drops_hosted)
+    chat |= extensions
+    if request.max_tokens is None:
+        raise refusals.missing("max_tokens")
     chat["max_completion_tokens"] = request.max_tokens
     if request.stream:
         chat |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -136,13 +142,21 @@ def read_messages_request(body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
             chat["user"] = user_id
     if request.service_tier not in (None, "auto", "standard_only"):
         raise refusals.wrong_value("service_tier", "expected 'auto' or 'standard_only'", request.service_tier)
-    return chat, shows_thinking
+    return ReadMessages(chat, shows_thinking, ignored)
 
 
-def read_count_request(body: dict[str, Any]) -> dict[str, Any]:
+def read_count_request(body: dict[str, Any], *, drops_hosted: bool = False) -> dict[str, Any]:
     """The chat whose prompt is to be counted. Raises InvalidRequest naming the field."""
-    chat, _ = _read_shared(typed(body, CountTokensRequest))
-    return chat
+    request, extensions = _typed(body)
+    return _read_shared(request, drops_hosted=drops_hosted)[0] | extensions
+
+
+def _typed(body: dict[str, Any]) -> tuple[MessagesRequest, dict[str, Any]]:
+    """The request, and the extensions that it has as a chat may have them."""
+    own = MessagesRequest.__struct_fields__
+    extensions = {name: value for name, value in body.items() if name in PASSED and name not in own}
+    given = {name: value for name, value in body.items() if name not in extensions}
+    return typed(given, MessagesRequest), extensions
 
 
 def chat_names(body: dict[str, Any], chat: dict[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -151,9 +165,9 @@ def chat_names(body: dict[str, Any], chat: dict[str, Any]) -> tuple[tuple[str, s
     return *CHAT_NAMES, (r"\breasoning_effort\b", "output_config.effort" if is_given else "thinking")
 
 
-def _read_shared(request: _Fields) -> tuple[dict[str, Any], bool]:
+def _read_shared(request: _Fields, *, drops_hosted: bool) -> tuple[dict[str, Any], bool, list[str]]:
     _check_refused(request)
-    check_edits(request.context_management)
+    ignored = _check_edits(request.context_management)
     messages = chat_messages(request.messages)
     if request.system:
         messages.insert(0, system_message(request.system))
@@ -161,9 +175,14 @@ def _read_shared(request: _Fields) -> tuple[dict[str, Any], bool]:
     if messages[-1]["role"] == "assistant":  # to be continued
         chat |= {"add_generation_prompt": False, "continue_final_message": True}
     if request.tools:
-        chat["tools"] = chat_tools(request.tools)
+        tools, unused = chat_tools(request.tools, drops_hosted=drops_hosted)
+        ignored += unused
+        chat |= {"tools": tools} if tools else {}
     if request.tool_choice is not None:
-        chat |= chat_tool_choice(request.tool_choice)
+        choice = chat_tool_choice(request.tool_choice)
+        is_left = _is_left(choice["tool_choice"], chat.get("tools", ()), ignored)
+        chat |= choice if is_left else {}
+        ignored += [] if is_left else ["tool_choice"]
     effort, shows_thinking = _thinking(request.thinking)
     if request.output_config is not None:
         config = typed_at(request.output_config, _OutputConfig, "output_config")
@@ -176,7 +195,15 @@ def _read_shared(request: _Fields) -> tuple[dict[str, Any], bool]:
             chat["response_format"] = _response_format(config.format)
     if effort is not None:
         chat["reasoning_effort"] = effort
-    return chat, shows_thinking
+    return chat, shows_thinking, ignored
+
+
+def _is_left(choice: Any, tools: Sequence[dict[str, Any]], ignored: Sequence[str]) -> bool:  # noqa: ANN401
+    """Whether a tool that was chosen is still offered, where some were left out."""
+    names = [tool["function"]["name"] for tool in tools]
+    if not any(name.startswith("tools.") for name in ignored) or (names and isinstance(choice, str)):
+        return True
+    return isinstance(choice, dict) and choice["function"]["name"] in names
 
 
 def _check_refused(request: _Fields) -> None:
@@ -187,7 +214,7 @@ def _check_refused(request: _Fields) -> None:
         raise refusals.wrong_value("speed", "only 'standard' is supported", request.speed)
 
 
-def check_edits(context_management: Any) -> list[str]:  # noqa: ANN401
+def _check_edits(context_management: Any) -> list[str]:  # noqa: ANN401
     """The names of fields to ignore: edits that clear. Raises InvalidRequest for others, as compaction."""
     if not context_management:
         return []

@@ -32,9 +32,23 @@ class _Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disable_parallel_tool_use: bool | None = None
 
 
-def chat_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
-    """The functions of `tools`. Raises InvalidRequest naming the tool and its field."""
-    return [_function(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+def chat_tools(tools: Sequence[Any], *, drops_hosted: bool = False) -> tuple[list[dict[str, Any]], set[str]]:
+    """The functions of `tools`, and the names of what is ignored in them.
+
+    `drops_hosted`: leave out the tools that Anthropic defines. Raises InvalidRequest naming the tool and its
+    field.
+    """
+    found: list[dict[str, Any]] = []
+    ignored: set[str] = set()
+    for index, tool in enumerate(tools):
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if drops_hosted and isinstance(kind, str) and kind != "custom":
+            ignored.add(f"tools.{kind}")
+            continue
+        found.append(_function(tool, f"tools[{index}]"))
+        if tool.get("defer_loading"):
+            ignored.add("tools.defer_loading")
+    return found, ignored
 
 
 def chat_tool_choice(given: dict[str, Any]) -> dict[str, Any]:
@@ -61,17 +75,15 @@ def _function(tool: object, where: str) -> dict[str, Any]:
     if isinstance(kind, str) and kind != "custom":
         raise InvalidRequest(
             f"'{where}.type' must be 'custom': {quoted(kind, KEY, 'it')} is a tool that Anthropic defines or "
-            "runs, which is not supported here. Describe a tool of your own with an 'input_schema'.",
+            "runs, which is not supported here. Describe one of your own with an 'input_schema'; the "
+            "policies can say 'requests: {hosted_tools: drop}'.",
             param=f"{where}.type",
             code="unsupported_parameter",
         )
     found = typed_at(tool, _Tool, where)
-    if found.defer_loading:
-        place = f"{where}.defer_loading"
-        raise refusals.unsupported(place, f"'{place}' is not supported: every tool is offered at once")
-    if found.allowed_callers not in (None, [], ["direct"]):
+    if found.allowed_callers and "direct" not in found.allowed_callers:
         place = f"{where}.allowed_callers"
-        raise refusals.unsupported(place, f"'{place}' may be 'direct' only: programs do not run here")
+        raise refusals.unsupported(place, f"'{place}' needs 'direct': programs do not run here")
     function: dict[str, Any] = {"name": found.name, "parameters": found.input_schema}
     if description := _description(found):
         function["description"] = description

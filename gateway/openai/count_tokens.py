@@ -7,14 +7,17 @@ from typing import Any, Protocol
 
 from gateway.auth import Principal
 from gateway.errors import NotFound
+from gateway.openai.endpoint import IGNORED_FIELDS_HEADER
 from gateway.openai.shape import encode
 from gateway.pipeline.exchange import Endpoint, Exchange
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.tool_calling import check_offerable
 from gateway.providers.upstream.anthropic.provider import AnthropicProvider
+from gateway.requests.field_support import listed_names
 from gateway.requests.tools import read_definitions
 from gateway.requests.types import ChatRequest
+from gateway.requests.unknown_fields import names
 from gateway.web.deadlines import Deadlines
 from gateway.web.http_call import HttpCall
 
@@ -77,6 +80,8 @@ class CountTokensEndpoint:
                 raise NotFound(f"The model {model.name!r} has no tokenizer here.", param="model")
         finally:
             deadlines.close()
+        if exchange.unknown:
+            exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(names(exchange.unknown))
         await call.respond(encode(counting.counted(num_tokens)), headers=exchange.response_headers)
 
 

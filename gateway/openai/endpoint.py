@@ -20,7 +20,9 @@ from gateway.pipeline.stages.choose_model import EXPOSED_HEADERS
 from gateway.providers.upstream.generated import generated
 from gateway.requests.field_support import listed_names
 from gateway.requests.types import ChatRequest, CompletionRequest
+from gateway.requests.unknown_fields import names
 from gateway.web.deadlines import Deadlines
+from gateway.web.error_format import renamed
 from gateway.web.http_call import HttpCall
 
 IGNORED_FIELDS_HEADER = "x-penstock-ignored-fields"
@@ -33,6 +35,8 @@ class Translation(ABC):
     """False: the request is answered as if there were no translation. Known after `to_chat`."""
     ignored_fields: Sequence[str] = ()
     """Of the request, beside those that the model ignores. Known after `to_chat`."""
+    names: Sequence[tuple[str, str]] = ()
+    """Fields of the chat, as expressions, and those that they are from. Known after `to_chat`."""
 
     @abstractmethod
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
@@ -125,7 +129,10 @@ async def _send(exchange: Exchange, call: HttpCall, translation: Translation | N
     if translation is not None and isinstance(answer, Relayed):
         answer = exchange.answer = generated(answer)
     if isinstance(answer, Generated | Embedded):
-        ignored = [*answer.ignored_fields, *(translation.ignored_fields if translation is not None else ())]
+        ignored = [*answer.ignored_fields, *names(exchange.unknown)]
+        if translation is not None:
+            ignored = [renamed(name, translation.names) for name in answer.ignored_fields]
+            ignored += [*translation.ignored_fields, *names(exchange.unknown)]
         if ignored:
             exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(ignored)
     if isinstance(answer, Generated):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from gateway.answer import Answer, Usage
 from gateway.auth import ANONYMOUS, InternalCaller, Principal
-from gateway.errors import ApiError
+from gateway.errors import ApiError, InvalidRequest
 from gateway.pipeline.meaning import Meaning
 from gateway.pipeline.models import ServedModel
 from gateway.providers.base import ModelCall, RequestT
@@ -60,6 +60,9 @@ class Exchange:
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.
     request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
+    unknown: list[InvalidRequest] = field(
+        default_factory=list
+    )  # read_request: fields of a translated request
     is_admitted: bool = False  # admit
     counts_tokens: bool = False  # admit: the tenant has a limit of tokens
     signals: dict[str, Any] = field(default_factory=dict)  # choose_model: those that rules refer to

@@ -18,6 +18,7 @@ from gateway.pipeline.stages.account import account
 from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.authorize import authorize
 from gateway.pipeline.stages.call_model import CallModel
+from gateway.pipeline.stages.check_fields import check_fields
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.listen import listen
 from gateway.pipeline.stages.look_up import LookUp
@@ -70,12 +71,13 @@ class Pipeline:
         choose = ChooseModel(
             models, policies, selection=selection, signals=self.signals, ledger=self._ledger, keys=keys
         )
-        self._choosing: tuple[Stage, ...] = (*known, choose)
+        self._choosing: tuple[Stage, ...] = (*known, choose, check_fields)
         self.stages: tuple[Stage, ...] = (
             *known,
             self.admit,
             *(() if log is None else (log.note,)),
             choose,
+            check_fields,
             _screen(ScreenRequest(parts.guards or Guards(policies.guardrails)), call),
             LookUp(cache, keys),
             *(() if telemetry is None else (Mirror(models, telemetry, self._ledger, log, embed),)),

@@ -90,7 +90,7 @@ CHAT: Mapping[str, Rule] = {
     ),
     "prompt_cache_options": Rule("ignored", "cache breakpoints", ({}, {"mode": "implicit"})),
     "service_tier": Rule(
-        "refused",
+        "ignored",
         "there is one tier",
         ("auto", "default"),
         choices=("auto", "default", "flex", "scale", "priority"),
@@ -105,6 +105,7 @@ CHAT: Mapping[str, Rule] = {
         "honoured",
         "none: no reasoning; every other value: reasoning. Ignored where a model cannot do that",
     ),
+    "reasoning": Rule("honoured", "extension, as OpenRouter's: effort, max_tokens, exclude, enabled"),
     "prediction": Rule("honoured", "content: a string or text parts; affects only the speed"),
     "audio": Rule("refused", "audio output"),
     "moderation": Rule("refused", "moderation inside the answer"),
@@ -119,6 +120,49 @@ CHAT: Mapping[str, Rule] = {
     "functions": Rule("refused", "deprecated by OpenAI in favour of 'tools'"),
     "function_call": Rule("refused", "deprecated by OpenAI in favour of 'tool_choice'"),
 }
+
+INERT: Mapping[str, Rule] = {
+    name: Rule("refused", note, harmless)
+    for name, note, harmless in (
+        ("add_special_tokens", "the chat template adds them", (True, False)),
+        ("allowed_token_ids", "token lists", ([],)),
+        ("bad_words", "word lists", ([],)),
+        ("cache_salt", "tenants never share a cache", ("",)),
+        ("chat_template", "templates of a request", ("",)),
+        ("detokenize", "answers are text", (True,)),
+        ("documents", "documents for the chat template", ([],)),
+        ("early_stopping", "beam search", (False,)),
+        ("include_stop_str_in_output", "stop strings are left out", (False,)),
+        ("kv_transfer_params", "transfers of KV memory", ({},)),
+        ("length_penalty", "beam search", (1,)),
+        ("logits_processors", "processors of logits", ([],)),
+        ("mm_processor_kwargs", "processors of images", ({},)),
+        ("models", "the policies' routes choose and fall back", ([],)),
+        ("plugins", "plugins", ([],)),
+        ("priority", "the policies set priorities", (0,)),
+        ("prompt_logprobs", "log-probabilities of the prompt", (0, False)),
+        ("provider", "the policies choose providers", ({},)),
+        ("return_token_ids", "token ids in answers", (False,)),
+        ("return_tokens_as_token_ids", "token ids in answers", (False,)),
+        ("route", "the policies' routes choose and fall back", ("fallback",)),
+        ("skip_special_tokens", "special tokens are never shown", (True,)),
+        ("spaces_between_special_tokens", "special tokens are never shown", (True, False)),
+        ("top_a", "this filter", (0,)),
+        ("transforms", "prompts are not changed", ([],)),
+        ("truncate_prompt_tokens", "prompts are not cut", (-1,)),
+        ("usage", "every answer has it", ({"include": True}, {"include": False}, {})),
+        ("use_beam_search", "beam search", (False,)),
+        ("vllm_xargs", "arguments of vLLM's plugins", ({},)),
+    )
+}
+"""Names of vLLM and OpenRouter that clients send with values that ask for nothing."""
+
+PASSED = frozenset(
+    {name for name, rule in CHAT.items() if rule.note.startswith("extension")} | set(INERT)
+) - {"add_generation_prompt", "continue_final_message", "reasoning", "response_format", "usage", "models"} | {
+    "frequency_penalty", "logit_bias", "presence_penalty", "seed",
+}  # fmt: skip
+"""Fields of a chat that requests of other APIs may have as well: extensions, and controls of sampling."""
 
 COMPLETIONS: Mapping[str, Rule] = {
     **SAMPLING,
@@ -147,12 +191,15 @@ def check_supported(
     """
     ignored = []
     for name, value in body.items():
-        rule = table.get(name)
+        rule = table.get(name) or INERT.get(name)
         if rule is None:
             if unknown != "ignore":
                 raise refusals.unknown_field(name, table)
             ignored.append(name)
         elif rule.verdict in ("refused", "ignored") and value is not None and value not in rule.harmless:
+            if rule.verdict == "refused" and name not in table and unknown == "ignore":
+                ignored.append(name)
+                continue
             if rule.verdict == "refused" or unknown == "refuse":
                 raise _unsupported(name, value, model, rule)
             if rule.choices and value not in rule.choices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.requests import refusals
+from gateway.requests import refusals, unknown_fields
 from gateway.requests.tool_call_messages import check_results, plain_calls
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -59,7 +59,8 @@ def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
         raise refusals.wrong_value(f"{where}.role", f"expected one of {', '.join(ROLES)}")
     for name, value in message.items():
         if name not in FIELDS:
-            raise refusals.unknown_field(name, FIELDS, f"{where}.")
+            unknown_fields.note(name, FIELDS, f"{where}.")
+            continue
         if name not in (*READ_FIELDS, *CLIENT_FIELDS) and value not in (None, [], ""):
             raise refusals.unsupported(f"{where}.{name}", f"'{name}' in a message is not supported yet")
     reasoning = _reasoning(message, where)
@@ -163,6 +164,6 @@ def _part_text(part: object, where: str, role: str) -> str:
         raise refusals.wrong_type(f"{where}.{field}", "a string")
     for name in part:
         if name not in TEXT_PART_FIELDS and name != field:
-            raise refusals.unknown_field(name, TEXT_PART_FIELDS, f"{where}.")
+            unknown_fields.note(name, TEXT_PART_FIELDS, f"{where}.")
     text: str = part[field]
     return text

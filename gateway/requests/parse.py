@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.requests import refusals
+from gateway.requests import refusals, unknown_fields
 from gateway.requests.integral_floats import with_integers
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -66,20 +66,55 @@ def typed(body: dict[str, Any], kind: type[T]) -> T:
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.", code="invalid_json") from None
     except msgspec.ValidationError as error:
-        raise _refusal(str(error), body, kind) from None
+        refusal = _refusal(str(error), body, kind)
+        path, name = _unknown_field(str(error))
+        if not name:
+            raise refusal from None
+    unknown_fields.note_error(refusal)
+    return typed(_without(body, path, name), kind)
 
 
 def typed_at(value: object, kind: type[T], where: str) -> T:
     """The field at `where` as `kind`. Raises InvalidRequest naming its fields from the body's root."""
     if not isinstance(value, dict):
         raise refusals.wrong_type(where, "an object")
+    collected = unknown_fields.collected()
+    num_before = len(collected)
     try:
         return typed(value, kind)
     except InvalidRequest as error:
-        field = error.param
-        place = f"{where}.{field}" if field else where
-        message = error.message.replace(f"'{field or 'body'}'", f"'{place}'", 1)
-        raise InvalidRequest(message, param=place, code=error.code) from None
+        raise _placed(error, where) from None
+    finally:
+        collected[num_before:] = [_placed(error, where) for error in collected[num_before:]]
+
+
+def _placed(error: InvalidRequest, where: str) -> InvalidRequest:
+    """The error of a field below `where`."""
+    field = error.param
+    place = f"{where}.{field}" if field else where
+    message = error.message.replace(f"'{field or 'body'}'", f"'{place}'", 1)
+    return InvalidRequest(message, param=place, code=error.code)
+
+
+def _unknown_field(message: str) -> tuple[str, str]:
+    """The path of the object with an unknown field, and its name; "" for other faults."""
+    at, named = _AT_PATH.search(message), _NAMED.search(message)
+    path = at["path"] if at else ""
+    if named is None or "unknown field" not in message or "..." in path:
+        return "", ""
+    return path, named["name"]
+
+
+def _without(body: dict[str, Any], path: str, name: str) -> dict[str, Any]:
+    """A copy of the body, without one field of the object at `path`."""
+    steps = [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", path)]
+    found: dict[str, Any] = dict(body)
+    inner: Any = found
+    for step in steps:
+        inner[step] = inner[step].copy()
+        inner = inner[step]
+    inner.pop(name, None)
+    return found
 
 
 def json_text(value: object, param: str, max_chars: int) -> str:

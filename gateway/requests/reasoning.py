@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+
+import msgspec
+from msgspec import Meta
 
 from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG, SWITCHES, ThinkingMode
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
 from gateway.requests.messages import content_text
+from gateway.requests.parse import typed_at
 from gateway.requests.types import ChatRequest
 from policies.document import Reasoning
 from policies.names import Effort
 
 EFFORTS = get_args(Effort)
+DEFAULT_EFFORT = "medium"
+"""Where a request turns reasoning on and no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,36 @@ def chat_reasoning(
     found = resolve_reasoning(None if is_ignored else effort, request.chat_template_kwargs, mode, policy)
     is_shown = policy.expose and request.include_reasoning is not False
     return replace(found, is_shown=is_shown, ignores_effort=is_ignored)
+
+
+class _Reasoning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """OpenRouter's `reasoning`."""
+
+    effort: str | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    exclude: bool | None = None
+    enabled: bool | None = None
+    summary: str | None = None  # accepted: reasoning is shown as it is
+
+
+def with_effort(request: ChatRequest) -> ChatRequest:
+    """The request with what its `reasoning` says in the fields for it. Raises InvalidRequest."""
+    if request.reasoning is None:
+        return request
+    found = typed_at(request.reasoning, _Reasoning, "reasoning")
+    effort = found.effort
+    if effort is None and (found.enabled is not None or found.max_tokens is not None):
+        effort = "none" if found.enabled is False else DEFAULT_EFFORT
+    given = {
+        "reasoning_effort": effort,
+        "thinking_token_budget": found.max_tokens,
+        "include_reasoning": False if found.exclude else None,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    for name, value in changes.items():
+        if getattr(request, name) not in (None, value):
+            raise refusals.wrong_value("reasoning", f"it contradicts '{name}'; send one of them")
+    return msgspec.structs.replace(request, **changes)
 
 
 def shows_reasoning(request: ChatRequest) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.identifiers import CALL_ID, quoted
 from gateway.errors import InvalidRequest
-from gateway.requests import refusals
+from gateway.requests import refusals, unknown_fields
 from gateway.requests.custom_tools import INPUT
 
 # The last of each is ignored: OpenAI's client adds it to answers and sends it back with them.
@@ -134,7 +134,7 @@ def _object(value: object, fields: Sequence[str], where: str) -> dict[str, Any]:
         raise refusals.wrong_type(where, "an object")
     for name in value:
         if name not in fields:
-            raise refusals.unknown_field(name, fields, f"{where}.")
+            unknown_fields.note(name, fields, f"{where}.")
     return value
 
 

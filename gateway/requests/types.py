@@ -115,6 +115,7 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     modalities: list[str] | None = None
     verbosity: str | None = None
     reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None  # read by `reasoning`
     prediction: dict[str, Any] | None = None
     audio: dict[str, Any] | None = None
     moderation: dict[str, Any] | None = None

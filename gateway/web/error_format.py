@@ -59,14 +59,24 @@ class RenamedErrors:
         return self._given.event(self._renamed(error), request_id)
 
     def _renamed(self, error: ApiError) -> ApiError:
-        message, param = error.message, f"'{error.param}'"
+        if error.code == "unknown_parameter":  # of the request itself
+            return error
+        message = error.message
         for name, replacement in self._names:
-            message, param = re.sub(name, replacement, message), re.sub(name, replacement, param)
+            message = re.sub(name, replacement, message)
         return ApiError(
             message,
-            param=None if error.param is None else param[1:-1],
+            param=None if error.param is None else renamed(error.param, self._names),
             code=error.code,
             type=error.type,
             status=error.status,
             headers=error.headers,
         )
+
+
+def renamed(field: str, names: Sequence[tuple[str, str]]) -> str:
+    """A field of the translation, as the API that was called has it."""
+    shown = f"'{field}'"
+    for name, replacement in names:
+        shown = re.sub(name, replacement, shown)
+    return shown[1:-1]

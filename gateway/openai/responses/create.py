@@ -56,7 +56,7 @@ class ResponsesTranslation(Translation):
             read = replace(read, request=msgspec.structs.replace(read.request, store=False))
         self._read, self._tenant = read, principal.tenant
         self._earlier, self._items, chat = await chat_of(read, self._store, principal)
-        self.ignored_fields = read.ignored_fields
+        self.ignored_fields, self.names = read.ignored_fields, CHAT_NAMES
         self._call.error_format = RenamedErrors(self._call.error_format, CHAT_NAMES)
         return chat
 
@@ -141,7 +141,7 @@ async def chat_of(
 
     Raises ApiError. `instructions` are no item: the next response does not inherit them.
     """
-    given = read.request.input
+    given = [] if read.request.input is None else read.request.input
     if isinstance(given, list):
         given = await _referenced(given, store, principal)
     items = read_items(given)

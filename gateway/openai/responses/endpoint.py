@@ -19,6 +19,7 @@ from gateway.openai.shape import encode
 from gateway.pipeline.stages.admit import Admit
 from gateway.requests import refusals
 from gateway.requests.parse import decode_body
+from gateway.requests.unknown_fields import collecting
 from gateway.web.asgi_endpoint import Handler
 from gateway.web.deadlines import Deadlines
 from gateway.web.http_call import HttpCall
@@ -65,7 +66,8 @@ class ResponsesEndpoint:
         await self._now(call)
 
     async def _begin(self, call: HttpCall, principal: Principal, body: dict[str, Any]) -> None:
-        read = read_request(body, drops_hosted=self._drops_hosted)
+        with collecting():  # its run checks it again, by the policy of its model
+            read = read_request(body, drops_hosted=self._drops_hosted)
         if not self._store.is_enabled:
             what = "'background' is not supported: the policies store nothing. Leave it out"
             raise refusals.unsupported("background", what)
@@ -74,7 +76,8 @@ class ResponsesEndpoint:
         leaves = ExitStack()
         leaves.callback(self._admit.leave, tenant)
         try:
-            earlier, items, _ = await chat_of(read, self._store, principal)
+            with collecting():
+                earlier, items, _ = await chat_of(read, self._store, principal)
             shape = ResponseShape(read, read.request.model, shows_reasoning=False)
             asked = encode(body | {"stream": True})
             is_stream, keep = bool(read.request.stream), named_by(read)

@@ -15,6 +15,7 @@ from msgspec import Meta
 from gateway.errors import InvalidRequest
 from gateway.openai.responses.tools import OfferedTools
 from gateway.requests import refusals
+from gateway.requests.field_support import PASSED
 from gateway.requests.parse import typed, typed_at
 from gateway.requests.types import MAX_TOP_LOGPROBS, Fraction, Metadata, StreamOptions
 
@@ -64,7 +65,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """POST /v1/responses."""
 
     model: Annotated[str, Meta(min_length=1, max_length=256)]
-    input: str | Annotated[list[Any], Meta(min_length=1)]
+    input: str | Annotated[list[Any], Meta(min_length=1)] | None = None  # needed unless there are other texts
     instructions: str | None = None
     previous_response_id: Annotated[str, Meta(max_length=128)] | None = None
     store: bool | None = None
@@ -157,13 +158,15 @@ class ReadRequest:
 
 def read_request(body: dict[str, Any], *, drops_hosted: bool = False) -> ReadRequest:
     """`drops_hosted`: leave out the tools that OpenAI runs. Raises InvalidRequest naming the field."""
-    request = typed(body, ResponsesRequest)
+    extensions = {name: value for name, value in body.items() if name in PASSED or name == "stop"}
+    given = {name: value for name, value in body.items() if name not in extensions}
+    request = typed(given, ResponsesRequest)
     _check(request)
     try:
         msgspec.json.encode(body)  # it is stored, and repeated in the answer
     except UnicodeEncodeError:
         raise InvalidRequest("The body holds a text that is not Unicode: a lone surrogate.") from None
-    chat: dict[str, Any] = {"model": request.model}
+    chat: dict[str, Any] = {**extensions, "model": request.model}
     if request.stream:
         chat |= {"stream": True, "stream_options": {"include_usage": True}}
     if request.max_output_tokens is not None:
@@ -203,6 +206,9 @@ def _without_choice(tools: OfferedTools) -> dict[str, Any]:
 
 
 def _check(request: ResponsesRequest) -> None:
+    texts = (request.input, request.instructions, request.previous_response_id, request.conversation)
+    if all(text is None for text in texts):
+        raise refusals.missing("input")
     if request.background and request.store is False:
         raise refusals.wrong_value("store", "a response in the background is stored until it is retrieved")
     if request.conversation is not None and request.previous_response_id is not None:

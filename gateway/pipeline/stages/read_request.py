@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gateway.pipeline.exchange import Exchange
 from gateway.requests.parse import decode_body, typed
+from gateway.requests.reasoning import with_effort
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.requests.unknown_fields import collecting
 
 KINDS: dict[str, type[ChatRequest] | type[CompletionRequest] | type[EmbeddingRequest]] = {
     "chat": ChatRequest,
@@ -19,5 +21,7 @@ async def read_request(exchange: Exchange) -> None:
     """Fill `exchange.body` and `exchange.request`; raises ApiError."""
     exchange.body = decode_body(await exchange.read_body())
     if exchange.translate is not None:
-        exchange.body = await exchange.translate(exchange.body, exchange.principal)
-    exchange.request = typed(exchange.body, KINDS[exchange.endpoint])
+        with collecting() as exchange.unknown:
+            exchange.body = await exchange.translate(exchange.body, exchange.principal)
+    request = typed(exchange.body, KINDS[exchange.endpoint])
+    exchange.request = with_effort(request) if isinstance(request, ChatRequest) else request

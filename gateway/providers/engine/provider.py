@@ -43,6 +43,7 @@ from gateway.requests.speculation import predicted_text, read_draft
 from gateway.requests.structured_output import grammar_for, with_reasoning
 from gateway.requests.tools import read_tools
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.requests.unknown_fields import collecting, names
 
 MAX_SEQUENCES = 1024
 """Prompts times choices of one request."""
@@ -85,7 +86,12 @@ class EngineProvider:
         tools = decide_tools(read_tools(request), tokenizer.tool_use, service.call_syntax, grammar)
         if tools is not None:
             grammar = tools.grammar(grammar, tokenizer.special_id)
-        prompt = await self._encode_chat(request, reasoning, tools)
+        if service.unknown_fields == "ignore":
+            with collecting() as unknown:
+                prompt = await self._encode_chat(request, reasoning, tools)
+            ignored += names(unknown)
+        else:
+            prompt = await self._encode_chat(request, reasoning, tools)
         begins_inside = self._begins_inside(request, prompt) if reasoning.is_on else None
         hello = await self._wait_ready(request.num_choices)
         base = base_params(request, hello.vocab_size)

@@ -9,7 +9,7 @@ from gateway.requests.field_support import CHAT, HONOURED, Rule
 _HONOURED = (
     "model", "messages", "stream", "stream_options", "temperature", "top_p", "stop", "max_tokens",
     "max_completion_tokens", "response_format", "reasoning_effort", "include_reasoning", "tools",
-    "tool_choice",
+    "tool_choice", "reasoning",
 )  # fmt: skip
 _ACCEPTED = ("metadata", "prompt_cache_key", "prompt_cache_retention", "user", "safety_identifier")
 _HARMLESS = {
@@ -19,7 +19,6 @@ _HARMLESS = {
     "logit_bias": ({},),
     "logprobs": (False,),
     "store": (False,),
-    "service_tier": ("auto", "default"),
     "modalities": (["text"],),
     "parallel_tool_calls": (True,),
 }
@@ -37,6 +36,7 @@ def field_rules(api: str, honoured: Iterable[str] = ()) -> Mapping[str, Rule]:
         "continue_final_message": Rule("refused", no_end, (False,)),
         "add_generation_prompt": ignored._replace(harmless=(True,)),
         "verbosity": ignored._replace(harmless=("medium",)),
+        "service_tier": CHAT["service_tier"],
         "prompt_cache_options": ignored._replace(harmless=({},)),
         "thinking_token_budget": ignored,
         "prediction": speed,

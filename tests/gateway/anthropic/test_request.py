@@ -9,7 +9,6 @@ from anthropic.types.message_count_tokens_params import MessageCountTokensParams
 from anthropic.types.message_create_params import MessageCreateParamsBase
 
 from gateway.anthropic.request import (
-    CountTokensRequest,
     MessagesRequest,
     check_version,
     read_count_request,
@@ -28,7 +27,7 @@ FUNCTION = {"type": "function", "function": {"name": "add", "description": "Adds
 
 def read(**fields: object) -> dict[str, Any]:
     """What a request adds to the plainest chat; the result is a valid chat."""
-    chat, _ = read_messages_request(BODY | fields)
+    chat, *_ = read_messages_request(BODY | fields)
     typed(chat, ChatRequest)
     return {name: value for name, value in chat.items() if name not in CHAT or value != CHAT[name]}
 
@@ -38,7 +37,7 @@ def test_the_tables_are_complete() -> None:
     sampling = {"temperature", "top_p", "top_k"}  # until version 2023-06-01
     betas = {"context_management", "mcp_servers"}
     assert set(MessagesRequest.__struct_fields__) == documented | sampling | betas
-    assert set(CountTokensRequest.__struct_fields__) >= set(get_type_hints(MessageCountTokensParams))
+    assert set(MessagesRequest.__struct_fields__) >= set(get_type_hints(MessageCountTokensParams))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +143,7 @@ def test_thinking_is_shown_to_those_who_ask(thinking: dict[str, Any] | None, is_
         ({"output_config": {"format": {"type": "xml", "schema": {}}}}, "output_config.format.type"),
         ({"tools": [{**TOOL, "type": "web_search_20250305"}]}, "tools[0].type"),
         ({"tools": [{"name": "x"}]}, "tools[0].input_schema"),
-        ({"tools": [{**TOOL, "defer_loading": True}]}, "tools[0].defer_loading"),
+        ({"tools": [{**TOOL, "allowed_callers": ["code"]}]}, "tools[0].allowed_callers"),
         ({"tools": [{**TOOL, "allowed_callers": ["code_execution_20250825"]}]}, "tools[0].allowed_callers"),
         ({"tool_choice": {"type": "often"}}, "tool_choice.type"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
@@ -166,8 +165,23 @@ def test_hosted_tools_are_refused_by_name() -> None:
 def test_a_prompt_to_count_needs_no_limit() -> None:
     body = {"model": "m", "messages": BODY["messages"], "tools": [TOOL]}
     assert read_count_request(body) == {"model": "m", "messages": CHAT["messages"], "tools": [FUNCTION]}
+    fields = {"stream": True, "temperature": 1, "stop_sequences": ["x"], "metadata": {"user_id": "u"}}
+    assert read_count_request(BODY | fields)["messages"] == CHAT["messages"]
     with pytest.raises(InvalidRequest, match="max_tokens"):
-        read_count_request(BODY)
+        read_messages_request(body)
+
+
+def test_deferred_tools_are_offered_and_hosted_ones_dropped_by_policy() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    tools = [{**TOOL, "defer_loading": True}, search]
+    read = read_messages_request(BODY | {"tools": tools}, drops_hosted=True)
+    assert read.chat["tools"] == [FUNCTION]
+    assert set(read.ignored_fields) == {"tools.defer_loading", "tools.web_search_20250305"}
+    with pytest.raises(InvalidRequest, match="hosted_tools: drop"):
+        read_messages_request(BODY | {"tools": tools})
+    chosen = {"tools": [search], "tool_choice": {"type": "tool", "name": "web_search"}}
+    read = read_messages_request(BODY | chosen, drops_hosted=True)
+    assert not {"tools", "tool_choice"} & set(read.chat) and "tool_choice" in read.ignored_fields
 
 
 def test_versions() -> None:

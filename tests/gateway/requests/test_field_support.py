@@ -15,6 +15,8 @@ from gateway.requests.field_support import (
     CHAT,
     COMPLETIONS,
     EMBEDDINGS,
+    INERT,
+    PASSED,
     Rule,
     check_supported,
     listed_names,
@@ -99,7 +101,7 @@ def test_long_values_are_not_quoted() -> None:
 
 
 def test_values_of_enumerations_are_quoted_and_text_is_not() -> None:
-    for field, value in {"service_tier": "flex", "verbosity": "talkative"}.items():
+    for field, value in {"service_tier": "fast", "verbosity": "talkative"}.items():
         with pytest.raises(InvalidRequest, match=rf"\(got '{value}'\)"):
             check_supported({field: value}, CHAT, "m")
         with pytest.raises(InvalidRequest) as refused:
@@ -128,7 +130,7 @@ def test_an_ignored_field_still_needs_one_of_its_values() -> None:
 
 
 def test_the_policy_may_ignore_unknown_fields_but_not_what_would_change_the_answer() -> None:
-    assert check_supported({"length_penalty": 1, "x": None}, CHAT, "m", "ignore") == ["length_penalty", "x"]
+    assert check_supported({"length_penalty": 2, "x": None}, CHAT, "m", "ignore") == ["length_penalty", "x"]
     with pytest.raises(InvalidRequest, match="'audio' is not supported"):
         check_supported({"audio": {}, "x": 1}, CHAT, "m", "ignore")
 
@@ -138,3 +140,18 @@ def test_listed_names_are_sorted_safe_and_few() -> None:
     assert listed_names(["x\r\nset-cookie: y", "a,b"]) == "a?b, x??set-cookie??y"
     long = listed_names([f"{number:03}{'x' * 10_000}é" for number in range(100)])
     assert long.endswith(", ... (84 more)") and len(long) < 1100
+
+
+@pytest.mark.parametrize("table", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("name", INERT)
+def test_names_of_other_servers_pass_where_they_ask_for_nothing(name: str, table: Mapping[str, Rule]) -> None:
+    for value in (None, *INERT[name].harmless):
+        assert check_supported({name: value}, table, "m") == []
+    with pytest.raises(InvalidRequest, match=f"'{name}' is not supported"):
+        check_supported({name: "x y"}, table, "m")
+
+
+def test_tiers_pass_and_are_named() -> None:
+    for tier in ("flex", "priority"):
+        assert check_supported({"service_tier": tier}, CHAT, "m") == ["service_tier"]
+    assert {"top_k", "min_p", "seed", "use_beam_search"} <= PASSED and not {"n", "messages"} & PASSED

@@ -1,0 +1,51 @@
+"""Fields that no API has: refused by name, or collected until the model is known that may ignore them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from gateway.errors import InvalidRequest
+from gateway.requests import refusals
+
+MAX_COLLECTED = 64
+"""Of one request; the next one is refused."""
+_INDEX = re.compile(r"\[\d+\]")
+_collected: ContextVar[list[InvalidRequest] | None] = ContextVar("unknown_fields", default=None)
+
+
+@contextmanager
+def collecting() -> Iterator[list[InvalidRequest]]:
+    """Collect the refusals of unknown fields instead of raising them."""
+    found: list[InvalidRequest] = []
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+
+
+def collected() -> list[InvalidRequest]:
+    """Those so far; a list of its own when none are collected."""
+    found = _collected.get()
+    return [] if found is None else found
+
+
+def note(name: str, known: Iterable[str], prefix: str = "") -> None:
+    """An unknown field. Raises InvalidRequest unless they are collected."""
+    note_error(refusals.unknown_field(name, known, prefix))
+
+
+def note_error(error: InvalidRequest) -> None:
+    """The same with its refusal."""
+    found = _collected.get()
+    if found is None or len(found) >= MAX_COLLECTED:
+        raise error
+    found.append(error)
+
+
+def names(errors: Iterable[InvalidRequest]) -> list[str]:
+    """What a response's header says that was ignored, without the numbers of messages and items."""
+    return [_INDEX.sub("", error.param or "?") for error in errors]
