@@ -16,8 +16,8 @@ from gateway import settings
 from gateway.cli.cache_flags import add_cache
 from gateway.cli.evaluation.cache.inputs import add_flags as add_cache_flags
 from gateway.cli.evaluation.cache.inputs import read_plan as read_cache_plan
+from gateway.cli.evaluation.flags import add_data_flags, read_plan
 from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
-from gateway.cli.evaluation.flags import read_plan
 from gateway.cli.evaluation.guardrails.inputs import add_flags as add_guardrail_flags
 from gateway.cli.evaluation.guardrails.inputs import read_plan as read_guardrail_plan
 from gateway.cli.evaluation.route.flags import add_flags as add_route_flags
@@ -94,8 +94,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_eval(evaluate: argparse.ArgumentParser) -> None:
     kinds = evaluate.add_subparsers(title="what to evaluate", required=True, metavar="KIND")
-    models = kinds.add_parser("models", help="ask models of an OpenAI-compatible API the test questions")
+    models = kinds.add_parser("models", help="ask models of an OpenAI-compatible API test questions")
     add_evaluation_flags(models)
+    add_data_flags(models)
     models.set_defaults(run=_eval_models)
     semantic_cache = kinds.add_parser(
         "cache", help="measure the semantic cache on pairs and streams of questions"

@@ -15,15 +15,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from backend.pico.tasks import Instance
 from gateway.cli.evaluation.client import ApiClient, ListedModel, RequestFailed, with_remedy
 from gateway.cli.evaluation.files import check_plot, write_file
 from gateway.cli.evaluation.flags import Plan
+from gateway.cli.evaluation.own.judge import Judge
 from gateway.cli.evaluation.plot import PlotError, save_plot
-from gateway.cli.evaluation.questions import draw_questions
+from gateway.cli.evaluation.questions import Question, draw_questions
 from gateway.cli.evaluation.report import accuracy, as_document, show
 from gateway.cli.evaluation.runner import Run, Runner
-from gateway.cli.evaluation.subjects import choose_subjects
+from gateway.cli.evaluation.subjects import check_judge, choose_subjects
 from gateway.settings import SettingsError
 
 EXIT_FAILED = 1
@@ -34,7 +34,11 @@ def evaluate_models(plan: Plan) -> int:
     """Evaluate, print, write the files; returns the exit code. Raises SettingsError."""
     if plan.plot_path is not None:
         check_plot(plan.plot_path)
-    questions = draw_questions(plan.families, plan.tiers, plan.limit, plan.seed)
+    questions: Sequence[Question] = (
+        draw_questions(plan.families, plan.tiers, plan.limit, plan.seed)
+        if plan.data is None
+        else plan.data.questions
+    )
     if not questions:
         raise SettingsError("no question is left: none of --families has any of --tiers")
     runs: list[Run] = []
@@ -57,12 +61,15 @@ def evaluate_models(plan: Plan) -> int:
     return EXIT_FAILED if not (is_written and is_drawn) or any(run.verdicts["failed"] for run in runs) else 0
 
 
-async def _evaluate(plan: Plan, questions: Sequence[Instance], runs: list[Run]) -> None:
+async def _evaluate(plan: Plan, questions: Sequence[Question], runs: list[Run]) -> None:
     _stop_at_sigterm()
     client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s, plan.proxy)
     try:
-        subjects = choose_subjects(plan, await _listing(client, plan))
-        runner = Runner(client, plan.concurrency, plan.max_tokens)
+        listed = await _listing(client, plan)
+        subjects = choose_subjects(plan, listed)
+        check_judge(plan, listed)
+        judge = Judge(client, plan.judge, plan.max_tokens) if plan.judge else None
+        runner = Runner(client, plan.concurrency, plan.max_tokens, judge=judge)
         with _progress() as progress:
             for subject in subjects:
                 runs.append(Run(subject, len(questions)))
@@ -121,11 +128,7 @@ def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
         return True
     conditions = {
         "url": plan.base_url,
-        "split": "test",
-        "families": plan.families,
-        "tiers": plan.tiers,
-        "limit_per_cell": plan.limit,
-        "seed": plan.seed,
+        **_source(plan),
         "max_tokens": plan.max_tokens,
         "concurrency": plan.concurrency,
         **state,
@@ -138,6 +141,19 @@ def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
         sys.stderr.write(f"penstock: --json {str(plan.json_path)!r} cannot be written: {error.strerror}\n")
         return False
     return True
+
+
+def _source(plan: Plan) -> dict[str, Any]:
+    """What the questions are."""
+    if plan.data is not None:
+        return {"data": plan.data.files, "data_sha256": plan.data.sha256, "judge": plan.judge or None}
+    return {
+        "split": "test",
+        "families": plan.families,
+        "tiers": plan.tiers,
+        "limit_per_cell": plan.limit,
+        "seed": plan.seed,
+    }
 
 
 def _plot(path: Path, runs: Sequence[Run]) -> bool:

@@ -12,9 +12,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway import settings
+from gateway.cli.evaluation.own.graders import GRADERS
+from gateway.cli.evaluation.own.rows import OwnData, read_data
 from gateway.cli.evaluation.price import TokenPrice
 from gateway.settings import SettingsError
 
+DEFAULT_LIMIT = 20
+ALL_TIERS = "1-5"
 EFFORTS = ("none", "low", "medium", "high")
 PER_MILLION = 1_000_000
 DESCRIPTION = """
@@ -23,6 +27,14 @@ which pico was trained: "The answer is 91." is wrong where "91" is right, and so
 in brackets, JSON in a code fence and words before a tool call. Other models therefore score lower than they
 could; --json keeps their answers. A question whose request fails counts as not right;
 questions that offer tools are skipped where the server refuses tools.
+"""
+DATA_DESCRIPTION = """
+A line of --data is {"prompt": TEXT, "expected": VALUE}, or has `messages` (and perhaps `tools`) in place of
+`prompt`. Its `grader` is exact (the whole answer is `expected`, or one of a list; `ignore_case`), regex (the
+RE2 expression `expected` matches somewhere), json (the same value; `subset`: objects may have more keys),
+numeric (the last number; `tolerance`, `relative_tolerance`) or judge (--judge decides by `expected` or
+`rubric`). `group` names its row in the table, `id` the line. The file of --json serves as the evaluation of a
+release.
 """
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
@@ -39,13 +51,32 @@ class Plan:
     prices: dict[str, TokenPrice]  # by model
     families: tuple[str, ...]
     tiers: tuple[int, ...]
-    limit: int
+    limit: int  # of a family and tier, as of the embedded questions
     seed: int
     max_tokens: int
     concurrency: int
     timeout_s: float
     json_path: Path | None
     plot_path: Path | None
+    data: OwnData | None = None  # in place of the embedded questions
+    judge: str = ""  # the model that grades, of own questions
+
+
+def add_data_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of own questions."""
+    parser.epilog = DATA_DESCRIPTION
+    own = parser.add_argument_group("questions of your own")
+    add = own.add_argument
+    add(
+        "--data",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="JSON lines, in place of pico's questions",
+    )
+    add("--grader", choices=GRADERS, help="of lines that name none, default exact")
+    add("--judge", metavar="MODEL", help="the model that grades where the grader is judge")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -67,9 +98,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="VARIABLE",
         help="the variable that holds the API key; for this machine the default is $PENSTOCK_API_KEYS",
     )
-    add("--tiers", default="1-5", help="for example 1,2,5 or 1-3; default all")
+    add("--tiers", default=ALL_TIERS, help="for example 1,2,5 or 1-3; default all")
     add("--families", default="", help="names separated by commas; default all")
-    add("--limit", type=int, default=20, metavar="N", help="questions per family and tier, default 20")
+    add(
+        "--limit",
+        type=int,
+        metavar="N",
+        help="questions per family and tier, default 20; of a group of --data",
+    )
+    parser.set_defaults(data=[], grader=None, judge=None)
     add("--reasoning", choices=EFFORTS, default="", help="the reasoning_effort of models without @EFFORT")
     add("--max-tokens", type=int, default=1024, metavar="N", help="per answer, default 1024; 0: no limit")
     add("--concurrency", type=int, default=8, metavar="N", help="requests at once, default %(default)s")
@@ -98,7 +135,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
 
     base_url = _base_url(options.url or settings.default_url())
     for flag, value, least in (
-        ("--limit", options.limit, 1),
+        ("--limit", 1 if options.limit is None else options.limit, 1),
         ("--concurrency", options.concurrency, 1),
         ("--max-tokens", options.max_tokens, 0),
     ):
@@ -119,14 +156,29 @@ def read_plan(options: argparse.Namespace) -> Plan:
         prices=dict(_price(text) for text in options.price),
         families=_families(options.families, FAMILIES),
         tiers=_tiers(options.tiers, {tier for family in FAMILIES.values() for tier in family.tiers}),
-        limit=options.limit,
+        limit=DEFAULT_LIMIT if options.limit is None else options.limit,
         seed=options.seed,
         max_tokens=options.max_tokens,
         concurrency=options.concurrency,
         timeout_s=options.timeout,
         json_path=options.json,
         plot_path=options.plot,
+        data=_own_data(options),
+        judge=options.judge or "",
     )
+
+
+def _own_data(options: argparse.Namespace) -> OwnData | None:
+    if not options.data:
+        if options.grader or options.judge:
+            raise SettingsError("--grader and --judge are for the questions of --data FILE")
+        return None
+    if options.families or options.tiers != ALL_TIERS or options.seed:
+        raise SettingsError("--families, --tiers and --seed are for pico's questions; --data has its own")
+    found = read_data(options.data, options.grader or "exact", options.limit)
+    if found.needs_judge and not options.judge:
+        raise SettingsError("--data has questions for a judge: name the model that grades with --judge MODEL")
+    return found
 
 
 def _base_url(text: str) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 
 from backend.pico.conversations import messages_of
 from backend.pico.tasks import FAMILIES, Family, Instance
+from gateway.cli.evaluation.own.rows import OwnQuestion
 
+Question = Instance | OwnQuestion
 ALL_TIERS = (1, 2, 3, 4, 5)
 DRAWS_PER_QUESTION = 40  # a small tier may hold fewer distinct questions than asked for
 
@@ -40,8 +42,15 @@ def _cell(family: Family, tier: int, limit: int, seed: int) -> Iterator[Instance
             return
 
 
-def request_fields(question: Instance) -> dict[str, Any]:
+def has_tools(question: Question) -> bool:
+    """Whether the request offers tools."""
+    return "tools" in question.fields if isinstance(question, OwnQuestion) else bool(question.context.tools)
+
+
+def request_fields(question: Question) -> dict[str, Any]:
     """The request's `messages`, and `tools` if the question has any."""
+    if isinstance(question, OwnQuestion):
+        return question.fields
     conversation = messages_of(question, thinking=False)
     fields: dict[str, Any] = {"messages": conversation["messages"][:-1]}  # the last one is the answer
     if conversation["tools"]:

@@ -14,8 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from backend.heads.measures import wilson
+from gateway.cli.evaluation.own.rows import OwnQuestion
 from gateway.cli.evaluation.runner import Outcome, Run, Verdict, sum_tokens
 
+REASONS_SHOWN = 20
 MANY_QUESTIONS = 1000  # the unit in which costs are reported
 
 FORM_COUNTS = 'Form counts: "The answer is 91." is wrong where "91" is right (see --help).'
@@ -41,6 +44,12 @@ def accuracy(verdicts: Counter[Verdict]) -> float | None:
     return verdicts["right"] / asked if asked else None
 
 
+def interval(verdicts: Counter[Verdict]) -> tuple[float, float] | None:
+    """The 95 % interval (Wilson) of the accuracy; None when nothing was asked."""
+    asked = verdicts["right"] + verdicts["wrong"] + verdicts["failed"]
+    return wilson(verdicts["right"], asked) if asked else None
+
+
 def verdicts_of(outcomes: Iterable[Outcome]) -> Counter[Verdict]:
     """Number of outcomes by verdict."""
     return Counter(outcome.verdict for outcome in outcomes)
@@ -61,10 +70,16 @@ def cost_of_many(run: Run, outcomes: Sequence[Outcome] | None = None) -> float |
 def show(console: Console, runs: Sequence[Run]) -> None:
     """Print the accuracy of every run, time and cost of all, and problems."""
     for run in runs:
-        if run.outcomes:
+        if not run.outcomes:
+            continue
+        if is_own(run):
+            console.print(groups_table(run))
+            console.print(reasons_table(run))
+        else:
             console.print(accuracy_table(run))
     if any(run.answers for run in runs):
-        console.print(Text(FORM_COUNTS))
+        if not any(map(is_own, runs)):
+            console.print(Text(FORM_COUNTS))
         console.print(summary_table(runs))
     for run in runs:
         for line in problem_lines(run):
@@ -99,6 +114,57 @@ def _percent(verdicts: Counter[Verdict]) -> str:
     return "skipped" if verdicts["skipped"] else ""
 
 
+def is_own(run: Run) -> bool:
+    """Whether the questions are those of a person's file."""
+    return any(isinstance(each.question, OwnQuestion) for each in run.outcomes)
+
+
+def groups_table(run: Run) -> Table:
+    """Percent of right answers of each group of own questions, with intervals."""
+    title = f"{run.subject.label}: percent of right answers"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("group", overflow="fold")
+    for heading in ("questions", "right", "wrong", "failed", "right, %", "95 % interval"):
+        table.add_column(heading, justify="right")
+    found: dict[str, Counter[Verdict]] = {}
+    for outcome in run.outcomes:
+        found.setdefault(outcome.question.family, Counter())[outcome.verdict] += 1
+    for name, counts in [*found.items(), ("all", run.verdicts)]:
+        if name == "all":
+            table.add_section()
+        numbers = (counts.total(), counts["right"], counts["wrong"], counts["failed"])
+        table.add_row(Text(name), *map(str, numbers), _percent(counts), _interval(counts))
+    return table
+
+
+def count_reasons(run: Run) -> Counter[tuple[str, str]]:
+    """How often each grader found each reason, the most frequent first."""
+    found = Counter(
+        (each.question.grader_name, each.reason)
+        for each in run.outcomes
+        if isinstance(each.question, OwnQuestion) and each.reason
+    )
+    return Counter(dict(found.most_common()))
+
+
+def reasons_table(run: Run) -> Table | Text:
+    """Why answers are wrong, in the graders' words."""
+    found = count_reasons(run)
+    if not found:
+        return Text("")
+    table = Table(title=f"{run.subject.label}: why answers are wrong", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("grader", "reason", "answers"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "answers" else "left")
+    for (grader, reason), count in [*found.items()][:REASONS_SHOWN]:
+        table.add_row(grader, Text(reason), str(count))
+    return table
+
+
+def _interval(verdicts: Counter[Verdict]) -> str:
+    found = interval(verdicts)
+    return "" if found is None else f"{100 * found[0]:.1f} to {100 * found[1]:.1f}"
+
+
 def summary_table(runs: Sequence[Run]) -> Table:
     """Tokens, time and cost: one column per run."""
     table = Table(title="what it took", title_justify="left", box=SIMPLE_HEAD)
@@ -115,6 +181,7 @@ def _summary(run: Run) -> Iterator[tuple[str, str]]:
     answers, tokens = run.answers, sum_tokens(run.outcomes)
     seconds = [answer.seconds for answer in answers]
     yield "right", f"{_percent(run.verdicts) or '-'} %" if answers else "-"
+    yield "  95 % interval", _interval(run.verdicts) if answers else "-"
     yield "answered", f"{len(answers)} of {run.num_questions}"
     yield "prompt tokens", f"{tokens.prompt:,}" if run.has_counts else "not counted"
     yield "completion tokens", f"{tokens.completion:,}" if run.has_counts else "not counted"
@@ -146,7 +213,7 @@ def problem_lines(run: Run) -> Iterator[str]:
         yield f"{label}: {missing} questions were not asked: {why}"
     if cut := sum(answer.is_cut for answer in run.answers):
         yield f"{label}: {cut} answers were cut at the token limit; --max-tokens sets it"
-    if ungraded := sum(bool(o.problem) for o in run.outcomes if o.answer is not None):
+    if ungraded := sum(bool(o.problem) for o in run.outcomes if o.verdict == "wrong"):
         yield f"{label}: {ungraded} answers could not be graded and count as wrong; --json keeps them"
     if not run.has_all_counts:
         yield f"{label}: the server did not count the tokens of every answer, so there is no cost"
@@ -167,6 +234,7 @@ def _run_document(run: Run) -> dict[str, Any]:
         "is_complete": run.is_complete,
         **_counts(run.verdicts),
         "cells": [{"family": f, "tier": tier, **_counts(found)} for (f, tier), found in cells.items()],
+        "reasons": [{"grader": g, "reason": why, "count": n} for (g, why), n in count_reasons(run).items()],
         "tokens": asdict(tokens) if run.has_counts else None,
         "seconds": {
             "wall": run.wall_s,
@@ -184,7 +252,11 @@ def _run_document(run: Run) -> dict[str, Any]:
 
 def _counts(verdicts: Counter[Verdict]) -> dict[str, Any]:
     kinds: tuple[Verdict, ...] = ("right", "wrong", "failed", "skipped")
-    return {"accuracy": accuracy(verdicts), **{kind: verdicts[kind] for kind in kinds}}
+    return {
+        "accuracy": accuracy(verdicts),
+        "interval": interval(verdicts),
+        **{kind: verdicts[kind] for kind in kinds},
+    }
 
 
 def _outcome_document(outcome: Outcome) -> dict[str, Any]:
@@ -200,8 +272,10 @@ def _outcome_document(outcome: Outcome) -> dict[str, Any]:
         document |= {"answer": answer.text, "seconds": answer.seconds, "is_cut": answer.is_cut}
         document["completion_tokens"] = answer.tokens and answer.tokens.completion
         document["reasoning_tokens"] = answer.tokens and answer.tokens.reasoning
-    if outcome.problem:
-        document["problem"] = outcome.problem
+    if isinstance(question, OwnQuestion):
+        document |= {"id": question.id, "grader": question.grader_name}
+    more = {"problem": outcome.problem, "reason": outcome.reason, "remark": outcome.remark}
+    document |= {name: text for name, text in more.items() if text}
     return document
 
 

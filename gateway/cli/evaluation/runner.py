@@ -12,8 +12,11 @@ from typing import Any, Literal
 
 from backend.pico.tasks import FAMILIES, Instance
 from gateway.cli.evaluation.client import Answer, ApiClient, NotReachable, RequestFailed, Tokens
+from gateway.cli.evaluation.own.graders import Rubric
+from gateway.cli.evaluation.own.judge import Judge
+from gateway.cli.evaluation.own.rows import OwnQuestion
 from gateway.cli.evaluation.price import TokenPrice
-from gateway.cli.evaluation.questions import request_fields
+from gateway.cli.evaluation.questions import Question, has_tools, request_fields
 
 HOPELESS_STATUSES = {401, 403, 404}
 """Wrong key or wrong name: every further request would end the same way."""
@@ -44,10 +47,12 @@ class Subject:
 class Outcome:
     """The result of one question; `problem` says why there is no answer, or why it could not be graded."""
 
-    question: Instance
+    question: Question
     verdict: Verdict
     answer: Answer | None = None
     problem: str = ""
+    reason: str = ""  # in what it is wrong, as its grader says without quoting it
+    remark: str = ""  # the judge's, which may quote it
 
     @property
     def tokens(self) -> Tokens:
@@ -116,15 +121,22 @@ class Runner:
     """Evaluates one subject at a time through one client."""
 
     def __init__(
-        self, client: ApiClient, concurrency: int, max_tokens: int, *, wants_logprobs: bool = False
+        self,
+        client: ApiClient,
+        concurrency: int,
+        max_tokens: int,
+        *,
+        wants_logprobs: bool = False,
+        judge: Judge | None = None,
     ) -> None:
-        """At most `concurrency` requests at once, each for at most `max_tokens`."""
+        """`concurrency`: requests at once; `max_tokens`: of each; `judge`: of own questions."""
+        self._judge = judge
         self._more = {"logprobs": True} if wants_logprobs else {}
         self._client = client
         self._concurrency = concurrency
         self._max_tokens = max_tokens
 
-    async def run(self, run: Run, questions: Sequence[Instance], progress: Callable[[], None]) -> None:
+    async def run(self, run: Run, questions: Sequence[Question], progress: Callable[[], None]) -> None:
         """Ask all questions; fills `run` as answers arrive and calls `progress` after each."""
         began_s = time.perf_counter()
         waiting = iter(questions)
@@ -135,27 +147,44 @@ class Runner:
         finally:  # also on interruption: partial results are shown
             run.wall_s = time.perf_counter() - began_s
 
-    async def _work(self, run: Run, waiting: Iterator[Instance], progress: Callable[[], None]) -> None:
+    async def _work(self, run: Run, waiting: Iterator[Question], progress: Callable[[], None]) -> None:
         while not run.gave_up_because and (question := next(waiting, None)) is not None:
             run.add(await self._outcome(run, question))
             progress()
 
-    async def _outcome(self, run: Run, question: Instance) -> Outcome:
-        has_tools = bool(question.context.tools)
-        if has_tools and run.refusal_of_tools:
+    async def _outcome(self, run: Run, question: Question) -> Outcome:
+        offers_tools = has_tools(question)
+        if offers_tools and run.refusal_of_tools:
             return Outcome(question, "skipped")
         try:
             answer = await self._client.ask(self._request(run.subject, question))
         except RequestFailed as error:
-            if has_tools and _refuses(error, "tool"):
+            if offers_tools and _refuses(error, "tool"):
                 run.refusal_of_tools = str(error)
                 return Outcome(question, "skipped")
             if _is_hopeless(error, run.subject) or _is_all_that_came(error, run):
                 run.gave_up_because = str(error)
             return Outcome(question, "failed", problem=str(error))
+        if isinstance(question, OwnQuestion):
+            return await self._graded(run, question, answer)
         return _graded(question, answer)
 
-    def _request(self, subject: Subject, question: Instance) -> dict[str, Any]:
+    async def _graded(self, run: Run, question: OwnQuestion, answer: Answer) -> Outcome:
+        if not isinstance(question.grader, Rubric):
+            grade = question.grader.grade(answer.text)
+            return Outcome(question, "right" if grade.is_right else "wrong", answer, reason=grade.reason)
+        assert self._judge is not None
+        try:
+            found = await self._judge.grade(question.grader, answer.text)
+        except RequestFailed as error:  # the answer is neither right nor wrong
+            if isinstance(error, NotReachable) or error.status in HOPELESS_STATUSES:
+                run.gave_up_because = str(error)
+            return Outcome(question, "failed", answer, problem=str(error))
+        verdict: Verdict = "right" if found.is_right else "wrong"
+        reason = "" if found.is_right else "judged wrong"
+        return Outcome(question, verdict, answer, reason=reason, remark=found.remark)
+
+    def _request(self, subject: Subject, question: Question) -> dict[str, Any]:
         body = {"model": subject.model, "temperature": 0, **self._more, **request_fields(question)}
         if self._max_tokens:
             body["max_tokens"] = self._max_tokens

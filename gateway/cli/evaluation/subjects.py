@@ -32,6 +32,12 @@ def choose_subjects(plan: Plan, listed: Sequence[ListedModel]) -> list[Subject]:
     return subjects
 
 
+def check_judge(plan: Plan, listed: Sequence[ListedModel]) -> None:
+    """Raise SettingsError for a judge that our gateway does not have."""
+    if plan.judge and any(model.owned_by == OURS for model in listed):
+        _check_names([plan.judge], {model.id: model for model in listed})
+
+
 def _own_models(listed: Sequence[ListedModel]) -> list[str]:
     """Models of Penstock's engines, without routes and adapters; another server's only model."""
     if len(listed) == 1:

@@ -37,8 +37,8 @@ def show_model(folder: Path, name: str, out: TextIO) -> int:
     if release is not None and release.evaluation is not None:
         found = read_evaluation(release.evaluation, name)
         out.write(
-            f"# evaluated {found.began or 'at an unknown time'}: accuracy {found.accuracy:.4f} on "
-            f"{found.num_questions} questions{'' if found.is_complete else ', incomplete'}; "
+            f"# evaluated {found.began or 'at an unknown time'}: {found.told}"
+            f"{'' if found.is_complete else ', incomplete'}; "
             f"the gate is {release.min_accuracy:g}\n"
         )
     return 0

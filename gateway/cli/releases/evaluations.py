@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from backend.heads.measures import wilson
 from gateway.settings import SettingsError
 
 
@@ -30,6 +31,15 @@ class Evaluation:
     num_questions: int
     began: str
     is_complete: bool
+
+    @property
+    def told(self) -> str:
+        """The accuracy in words, with its 95 % interval."""
+        low, high = wilson(round(self.accuracy * self.num_questions), self.num_questions)
+        return (
+            f"accuracy {self.accuracy:.4f} on {self.num_questions} questions, "
+            f"95 % interval {low:.3f} to {high:.3f}"
+        )
 
 
 def read_evaluation(path: str, model: str) -> Evaluation:

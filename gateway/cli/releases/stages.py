@@ -38,7 +38,7 @@ def promote(folder: Path, name: str, out: TextIO) -> int:
     before, oldest = (_release_at(policies, release.of, stage) for stage in ("stable", "previous"))
     stages: list[tuple[str | None, Stage]] = [(oldest, "retired"), (before, "previous"), (name, "stable")]
     _change(folder, [(each, stage) for each, stage in stages if each is not None])
-    out.write(f"{name} is stable (accuracy {found.accuracy:.4f}); {before or release.of} answers no more\n")
+    out.write(f"{name} is stable ({found.told}); {before or release.of} answers no more\n")
     return 0
 
 

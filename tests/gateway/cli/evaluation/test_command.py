@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import httpx
@@ -23,6 +23,7 @@ from gateway.app import build_app
 from gateway.cli import main as cli
 from gateway.cli.evaluation import command
 from gateway.cli.evaluation.questions import draw_questions
+from gateway.cli.releases.evaluations import read_evaluation
 from gateway.errors import InvalidRequest
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
@@ -39,11 +40,15 @@ Say = Callable[[Instance], str]
 
 @contextlib.asynccontextmanager
 async def gateway(
-    say: Say, num_answers: int = 10**9, stalled: asyncio.Semaphore | None = None
+    say: Say,
+    num_answers: int = 10**9,
+    stalled: asyncio.Semaphore | None = None,
+    talk: Callable[[str], str] = str.upper,
 ) -> AsyncIterator[tuple[str, FakeProvider]]:
     """A gateway whose models `ours` and `free` say what `say` makes of a question.
 
-    After that number of answers they send nothing more, and release `stalled` for each question.
+    After that number of answers they send nothing more, and release `stalled` for each question. `talk`
+    answers what is no question of pico.
     """
 
     async def script(call: TextCall) -> AsyncIterator[Delta]:
@@ -51,7 +56,8 @@ async def gateway(
             stalled.release()
             await asyncio.get_running_loop().create_future()
         asked = [m["content"] for m in call.body["messages"] if m["role"] == "user"]
-        yield Delta(0, say(ANSWERS[asked[-1]]), finish_reason="stop")
+        known = ANSWERS.get(asked[-1])
+        yield Delta(0, talk(asked[-1]) if known is None else say(known), finish_reason="stop")
 
     provider = FakeProvider(script)
     price = Price(input_usd_per_million_tokens=1.0, output_usd_per_million_tokens=4.0)
@@ -213,3 +219,80 @@ async def test_interrupt_shows_what_is_done(tmp_path: Path, number: signal.Signa
     assert re.search(rb"answered +5 of 18", out)
     assert b"13 questions were not asked: interrupted" in out
     assert json.loads(path.read_text())["is_complete"] is False
+
+
+OWN = [
+    {"prompt": "Capital of Norway?", "expected": "Oslo", "group": "cities"},
+    {"prompt": "Capital of Sweden?", "expected": "Stockholm", "group": "cities"},
+    {"prompt": "17 + 25?", "expected": 42, "grader": "numeric"},
+    {"prompt": "As JSON?", "expected": {"a": 1}, "grader": "json"},
+    {"prompt": "Which year?", "expected": r"\b19\d\d\b", "grader": "regex"},
+    {"prompt": "Be polite.", "rubric": "polite", "grader": "judge"},
+    {"prompt": "Be rude.", "rubric": "polite", "grader": "judge"},
+]
+SAID = {
+    "Capital of Norway?": "Oslo", "Capital of Sweden?": "It is Stockholm.", "17 + 25?": "The answer is 42.",
+    "As JSON?": '{"a": 2}', "Which year?": "In 1905.", "Be polite.": "If you please.", "Be rude.": "No!",
+}  # fmt: skip
+
+
+def talk(asked: str) -> str:
+    """What the model says, also as the judge."""
+    if asked in SAID:
+        return SAID[asked]
+    return json.dumps({"reason": "as seen", "right": "please" in json.loads(asked)["answer"]})
+
+
+async def own(url: str, folder: Path, *flags: str, rows: Sequence[object] = OWN) -> int:
+    (folder / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    flags = ("--data", str(folder / "own.jsonl"), "--json", str(folder / "own.json"), *flags)
+    arguments = ["eval", "models", "--url", url, "--model", "ours", *flags]
+    return await asyncio.to_thread(cli.main, arguments)
+
+
+async def test_own_questions_gate_a_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with gateway(lambda question: "", talk=talk) as (url, fake):
+        assert await own(url, tmp_path, "--judge", "free") == 0
+    assert {call.body["model"] for call in fake.asked} == {"ours", "free"}
+    out = capsys.readouterr().out
+    assert re.search(r"cities +2 +1 +1 +0 +50\.0 +9\.5 to 90\.5", out)
+    assert re.search(r"json +differs at \$\.a +1", out) and re.search(
+        r"exact +more than the expected text +1", out
+    )
+    assert "Form counts" not in out and not any(text in out for text in SAID)
+    document = json.loads((tmp_path / "own.json").read_text())
+    assert document["is_complete"] and document["judge"] == "free" and len(document["data_sha256"]) == 64
+    (ours,) = document["models"]
+    assert (ours["right"], ours["wrong"], ours["questions"]) == (4, 3, 7)
+    assert {each["remark"] for each in ours["outcomes"] if each["grader"] == "judge"} == {"as seen"}
+    found = read_evaluation(str(tmp_path / "own.json"), "ours")
+    assert found.is_complete and found.told.startswith("accuracy 0.5714 on 7 questions, 95 % interval 0.250")
+
+
+async def test_a_judge_without_a_verdict_leaves_the_evaluation_incomplete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with gateway(lambda question: "", talk=lambda asked: "Hm.") as (url, _):
+        assert await own(url, tmp_path, "--judge", "free") == 1
+        assert (
+            "2 requests failed and count as not right, 2 of them with: the judge" in capsys.readouterr().out
+        )
+        assert not read_evaluation(str(tmp_path / "own.json"), "ours").is_complete
+        assert await own(url, tmp_path, "--judge", "fre") == 2
+        assert "no model 'fre'; did you mean 'free'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "name the model that grades with --judge MODEL"),
+        (["--judge", "free", "--tiers", "1"], "--data has its own"),
+        (["--judge", "free", "--limit", "0"], "--limit 0 must be 1 or more"),
+    ],
+)
+async def test_flags_of_own_questions(
+    flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await own("http://127.0.0.1:9", tmp_path, *flags) == 2
+    assert words in capsys.readouterr().err
+    assert await asyncio.to_thread(cli.main, ["eval", "models", "--judge", "x"]) == 2

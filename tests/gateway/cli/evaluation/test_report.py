@@ -132,6 +132,7 @@ def test_document() -> None:
         "family": "arithmetic",
         "tier": 1,
         "accuracy": pytest.approx(2 / 3),
+        "interval": pytest.approx([0.2077, 0.9385], abs=1e-4),
         "right": 2,
         "wrong": 1,
         "failed": 0,

@@ -65,13 +65,14 @@ def test_the_list_has_stages_pins_and_evaluations(folder: Path, capsys: pytest.C
         ["assistant-3", "engine", "assistant", "retired", "–", "builtin", "0.9000"],
     ]
     assert run(folder, "show", "assistant-2") == 0
-    assert "accuracy 0.9000 on 40 questions; the gate is 0.8" in capsys.readouterr().out
+    assert "on 40 questions, 95 % interval 0.769 to 0.960; the gate is 0.8" in capsys.readouterr().out
 
 
 def test_promotion_and_rollback_change_one_word(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "promote", "assistant-2") == 0
     assert (folder / "p.yaml").read_text() == POLICIES.replace("stage: canary", "stage: stable")
-    assert "assistant-2 is stable (accuracy 0.9000); assistant answers no more" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "assistant-2 is stable (accuracy 0.9000 on 40" in out and "assistant answers no more" in out
     (folder / "p.yaml").write_text(
         (folder / "p.yaml").read_text().replace("stage: retired ", "stage: canary ")
     )
