@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals, unknown_fields
+from gateway.requests.body_bounds import check_items, check_size
 from gateway.requests.integral_floats import with_integers
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -28,7 +29,8 @@ _NAMES = {
 
 
 def decode_body(raw: bytes) -> dict[str, Any]:
-    """The body as a dict. Raises InvalidRequest for anything but one JSON object in UTF-8."""
+    """The body as a dict. Raises InvalidRequest for anything but one JSON object in UTF-8 within bounds."""
+    check_size(raw)
     try:
         body = _decode(raw)
     except RecursionError:
@@ -40,6 +42,7 @@ def decode_body(raw: bytes) -> dict[str, Any]:
         raise InvalidRequest(
             f"The body must be a JSON object, not {_json_type(body)}.", code="invalid_json"
         ) from None
+    check_items(body)
     return body
 
 
