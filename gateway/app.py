@@ -113,7 +113,7 @@ def _other_routes(
     keys = key_ring(settings)
     listing = ModelsEndpoint(keys, models)
     text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
-    health = HealthEndpoint(models, parts.metrics, parts.policies)
+    health = HealthEndpoint(models, parts.metrics, parts.policies, parts.store_faults)
     ledger, max_bytes = parts.routing.ledger, settings.max_body_bytes
     feedback = DecisionFeedbackEndpoint(keys, policies, ledger, parts.decisions, max_bytes)
     versions = PoliciesEndpoint(keys, policies.admin, parts.policies)

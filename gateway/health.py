@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
 import msgspec
@@ -19,7 +20,15 @@ READY_PATHS = ("/health/ready", "/ready", "/health")
 class HealthEndpoint:
     """Probes for load balancers and orchestrators, and the scrape target of Prometheus."""
 
-    def __init__(self, models: ModelTable, metrics: Metrics, policies: PolicyControl) -> None:
+    def __init__(
+        self,
+        models: ModelTable,
+        metrics: Metrics,
+        policies: PolicyControl,
+        stores: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`stores`: what is wrong with what survives a restart."""
+        self._stores = stores
         self._models = models
         self._metrics = metrics
         self._policies = policies
@@ -31,6 +40,7 @@ class HealthEndpoint:
     async def ready(self, call: HttpCall) -> None:
         """200 when every engine and encoder is ready (recent heartbeat), else 503; lists each state.
 
+        `stores`: what is wrong with the data folder, where something is.
         `failure` in a state: its process has failed several times in a row, why, and when it is tried again.
         """
         states = {name: model.state() for name, model in self._models.models.items()}
@@ -41,6 +51,8 @@ class HealthEndpoint:
         }
         if self._policies.state.error:  # the version before goes on
             body["policies"] = {"error": self._policies.state.error}
+        if stores := self._stores():  # what does not need them goes on
+            body["stores"] = stores
         await call.respond(msgspec.json.encode(body), status=200 if is_ready else 503)
 
     async def metrics(self, call: HttpCall) -> None:

@@ -69,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access_log: bool = False
     telemetry: TelemetrySettings = TelemetrySettings()
     decision_log: str = ""  # file for `penstock replay`; "": decisions are not recorded
+    decision_log_max_bytes: int = 1 << 28  # then it becomes FILE.1, of which four are kept; 0: it only grows
     data_dir: str = ""  # folder of what survives a restart, stored responses; "": nothing does
     database_url: str = ""  # of stored objects; may hold a password; "": they are in the data folder
     upstream_api_keys: dict[str, str] = {}  # by model name
@@ -87,6 +88,13 @@ def _positive_int(text: str) -> int:
     number = int(text)
     if number < 1:
         raise ValueError("must be 1 or more")
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError("must be 0 or more")
     return number
 
 
@@ -144,6 +152,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_DATA_DIR": ("data_dir", str),
     "PENSTOCK_DATABASE_URL": ("database_url", _database_url),
     "PENSTOCK_DECISION_LOG": ("decision_log", str),
+    "PENSTOCK_DECISION_LOG_MAX_BYTES": ("decision_log_max_bytes", _count),
 }
 _PREFIX = "PENSTOCK_"
 _OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_REDIS_URL", "PENSTOCK_URL"}

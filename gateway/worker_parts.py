@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from gateway.accounting.stores import SCHEMA as COUNTERS_SCHEMA
 from gateway.accounting.stores import DatabaseCounters, RedisCounters
 from gateway.admin import FIXED_POLICIES, PolicyControl
 from gateway.batches.service import BatchService
+from gateway.data_folder import data_folder_faults
 from gateway.database.database import Database
 from gateway.database.sqlite import SqliteDatabase
 from gateway.openai.object_store import SCHEMA, STORE_REMEDY, ObjectStore
@@ -75,6 +76,7 @@ class WorkerParts:
     decisions: LogFile | None = None
     objects: dict[str, ObjectStore] = field(default_factory=dict)  # by their section of the policies
     routing: RoutingMemory = field(default_factory=RoutingMemory)
+    data_dir: str = ""  # folder of what survives a restart
 
     async def start(self) -> None:
         """Do nothing: each part starts when it is used."""
@@ -94,6 +96,15 @@ class WorkerParts:
     def background_work(self) -> tuple[Resource, ...]:
         """What makes requests to the application."""
         return self.batches.runner, self.background
+
+    def store_faults(self) -> Mapping[str, str]:
+        """What is wrong with what survives a restart: the data folder, and each database that failed last."""
+        found = data_folder_faults(self.data_dir)
+        faults = [
+            ("batches", self.batches.fault),
+            *(("objects", each.fault) for each in self.objects.values()),
+        ]
+        return {name: fault for name, fault in faults if fault} | {**found}
 
     def use_app(self, app: ASGIApp) -> None:
         """Make these requests to `app`."""
@@ -132,12 +143,22 @@ def build_parts(
     metrics = Metrics(metric_models, settings.counter_fds, worker, num_spare=SPARE_METRIC_MODELS)
     metrics.set_policies(lambda: policies.state)
     known = {} if statuses is None else statuses
-    decisions = _open_log(settings.decision_log) if settings.decision_log else None
+    decisions = (
+        _open_log(settings.decision_log, settings.decision_log_max_bytes) if settings.decision_log else None
+    )
     tracing = start_tracing(settings.telemetry)
     batches = BatchService(settings.data_dir, settings.max_body_bytes)
     routing = RoutingMemory(ledger=Ledger(_counters(settings, metrics)))
     return WorkerParts(
-        tracing, metrics, known, policies, batches, worker, decisions=decisions, routing=routing
+        tracing,
+        metrics,
+        known,
+        policies,
+        batches,
+        worker,
+        decisions=decisions,
+        routing=routing,
+        data_dir=settings.data_dir,
     )
 
 
@@ -164,8 +185,8 @@ def _object_database(settings: Settings) -> Database[Any]:
     return PostgresDatabase(settings.database_url, "objects", SCHEMA, STORE_REMEDY)
 
 
-def _open_log(path: str) -> LogFile:
+def _open_log(path: str, max_bytes: int) -> LogFile:
     try:
-        return LogFile(path)
+        return LogFile(path, max_bytes)
     except OSError as error:
         raise SettingsError(f"PENSTOCK_DECISION_LOG={path!r} cannot be written: {error.strerror}") from None

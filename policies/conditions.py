@@ -64,12 +64,12 @@ class Condition:
         self.keys = _keys(source, bare)
         self.constant: bool | None = None
         if not self.names:
-            found = self._program.eval().value()
+            found = _value(self._program)
             self.constant = found if isinstance(found, bool) else None
 
     def holds(self, activation: Any) -> bool | None:  # noqa: ANN401 - cel.Activation
         """Whether it is true; None when it cannot be evaluated, such as after a division by zero."""
-        found = self._program.eval(activation).value()
+        found = _value(self._program, activation)
         return found if isinstance(found, bool) else None
 
     def shown(self, facts: Mapping[str, Any]) -> dict[str, object]:
@@ -81,6 +81,14 @@ class Condition:
 def activation(facts: Mapping[str, Any]) -> Any:  # noqa: ANN401 - cel.Activation
     """Facts by variable name, ready to evaluate conditions with."""
     return _environment().Activation(facts)
+
+
+def _value(program: Any, *activation: Any) -> Any:  # noqa: ANN401 - cel.Expression, cel.Activation
+    """What it gives; None where cel-cpp gives up: too many iterations, or text that is not Unicode."""
+    try:
+        return program.eval(*activation).value()
+    except RuntimeError:
+        return None
 
 
 @cache
@@ -99,7 +107,7 @@ def _compile(source: str) -> Any:  # noqa: ANN401 - cel.Expression
         raise ConditionError([Fault(f"a condition must give a bool, not a value of type {kind}; compare it")])
     for call in _LITERAL_ARGUMENT.finditer(source):
         subject = "''" if call["name"] == "matches" else "timestamp('2026-01-01T00:00:00Z')"
-        check = _environment().compile(f"{subject}.{call['name']}({call['text']})").eval().value()
+        check = _value(_environment().compile(f"{subject}.{call['name']}({call['text']})"))
         if not isinstance(check, bool | int):
             cause = str(check).partition(": ")[2] if call["name"] == "matches" else "unknown time zone"
             raise ConditionError([_fault_at(source, call.start("text"), cause)])

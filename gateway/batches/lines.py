@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from gateway.batches.records import BatchUsage, Fault, InputDetails, OutputDetails
+from gateway.providers.upstream.answer_reader import MAX_USAGE_TOKENS
 
 MAX_FAULTS = 100
 """Faults that a batch reports."""
@@ -135,9 +137,12 @@ def _encoded(custom_id: str, response: dict[str, Any] | None, error: dict[str, s
     return msgspec.json.encode(line) + b"\n"
 
 
+_Tokens = Annotated[int, Meta(ge=0, le=MAX_USAGE_TOKENS)] | None
+
+
 class _Details(msgspec.Struct):
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
+    cached_tokens: _Tokens = 0
+    reasoning_tokens: _Tokens = 0
 
 
 class _Usage(msgspec.Struct):
@@ -146,12 +151,12 @@ class _Usage(msgspec.Struct):
     In the input tokens of Messages, those of the cache are not included.
     """
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    input_tokens: int = 0
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    output_tokens: int = 0
+    prompt_tokens: _Tokens = 0
+    completion_tokens: _Tokens = 0
+    input_tokens: _Tokens = 0
+    cache_read_input_tokens: _Tokens = None
+    cache_creation_input_tokens: _Tokens = None
+    output_tokens: _Tokens = 0
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
     input_tokens_details: _Details | None = None
@@ -166,20 +171,21 @@ _decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
 def usage_of(body: bytes) -> BatchUsage:
-    """The tokens of an answer; none where it does not say."""
+    """The tokens of an answer; none where it does not say, or says what cannot be."""
     try:
         usage = _decode_answer(body).usage
-    except msgspec.ValidationError:  # an upstream's
+    except (ValueError, RecursionError):  # an upstream's, which may be no JSON
         usage = None
     if usage is None:
         return BatchUsage()
     nothing = _Details()
     from_cache = usage.cache_read_input_tokens or 0
-    num_input = usage.prompt_tokens or usage.input_tokens
+    num_input = usage.prompt_tokens or usage.input_tokens or 0
     num_input += from_cache + (usage.cache_creation_input_tokens or 0)
-    num_output = usage.completion_tokens or usage.output_tokens
-    cached = from_cache + (usage.prompt_tokens_details or usage.input_tokens_details or nothing).cached_tokens
-    thought = (usage.completion_tokens_details or usage.output_tokens_details or nothing).reasoning_tokens
+    num_output = usage.completion_tokens or usage.output_tokens or 0
+    of_input = usage.prompt_tokens_details or usage.input_tokens_details or nothing
+    of_output = usage.completion_tokens_details or usage.output_tokens_details or nothing
+    cached, thought = from_cache + (of_input.cached_tokens or 0), of_output.reasoning_tokens or 0
     return BatchUsage(
         num_input, InputDetails(cached), num_output, OutputDetails(thought), num_input + num_output
     )

@@ -21,6 +21,11 @@ class BatchService:
         locks = BatchLocks(data_dir)
         self.runner = BatchRunner(self.batches, self.files, locks, max_line_bytes)
 
+    @property
+    def fault(self) -> str:
+        """Why the database failed last; "" when it did not."""
+        return self._database.fault
+
     async def close(self) -> None:
         """Close the database, after the runner."""
         await self._database.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
@@ -29,6 +30,9 @@ from policies.document import EncoderModel, EngineModel, ModelEntry
 from policies.errors import Place, PolicyError, Problem
 from policies.load import Loaded, load_folder
 from router.estimate import load_estimate
+
+PROBES_LIMIT_S = 60.0
+"""Of all together: a reload waits for them."""
 
 Check = tuple[KeyPath, Callable[[], object]]
 """A key of the policies, and what raises an error about its value."""
@@ -107,8 +111,12 @@ def _place(loaded: Loaded, key: KeyPath) -> Place:
 async def _failed_probes(loaded: Loaded) -> list[Problem]:
     dry_run = DryRun(loaded.policies)
     found: list[Problem] = []
+    give_up_s = time.monotonic() + PROBES_LIMIT_S
     for name, probe in loaded.policies.probes.items():
         place = loaded.places["probes", name]
+        if time.monotonic() > give_up_s:
+            text = f"has not run: those before it took over {PROBES_LIMIT_S:g} s; make them fewer or shorter"
+            return [*found, Problem(place, f"probe {name!r} {text}")]
         try:
             decision = await dry_run.probe(probe)
         except ApiError as error:

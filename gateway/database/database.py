@@ -76,6 +76,7 @@ class Database(ABC, Generic[OpenT]):
         self._writing = self._reading = Lane(name, 1)
         if has_readers:
             self._reading = Lane(f"{name}-reader", NUM_READERS)
+        self.fault = ""  # of the last use, for /health/ready
         self._own = threading.local()
         self._opened: set[OpenT] = set()
 
@@ -133,10 +134,13 @@ class Database(ABC, Generic[OpenT]):
     async def _run(self, work: Work[T], tenant: str, *, is_write: bool) -> T:
         lane = self._writing if is_write else self._reading
         try:
-            return await lane.run(lambda: self.run(work, is_write=is_write), tenant)
+            found = await lane.run(lambda: self.run(work, is_write=is_write), tenant)
         except self.errors as error:
+            self.fault = f"failed last: {type(error).__name__}; the log says why"
             logger.error("the store of %s failed: %s", self._name, self.describe(error))
             raise Unavailable(
                 f"The store of {self._name} failed; the log says why.{self._remedy}",
                 code=f"{self._name.removesuffix('s')}_store_unavailable",
             ) from None
+        self.fault = ""
+        return found

@@ -88,6 +88,11 @@ class ObjectStore:
         """False when the policies say that nothing is stored."""
         return self.policy.store
 
+    @property
+    def fault(self) -> str:
+        """Why the database failed last; "" when it did not."""
+        return self._database.fault
+
     async def start(self) -> None:
         """Nothing to start: the database is opened on first use."""
 

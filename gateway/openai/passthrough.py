@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from urllib.parse import unquote_to_bytes
 
 from gateway.answer import Usage
 from gateway.auth import KeyRing
@@ -23,6 +25,9 @@ from policies.passthrough import PassthroughRule
 PASSTHROUGH_METHODS = ("GET", "POST", "DELETE")
 MAX_COUNTED_BYTES = 1 << 20
 """Of a JSON answer whose usage is counted."""
+_PATH = re.compile(r"(?:[A-Za-z0-9/\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})+")
+_QUERY = re.compile(rb"[!-\"$-~]*")
+_AMBIGUOUS = frozenset("\\%\ufffd")
 
 
 class PassthroughEndpoint:
@@ -109,11 +114,22 @@ def _headers(call: HttpCall) -> dict[str, str]:
 
 
 def _path(call: HttpCall) -> str:
-    """The path below /v1, as sent, with its query. Raises NotFound for one that would lead elsewhere."""
-    segments = call.scope["path"].replace("\\", "/").split("/")
-    if {".", ".."} & set(segments):
-        raise NotFound("A path with '.' or '..' is not passed on.", code="unknown_url")
+    """The path below /v1, as sent, with its query. Raises NotFound for one that would lead elsewhere.
+
+    What servers read in different ways is not passed on: encoded slashes, backslashes and percent signs,
+    control characters, bytes that are not UTF-8, empty segments.
+    """
     raw: bytes = call.scope["raw_path"]
     query: bytes = call.scope["query_string"]
-    path = raw.decode("ascii").removeprefix("/v1")
-    return f"{path}?{query.decode('latin-1')}" if query else path
+    path, text = raw.decode("latin-1"), unquote_to_bytes(raw).decode(errors="replace")
+    segments = text.split("/")
+    if {".", ".."} & set(text.replace("\\", "/").split("/")):
+        raise NotFound("A path with '.' or '..' is not passed on.", code="unknown_url")
+    is_plain = text.isprintable() and not _AMBIGUOUS & set(text) and len(segments) == path.count("/") + 1
+    if not is_plain or not _PATH.fullmatch(path) or "" in segments[1:-1] or not _QUERY.fullmatch(query):
+        raise NotFound(
+            "A path with odd escapes or characters is not passed on: encode UTF-8, once, and no slash.",
+            code="unknown_url",
+        )
+    path = path.removeprefix("/v1")
+    return f"{path}?{query.decode('ascii')}" if query else path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import os
 import queue
@@ -26,6 +28,8 @@ from router.log import Label, Record
 
 logger = logging.getLogger(__name__)
 
+MAX_BYTES, NUM_KEPT = 1 << 28, 4
+"""Of one file, and how many full ones are kept beside it."""
 MAX_WAITING = 10_000
 """Lines that wait for the disk; further ones are dropped, and counted in the log."""
 _LIVE = sorted(name for name in MAPS if name.startswith("live."))
@@ -34,11 +38,18 @@ _NOT_RECORDED = {"request.user"}
 
 
 class LogFile:
-    """Appends lines in a thread: the disk never delays a request. Several processes may share the file."""
+    """Appends lines in a thread: the disk never delays a request. Several processes may share the file.
 
-    def __init__(self, path: str) -> None:
+    At `max_bytes` it becomes PATH.1, that PATH.2 and so on; one that others have moved away is made again.
+    """
+
+    def __init__(self, path: str, max_bytes: int = MAX_BYTES, num_kept: int = NUM_KEPT) -> None:
         """Raises OSError when it cannot be opened."""
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._path = Path(path)
+        self._max_bytes = max_bytes
+        self._num_kept = num_kept
+        self._is_failing = False
+        self._fd = self._open()
         self._lines: queue.Queue[bytes | None] = queue.Queue(MAX_WAITING)
         self._num_dropped = 0
         self._thread = threading.Thread(target=self._write, daemon=True, name=f"writes {Path(path).name}")
@@ -61,10 +72,43 @@ class LogFile:
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
             try:
+                self._rotate(len(line))
                 os.write(self._fd, line)
+                self._is_failing = False
             except OSError as error:
-                logger.error("decisions cannot be recorded: %s", error.strerror)
+                if not self._is_failing:  # once, not for each line of a full disk
+                    logger.error("decisions cannot be recorded: %s", error.strerror)
+                self._is_failing = True
         os.close(self._fd)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def _rotate(self, num_bytes: int) -> None:
+        """Move a full file away, unless another process has; then write to the one that is there."""
+        if not self._max_bytes:
+            return
+        if os.fstat(self._fd).st_size + num_bytes > self._max_bytes and self._is_current():
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # released when it is closed
+            if self._is_current():
+                for number in range(self._num_kept - 1, 0, -1):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._kept(number).replace(self._kept(number + 1))
+                self._path.replace(self._kept(1))
+        if not self._is_current():
+            old, self._fd = self._fd, self._open()
+            os.close(old)
+
+    def _kept(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+    def _is_current(self) -> bool:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return False
+        own = os.fstat(self._fd)
+        return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
 
 
 class DecisionLog:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 import msgspec
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 Load = Callable[[], tuple[Policies, Settings]]
 """Reads the policies and the settings that follow from them, in a thread. Raises one of `_REFUSALS`."""
 
+LOAD_TIMEOUT_S = 120.0
+"""For reading, checking and probing: what takes longer must not keep the next reload waiting."""
 PREPARE_TIMEOUT_S = 60.0
 BACKENDS_TIMEOUT_S = 900.0
 POLL_S = 0.02
@@ -62,6 +65,7 @@ class Reloader:
         self._serial = version.serial
         self._previous: list[Version] = []
         self._lock = asyncio.Lock()
+        self._is_requested = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def reload(self) -> str:
@@ -69,7 +73,8 @@ class Reloader:
         async with self._lock:
             old = self.current
             try:
-                policies, settings = await asyncio.to_thread(self._load)
+                async with _limit(LOAD_TIMEOUT_S, "the policies were not read and their probes run"):
+                    policies, settings = await _in_thread(self._load)
                 if policies.version == old.policies.version:
                     self._forget_error()
                     return f"unchanged: {policies.version} is served already"
@@ -106,10 +111,14 @@ class Reloader:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def request(self) -> None:
-        """Reload soon; the log has the outcome."""
-        self._run(self._log_reload())
+        """Reload soon; the log has the outcome. Requests that wait for one under way are one."""
+        if not self._is_requested:
+            self._is_requested = True
+            self._run(self._log_reload())
 
     async def _log_reload(self) -> None:
+        async with self._lock:  # the reload after this one reads what is there then
+            self._is_requested = False
         try:
             logger.info("policies: %s", await self.reload())
         except ReloadFailed:
@@ -239,6 +248,31 @@ def _lost(old: Policies, new: Policies) -> str:
     found = [f"{name}.{each}" for name, (a, b) in sections.items() for each in a if each not in b]
     more = f" and {len(found) - MAX_LOST} more" if len(found) > MAX_LOST else ""
     return ", ".join(found[:MAX_LOST]) + more
+
+
+async def _in_thread(load: Load) -> tuple[Policies, Settings]:
+    """As asyncio.to_thread, in a thread that nothing waits for at the end if it hangs."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[tuple[Policies, Settings]] = loop.create_future()
+
+    def settle(result: tuple[Policies, Settings] | Exception) -> None:
+        if found.done():  # it took too long
+            return
+        if isinstance(result, Exception):
+            found.set_exception(result)
+        else:
+            found.set_result(result)
+
+    def work() -> None:
+        try:
+            result: tuple[Policies, Settings] | Exception = load()
+        except Exception as error:  # noqa: BLE001 - the caller knows which
+            result = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result)
+
+    threading.Thread(target=work, daemon=True, name="reads policies").start()
+    return await found
 
 
 async def _all_ready(backends: Sequence[Backend]) -> None:

@@ -55,13 +55,29 @@ def test_services_reach_each_other_by_names_that_exist() -> None:
 
 
 def test_everything_is_published_on_loopback_only_and_pinned() -> None:
+    named = load("compose.yaml")["volumes"]
     for name, service in load("compose.yaml")["services"].items():
         for port in service["ports"]:
             assert re.fullmatch(r"127\.0\.0\.1:(\d+):\1", port), (name, port)
         if "image" in service:
             assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), name
         for volume in service.get("volumes", []):
-            assert (DEPLOY / volume.split(":")[0]).exists(), volume
+            source = volume.split(":")[0]
+            assert source in named or (source.startswith(".") and (DEPLOY / source).exists()), volume
+
+
+def test_the_state_outlives_the_container() -> None:
+    """A named volume where the image keeps it, in a folder that belongs to the image's user."""
+    (mount,) = load("compose.yaml")["services"]["gateway"]["volumes"]
+    source, folder = mount.split(":")
+    assert source in load("compose.yaml")["volumes"]
+    found = instructions("Dockerfile")
+    assert ("VOLUME", folder) in found
+    assert any(word == "ENV" and f"PENSTOCK_DATA_DIR={folder}" in rest.split() for word, rest in found)
+    assert any(
+        word == "RUN" and rest.endswith(f"install -d -o penstock -g penstock -m 700 {folder}")
+        for word, rest in found
+    )
 
 
 def test_the_image_copies_what_is_there_and_does_not_run_as_root() -> None:

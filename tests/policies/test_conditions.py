@@ -84,3 +84,21 @@ def test_every_variable_can_be_used(name: str) -> None:
 
 def test_faults_have_a_place_by_default() -> None:
     assert (Fault("x").line, Fault("x").column) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "facts"),
+    [
+        ("request.model == 'x'", {"request.model": "\ud800"}),
+        ("headers['x-a'] == 'x'", {"headers": {"x-a": "\udcff"}}),
+        (
+            "L.all(a, L.all(b, L.all(c, a + b + c > 0))) && request.model == ''".replace(
+                "L", f"[{', '.join(['1'] * 150)}]"
+            ),
+            {"request.model": ""},
+        ),
+    ],
+)
+def test_what_cel_gives_up_on_cannot_be_evaluated(source: str, facts: dict[str, object]) -> None:
+    """cel-cpp raises then: text that is not Unicode, too many iterations."""
+    assert Condition(source).holds(activation(facts)) is None

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import httpx2
 
+from gateway.errors import NotFound
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.httpx_transport import HttpxReply, proxy_with_tls, transport_error
 from gateway.providers.upstream.openai import key_headers
@@ -60,9 +61,11 @@ class Forwarder:
     ) -> HttpxReply:
         """The answer, of a status below 300, to a path and query below the base_url. Raises ApiError."""
         url = self.upstream.base_url.rstrip("/") + path
-        request = self._client.build_request(
-            method, url, headers={"accept-encoding": "identity", **headers}, content=body
-        )
+        headers = {"accept-encoding": "identity", **headers}
+        try:
+            request = self._client.build_request(method, url, headers=headers, content=body)
+        except httpx2.InvalidURL:
+            raise NotFound("The path or query is too long to be passed on.", code="unknown_url") from None
         try:
             async with asyncio.timeout(self.upstream.total_timeout_s):
                 response = await self._client.send(request, stream=True)

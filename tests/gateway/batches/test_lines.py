@@ -92,3 +92,21 @@ def test_usage_is_read_from_both_shapes() -> None:
     assert found[0] == found[1] and found[0].total_tokens == 5
     assert found[0].plus(found[1]).input_tokens_details.cached_tokens == 2
     assert usage_of(b'{"usage": 3}') == usage_of(b"{}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"usage": {"prompt_tokens": -5, "completion_tokens": 3}}',
+        b'{"usage": {"prompt_tokens": 1e300}}',
+        b'{"usage": {"prompt_tokens": 99999999999999999999}}',
+        b'{"usage": {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": -1}}}',
+        b'{"usage": {"input_tokens": "many"}}',
+    ],
+)
+def test_a_usage_that_cannot_be_is_none(answer: bytes) -> None:
+    assert usage_of(answer) == usage_of(b"{}")

@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import httpx
 import pytest
 from aiohttp import web
 from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
 
 from gateway.app import build_app
 from gateway.settings import Settings
@@ -47,6 +49,10 @@ class Upstream(HttpThread):
             case "wrong":
                 error = {"message": f"no {KEY}", "type": "invalid_request_error", "param": "x", "code": "c"}
                 return web.json_response({"error": error}, status=400)
+            case "negative":
+                return web.json_response({"usage": {"prompt_tokens": -900, "completion_tokens": -1}})
+            case "malformed":
+                return web.Response(text='{"usage": ', content_type="application/json")
             case "forbidden":
                 return web.Response(status=401)
             case "slow":
@@ -195,3 +201,41 @@ async def test_an_upstream_that_is_away_is_a_502(upstream: Upstream) -> None:
     async with app.lifespan_context(app), http_client(app) as http:
         response = await http.post("/v1/audio", json={})
         assert (response.status_code, response.json()["error"]["code"]) == (502, "upstream_unreachable")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *("%00", "a%00b", "a%0d%0aX:y", "%ff", "%c0%ae%c0%ae/x", "%2f", "a%2Fb", "%5c..%5cx", "%252e%252e/x"),
+        *("%25", "a%zz", "a%2", "//x", "%e2%80%a8", "..%2fmodels", "%2e%2e/models", "a%7f", "a|b", 'a"b'),
+    ],
+)
+async def test_odd_escapes_are_not_passed_on(upstream: Upstream, rest: str) -> None:
+    app = app_of(upstream)
+    raw_path = f"/v1/audio/{rest}".encode()
+    scope = {"raw_path": raw_path, "path": unquote_to_bytes(raw_path).decode("utf-8", "replace")}
+    headers = {"authorization": "Bearer one"}
+
+    async def as_sent(given: Scope, receive: Receive, send: Send) -> None:
+        await app({**given, **scope}, receive, send)
+
+    async with app.lifespan_context(app):
+        message = await Connection(as_sent, "POST", "/v1/audio/x", b"{}", headers).next()
+    assert message["status"] == 404 and not upstream.seen, upstream.seen
+
+
+@pytest.mark.parametrize("rest", ["caf%C3%A9", "a%20b", "file-1.mp3", "x:y@z", "a/"])
+async def test_plain_escapes_are_passed_on(http: httpx.AsyncClient, upstream: Upstream, rest: str) -> None:
+    assert (await http.post(f"/v1/audio/{rest}", json={})).status_code == 200
+    assert upstream.seen[0][1] == f"/v1/audio/{rest}"
+
+
+async def test_a_usage_that_cannot_be_costs_nothing(upstream: Upstream) -> None:
+    limits = Limits(tokens_per_minute=100)
+    app = app_of(upstream, limits=limits)
+    async with app.lifespan_context(app), http_client(app, authorization="Bearer one") as client:
+        for _ in range(3):
+            for path in ("negative", "malformed"):
+                response = await client.post(f"/v1/audio/{path}", json={})
+                assert response.status_code == 200
+        assert (await client.get("/metrics")).text.count("penstock_tokens_total{") == 0

@@ -144,3 +144,31 @@ async def test_only_the_last_hours_are_replayed(tmp_path: Path) -> None:
         assert out.getvalue().startswith(f"requests  {count}\n")
     with pytest.raises(SettingsError, match="--since 'x' must be a number with"):
         replay_log(tmp_path / "p.yaml", tmp_path / "log", io.StringIO(), "x")
+
+
+def test_a_full_log_is_moved_away_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Also by two processes, as two open files here, and when an operator moves it."""
+    path = tmp_path / "log"
+    files = [LogFile(str(path), max_bytes=200, num_kept=3) for _ in range(2)]
+    for number in range(80):
+        files[number % 2].add(b"%9d\n" % number)
+    for file in files:
+        file.close()
+    found = sorted(each.name for each in tmp_path.iterdir())
+    assert found == ["log", "log.1", "log.2", "log.3"]
+    assert all(each.stat().st_size <= 210 for each in tmp_path.iterdir())
+    lines = [int(line) for each in tmp_path.iterdir() for line in each.read_text().split("\n") if line]
+    assert sorted(lines) == list(range(80))
+    third = LogFile(str(path), max_bytes=10_000)
+    path.rename(tmp_path / "moved")
+    third.add(b"new\n")
+    third.close()
+    assert path.read_text() == "new\n"
+
+
+def test_a_log_without_a_limit_only_grows(tmp_path: Path) -> None:
+    file = LogFile(str(tmp_path / "log"), max_bytes=0)
+    for _ in range(100):
+        file.add(b"x" * 100 + b"\n")
+    file.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["log"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from hashlib import sha256
 
 import msgspec
 import pytest
 
+from gateway.processes import reload
 from gateway.processes.messages import Version
 from gateway.processes.reload import Reloader, ReloadFailed
 from gateway.settings import Settings, SettingsError
@@ -94,3 +97,42 @@ async def test_a_reload_says_what_is_gone() -> None:
     served = Policies(version="old", tenants={"a": Tenant(), "b": Tenant()})
     made = reloader(served, Policies(version="new", tenants={"b": Tenant()}))
     assert await made.reload() == "new is served, old before; no longer defined: tenants.a"
+
+
+async def test_probes_that_hang_do_not_keep_the_next_reload_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reload, "LOAD_TIMEOUT_S", 0.05)
+    released = threading.Event()
+    served, calls = Policies(version="old"), list[int]()
+
+    def load() -> tuple[Policies, Settings]:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            released.wait(20)
+        return Policies(version="new"), Settings()
+
+    made = Reloader(Version(1, served, Settings(), ()), {}, load, lambda: None)
+    with pytest.raises(ReloadFailed, match="their probes run within 0.05 s"):
+        await made.reload()
+    monkeypatch.setattr(reload, "LOAD_TIMEOUT_S", 20.0)
+    assert await made.reload() == "new is served, old before"
+    released.set()
+
+
+async def test_requests_during_a_reload_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, released = list[int](), threading.Event()
+
+    def load() -> tuple[Policies, Settings]:
+        calls.append(len(calls))
+        released.wait(20)
+        return Policies(version="old"), Settings()
+
+    made = Reloader(Version(1, Policies(version="old"), Settings(), ()), {}, load, lambda: None)
+    under_way = asyncio.create_task(made.reload())
+    while not calls:
+        await asyncio.sleep(0.001)
+    for _ in range(10):
+        made.request()
+    released.set()
+    await under_way
+    await asyncio.gather(*made._tasks)
+    assert len(calls) == 2
