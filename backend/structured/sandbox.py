@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -32,6 +33,10 @@ class SandboxEnded(Exception):
     """The process died or was killed at a limit."""
 
 
+class _Killed(SandboxEnded):
+    """The process was killed from outside, or was gone before it got the grammar, which is not to blame."""
+
+
 class Sandbox:
     """One subprocess, started on first use and restarted after it dies. Only `interrupt` is thread-safe."""
 
@@ -55,8 +60,16 @@ class Sandbox:
         """Return llguidance source that is known to compile, relaxed if necessary, and its compiled size.
 
         Raises ValueError with the reason if it does not compile or is too large, SandboxEnded if the process
-        met a limit.
+        met a limit. One that was killed by others is tried again: twice, and it was the kernel, for memory.
         """
+        try:
+            return self._check(source)
+        except _Killed:
+            if self._interrupted.is_set():
+                raise
+            return self._check(source)
+
+    def _check(self, source: str) -> tuple[str, int]:
         try:
             process = self._process or self._start()
             data = source.encode()
@@ -65,7 +78,7 @@ class Sandbox:
                 process.stdin.write(len(data).to_bytes(HEAD_BYTES) + data)
                 process.stdin.flush()
             except OSError:
-                raise SandboxEnded("it cannot be compiled") from None
+                raise _Killed("it cannot be compiled") from None
             reply = self._reply(process, self._limits.time_s)
         except SandboxEnded:
             self.close()
@@ -119,8 +132,13 @@ class Sandbox:
         """Read one frame. Raises SandboxEnded."""
         assert process.stdout is not None
         until_s = time.monotonic() + limit_s
-        head = self._read(process.stdout.fileno(), HEAD_BYTES, until_s)
-        return self._read(process.stdout.fileno(), int.from_bytes(head), until_s)
+        try:
+            head = self._read(process.stdout.fileno(), HEAD_BYTES, until_s)
+            return self._read(process.stdout.fileno(), int.from_bytes(head), until_s)
+        except EOFError:
+            cause = f"it needs too much memory to compile (limit {self._limits.max_bytes} bytes)"
+            was_killed = process.wait() == -signal.SIGKILL  # its own limit ends it in another way
+            raise (_Killed if was_killed else SandboxEnded)(cause) from None
 
     def _read(self, descriptor: int, size: int, until_s: float) -> bytes:
         data = b""
@@ -131,8 +149,6 @@ class Sandbox:
                     raise SandboxEnded(f"it takes longer than {self._limits.time_s:g} s to compile")
                 part = os.read(descriptor, size - len(data))
                 if not part:
-                    raise SandboxEnded(
-                        f"it needs too much memory to compile (limit {self._limits.max_bytes} bytes)"
-                    )
+                    raise EOFError
                 data += part
         return data

@@ -1,0 +1,45 @@
+"""A sandbox that is killed from outside refuses nothing: the grammar is not to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits
+from tests.backend.structured.pico import PICO
+
+SOURCE = "start: /[ab]+/"
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    found = Sandbox(PICO, 1536, [2], SandboxLimits(time_s=20.0, max_bytes=600 << 20))
+    yield found
+    found.close()
+
+
+def kill(sandbox: Sandbox) -> None:
+    assert sandbox._process is not None
+    sandbox._process.kill()
+
+
+def test_one_that_was_killed_is_asked_once_more(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it was idle, and at work; twice, and the kernel did it, for memory."""
+    found, _ = sandbox.check(SOURCE)
+    kill(sandbox)
+    assert sandbox.check(SOURCE)[0] == found
+    read, kills = Sandbox._read, [1]
+
+    def killing(self: Sandbox, descriptor: int, size: int, until_s: float) -> bytes:
+        if kills and self._process is not None:
+            kills.pop()
+            kill(self)
+            assert self._process.wait() < 0
+        return read(self, descriptor, size, until_s)
+
+    monkeypatch.setattr(Sandbox, "_read", killing)
+    assert sandbox.check(SOURCE)[0] == found and not kills
+    kills += [1, 1]
+    with pytest.raises(SandboxEnded, match="needs too much memory"):
+        sandbox.check(SOURCE)
