@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway.database.database import Connection, Database, T, Work
 
 BUSY_TIMEOUT_S = 5.0
 RETRY_S = 0.01
+WRITE_RETRY_S = 0.001
+"""SQLite itself waits up to 0.1 s between tries: a worker that writes often would keep the others out."""
 _PRAGMAS = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -41,7 +44,7 @@ class SqliteDatabase(Database[sqlite3.Connection]):
         connection = self.connection
         if not is_write:
             return work(connection)
-        connection.execute("BEGIN IMMEDIATE")
+        _begin(connection)
         with connection:
             return work(connection)
 
@@ -69,15 +72,25 @@ class SqliteDatabase(Database[sqlite3.Connection]):
         return connection
 
 
+def _begin(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA busy_timeout = 0")
+    _retry(lambda: connection.execute("BEGIN IMMEDIATE"), WRITE_RETRY_S)
+
+
 def _prepare(connection: sqlite3.Connection, script: str) -> None:
     """Run the script. SQLite's own timeout does not cover two processes that turn a new file to WAL."""
+    _retry(lambda: connection.executescript(script), RETRY_S)
+
+
+def _retry(work: Callable[[], object], pause_s: float) -> None:
+    """Try again while another process has the lock, for as long as BUSY_TIMEOUT_S."""
     until_s = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
-            connection.executescript(script)
+            work()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
                 raise
-            time.sleep(RETRY_S)
+            time.sleep(pause_s)
         else:
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -53,4 +55,22 @@ async def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
         await database.write(fail)
     assert raised.value.code == "counter_store_unavailable"
     assert await values(database) == [] and database.exists()
+    await database.close()
+
+
+async def test_a_write_begins_soon_after_another_process_has_ended_its_own(tmp_path: Path) -> None:
+    database = SqliteDatabase(str(tmp_path), "counters", SCHEMA)
+    await database.write(add_one)
+    delays_s = []
+    for _ in range(3):
+        other = sqlite3.connect(tmp_path / "counters.sqlite", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(database.write(add_one))
+        await asyncio.sleep(0.44)  # SQLite by itself tries after 0.428 s and 0.528 s
+        other.execute("COMMIT")
+        began_s = time.monotonic()
+        await writing
+        delays_s.append(time.monotonic() - began_s)
+        other.close()
+    assert min(delays_s) < 0.04, delays_s
     await database.close()
