@@ -85,6 +85,14 @@ class QueueFull(EngineError):
         self.retry_after_s = retry_after_s
 
 
+class TryAgain(EngineError):
+    """What a request needs failed by no fault of its own; it may be sent again after `retry_after_s`."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class EngineUnavailable(EngineError):
     """The engine process is starting, dead or hung."""
 

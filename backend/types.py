@@ -106,6 +106,7 @@ class StepOutput(msgspec.Struct, omit_defaults=True, kw_only=True):
     stop_token_id: int | None = None  # the EOS or stop token that ended the output; not in token_ids
     error: str = ""  # message for the user, with finish_reason "error"
     error_param: str = ""  # the API field that caused it; "": the engine's fault
+    retry_after_s: float = 0.0  # with an error: it may pass; 0.0: not known to
     num_cached_tokens: int = 0  # prompt tokens that were prefix hits; valid from the first output on
     num_drafted: int = 0  # draft tokens verified in this step
     num_accepted: int = 0  # accepted draft tokens

@@ -17,7 +17,7 @@ from backend.engine.runner_protocol import Runner, StepResult
 from backend.engine.step_accountant import StepAccountant
 from backend.engine.step_recovery import StepRecovery
 from backend.engine.step_report import RequestTrace, StepReport
-from backend.errors import AdapterGone
+from backend.errors import AdapterGone, TryAgain
 from backend.kv.manager import KVManager
 from backend.lora.store import AdapterStore
 from backend.scheduler.config import SchedulerConfig
@@ -153,9 +153,13 @@ class Engine:
                     if sequence.request.adapter == digest
                 ]
         if self._grammars.has_pending:
-            outputs += [
-                self._reject(s, str(error), error.param or "") for s, error in self._grammars.settle()
-            ]
+            for sequence, error in self._grammars.settle():
+                if isinstance(error, TryAgain):
+                    output = self._reject(sequence, str(error), "")
+                    output.retry_after_s = error.retry_after_s
+                else:
+                    output = self._reject(sequence, str(error), error.param or "")
+                outputs.append(output)
         return outputs
 
     def _plan(self) -> Plan:

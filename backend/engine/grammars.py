@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from backend.engine.step_report import GrammarReport
-from backend.errors import RequestError
+from backend.errors import RequestError, TryAgain
 from backend.structured.compiled_grammar import CompiledGrammar
 from backend.structured.compiler import GrammarCompiler, new_grammar
 from backend.types import Draft, DraftTree, Request, ScheduledChunk, Sequence, TokenGrammar
@@ -49,18 +49,18 @@ class Grammars:
         sequence.is_blocked = True
         self._pending[sequence] = compiled
 
-    def settle(self) -> list[tuple[Sequence, RequestError]]:
+    def settle(self) -> list[tuple[Sequence, RequestError | TryAgain]]:
         """Unblock sequences whose grammar is compiled; returns those whose grammar was rejected, and why."""
         if self._compiler is not None:
             self._compiler.resume()
-        rejected: list[tuple[Sequence, RequestError]] = []
+        rejected: list[tuple[Sequence, RequestError | TryAgain]] = []
         for sequence, compiled in list(self._pending.items()):
             if not compiled.done():
                 continue
             del self._pending[sequence]
             try:
                 sequence.grammar = new_grammar(compiled)
-            except RequestError as error:
+            except (RequestError, TryAgain) as error:
                 rejected.append((sequence, error))
             sequence.is_blocked = False
         return rejected

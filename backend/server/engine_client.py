@@ -238,6 +238,7 @@ def _merge(first: StepOutput, second: StepOutput) -> StepOutput:
     first.stop_token_id = second.stop_token_id
     first.error = second.error
     first.error_param = second.error_param
+    first.retry_after_s = second.retry_after_s
     first.num_cached_tokens = max(first.num_cached_tokens, second.num_cached_tokens)
     first.num_drafted += second.num_drafted
     first.num_accepted += second.num_accepted

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 
-from backend.errors import CheckpointError, QueueFull, RequestError
+from backend.errors import CheckpointError, QueueFull, RequestError, TryAgain
 from backend.structured.compiled_grammar import CompiledGrammar, build
 from backend.structured.fair_queue import FairQueue
 from backend.structured.grammar import Grammar
 from backend.structured.grammar_cache import GrammarCache, OverLimit
 from backend.structured.llguidance_source import llguidance_source
-from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits
+from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits, SandboxLost
 from backend.structured.vocabulary import Vocabulary
 from backend.types import GrammarSpec
 
@@ -32,7 +32,7 @@ _MAX_PENDING = 256
 _RETRY_S = 2.0
 
 _NEGATIVE_CACHE_S = 30.0
-"""How long a grammar that exceeded a limit is refused without another try; the machine may have been busy."""
+"""How long a grammar that exceeded a limit is refused without another try; CPUs do not always run as fast."""
 
 _MAX_REBUILD_S = 0.02
 """A matcher built faster than this may be rebuilt in the engine's loop once it reaches its state limit."""
@@ -69,7 +69,7 @@ class GrammarCompiler:
         self._times_s: deque[float] = deque()
 
     def submit(self, spec: GrammarSpec, tenant: str = "") -> Future[CompiledGrammar]:
-        """Return a future of the grammar, or of a RequestError. Raises QueueFull if too many are pending."""
+        """Return a future of the grammar, or of its error. Raises QueueFull if too many are pending."""
         key = _key(spec)
         with self._lock:
             future = self._cache.get(key)
@@ -170,11 +170,8 @@ class GrammarCompiler:
             return self._build_checked(*sandbox.check(source), accepts_drafts=not spec.max_thought_tokens)
         except SandboxEnded as error:
             raise OverLimit(_refusal(error), spec.param, _NEGATIVE_CACHE_S) from None
-        except OSError as error:  # fork failed: the machine's fault, and no reason to stop the engine
-            raise OverLimit(
-                f"no process to try the grammar out in could be started ({error.strerror}); try again later",
-                spec.param,
-            ) from None
+        except SandboxLost as error:
+            raise TryAgain(f"the grammar could not be tried out: {error}; try again", _RETRY_S) from None
         except ValueError as error:
             raise RequestError(_refusal(error), spec.param) from None
         finally:
@@ -183,9 +180,9 @@ class GrammarCompiler:
     def _build_checked(self, source: str, num_bytes: int, *, accepts_drafts: bool) -> CompiledGrammar:
         """Build from source that compiled in the sandbox."""
         rebuild = partial(build, source, self._vocabulary)
-        started_s = time.monotonic()
+        started_s = time.thread_time()
         matcher = rebuild()
-        is_fast = time.monotonic() - started_s < _MAX_REBUILD_S
+        is_fast = time.thread_time() - started_s < _MAX_REBUILD_S
         return CompiledGrammar(
             matcher, rebuild if is_fast else None, num_bytes, accepts_drafts=accepts_drafts
         )
@@ -206,7 +203,7 @@ def open_compiler(
 
 
 def new_grammar(compiled: Future[CompiledGrammar]) -> Grammar:
-    """Return the grammar state of a new sequence from a finished compilation. Raises RequestError."""
+    """Return the grammar state of a new sequence from a finished compilation. Raises its error."""
     return Grammar(compiled.result(timeout=0))
 
 

@@ -93,11 +93,12 @@ class GrammarCache:
 
 
 def _is_stale(cached: Future[CompiledGrammar]) -> bool:
-    """True for an expired failure, and for a grammar that met a limit or may have grown much."""
+    """True for a failure that is no refusal or has expired; for a grammar that met a limit or has grown."""
     if not cached.done() or cached.cancelled():
         return False
     error = cached.exception()
     if error is not None:
-        return isinstance(error, OverLimit) and error.until_s <= time.monotonic()
+        is_refusal = isinstance(error, RequestError)
+        return not is_refusal or (isinstance(error, OverLimit) and error.until_s <= time.monotonic())
     compiled = cached.result()
     return compiled.is_exhausted or (compiled.is_cheap and compiled.growth_bytes > _MAX_CHEAP_GROWTH_BYTES)

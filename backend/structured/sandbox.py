@@ -17,6 +17,15 @@ from threading import Event
 from backend.structured.sandbox_process import ACCEPTED, HEAD_BYTES, SIZE_BYTES
 
 _START_LIMIT_S = 60.0
+_STALL_LIMIT_S = 60.0
+"""Wall time of one compilation, most of it without a CPU: the machine's fault, not the grammar's."""
+
+_DEATH_S = 5.0
+"""A process whose pipes are closed has ended by then."""
+
+_FOREIGN_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+"""Sent by an operator, or by a kernel that is out of memory; not by a limit of the sandbox."""
+
 _MODULE = "backend.structured.sandbox_process"
 
 
@@ -24,17 +33,17 @@ _MODULE = "backend.structured.sandbox_process"
 class SandboxLimits:
     """Limits on compiling one grammar."""
 
-    time_s: float = 3.0
+    time_s: float = 3.0  # of CPU: a busy machine is no fault of the grammar
     max_bytes: int = 1 << 30  # while compiling
     max_compiled_bytes: int = 64 << 20  # afterwards; schemas of 160 KB with 9,000 enum values take 23 MB
 
 
 class SandboxEnded(Exception):
-    """The process died or was killed at a limit."""
+    """The process met a limit because of the grammar."""
 
 
-class _Killed(SandboxEnded):
-    """The process was killed from outside, or was gone before it got the grammar, which is not to blame."""
+class SandboxLost(Exception):
+    """The process could not be started, was killed from outside, or stalled: not because of the grammar."""
 
 
 class Sandbox:
@@ -50,7 +59,7 @@ class Sandbox:
                 "size": size,
                 "eos_token_ids": sorted(eos_token_ids),
                 "max_bytes": limits.max_bytes,
-                "limit_s": 2 * limits.time_s,
+                "cpu_s": limits.time_s,
             }
         )
         self._process: subprocess.Popen[bytes] | None = None
@@ -60,29 +69,12 @@ class Sandbox:
         """Return llguidance source that is known to compile, relaxed if necessary, and its compiled size.
 
         Raises ValueError with the reason if it does not compile or is too large, SandboxEnded if the process
-        met a limit. One that was killed by others is tried again: twice, and it was the kernel, for memory.
+        met a limit, SandboxLost if two processes in turn were lost.
         """
         try:
-            return self._check(source)
-        except _Killed:
-            if self._interrupted.is_set():
-                raise
-            return self._check(source)
-
-    def _check(self, source: str) -> tuple[str, int]:
-        try:
-            process = self._process or self._start()
-            data = source.encode()
-            assert process.stdin is not None
-            try:
-                process.stdin.write(len(data).to_bytes(HEAD_BYTES) + data)
-                process.stdin.flush()
-            except OSError:
-                raise _Killed("it cannot be compiled") from None
-            reply = self._reply(process, self._limits.time_s)
-        except SandboxEnded:
-            self.close()
-            raise
+            reply = self._ask(source)
+        except SandboxLost:
+            reply = self._ask(source)
         if reply[:1] != ACCEPTED:
             raise ValueError(" ".join(reply[1:].decode("utf-8", "replace").split()))
         start = 1 + SIZE_BYTES
@@ -93,8 +85,26 @@ class Sandbox:
             )
         return reply[start:].decode("utf-8", "replace"), num_bytes
 
+    def _ask(self, source: str) -> bytes:
+        """The process's reply. Raises SandboxEnded or SandboxLost."""
+        if self._process is not None and self._process.poll() is not None:
+            self.close()  # it died while it was idle
+        try:
+            process = self._process or self._start()
+            data = source.encode()
+            assert process.stdin is not None
+            try:
+                process.stdin.write(len(data).to_bytes(HEAD_BYTES) + data)
+                process.stdin.flush()
+            except OSError:
+                raise self._cause(process) from None
+            return self._reply(process, _STALL_LIMIT_S)
+        except (SandboxEnded, SandboxLost):
+            self.close()
+            raise
+
     def interrupt(self) -> None:
-        """Kill the process for good, from any thread; a `check` in progress raises SandboxEnded."""
+        """Kill the process for good, from any thread; a `check` in progress raises SandboxLost."""
         self._interrupted.set()
         process = self._process
         if process is not None:
@@ -116,39 +126,53 @@ class Sandbox:
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._interrupted.is_set():
-            raise SandboxEnded("the engine is shutting down")
-        self._process = process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, self._argument],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+            raise SandboxLost("the engine is shutting down")
+        try:
+            self._process = process = subprocess.Popen(
+                [sys.executable, "-m", _MODULE, self._argument],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise SandboxLost(f"no process could be started ({error.strerror})") from None
         if self._interrupted.is_set():  # while Popen ran
             process.kill()
-        self._reply(process, _START_LIMIT_S)
+        try:
+            self._reply(process, _START_LIMIT_S)
+        except SandboxEnded:  # whatever ended it, it had no grammar yet
+            raise SandboxLost("its process ended while it started") from None
         return process
 
-    def _reply(self, process: subprocess.Popen[bytes], limit_s: float) -> bytes:
-        """Read one frame. Raises SandboxEnded."""
-        assert process.stdout is not None
-        until_s = time.monotonic() + limit_s
+    def _cause(self, process: subprocess.Popen[bytes]) -> SandboxEnded | SandboxLost:
+        """Why a process has closed its pipes."""
         try:
-            head = self._read(process.stdout.fileno(), HEAD_BYTES, until_s)
-            return self._read(process.stdout.fileno(), int.from_bytes(head), until_s)
-        except EOFError:
-            cause = f"it needs too much memory to compile (limit {self._limits.max_bytes} bytes)"
-            was_killed = process.wait() == -signal.SIGKILL  # its own limit ends it in another way
-            raise (_Killed if was_killed else SandboxEnded)(cause) from None
+            code = process.wait(_DEATH_S)
+        except subprocess.TimeoutExpired:
+            return SandboxLost("its process does not end")
+        if -code in _FOREIGN_SIGNALS:
+            return SandboxLost(f"its process was killed by signal {-code}")
+        if -code == signal.SIGPROF:
+            return SandboxEnded(f"it takes longer than {self._limits.time_s:g} s of CPU time to compile")
+        return SandboxEnded(f"it needs too much memory to compile (limit {self._limits.max_bytes} bytes)")
 
-    def _read(self, descriptor: int, size: int, until_s: float) -> bytes:
+    def _reply(self, process: subprocess.Popen[bytes], limit_s: float) -> bytes:
+        """Read one frame. Raises SandboxEnded or SandboxLost."""
+        until_s = time.monotonic() + limit_s
+        head = self._read(process, HEAD_BYTES, until_s)
+        return self._read(process, int.from_bytes(head), until_s)
+
+    def _read(self, process: subprocess.Popen[bytes], size: int, until_s: float) -> bytes:
+        assert process.stdout is not None
+        descriptor = process.stdout.fileno()
         data = b""
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
             while len(data) < size:
                 if not selector.select(max(0.0, until_s - time.monotonic())):
-                    raise SandboxEnded(f"it takes longer than {self._limits.time_s:g} s to compile")
+                    raise SandboxLost("its process made no progress; the machine is busy")
                 part = os.read(descriptor, size - len(data))
                 if not part:
-                    raise EOFError
+                    raise self._cause(process)
                 data += part
         return data

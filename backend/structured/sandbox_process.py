@@ -2,7 +2,7 @@
 
 Frames (4-byte big-endian length, then bytes): llguidance source on stdin; the verdict on stdout, "+", the
 compiled grammar's size (8 bytes, big-endian) and the source as `build` accepts it, or "-" and the reason. The
-kernel kills the process at its time or memory limit.
+kernel kills the process at its limit of CPU time, with SIGPROF, or of memory.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def main(argument: str) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + options["max_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     _write(b"ready")
     while head := _read(HEAD_BYTES):
         source = _read(int.from_bytes(head)).decode()
-        # The parent enforces the time limit; this covers a parent that has died.
-        signal.setitimer(signal.ITIMER_REAL, options["limit_s"])
+        signal.setitimer(signal.ITIMER_PROF, options["cpu_s"])
         try:
             found, num_bytes = compilable(source, vocabulary)
             verdict = ACCEPTED + num_bytes.to_bytes(SIZE_BYTES) + found.encode()
@@ -45,7 +45,7 @@ def main(argument: str) -> None:
                 str(error) if type(error) is ValueError else "it cannot be compiled"
             )  # others may quote it
             verdict = REJECTED + reason[:MAX_REASON_CHARS].encode("utf-8", "replace")
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         _write(verdict)
 
 

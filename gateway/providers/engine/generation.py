@@ -131,6 +131,8 @@ class Generation:
         if output.error_param:
             error, grammar = InvalidRequest(output.error, param=output.error_param), job.request.grammar
             return job.tools.explained(error, grammar) if job.tools and grammar else error
+        if output.retry_after_s:
+            return Unavailable(output.error, headers=retry_after(output.retry_after_s))
         if output.finish_reason == "abort":
             return Unavailable(
                 f"The engine of {self._model.name!r} ended this answer early: it is shutting down. "

@@ -90,6 +90,18 @@ def test_a_hostile_grammar_fails_alone_while_others_stream(pico: Pico) -> None:
     compiler.close()
 
 
+def test_a_grammar_that_could_not_be_tried_out_may_be_sent_again(
+    pico: Pico, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = GrammarCompiler(PICO, pico.vocab_size, [2])
+    monkeypatch.setattr("backend.structured.sandbox._MODULE", "backend.structured.absent")
+    engine = pico.engine(compiler=compiler)
+    (failed,) = run(engine, [pico.request("r", QUESTION, spec({"type": "integer"}))])["r"]
+    assert (failed.finish_reason, failed.error_param) == ("error", "") and failed.retry_after_s > 0
+    assert "could not be tried out" in failed.error
+    compiler.close()
+
+
 def test_an_ambiguous_grammar_fails_alone_while_others_stream(pico: Pico) -> None:
     others = people(pico)
     alone = run(pico.engine(), others)

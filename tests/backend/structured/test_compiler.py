@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import queue
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from weakref import ref
 
 import pytest
 
-from backend.errors import QueueFull, RequestError
+from backend.errors import QueueFull, RequestError, TryAgain
 from backend.structured import compiler as module
+from backend.structured import sandbox
 from backend.structured.compiled_grammar import CompiledGrammar
 from backend.structured.compiler import GrammarCompiler, new_grammar, open_compiler
 from backend.structured.grammar_cache import GrammarCache
@@ -95,7 +97,7 @@ def test_a_grammar_over_a_limit_is_tried_again_later(
 def test_a_schema_that_compiles_too_slowly_is_refused() -> None:
     strict = GrammarCompiler(PICO, 1536, [2], SandboxLimits(time_s=0.05, max_bytes=600 << 20))
     try:
-        assert "takes longer than 0.05 s" in str(refusal(strict, spec(huge_enum(9000))))
+        assert "takes longer than 0.05 s of CPU" in str(refusal(strict, spec(huge_enum(9000))))
     finally:
         strict.close()
 
@@ -181,19 +183,61 @@ def test_pending_and_cached_grammars_are_bounded(
         pending.result(timeout=60)
 
 
-def test_grammars_are_refused_while_no_process_can_be_started() -> None:
-    found = GrammarCompiler(PICO, 1536, [2], LIMITS)
+def running_sandbox(found: GrammarCompiler) -> subprocess.Popen[bytes]:
+    found.submit(GOOD).result(timeout=60)
+    (process,) = [box._process for box in found._sandboxes if box._process is not None]
+    return process
 
-    def exhausted(*args: object, **options: object) -> None:
-        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(subprocess, "Popen", exhausted)
-            assert "temporarily unavailable" in str(refusal(found, GOOD))
-        found.submit(GOOD).result(timeout=60)
-    finally:
-        found.close()
+@pytest.fixture
+def fresh() -> Iterator[GrammarCompiler]:
+    found = GrammarCompiler(PICO, 1536, [2], SandboxLimits(time_s=0.3, max_bytes=600 << 20))
+    yield found
+    found.close()
+
+
+def test_a_sandbox_without_a_cpu_refuses_no_grammar(fresh: GrammarCompiler) -> None:
+    process = running_sandbox(fresh)
+    process.send_signal(signal.SIGSTOP)
+    compiled = fresh.submit(regex("[abc]+"))
+    with pytest.raises(TimeoutError):
+        compiled.result(timeout=0.6)  # twice the limit, without any CPU time
+    process.send_signal(signal.SIGCONT)
+    assert compiled.result(timeout=60) is not None
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_killed_sandbox_is_replaced(fresh: GrammarCompiler, is_busy: bool) -> None:
+    process = running_sandbox(fresh)
+    if is_busy:
+        process.send_signal(signal.SIGSTOP)
+        compiled = fresh.submit(regex("[abc]+"))
+        with pytest.raises(TimeoutError):
+            compiled.result(timeout=0.05)
+    process.kill()
+    process.wait()
+    assert fresh.submit(regex("[abc]+")).result(timeout=60) is not None
+
+
+def no_process(*args: object, **options: object) -> None:
+    raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "value", "words"),
+    [
+        (subprocess, "Popen", no_process, "temporarily unavailable"),
+        (sandbox, "_MODULE", "backend.structured.absent", "ended while it started"),
+    ],
+)
+def test_a_sandbox_that_does_not_start_is_tried_again(
+    fresh: GrammarCompiler, target: object, name: str, value: object, words: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, name, value)
+        with pytest.raises(TryAgain, match=words):
+            fresh.submit(GOOD).result(timeout=60)
+    assert fresh.submit(GOOD).result(timeout=60) is not None
 
 
 def test_an_exhausted_grammar_that_is_slow_to_build_is_compiled_again(
@@ -269,15 +313,16 @@ def test_closing_kills_busy_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
     reply = Sandbox._reply
 
     def noticed(self: Sandbox, process: subprocess.Popen[bytes], limit_s: float) -> bytes:
-        if limit_s == 59:  # not the start
+        if limit_s == 59.0:  # not the start
             at_work.set()
         return reply(self, process, limit_s)
 
     monkeypatch.setattr(Sandbox, "_reply", noticed)
+    monkeypatch.setattr(sandbox, "_STALL_LIMIT_S", 59.0)
     slow = GrammarCompiler(PICO, 1536, [2], SandboxLimits(time_s=59))
     found = slow.submit(spec(huge_enum(9000)))
     assert at_work.wait(timeout=60)
     slow.close()
-    with pytest.raises(RequestError):
+    with pytest.raises(TryAgain):
         found.result(timeout=0)
     assert all(sandbox._process is None for sandbox in slow._sandboxes)

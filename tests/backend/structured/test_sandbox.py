@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
-from backend.structured.sandbox import Sandbox, SandboxEnded, SandboxLimits
+from backend.structured.sandbox import Sandbox, SandboxLimits, SandboxLost
 from tests.backend.structured.pico import PICO
 
 SOURCE = "start: /[ab]+/"
@@ -25,21 +26,21 @@ def kill(sandbox: Sandbox) -> None:
 
 
 def test_one_that_was_killed_is_asked_once_more(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it was idle, and at work; twice, and the kernel did it, for memory."""
+    """While it was idle, and at work; twice, and the machine is to blame."""
     found, _ = sandbox.check(SOURCE)
     kill(sandbox)
     assert sandbox.check(SOURCE)[0] == found
     read, kills = Sandbox._read, [1]
 
-    def killing(self: Sandbox, descriptor: int, size: int, until_s: float) -> bytes:
+    def killing(self: Sandbox, process: subprocess.Popen[bytes], size: int, until_s: float) -> bytes:
         if kills and self._process is not None:
             kills.pop()
             kill(self)
             assert self._process.wait() < 0
-        return read(self, descriptor, size, until_s)
+        return read(self, process, size, until_s)
 
     monkeypatch.setattr(Sandbox, "_read", killing)
     assert sandbox.check(SOURCE)[0] == found and not kills
     kills += [1, 1]
-    with pytest.raises(SandboxEnded, match="needs too much memory"):
+    with pytest.raises(SandboxLost, match="killed by signal 9"):
         sandbox.check(SOURCE)

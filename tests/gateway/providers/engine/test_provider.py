@@ -378,6 +378,18 @@ async def test_an_engine_error_has_its_reason(engine_http: httpx.AsyncClient, en
     assert (status, error["message"], error["code"]) == (500, "The numbers were not finite.", "engine_error")
 
 
+async def test_an_engine_error_that_may_pass_is_a_503(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine
+) -> None:
+    async def fails(request: Request) -> AsyncIterator[StepOutput]:
+        yield StepOutput(request_id="", finish_reason="error", error="Not now.", retry_after_s=2.0)
+
+    engine.script = fails
+    response = await engine_http.post(CHAT, json=chat())
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+    assert response.json()["error"]["message"] == "Not now."
+
+
 @pytest.mark.parametrize("n", [1, 4])
 async def test_a_disconnect_cancels_every_choice(
     make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, tokenizer: Tokenizer, n: int
