@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
+from backend.identifiers import CHOICE
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals, unknown_fields
 from gateway.requests.body_bounds import check_items, check_size
@@ -149,14 +150,27 @@ def _refusal(message: str, body: dict[str, Any], kind: type[msgspec.Struct]) -> 
         return refusals.unknown_field(named["name"], getattr(owner, "__struct_fields__", ()), prefix)
     if named and "missing required field" in text:
         return refusals.missing(f"{path}.{named['name']}" if path else named["name"])
-    shown = _shown(body.get(path))
+    key, value = _entry_at_fault(body.get(path), kind, path)
+    shown = _shown(value)
     expected, got, _ = text.partition(", got")
     expected = _in_json_terms(expected if shown else text)
     return InvalidRequest(
-        f"Invalid value for '{path or 'body'}': {expected[:1].lower()}{expected[1:]}{shown}.",
+        f"Invalid value for '{path or 'body'}{key}': {expected[:1].lower()}{expected[1:]}{shown}.",
         param=path or None,
         code="invalid_type" if got else "invalid_value",
     )
+
+
+def _entry_at_fault(value: object, kind: type[msgspec.Struct], path: str) -> tuple[str, object]:
+    """The first entry of an object like `logit_bias` that does not match: its key, as `.50`, and value."""
+    if isinstance(value, dict) and path in kind.__struct_fields__:
+        entry_type = get_type_hints(kind, include_extras=True)[path]
+        for key, each in value.items():
+            try:
+                msgspec.convert({key: each}, entry_type)
+            except msgspec.ValidationError:
+                return (f".{key}" if CHOICE.fullmatch(key) else ""), each
+    return "", value
 
 
 def _in_json_terms(text: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
+from backend.identifiers import quoted
 from backend.types import SamplingParams
 from gateway.errors import InvalidRequest
 from gateway.requests.types import ChatRequest, CompletionRequest, GenerationRequest
@@ -132,12 +135,19 @@ def _check_token(token_id: int, vocab_size: int, param: str) -> None:
         )
 
 
+_BIAS_KEY = re.compile(r"[ -~]{0,16}")
+"""What an error quotes: too short for a text of a prompt."""
+
+
 def _logit_bias(request: GenerationRequest, vocab_size: int) -> dict[int, float]:
     biases: dict[int, float] = {}
     for key, bias in (request.logit_bias or {}).items():
         if not (key.isascii() and key.isdigit() and len(key) <= 10):
+            shown = quoted(key, _BIAS_KEY, f"of {len(key)} characters")
             raise InvalidRequest(
-                "The keys of 'logit_bias' must be token ids, written as decimal numbers.", param="logit_bias"
+                f"The key {shown} of 'logit_bias' is no token id. Write token ids as decimal numbers.",
+                param="logit_bias",
+                code="invalid_value",
             )
         _check_token(int(key), vocab_size, "logit_bias")
         biases[int(key)] = bias

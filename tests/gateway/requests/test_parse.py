@@ -167,3 +167,18 @@ def test_other_prompts_are_refused(prompt: object) -> None:
 def test_mixed_prompts_are_refused(prompt: Any) -> None:  # noqa: ANN401
     with pytest.raises(InvalidRequest, match="either"):
         parse_prompts(prompt, "prompt")
+
+
+@pytest.mark.parametrize(
+    ("bias", "words"),
+    [
+        ({"1": 2, "50": 200}, "'logit_bias.50': expected a number <= 100.0 (got 200)"),
+        ({"1": 2, "50": "x"}, "'logit_bias.50': expected a number, got a string"),
+        ({"a prompt, not a key": None}, "'logit_bias': expected a number, got null"),
+    ],
+)
+def test_an_entry_at_fault_is_named(bias: dict[str, object], words: str) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "logit_bias": bias}
+    with pytest.raises(InvalidRequest) as refused:
+        typed(body, ChatRequest)
+    assert words in refused.value.message and refused.value.param == "logit_bias"

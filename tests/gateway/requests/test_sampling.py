@@ -70,6 +70,12 @@ def test_tokens_outside_the_vocabulary_are_refused(fields: dict[str, Any], param
     assert refused.value.param == param
 
 
+@pytest.mark.parametrize(("key", "shown"), [("x", "'x'"), ("a secret of some length", "of 23 characters")])
+def test_a_key_of_logit_bias_that_is_no_token_id_is_named(key: str, shown: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"The key {shown} of 'logit_bias' is no token id"):
+        base_params(chat(logit_bias={key: 1.0}), 100)
+
+
 @pytest.mark.parametrize(
     ("asked", "prompt", "limit"), [(None, 10, 90), (5, 10, 5), (90, 10, 90), (0, 100, 0)]
 )
