@@ -17,6 +17,9 @@ import msgspec
 from policies.document import Policies
 from policies.urls import url_fault
 
+DEFAULT_POLICIES = Path(__file__).parents[1] / "policies" / "default"
+"""What is served where neither a flag nor $PENSTOCK_POLICIES names a folder."""
+
 
 class SettingsError(Exception):
     """A flag or environment variable cannot be used; the message names it and the remedy."""
@@ -405,7 +408,7 @@ def is_loopback(host: str) -> bool:
 def default_policies() -> Path:
     """The policy folder when no flag names one: $PENSTOCK_POLICIES, else the built-in one."""
     given = os.environ.get("PENSTOCK_POLICIES", "")
-    return Path(given) if given else Path(__file__).parents[1] / "policies" / "default"
+    return Path(given) if given else DEFAULT_POLICIES
 
 
 def default_url() -> str:

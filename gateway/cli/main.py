@@ -177,6 +177,11 @@ def _add_model_flags(command: argparse.ArgumentParser) -> None:
         help="add a model of an OpenAI-compatible API; MODEL is its name there; a known service such as "
         "ollama may stand for its BASE_URL; may be repeated",
     )
+    command.add_argument(
+        "--only",
+        action="store_true",
+        help="serve the models of --model and --upstream alone, without those that ship with Penstock",
+    )
 
 
 def _add_batch(batch: argparse.ArgumentParser) -> None:
@@ -236,15 +241,44 @@ def _prepare(
     folder = options.policies or settings.default_policies()
     chosen = settings.read_settings(flags)
     check_settings(chosen)
+    if options.only:
+        _check_only(options, folder)
 
     def complete(policies: Policies) -> tuple[Policies, Settings]:
+        if options.only:
+            policies = msgspec.structs.replace(policies, models={}, routes={})
         policies = with_flag_models(policies, options.model, options.upstream)
+        check_flag_checkpoints(policies, options.model)
         check_ca_bundles(policies)
         return policies, settings.with_policies(chosen, policies)
 
     reader = PolicyReader(folder, complete)
     policies, complete_settings = reader.first()
     return folder, complete_settings, policies, reader.again
+
+
+def _check_only(options: argparse.Namespace, folder: Path) -> None:
+    if not (options.model or options.upstream):
+        raise SettingsError("--only leaves no model: add --model NAME=FOLDER or --upstream NAME=BASE_URL")
+    if folder != settings.DEFAULT_POLICIES:
+        raise SettingsError(
+            f"--only is for a start without policies, and {str(folder)!r} lists the models that it serves"
+        )
+
+
+def check_flag_checkpoints(policies: Policies, models: Sequence[str]) -> None:
+    """Raise CheckpointError for a `--model` flag's checkpoint that no engine can serve."""
+    from backend.server.engine_check import check_model  # here: its imports would slow down other commands
+    from gateway.checkpoints import checkpoint_folder
+
+    for text in models:
+        name, _, _ = text.partition("=")
+        engine = policies.models[name].engine
+        assert engine is not None
+        try:
+            check_model(checkpoint_folder(engine.checkpoint))
+        except CheckpointError as error:
+            raise CheckpointError(f"--model {name}: {error}") from None
 
 
 def with_flag_models(policies: Policies, models: Sequence[str], upstreams: Sequence[str]) -> Policies:

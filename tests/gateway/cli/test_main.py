@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -141,6 +142,27 @@ def test_a_broken_import_of_our_own_is_not_a_missing_package(
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     with pytest.raises(ModuleNotFoundError, match=broken):
         cli.main(["eval", "models"])
+
+
+def test_a_checkpoint_that_no_engine_serves_is_found_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt9", "architectures": ["Gpt9ForCausalLM"]}')
+    done = penstock("serve", "--port", "0", "--model", f"mine={tmp_path}")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("penstock: --model mine: ") and "config.json" in done.stderr
+
+
+def test_only_the_models_of_flags() -> None:
+    options = argparse.Namespace(only=True, policies=None, model=["m=builtin:pico-small"], upstream=[])
+    _, _, policies, _ = cli._prepare(options, {})
+    assert (list(policies.models), policies.routes) == (["m"], {})
+
+
+def test_only_needs_flags_and_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "--only"]) == 2
+    assert "--only leaves no model" in capsys.readouterr().err
+    folder = ["--policies", str(tmp_path), "--upstream", "gpt=http://h"]
+    assert cli.main(["serve", "--only", *folder]) == 2
+    assert "--only is for a start without policies" in capsys.readouterr().err
 
 
 def test_taken_port_is_one_sentence() -> None:
