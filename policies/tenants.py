@@ -29,7 +29,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokens_per_minute: Annotated[
         Limit | None, Meta(description="Of prompts and answers; a request that has begun may pass it.")
     ] = None
-    concurrent_requests: Annotated[Limit | None, Meta(description="In each gateway worker.")] = None
+    concurrent_requests: Annotated[
+        Limit | None, Meta(description="In each gateway worker; one with `n` answers counts n times.")
+    ] = None
     usd_per_day: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="By the models' `price`; the day begins at midnight UTC."),

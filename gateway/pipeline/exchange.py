@@ -63,7 +63,7 @@ class Exchange:
     unknown: list[InvalidRequest] = field(
         default_factory=list
     )  # read_request: fields of a translated request
-    is_admitted: bool = False  # admit
+    num_admitted: int = 0  # admit: the answers that it counts as running
     counts_tokens: bool = False  # admit: the tenant has a limit of tokens
     signals: dict[str, Any] = field(default_factory=dict)  # choose_model: those that rules refer to
     unread_signals: set[str] = field(default_factory=set)  # of those, without the vector that they read

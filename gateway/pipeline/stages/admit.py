@@ -7,8 +7,10 @@ from collections import Counter
 
 from gateway.accounting.counters import DAY_S, MINUTE_S
 from gateway.accounting.ledger import Ledger
-from gateway.errors import Forbidden, RateLimited
+from gateway.errors import Forbidden, InvalidRequest, RateLimited
 from gateway.pipeline.exchange import Exchange
+from gateway.requests.prompts import num_choices
+from gateway.requests.types import EmbeddingRequest
 from policies.document import Policies
 from policies.tenants import Limits, Tenant, rules_of
 
@@ -29,19 +31,22 @@ class Admit:
         """Raises Forbidden for a model that is not the tenant's, and RateLimited beyond a limit."""
         tenant, caller = exchange.principal.tenant, exchange.caller
         if caller is None or not caller.is_admitted:
-            exchange.response_headers |= self.enter(tenant, exchange.request.model)
-            exchange.is_admitted = True
+            request = exchange.request
+            num_answers = 1 if isinstance(request, EmbeddingRequest) else num_choices(request)
+            exchange.response_headers |= self.enter(tenant, request.model, num_answers)
+            exchange.num_admitted = num_answers
         exchange.counts_tokens = self._rules_of(tenant).limits.tokens_per_minute is not None
 
     def release(self, exchange: Exchange) -> None:
         """Count an exchange that was admitted as ended."""
-        if exchange.is_admitted:
-            self.leave(exchange.principal.tenant)
+        if exchange.num_admitted:
+            self.leave(exchange.principal.tenant, num_answers=exchange.num_admitted)
 
-    def enter(self, tenant: str, model: str | None = None) -> dict[str, str]:
-        """Count a request as running; returns headers that say what is left.
+    def enter(self, tenant: str, model: str | None = None, num_answers: int = 1) -> dict[str, str]:
+        """Count a request as running, once for each of its answers; returns headers that say what is left.
 
-        Raises RateLimited, or Forbidden for a model that is not the tenant's.
+        Raises RateLimited, Forbidden for a model that is not the tenant's, and InvalidRequest for more
+        answers than may ever run.
         """
         rules = self._rules_of(tenant)
         if model is not None and rules.models is not None and model not in rules.models:
@@ -52,17 +57,17 @@ class Admit:
                 code="model_not_allowed",
             )
         limits = rules.limits
-        headers = self._check(tenant, limits)
+        headers = self._check(tenant, limits, num_answers)
         if limits.requests_per_minute is not None:
             self._ledger.use(tenant, requests=1)
-        self._running[tenant] += 1
+        self._running[tenant] += num_answers
         return headers
 
-    def leave(self, tenant: str, num_tokens: int = 0) -> None:
+    def leave(self, tenant: str, num_tokens: int = 0, num_answers: int = 1) -> None:
         """Count a request that has entered as ended, and its tokens where they are not accounted for."""
         if num_tokens and self._rules_of(tenant).limits.tokens_per_minute is not None:
             self._ledger.use(tenant, tokens=num_tokens)
-        self._running[tenant] -= 1
+        self._running[tenant] -= num_answers
         if not self._running[tenant]:
             del self._running[tenant]
 
@@ -72,10 +77,18 @@ class Admit:
             rules = self._rules[tenant] = rules_of(tenant, self._policies.tenants, self._policies.tiers)
         return rules
 
-    def _check(self, tenant: str, limits: Limits) -> dict[str, str]:
+    def _check(self, tenant: str, limits: Limits, num_answers: int) -> dict[str, str]:
         told: dict[str, str] = {}
-        if limits.concurrent_requests is not None and self._running[tenant] >= limits.concurrent_requests:
-            raise _limited(f"{limits.concurrent_requests} requests at the same time", RETRY_S)
+        most = limits.concurrent_requests
+        if most is not None and num_answers > most:
+            raise InvalidRequest(
+                f"'n' asks for {num_answers} answers at the same time, counting every prompt; the limit is "
+                f"{most}. Send a smaller n, or fewer prompts.",
+                param="n",
+                code="invalid_value",
+            )
+        if most is not None and self._running[tenant] + num_answers > most:
+            raise _limited(f"{most} requests at the same time", RETRY_S)
         budget = limits.usd_per_day
         if budget is not None and self._ledger.tenant_usd(tenant) >= budget:
             raise _limited(f"{budget:g} USD per day", _rest_of(DAY_S), code="budget_exceeded")

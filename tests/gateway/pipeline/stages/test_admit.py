@@ -25,14 +25,14 @@ class Door:
         self.ledger = Ledger(Counters(now_s=lambda: 1_000_000_020.0))
         self.stage = Admit(Policies(tiers={"default": tier}, **more), self.ledger)
 
-    async def ask(self, model: str = "auto", tenant: str = "t") -> Exchange:
-        exchange = exchange_with({**BODIES["chat"], "model": model})
+    async def ask(self, model: str = "auto", tenant: str = "t", n: int | None = None) -> Exchange:
+        exchange = exchange_with({**BODIES["chat"], "model": model, "n": n})
         await read_request(exchange)
         exchange.principal = Principal(tenant, "")
         await self.stage(exchange)
         return exchange
 
-    async def refusal(self, **fields: str) -> ApiError:
+    async def refusal(self, **fields: Any) -> ApiError:  # noqa: ANN401
         with pytest.raises(ApiError) as caught:
             await self.ask(**fields)
         return caught.value
@@ -102,3 +102,15 @@ async def test_a_tenants_own_rules_come_first() -> None:
     assert "1 requests per minute" in (await door.refusal(model="large")).message
     door.ledger.spend("t", "m", 5.0)
     assert (await door.refusal(model="large")).code == "budget_exceeded"
+
+
+async def test_every_answer_counts_as_a_concurrent_request() -> None:
+    door = Door(Tier(limits=Limits(concurrent_requests=4)))
+    first = await door.ask(n=3)
+    error = await door.refusal(n=2)
+    assert (error.status, error.code) == (429, "rate_limit_exceeded")
+    await door.ask()
+    door.stage.release(first)
+    await door.ask(n=3)
+    error = await door.refusal(n=5)
+    assert (error.status, error.param) == (400, "n") and "5 answers" in error.message
