@@ -151,7 +151,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of one model call, each in seconds. Default: the model's own."""
 
-    first_token_s: LimitS | None = None
+    first_token_s: Annotated[
+        LimitS | None,
+        Meta(description="Also of an upstream's answer that is not streamed, which arrives as a whole."),
+    ] = None
     idle_s: LimitS | None = None
     total_s: LimitS | None = None
 

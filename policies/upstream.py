@@ -107,7 +107,13 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(ge=1, description="Tokens of an answer where the request sets no limit; `anthropic` needs one."),
     ] = 8192
     connect_timeout_s: Seconds = 5.0
-    first_token_timeout_s: Seconds = 120.0
+    first_token_timeout_s: Annotated[
+        Seconds | None,
+        Meta(
+            description="Of a stream; 120 s by default. Where it is set it also bounds an answer that is not "
+            "streamed, which arrives as a whole."
+        ),
+    ] = None
     idle_timeout_s: Seconds = 60.0
     total_timeout_s: Seconds = 900.0
     proxy: ProxyUrl | None = None

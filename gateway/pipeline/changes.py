@@ -35,11 +35,7 @@ def change_request(exchange: Exchange, changes: Sequence[Action]) -> None:
 
 
 def adapted(
-    model: ServedModel,
-    changes: Sequence[Action],
-    profiles: Mapping[str, GuardrailProfile],
-    *,
-    is_stream: bool,
+    model: ServedModel, changes: Sequence[Action], profiles: Mapping[str, GuardrailProfile]
 ) -> ServedModel:
     """The model with the time limits, cache rules and guardrails of rules."""
     limits, cache, guardrails = model.limits, model.cache, model.guardrails
@@ -50,8 +46,6 @@ def adapted(
             cache = cache.with_rules(change.cache)
         if change.guardrails is not None:
             guardrails = profiles[change.guardrails]
-    if limits is not model.limits and model.kind == "upstream" and not is_stream:
-        limits = replace(limits, first_token_s=None)  # its first byte comes when the answer is complete
     if limits is model.limits and cache is model.cache and guardrails is model.guardrails:
         return model
     return replace(model, limits=limits, cache=cache, guardrails=guardrails)

@@ -100,9 +100,7 @@ class CallModel:
         """The model as the rules change it. Raises NotFound for an adapter that has been unloaded."""
         assert exchange.choice is not None
         found = self._models.resolve(name)
-        return adapted(
-            found, exchange.choice.changes, self._profiles, is_stream=bool(exchange.request.stream)
-        )
+        return adapted(found, exchange.choice.changes, self._profiles)
 
     async def _attempt(self, exchange: Exchange, model: ServedModel, fallback: Fallback) -> Answer:
         """Call the model and wait for the first byte: until then another one can take over."""

@@ -76,9 +76,7 @@ class ChooseModel:
             refusal = choice.action.refuse if choice.action is not None else None
             if refusal is None:
                 found = self._models.resolve(self._released(exchange, await self._target(exchange, choice)))
-                exchange.model = adapted(
-                    found, choice.changes, self._profiles, is_stream=bool(exchange.request.stream)
-                )
+                exchange.model = adapted(found, choice.changes, self._profiles)
         if choice.route or choice.rule:
             decided = {spans.ROUTE: choice.route, spans.RULE: choice.rule, spans.REASON: exchange.reason}
             exchange.telemetry.annotate(decided)

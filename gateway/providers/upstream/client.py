@@ -13,6 +13,9 @@ from gateway.providers.upstream.transport import NetworkOptions, Reply
 from policies.upstream import UpstreamModel
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+_FIRST_TOKEN_S = 120.0
+"""A stream's, where the policies set no `first_token_timeout_s`."""
+
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -66,8 +69,9 @@ class UpstreamClient:
         `headers`: of this request, besides those of all.
         """
         started_s = time.monotonic()
-        # A whole answer's headers arrive when it is complete: only the total limit can apply to them.
-        limit_s = self.upstream.first_token_timeout_s if is_stream else self.upstream.total_timeout_s
+        # A whole answer's headers arrive when it is complete: a default must not cut it off before its total.
+        first_s, total_s = self.upstream.first_token_timeout_s, self.upstream.total_timeout_s
+        limit_s = first_s or (_FIRST_TOKEN_S if is_stream else total_s)
         sent = {
             "accept": "text/event-stream" if is_stream else "application/json",
             "x-request-id": request_id,
@@ -77,7 +81,7 @@ class UpstreamClient:
         try:
             reply = await self._transport.post(path, sent, body, limit_s)
         except upstream_errors.TRANSPORT_ERRORS as error:
-            waiting_for = "first token" if is_stream else "total"
+            waiting_for = "first token" if is_stream or limit_s == first_s else "total"
             raise upstream_errors.of_transport(error, self.name, waiting_for) from error
         if reply.status != 200:
             found = await self.read_all(reply, upstream_errors.MAX_ERROR_BYTES)

@@ -331,8 +331,14 @@ async def test_first_token_limit_before_headers_and_before_the_first_event() -> 
 
 async def test_total_limit_of_a_whole_answer() -> None:
     async with serving(_hang) as server:
-        error = await failure(server, total_timeout_s=0.1, first_token_timeout_s=0.01)
+        error = await failure(server, total_timeout_s=0.1)
     assert (error.status, error.code) == (504, "upstream_total_timeout")
+
+
+async def test_a_first_token_limit_that_is_set_bounds_a_whole_answer() -> None:
+    async with serving(_hang) as server:
+        error = await failure(server, first_token_timeout_s=0.1)
+    assert (error.status, error.code) == (504, "upstream_first_token_timeout")
 
 
 async def test_idle_limit() -> None:
