@@ -7,6 +7,7 @@ from functools import partial
 
 from starlette.routing import Route
 
+from gateway.anthropic.batches import MessageBatchesEndpoint
 from gateway.anthropic.errors import ANTHROPIC_ERRORS
 from gateway.anthropic.messages import MessagesCounting, MessagesTranslation
 from gateway.auth import key_ring
@@ -171,7 +172,16 @@ def batch_routes(
     keys = key_ring(settings)
     files = FilesEndpoint(keys, service.files, policy)
     batches = BatchesEndpoint(keys, service.batches, policy, service.runner.wake)
+    talks = MessageBatchesEndpoint(
+        *(keys, service.batches, service.files, policy, service.runner.wake),
+        max_body_bytes=settings.max_body_bytes,
+    )
+    path, errors = "/v1/messages/batches", ANTHROPIC_ERRORS
     return [
+        endpoints.methods(path, "other", {"GET": talks.list, "POST": talks.create}, errors),
+        endpoints.methods(f"{path}/{{id}}", "other", {"GET": talks.show, "DELETE": talks.delete}, errors),
+        endpoints.route("GET", f"{path}/{{id}}/results", "other", talks.results, errors),
+        endpoints.route("POST", f"{path}/{{id}}/cancel", "other", talks.cancel, errors),
         endpoints.methods("/v1/files", "other", {"GET": files.list, "POST": files.upload}),
         endpoints.methods("/v1/files/{id}", "other", {"GET": files.show, "DELETE": files.delete}),
         endpoints.route("GET", "/v1/files/{id}/content", "other", files.content),

@@ -102,8 +102,9 @@ class BatchStore:
         metadata: dict[str, str] | None,
         output_ttl_s: int,
         policy: BatchesSection,
+        num_lines: int = 0,
     ) -> Batch:
-        """A new batch.
+        """A new batch; `num_lines`: of its file, where that is known already.
 
         Raises NotFound without that file, InvalidRequest for one of another purpose or without room for its
         output, RateLimited where the tenant has too many that have not ended.
@@ -124,6 +125,7 @@ class BatchStore:
             expires_at=now + COMPLETION_WINDOWS_S[window],
             completion_window=window,
             metadata=metadata,
+            request_counts=Counts(total=num_lines),
         )
         row = (batch.id, tenant, input_file_id, output_ttl_s, True, _encode(batch))
 
@@ -141,12 +143,24 @@ class BatchStore:
         found = await self._database.read(lambda connection: _find(connection, batch_id, tenant), tenant)
         return found.batch
 
-    async def page(self, tenant: str, query: PageQuery) -> tuple[list[Batch], bool]:
-        """Some of the tenant's batches, and whether more follow."""
+    async def page(self, tenant: str, query: PageQuery, endpoint: str = "") -> tuple[list[Batch], bool]:
+        """Some of the tenant's batches, of all endpoints or one, and whether more follow."""
+        where, values = "tenant = ?", [tenant]
+        if endpoint:
+            where, values = f"{where} AND json_extract(record, '$.endpoint') = ?", [tenant, endpoint]
         rows, has_more = await self._database.read(
-            lambda connection: query.rows(connection, "batches", "record", "tenant = ?", [tenant]), tenant
+            lambda connection: query.rows(connection, "batches", "record", where, values), tenant
         )
         return [_decode(record) for (record,) in rows], has_more
+
+    async def delete(self, batch_id: str, tenant: str) -> None:
+        """Erase a batch that has ended. Raises NotFound."""
+
+        def erase(connection: Connection) -> None:
+            stored = _find(connection, batch_id, tenant)
+            connection.execute("DELETE FROM batches WHERE number = ? AND is_open = 0", (stored.number,))
+
+        await self._database.write(erase, tenant)
 
     async def cancel(self, batch_id: str, tenant: str) -> Batch:
         """Answer no more lines. Raises NotFound, or InvalidRequest for one that has ended."""

@@ -20,7 +20,7 @@ from gateway.web.http_call import HttpCall
 from gateway.web.multipart import check_origin, read_form
 from policies.batches import BatchesSection
 
-PURPOSES = ("batch",)
+PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 MAX_FILENAME_CHARS = 255
 MAX_LIMIT = 10_000
 _PIECE_BYTES = 256 * 1024

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
+from openai.types import FilePurpose
 from starlette.routing import Router
 
 from gateway.app import build_app
@@ -72,11 +73,24 @@ async def test_lists_come_in_pages(http: httpx.AsyncClient) -> None:
     assert error_of(await http.get("/v1/files", params={"after": "-"}))[:2] == (400, "after")
 
 
+@pytest.mark.parametrize("purpose", get_args(FilePurpose))
+async def test_files_of_every_purpose_are_kept(http: httpx.AsyncClient, purpose: str) -> None:
+    file = (
+        await http.post("/v1/files", data={"purpose": purpose}, files={"file": ("a.txt", CONTENT)})
+    ).json()
+    assert file["purpose"] == purpose
+    assert (await http.get(f"/v1/files/{file['id']}/content")).content == CONTENT
+    (found,) = (await http.get("/v1/files", params={"purpose": purpose})).json()["data"]
+    assert found == file
+    wanted = {"input_file_id": file["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
+    assert (await http.post("/v1/batches", json=wanted)).status_code == (200 if purpose == "batch" else 400)
+
+
 @pytest.mark.parametrize(
     ("form", "param"),
     [
         ({}, "purpose"),
-        ({"purpose": "fine-tune"}, "purpose"),
+        ({"purpose": "party"}, "purpose"),
         (FORM | {"mode": "x"}, "mode"),
         (FORM | {"expires_after[anchor]": "created_at"}, "expires_after.seconds"),
         (
