@@ -26,10 +26,12 @@ from gateway.providers.base import Provider
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.routes import batch_routes, model_routes, moderation_routes, object_routes, passthrough_routes
 from gateway.served_models import ModelBuilder
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 from gateway.telemetry.request import Telemetry
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
+from gateway.web.cors import cors_middleware
 from gateway.worker_parts import WorkerParts, build_parts
+from policies.cors import ANY_ORIGIN
 from policies.document import Policies
 
 POLICY_HEADER = "x-penstock-policy"
@@ -104,7 +106,18 @@ def build_version(
     routes += moderation_routes(endpoints, settings, policies, guards)
     routes += passthrough_routes(endpoints, settings, policies.passthrough, pipeline.admit, served.forwarder)
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
-    return BuiltVersion(endpoints.router(routes, opened), served.engines)
+    _check_origins(settings, policies)
+    router = endpoints.router(routes, opened, cors_middleware(policies.cors.origins))
+    return BuiltVersion(router, served.engines)
+
+
+def _check_origins(settings: Settings, policies: Policies) -> None:
+    """Raise SettingsError where every web page could use a gateway that asks for no key."""
+    if ANY_ORIGIN in policies.cors.origins and key_ring(settings).is_open:
+        raise SettingsError(
+            "cors.origins has '*' while no API key is configured, so any web page could use this gateway: "
+            "name the origins, or set API keys"
+        )
 
 
 def _other_routes(

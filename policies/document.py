@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
+from policies.cors import CorsSection
 from policies.guardrails import GuardrailsSection
 from policies.languages import LanguageCode
 from policies.names import Effort, FilePath, Name
@@ -342,6 +343,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     guardrails: GuardrailsSection = GuardrailsSection()
     responses: ResponsesSection = ResponsesSection()
     requests: RequestsSection = RequestsSection()
+    cors: CorsSection = CorsSection()
     batches: BatchesSection = BatchesSection()
     passthrough: dict[PassthroughPath, PassthroughRule] = {}
 

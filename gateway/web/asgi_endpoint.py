@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from starlette.routing import Route, Router
+from starlette.middleware import Middleware
+from starlette.routing import Match, Route, Router
 from starlette.types import Lifespan, Receive, Scope, Send
 
 from gateway.auth import InternalCaller
@@ -98,10 +100,25 @@ class RouteBuilder:
         )
         return Route(path, endpoint)
 
-    def router(self, routes: Sequence[Route], resources: Sequence[Resource] = ()) -> Router:
+    def router(
+        self,
+        routes: Sequence[Route],
+        resources: Sequence[Resource] = (),
+        middleware: Sequence[Middleware] = (),
+    ) -> Router:
         """The ASGI application; `resources` are started in order and closed in reverse."""
-        unknown = AsgiEndpoint(self._telemetry, "other", "", _unknown_path, self._headers)
-        return Router(routes, redirect_slashes=False, default=unknown, lifespan=_lifespan(resources))
+
+        async def refuse(call: HttpCall) -> None:
+            raise _unknown_path(call.scope, routes)
+
+        unknown = AsgiEndpoint(self._telemetry, "other", "", refuse, self._headers)
+        return Router(
+            routes,
+            redirect_slashes=False,
+            default=unknown,
+            lifespan=_lifespan(resources),
+            middleware=middleware,
+        )
 
 
 class AsgiEndpoint:
@@ -171,13 +188,29 @@ def _lifespan(resources: Sequence[Resource]) -> Lifespan[Router]:
     return lifespan
 
 
-async def _unknown_path(call: HttpCall) -> None:
-    refusal: ApiError | None = call.scope.get(REFUSAL)
+def _unknown_path(scope: Scope, routes: Sequence[Route]) -> ApiError:
+    refusal: ApiError | None = scope.get(REFUSAL)
     if refusal is not None:
-        raise refusal
-    path = call.scope["path"]
+        return refusal
+    path = scope["path"]
     shown = path if len(path) <= 128 else path[:128] + "…"
-    raise NotFound(f"Unknown request URL: {call.scope['method']} {shown}.", code="unknown_url")
+    hint = _meant_path(scope, routes) if len(path) <= 128 else ""
+    return NotFound(f"Unknown request URL: {scope['method']} {shown}.{hint}", code="unknown_url")
+
+
+def _meant_path(scope: Scope, routes: Sequence[Route]) -> str:
+    """A hint where a client's base URL lacks /v1, has it twice, or the path a slash too many."""
+    path = re.sub(r"/+", "/", scope["path"])
+    path = path if path == "/" else path.removesuffix("/")
+    bare = re.sub(r"^(/v1)+(?=/)", "", path)
+    for meant in (path, f"/v1{bare}", bare):
+        asked = {**scope, "path": meant}
+        if any(route.matches(asked)[0] is not Match.NONE for route in routes):
+            is_client_path = meant.startswith("/v1/") and not path.startswith("/v1/v1/")
+            remedy = " A client's base_url ends in /v1." if is_client_path and bare == path else ""
+            remedy = " A client's base_url ends in one /v1." if path.startswith("/v1/v1/") else remedy
+            return f" Did you mean {meant}?{remedy}"
+    return ""
 
 
 def log_failure(failure: BaseException, request_id: str) -> None:

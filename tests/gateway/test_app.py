@@ -312,3 +312,26 @@ async def test_tokenize_refuses_by_name(
 
 async def test_the_fake_has_no_tokenizer(http: httpx.AsyncClient) -> None:
     error_of(await http.post("/tokenize", json={"model": "theirs", "prompt": "x"}), 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/chat/completions", "Did you mean /v1/chat/completions? A client's base_url ends in /v1."),
+        (
+            "/v1/v1/chat/completions",
+            "Did you mean /v1/chat/completions? A client's base_url ends in one /v1.",
+        ),
+        ("/v1//messages", "Did you mean /v1/messages?"),
+        ("/v1/responses/", "Did you mean /v1/responses?"),
+        ("/v1/health/ready", "Did you mean /health/ready?"),
+        ("/v1/nothing", "/v1/nothing."),
+        ("/", "POST /."),
+    ],
+)
+async def test_an_unknown_path_names_the_one_that_was_meant(
+    http: httpx.AsyncClient, path: str, hint: str
+) -> None:
+    answer = await http.post(path, json=BODY)
+    assert error_of(answer, 404)["code"] == "unknown_url"
+    assert answer.json()["error"]["message"].endswith(hint)
