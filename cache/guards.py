@@ -68,7 +68,7 @@ _GIVEN = re.compile(
 _NUMBER = r"\d+(?:[.,:/]\d+)*(?:\s?[ap]\.?m\b)?"
 _UNIT = re.compile(r"(?<=\d)\s?[A-Za-zµΩ]{1,3}\b")
 _SYMBOL = (
-    r"[+*=<>^%$€£¥₹&|~#@°×÷√∞≤≥≠±²³¹⁰⁴-⁹₀-₉()\[\]]|(?<=[\d)])\s*!|(?<![^\W\d_])\s*[-−–/](?=\s*[\d(]|\s*[a-z]\b)"
+    r"[+*=<>^%$€£¥₹&|~#@°×÷√∞≤≥≠±²³¹⁰⁴-⁹₀-₉()\[\]]|(?<=[\d)])\s*+!|(?<![^\W\d_])[-−–/](?=\s*[\d(]|\s*[a-z]\b)"
     r"|[^\w\s.,;:?!'\"’‘“”„«»‹›…`´()\[\]/\\{}–—−-]"
 )
 _TOKEN = re.compile(rf"(?P<number>{_NUMBER})|(?P<word>[^\W\d_]+)|(?P<symbol>{_SYMBOL})", re.IGNORECASE)
@@ -81,8 +81,11 @@ _JOINS = frozenset(("and", "or", "versus"))
 _ARTICLES = ("a", "an", "the")
 _MODALS = frozenset(("do", "does", "can", "could", "should", "would"))
 _DIGITS = {word: str(n) for n, word in enumerate(_SPELLED.split()) if n != 1}  # "one" is mostly a pronoun
-_QUOTED = re.compile(r"\"+([^\"]+)\"+|“([^”]*)”|«([^»]*)»|„([^“”]*)[“”]|(?<!\w)['‘]([^'’]*)['’](?!\w)")
-_HYPHEN = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)+")
+_QUOTED = re.compile(
+    r"(?<!\")\"++([^\"]++)\"++|“([^”]{0,500}+)”|«([^»]{0,500}+)»|„([^“”]{0,500}+)[“”]"
+    r"|(?<!\w)['‘]([^'’]{0,500}+)['’](?!\w)"
+)
+_HYPHEN = re.compile(r"(?<![^\W\d_])[^\W\d_]++(?:-[^\W\d_]++)++")
 _EDGES = ".,;:!?…\"'“”‘’«»()[]"
 _IDENTIFIER = re.compile(r".*(?:[_\\@#~|]|://|^/|\w\w\.\w\w|\d[A-Za-z]|[A-Za-z]\d).*", re.DOTALL)
 _CAMEL = re.compile(r"[A-Za-z]*(?:[a-z][A-Z]|[A-Z]{2}[a-z])[A-Za-z]*")

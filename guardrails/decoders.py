@@ -73,13 +73,18 @@ def decode(text: str) -> Iterator[tuple[str, int, int, str]]:
     """(encoding, start, end, decoded) of each encoded part that holds readable text."""
     for candidate in _PREFILTER.candidates(text):
         name, (pattern, decoder) = _NUMBERED[candidate]
-        for number, match in enumerate(pattern.finditer(text)):
+        whole = (match for match in pattern.finditer(text) if not _goes_on(name, text, match.end()))
+        for number, match in enumerate(whole):
             if number >= MAX_PAYLOADS:
                 yield LIMIT, match.start(), match.end(), ""
                 break
             decoded = _readable(decoder(str(match[0])))
             if decoded and decoded != match[0]:
                 yield name, match.start(), match.end(), decoded
+
+
+def _goes_on(name: str, text: str, end: int) -> bool:
+    return name in _GOES_ON and _GOES_ON[name].match(text, end) is not None
 
 
 def _readable(data: bytes | str) -> str:
@@ -150,15 +155,19 @@ def _selectors(text: str) -> bytes:
 _DECODERS: dict[str, tuple[regex.Pattern[str], Callable[[str], bytes | str]]] = {
     "base64": (_pattern(r"(?<![\w+/-])[\w+/-]{16,}+(?:\r?\n[\w+/-]{16,}+)*+={0,2}"), _base64),
     "base32": (_pattern(r"(?<!\w)[A-Z2-7]{16,}+={0,6}(?!\w)"), _base32),
-    "hex": (_pattern(r"(?<!\w)(?:0x|\\x)?[0-9a-f]{2}(?:[\s,:]{0,2}(?:0x|\\x)?[0-9a-f]{2}){7,}+(?!\w)"), _hex),
-    "binary": (_pattern(r"(?<!\w)[01]{8}(?:\s{0,2}[01]{8}){5,}+(?!\w)"), _binary),
-    "decimal": (_pattern(r"(?<!\w)\d{2,3}(?:[\s,]{1,2}\d{2,3}){6,}+(?!\w)"), _decimal),
-    "morse": (_pattern(r"(?<![\w.-])[.-]{1,5}+(?:[ /|]{1,3}+[.-]{1,5}+){7,}+(?![\w.-])"), _morse),
+    "hex": (_pattern(r"(?<!\w)(?:0x|\\x)?[0-9a-f]{2}(?:[\s,:]{0,2}(?:0x|\\x)?[0-9a-f]{2}){7,}+"), _hex),
+    "binary": (_pattern(r"(?<!\w)[01]{8}(?:\s{0,2}[01]{8}){5,}+"), _binary),
+    "decimal": (_pattern(r"(?<!\w)\d{2,3}(?:[\s,]{1,2}\d{2,3}){6,}+"), _decimal),
+    "morse": (_pattern(r"(?<![\w.-])[.-]{1,5}+(?:[ /|]{1,3}+[.-]{1,5}+){7,}+"), _morse),
     "percent": (_escaped(r"%[0-9a-f]{2}", r"\s"), unquote),
     "entities": (_escaped(r"&#x?[0-9a-f]{1,6};", r"\n"), html.unescape),
     "escapes": (_escaped(r"\\(?:x[0-9a-f]{2}|u\{?[0-9a-f]{4,6})", r"\n"), _escapes),
     "tags": (TAGS, _tags),
     "selectors": (SELECTORS, _selectors),
 }
+_GOES_ON = {name: regex.compile(r"\w", regex.ASCII) for name in ("hex", "binary", "decimal")} | {
+    "morse": regex.compile(r"[\w.-]", regex.ASCII)
+}
+"""What may not stand behind a run of groups: as a part of its pattern, each group would be read again."""
 _NUMBERED = tuple(_DECODERS.items())
 _PREFILTER = Prefilter([pattern.pattern for pattern, _ in _DECODERS.values()])

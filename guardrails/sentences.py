@@ -7,7 +7,8 @@ import regex
 MAX_CHARS = 600
 """A sentence that is longer ends here: it is held back until it has been judged."""
 
-_END = regex.compile(r"[.!?…]+[\"'”’)\]]{0,3}\s|[。！？]|\n")
+_END = regex.compile(r"[。！？\n]|(?<=[.!?…][\"'”’)\]]{0,3})\s")
+"""Looks back from white space: a run of stops is not read again from each of them."""
 
 
 class SentenceSplitter:
@@ -18,11 +19,14 @@ class SentenceSplitter:
 
     def feed(self, text: str) -> list[str]:
         """The sentences that this piece completes. Their end depends on nothing that comes after it."""
-        self._text += text
+        searched = len(self._text)
+        text = self._text + text
         found = []
-        while (end := self._end()) is not None:
-            found.append(self._text[:end])
-            self._text = self._text[end:]
+        start = 0
+        while (end := _end(text[start : start + MAX_CHARS], searched)) is not None:
+            found.append(text[start : start + end])
+            start, searched = start + end, 0
+        self._text = text[start:]
         return found
 
     def finish(self) -> list[str]:
@@ -30,13 +34,13 @@ class SentenceSplitter:
         rest, self._text = self._text, ""
         return [rest] if rest else []
 
-    def _end(self) -> int | None:
-        match = _END.search(self._text[:MAX_CHARS])
-        if match is not None:
-            return match.end()
-        if len(self._text) >= MAX_CHARS:
-            return MAX_CHARS
-        return None
+
+def _end(text: str, searched: int) -> int | None:
+    """Where the first sentence of at most MAX_CHARS ends; none does in the characters already searched."""
+    match = _END.search(text, searched)
+    if match is not None:
+        return int(match.end())
+    return MAX_CHARS if len(text) == MAX_CHARS else None
 
 
 def split(text: str) -> list[str]:

@@ -18,7 +18,8 @@ NUM_PARTED_CHARS = 1_000
 """Sentences that begin here are also judged in parts: words without a full stop hide as little in them."""
 
 _END = regex.compile(
-    r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？؟।]+|\n+|-->|<!--|</?\w[^<>\n]{0,200}>|[|;](?=\s)", regex.VERSION1
+    r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s)|[。！？؟।]+|\n+|-->|<!--|</?\w[^<>\n]{0,200}>|[|;](?=\s)",
+    regex.VERSION1,
 )
 _BREAK = regex.compile(r"[,:;–—)\]}]\s|\s")
 

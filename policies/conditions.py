@@ -58,7 +58,7 @@ class Condition:
         """Raises ConditionError."""
         self.source = source
         bare = _without_strings(source)
-        packed = re.sub(r"\s*\.\s*", ".", bare)
+        packed = re.sub(r"(?<!\s)\s*+\.\s*", ".", bare)
         self.names = frozenset(name for name, pattern in _NAMES.items() if pattern.search(packed))
         self._program = _compile(source)
         self.keys = _keys(source, bare)

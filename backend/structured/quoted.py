@@ -100,7 +100,8 @@ class _Quoting:
         if not self._ignored:
             return "".join([*pieces, *self._added])
         text = "".join([*pieces, *self._added, f"\nignored__: ({' | '.join(self._ignored)})*\n"])
-        return re.sub(r"(?m)^(\s*[?!]?)start(\s*:)", r"\1start__\2", text) + "start: ignored__ start__\n"
+        renamed = re.sub(r"(?m)^([^\S\n]*+[?!]?)start(\s*+:)", r"\1start__\2", text)
+        return renamed + "start: ignored__ start__\n"
 
     def _tokens(self) -> list[re.Match[str]]:
         found: list[re.Match[str]] = []

@@ -233,7 +233,7 @@ def _check_string_method(owner: str, method: str, args: tuple[Any, ...]) -> None
 
 def _check_format(pattern: str) -> None:
     """Refuse format strings with widths over MAX_WIDTH, or with widths taken from an argument."""
-    if "%*" in pattern or re.search(r"\d{5}", pattern) or re.search(r":[^}]*\{", pattern):
+    if "%*" in pattern or re.search(r"\d{5}", pattern) or re.search(r":[^:{}]*+\{", pattern):
         raise SecurityError(f"a width in a format string is over {MAX_WIDTH}, or computed")
 
 

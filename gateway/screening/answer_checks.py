@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from gateway.screening.guard import EncoderFailed
-from gateway.screening.judge import Judgement, failure_action, judge_sentences, needs_sentences
+from gateway.screening.judge import Judgement, failure_action, is_long, judge_sentences, needs_sentences, run
 from gateway.screening.screening import Screening
 from gateway.screening.segments import document
 from guardrails.checks.groundedness import Documents, needs_check
@@ -19,6 +20,27 @@ Holds = Literal["nothing", "sentence", "answer"]
 """How much of a stream is held back until it has been judged."""
 
 
+class _Grounds:
+    """The documents of a request, read when the first sentence needs them; shared by all choices."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._in_thread = is_long(texts)
+        self._read: Documents | None = None
+
+    def __bool__(self) -> bool:
+        return any(self._texts)
+
+    async def support(self, sentence: str) -> float | None:
+        """See Documents; None where there are no documents, or nothing is stated."""
+        return await run(lambda: self._support(sentence), self._in_thread)
+
+    def _support(self, sentence: str) -> float | None:
+        if self._read is None:
+            self._read = Documents(self._texts)
+        return self._read.support(sentence) if self._read and needs_check(sentence) else None
+
+
 class AnswerChecks:
     """The checks of one profile on one choice of an answer; a copy is for another choice."""
 
@@ -27,10 +49,10 @@ class AnswerChecks:
         self._screening = screening
         self._judges = bool(needs_sentences(profile))
         self._grounding = profile.groundedness
-        self._documents = Documents([])
+        self._documents = _Grounds([])
         if self._grounding is not None:
             places = self._grounding.documents
-            self._documents = Documents([text for segment, text in screening.texts if segment in places])
+            self._documents = _Grounds([text for segment, text in screening.texts if segment in places])
         self._num_stated = self._num_unsupported = 0
         self.holds: Holds = _holds(screening)
 
@@ -43,7 +65,7 @@ class AnswerChecks:
         for sentence, found in zip(sentences, judged, strict=True):
             self._screening.act_on(found)
             if grounds:
-                self._ground(sentence)
+                await self._ground(sentence)
             yield sentence
 
     async def ask_hooks(self, text: str) -> None:
@@ -99,12 +121,14 @@ class AnswerChecks:
                 self._screening.fail("encoder", "encoder", failure_action(self._screening.profile))
         return [[] for _ in sentences]
 
-    def _ground(self, sentence: str) -> None:
+    async def _ground(self, sentence: str) -> None:
         rules = self._grounding
-        if rules is None or not self._documents or not needs_check(sentence):
+        support = await self._documents.support(sentence) if rules is not None and self._documents else None
+        if rules is None or support is None:
             return
+        await asyncio.sleep(0)  # an answer may bring many sentences at once
         self._num_stated += 1
-        if self._documents.support(sentence) < rules.min_support:
+        if support < rules.min_support:
             self._num_unsupported += 1
             self._screening.act("groundedness", "unsupported", rules)
 

@@ -17,6 +17,9 @@ from gateway.tool_calls.json_scanner import NotACall
 HOLD_CHARS = 256
 """A call is emitted when complete or after this many characters of arguments: a short broken one is text."""
 
+MAX_MARK_CHARS = 64
+"""No mark is longer: what is read of an unfinished call to see whether one began it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
@@ -79,7 +82,7 @@ class ToolCallParser:
     @property
     def is_inside_call(self) -> bool:
         """True when the text read last belongs to a call: after a mark or a function's name."""
-        is_marked = "".join(self._raw).startswith(self._syntax.marks)
+        is_marked = "".join(self._raw[:MAX_MARK_CHARS]).startswith(self._syntax.marks)
         return self._matcher is not None and (self._is_named or is_marked)
 
     def push(self, text: str) -> Parsed:

@@ -26,6 +26,9 @@ MAX_CONTEXT_CHARS = 200_000
 MIN_CONTENT_WORDS = 3
 """A sentence with fewer says too little to be checked."""
 
+MAX_PLACES = 64
+"""Of one word that are kept: those of a word in every sentence tell nothing, and cost time for each."""
+
 NEAR = 4
 """How far from each other two words may be that have another one between them."""
 
@@ -82,7 +85,9 @@ class Documents:
         self._places: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for number, sentence in enumerate(self._sentences):
             for i, word in enumerate(sentence.words):
-                self._places[word].append((number, i))
+                places = self._places[word]
+                if len(places) < MAX_PLACES:
+                    places.append((number, i))
 
     def __bool__(self) -> bool:
         return bool(self._places)

@@ -11,8 +11,11 @@ import re
 
 from router.signals.surface import MAX_CHARS
 
+_STOP = "[.!?…؟।]"
+_EMOJI = r"[☀-➿\U0001f300-\U0001faff]"
 _SENTENCE = re.compile(
-    r".+?(?:(?:[.!?…؟।]+|[:;]-?[)(D]|[☀-➿\U0001f300-\U0001faff]+)[\"'”’»)]*(?=\s|$)|[。！？]+|\n|$)\s*",
+    rf".+?(?:(?:(?<!{_STOP}{{2}}){_STOP}++|[:;]-?[)(D]|(?<!{_EMOJI}{{2}}){_EMOJI}++)[\"'”’»)]*+(?=\s|$)"
+    r"|[。！？]+|\n|$)\s*",
     re.DOTALL,
 )
 _CONTENT = re.compile(r"\d|[\"“”„«»`{}\[\]<>=|\\^√]|[:：](?:\s|$)|\w[:：]\w|^\s*[-*•] ")

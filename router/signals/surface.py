@@ -14,16 +14,18 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _OPERATOR = re.compile(r"[-+*/=^<>×÷%]|\b(?:plus|minus|times|divided|modulo|squared)\b", re.I)
 _CODE = re.compile(
-    r"```|\bdef \w+\(|\bclass \w+|\bfunction\b.*\(|\breturn\b.*;|#include|\bimport \w+|\bSELECT\b.+\bFROM\b"
-    r"|</\w+>|\bassert \w+|=>|\bconsole\.|\bprint\("
+    r"```|\bdef \w+\(|\bclass \w+|^(?>.*?\bfunction\b).*\(|^(?>.*?\breturn\b).*;|#include|\bimport \w+"
+    r"|^(?>.*?\bSELECT\b).+\bFROM\b"
+    r"|</\w+>|\bassert \w+|=>|\bconsole\.|\bprint\(",
+    re.M,
 )
 _MATHS = re.compile(
     r"\\(?:frac|sqrt|sum|int|boxed)|\$[^$\n]+\$|\b(?:equation|integral|derivative|polynomial|theorem|prove|"
     r"probability|triangle|hypotenuse|factorial|remainder|modulo|logarithm)s?\b|\d\s*[-+*/^=×÷]\s*\d",
     re.I,
 )
-_CHOICE = re.compile(r"^\s*(?:[A-Ea-e]|\d{1,2})[.):]\s+\S", re.M)
-_TABLE_ROW = re.compile(r"^\s*\|.+\|\s*$|^[^,\n]+(?:\t[^\t\n]+)+$", re.M)
+_CHOICE = re.compile(r"^[^\S\n]*+(?:[A-Ea-e]|\d{1,2})[.):]\s++\S", re.M)
+_TABLE_ROW = re.compile(r"^[^\S\n]*+\|.+\|[^\S\n]*+$|^(?>[^,\n]+\t)[^\t\n]++(?:\t[^\t\n]++)*+$", re.M)
 _CONSTRAINT = re.compile(
     r"\b(?:must|exactly|at least|at most|no more than|only|without|do not|don't|never|always|each|every|"
     r"ensure|avoid|include|between|limit(?:ed)? to)\b",

@@ -51,6 +51,7 @@ _WORD = re.compile(  # of Latin letters, or a part of one in scripts whose words
     r"|(?P<other>заказ|сч[её]т|артикул|订单|訂單|编号|編號|单号|單號|注文|주문|송장|快递|条码|型号)"
     r"|(?P<word>[A-Za-z_\u00c0-\u024f\u1e00-\u1eff]++(?!\())"
 )
+_LETTER = re.compile(r"[^\W\d]|[^\x00-\x7f]")
 _NEAR_CHARS = 16
 """How far before a number a word may stand that says what other number it is."""
 _CLAUSE = re.compile(r"[,;\n0-9]")
@@ -61,7 +62,9 @@ def announced_kinds(before: str) -> list[str]:
 
     A verb such as `call` announces `calls`, a word such as `order` or `id` right before the number `other`.
     """
-    found = []
+    found: list[str] = []
+    if not _LETTER.search(before):
+        return found
     previous = ""
     for match in _WORD.finditer(before):
         kind = match.lastgroup

@@ -45,9 +45,13 @@ LAST_LETTER = "\u024f"
 MAX_SENTENCE_CHARS = 600
 MAX_CACHED_FORMS = 20_000
 
-_END = re.compile(
-    r"(?<!\b[A-Z])(?<!\b[DMS]r)(?<!\bM[sx])(?<!\bSt)(?<!\bMrs)(?<!\bProf)[.!?…]+[\"'”’)\]]{0,3}\s|[。！？]|\n"
+_STOPS = (
+    r"(?<!\b[A-Z])(?<!\b[DMS]r)(?<!\bM[sx])(?<!\bSt)(?<!\bMrs)(?<!\bProf)"
+    r"[.!?…]++[\"'”’)\]]{0,3}+\s|[。！？]|\n"
 )
+_END_HERE = re.compile(_STOPS)
+_END = re.compile(rf"(?<![.!?…]{{2}}){_STOPS}")
+"""Does not begin inside a run of stops: what ends none at its second stop ends none at a later one."""
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
 _DATE = re.compile(
     r"(?ai)\b(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/. ]\d{1,2}[-/. ]\d{2,4}"
@@ -147,7 +151,7 @@ class NameFinder:
 
     def open_from(self, text: str, start: int) -> int:
         """Where the first sentence begins that has not ended."""
-        if len(text) - start < MAX_SENTENCE_CHARS and not _END.search(text, start):
+        if len(text) - start < MAX_SENTENCE_CHARS and _end(text, start, len(text)) is None:
             return start
         settled = self._patterns.open_from(text, start)
         found = sentences(text, start, list(self._patterns.spans(text, start)))
@@ -188,8 +192,13 @@ def sentences(text: str, start: int, fixed: Sequence[Span]) -> Iterator[tuple[in
         start = end
 
 
+def _end(text: str, start: int, limit: int) -> re.Match[str] | None:
+    """The first end of a sentence; `start` may be inside a run of stops."""
+    return _END_HERE.match(text, start, limit) or _END.search(text, start, limit)
+
+
 def _sentence_end(text: str, start: int, limit: int, fixed: Sequence[Span]) -> tuple[int, bool]:
-    while (match := _END.search(text, start, limit)) is not None:
+    while (match := _end(text, start, limit)) is not None:
         around = _around(match.end(), fixed)
         if around is None:
             return match.end(), True

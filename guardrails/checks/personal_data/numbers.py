@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 
 from guardrails.checks.personal_data import phones
 from guardrails.checks.personal_data.announcements import announced_kinds
@@ -54,6 +55,8 @@ _CARD_SHAPES = {
 }
 _SSN = re.compile(r"(?!000|666|9)\d{3}(?!00)\d{2}(?!0000)\d{4}")
 _NUMBER = re.compile(r"[A-Z]{0,3}\d{4,17}[A-Z]{0,2}\d?")
+_LIKELY = re.compile(r"[A-Z]{0,3}\d{4,17}(?:[A-Z]{0,2}\d?\Z|\d{0,3}\Z)|[A-Z]{2}\d\d[A-Z0-9]{11}")
+"""Without separators: anything else is a number only by its shape."""
 _NUMBERED = {
     "ssn": _SSN,
     "passport": re.compile(r"[A-Z]{0,2}\d{6,9}[A-Z]?"),
@@ -87,30 +90,36 @@ class _Run:
     def __init__(self, text: str, start: int, end: int) -> None:
         self._text = text
         self._start = start
-        self._ends = [
-            group.end()
-            for group in _GROUP.finditer(text, start, end)
-            if group.end() - start >= 6 and not _GOES_ON.match(text, group.end())
-        ]
+        self._end = end
         self._announced: list[str] | None = None
 
     def classify(self, kinds: Collection[str]) -> Span | None:
         """The longest beginning that is a number of one of these kinds."""
-        for end in reversed(self._ends):
-            value = self._text[self._start : end]
-            for kind in self._kinds_of(value, end):
+        text, start = self._text, self._start
+        upper = text[start : self._end].upper()
+        shapes = upper.translate(_SHAPE)
+        most = 34 if upper.lstrip("(+")[:1].isalpha() else 20  # only an IBAN is longer
+        whole = upper.translate(_SEPARATORS)
+        size, at, sizes = len(upper[:5].translate(_SEPARATORS)), start + 5, []
+        for group in _GROUP.finditer(text, at, self._end):
+            size += group.end() - group.start() + upper.count("X", at - start, group.start() - start)
+            at = group.end()
+            if 6 <= size <= most:
+                sizes.append((at, size))
+        for end, size in reversed(sizes):
+            shape, compact = shapes[: end - start], whole[:size]
+            if (shape not in SHAPES and not _LIKELY.match(compact)) or _GOES_ON.match(text, end):
+                continue
+            value = text[start:end]
+            for kind in self._kinds_of(value, compact, shape, end):
                 if kind in kinds and (kind == "phone" or "_" not in self._around(end)):
                     end = phones.end_of_extension(self._text, end) if kind == "phone" else end
                     return Span(self._start, end, kind)
         return None
 
-    def _kinds_of(self, value: str, end: int) -> Iterator[str]:
+    def _kinds_of(self, value: str, compact: str, shape: str, end: int) -> Iterator[str]:
         """What a beginning is, most certain first."""
-        compact = value.translate(_SEPARATORS).upper()
-        if not 6 <= len(compact) <= (34 if compact[0].isalpha() else 20):  # only an IBAN is longer
-            return
-        shape = value.upper().translate(_SHAPE)
-        if _IBAN.fullmatch(value) and _is_iban(compact.upper()):
+        if _is_iban(compact) and _IBAN.fullmatch(value):
             yield "iban"
         is_number = compact.isdigit()
         if (
@@ -150,6 +159,8 @@ class _Run:
         announced = self._announced_kind()
         if announced in ("other", "national_id") and value[0] != "+":
             return False
+        if not announced and not phones.has_shape(value, digits) and not phones.is_chinese(digits):
+            return False
         around = self._around(end)
         if phones.is_shaped(value, digits) and (value[0] != "0" or self._is_whole(end)):
             return True
@@ -183,9 +194,14 @@ class _Run:
         return self._announced
 
 
+@lru_cache(maxsize=1024)
 def _is_iban(compact: str) -> bool:
     """ISO 13616: the number with its head at the end is 1 modulo 97."""
-    return len(compact) >= 15 and int((compact[4:] + compact[:4]).translate(_LETTER_VALUES)) % 97 == 1
+    return (
+        compact[0].isalpha()
+        and len(compact) >= 15
+        and int((compact[4:] + compact[:4]).translate(_LETTER_VALUES)) % 97 == 1
+    )
 
 
 _LETTER_VALUES = {ord(letter): str(value) for value, letter in enumerate(string.ascii_uppercase, 10)}

@@ -41,7 +41,7 @@ _SEARCHES_WITH_DIGITS: tuple[tuple[Search, frozenset[str]], ...] = (
 _TOKEN_CHARS = "".join(filter(re.compile(f"[{secrets.TOKEN_CHARS}]").match, map(chr, range(0x250))))
 _RUN_CHARS = " \u00a0().+-/0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OPEN_RUN = re.compile(
-    r"(?a)[(+]{0,2}(?:[A-Z]{1,6}[ -])?[^ ()\u00a0]*\d"
+    r"(?a)[(+]{0,2}(?:[A-Z]{1,6}[ -])?[^ ()\u00a0]{0,64}\d"
     r"|[(+]+(?:[A-Z]{1,6}[ -]?)?\Z|[A-Z]{1,6}[ -]\Z"
 )
 _PLAIN = str.maketrans(

@@ -33,12 +33,17 @@ MAX_EXTENSION_CHARS = 20
 
 def is_shaped(value: str, digits: str) -> bool:
     """Whether a number looks like a phone's without any word."""
-    match = _SHAPES.fullmatch(value)
+    match = _SHAPES.fullmatch(value) if has_shape(value, digits) else None
     if match is None or len(set(digits)) < 3 or _NO_PHONE.fullmatch(value) or _DATE.search(value):
         return False
     if match["plus"]:
         return (8 if len(digits) + 1 < len(value) else 9) <= len(digits) <= 15
     return (9 if value[0] == "0" else 8) <= len(digits) <= (15 if digits.startswith("00") else 12)
+
+
+def has_shape(value: str, digits: str) -> bool:
+    """Whether its length and beginning leave a shape to try, which costs more."""
+    return 8 <= len(digits) <= 15
 
 
 def is_announced(value: str, digits: str, *, is_weakly: bool) -> bool:

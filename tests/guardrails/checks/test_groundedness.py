@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,3 +55,11 @@ def test_only_statements_need_a_check(sentence: str, expected: bool) -> None:
 def test_any_text_has_a_probability(document: str, sentence: str) -> None:
     documents = Documents([document])
     assert 0 <= documents.support(sentence) <= 1 and documents.features(sentence).shape == (len(FEATURES),)
+
+
+def test_a_word_in_every_sentence_costs_no_more_than_a_rare_one() -> None:
+    documents = Documents(["word " * 40_000])
+    began = time.process_time()
+    for _ in range(20):
+        documents.support("word Zebra apple word Berlin stone word " * 8)
+    assert time.process_time() - began < 0.5
