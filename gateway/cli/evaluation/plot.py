@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from math import ceil, floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.figures import legend_below, plain_numbers, save_figure, wrapped
 from gateway.cli.evaluation.report import MANY_QUESTIONS, accuracy, cost_of_many, verdicts_of
 from gateway.cli.evaluation.runner import Run
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """The Okabe-Ito palette, which is safe for colour-blind readers."""
 ROOM = 1.1  # margin between a point and the edge, a factor on the logarithmic axis
-NEAR = 10.0  # labels of points whose costs differ by less than this factor may overlap
-LINE_PERCENT = 5.0  # the height of a label
 _MARKERS = "osD^vPX"
 
 
@@ -56,12 +53,8 @@ def save_plot(runs: Sequence[Run], path: Path) -> list[str]:
     everything = [_point(run, None) for run in runs]
     if not any(everything):
         raise PlotError("nothing to plot: no model has both answers and a price above 0; --price sets one")
-    # Text stays text in SVG, and equal numbers give an equal file.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "penstock", "font.size": 9}):
-        figure, drawn = _figure(everything, panels), BytesIO()
-        kind = path.suffix.removeprefix(".")
-        figure.savefig(drawn, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
-    write_file(path, drawn.getvalue())
+    with rc_context({"font.size": 9}):
+        save_figure(_figure(everything, panels), path)
     return [run.subject.label for run, point in zip(runs, everything, strict=True) if point is None]
 
 
@@ -72,23 +65,26 @@ def _point(run: Run, tier: int | None) -> Point | None:
 
 
 def _figure(everything: Points, panels: dict[str, Points]) -> Figure:
-    """A large panel with labels above the small ones, all with the same axes."""
+    """A large panel above the small ones, all with the same axes, and the legend below."""
     from matplotlib.figure import Figure
 
     limits = _decades([p.usd for points in (everything, *panels.values()) for p in points if p is not None])
-    figure = Figure(figsize=(7.2, 6.4 if panels else 4.2), layout="constrained")
+    num_points = sum(point is not None for point in everything)
+    figure = Figure(figsize=(7.2, (6.4 if panels else 4.2) + 0.2 * num_points), layout="constrained")
     grid = figure.add_gridspec(
         2 if panels else 1, len(panels) or 1, height_ratios=[1.9, 1] if panels else None
     )
     large = figure.add_subplot(grid[0, :])
-    _draw(large, "all tiers" if panels else "", everything, limits)
-    _name_points(large, [point for point in everything if point is not None], limits)
+    _draw(large, "all tiers" if panels else "", everything, limits, is_named=True)
+    plain_numbers(large.xaxis, limits)
     large.set_ylabel("right answers, %")
     for column, (title, points) in enumerate(panels.items()):
         small = figure.add_subplot(grid[1, column])
         _draw(small, title, points, limits)
         small.tick_params(labelleft=column == 0)
-    figure.supxlabel(f"USD per {MANY_QUESTIONS:,} questions", fontsize=9)
+        plain_numbers(small.xaxis)
+    large.set_xlabel(f"USD per {MANY_QUESTIONS:,} questions", fontsize=9)
+    legend_below(figure)
     return figure
 
 
@@ -97,46 +93,22 @@ def _decades(costs: Sequence[float]) -> tuple[float, float]:
     return 10.0 ** floor(log10(min(costs) / ROOM)), 10.0 ** ceil(log10(max(costs) * ROOM))
 
 
-def _name_points(axes: Axes, points: Sequence[Point], limits: tuple[float, float]) -> None:
-    """Write each label beside its point, towards the middle of the panel."""
-    for point, height in zip(points, place_names(points), strict=True):
-        is_right = point.usd**2 > limits[0] * limits[1]
-        axes.annotate(
-            point.label,
-            (point.usd, height),
-            (-8, 0) if is_right else (8, 0),
-            textcoords="offset points",
-            ha="right" if is_right else "left",
-            va="center",
-        )
-
-
-def place_names(points: Sequence[Point]) -> list[float]:
-    """The height of each point's label: the point's own, or lower where it would overlap another label."""
-    heights: dict[int, float] = {}
-    for index in sorted(range(len(points)), key=lambda index: -points[index].percent):
-        point = points[index]
-        near = [
-            height
-            for other, height in heights.items()
-            if max(points[other].usd, point.usd) < NEAR * min(points[other].usd, point.usd)
-        ]
-        heights[index] = min([point.percent, *(height - LINE_PERCENT for height in near)])
-    return [heights[index] for index in range(len(points))]
-
-
-def _draw(axes: Axes, title: str, points: Points, limits: tuple[float, float]) -> None:
-    from matplotlib.ticker import NullFormatter
-
+def _draw(
+    axes: Axes, title: str, points: Points, limits: tuple[float, float], *, is_named: bool = False
+) -> None:
     axes.set_title(title, fontsize=9)
     axes.set_xscale("log")
     axes.set_xlim(limits)
-    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(-4, 104)
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     for index, point in enumerate(points):
         if point is not None:
-            colour, marker = _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
-            axes.plot(point.usd, point.percent, marker, color=colour, markersize=6, clip_on=False)
+            style: dict[str, Any] = {
+                "color": _COLOURS[index % len(_COLOURS)],
+                "marker": _MARKERS[index % len(_MARKERS)],
+            }
+            told = f"{point.label}: {point.percent:.0f} %, {point.usd:.3g} USD"
+            label = wrapped(told, 80) if is_named else "_"  # "_": not in the legend
+            axes.plot(point.usd, point.percent, ls="", ms=6, clip_on=False, label=label, **style)

@@ -98,6 +98,8 @@ def read_plan(options: argparse.Namespace) -> Plan:
     """Validate the flags and read the files. Raises SettingsError."""
     if not options.pairs and not options.stream:
         raise SettingsError("give --pairs FILE or --stream FILE")
+    if options.plot is not None and not options.stream:
+        raise SettingsError("--plot draws a stream: give --stream FILE")
     if not 0 < options.max_false_share < 1:
         raise SettingsError(f"--max-false-share {options.max_false_share:g} must be between 0 and 1")
     if options.fit_thresholds and len(options.stream) != 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rich.table import Table
 from backend.heads import measures
 from gateway.cli.evaluation.cache.replay import Outcome
 from gateway.cli.evaluation.cache.results import KindResult, PairResult, StreamResult
-from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.figures import legend_below, plain_numbers, save_figure, wrapped
 
 Document = dict[str, Any]
 
@@ -207,7 +206,7 @@ def save_plot(streams: Sequence[StreamResult], path: Path) -> None:
     """Hits beyond the exact tier against the false share of all hits, verifier and cosine."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.add_subplot()
     for number, stream in enumerate(streams):
         style = ("-", "--", ":")[number % 3]
@@ -217,14 +216,12 @@ def save_plot(streams: Sequence[StreamResult], path: Path) -> None:
         ):
             x = [100 * one.false_share for one in outcomes]
             y = [100 * one.beyond_exact for one in outcomes]
-            name = f"{label}, {Path(stream.file).name}"
+            name = wrapped(f"{label}, {Path(stream.file).name}", 80)
             axes.plot(x, y, style, marker="o", markersize=3, color=colour, label=name)
     axes.set_xscale("symlog", linthresh=0.5)
+    plain_numbers(axes.xaxis)
     axes.set_xlabel("false hits, % of all hits")
-    axes.set_ylabel("hits beyond identical questions, % of requests")
+    axes.set_ylabel("hits beyond identical questions,\n% of requests")
     axes.grid(alpha=0.3)
-    if streams:
-        axes.legend()
-    data = BytesIO()
-    figure.savefig(data, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
-    write_file(path, data.getvalue())
+    legend_below(figure)
+    save_figure(figure, path)

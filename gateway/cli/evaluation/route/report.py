@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.figures import legend_below, save_figure, wrapped
 
 Document = dict[str, Any]
 
@@ -66,18 +65,18 @@ def save_plot(document: Document, path: Path) -> None:
     """Accuracy over machine seconds: both curves and what was measured."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.add_subplot()
     for (name, curve), color in zip(document["curves"].items(), ("#0072b2", "#d55e00"), strict=True):
         x, y = ([point[key] for point in curve] for key in ("machine_s", "accuracy"))
         axes.plot(x, [100 * value for value in y], ".-", color=color, label=f"{name}, other thresholds")
     for each, marker in zip(document["subjects"], ("o", "s", "*"), strict=True):
-        axes.plot(each["machine_s"], 100 * each["accuracy"], marker, markersize=9, color="#222222")
-        axes.annotate(each["name"], (each["machine_s"], 100 * each["accuracy"]), fontsize="small")
+        percent = 100 * each["accuracy"]
+        label = wrapped(f"{each['name']}: {percent:.1f} %, {each['machine_s']:.3g} s", 80)
+        style: dict[str, Any] = {"markersize": 10, "markeredgecolor": "#222222", "linestyle": "none"}
+        axes.plot(each["machine_s"], percent, marker=marker, markerfacecolor="none", label=label, **style)
     axes.set_xlabel("seconds that engines worked")
     axes.set_ylabel("right answers, %")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    data = BytesIO()
-    figure.savefig(data, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
-    write_file(path, data.getvalue())
+    legend_below(figure)
+    save_figure(figure, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from gateway.cli.evaluation.files import write_file
+from gateway.cli.evaluation.figures import legend_below, save_figure, wrapped
 
 Document = dict[str, Any]
 
@@ -75,6 +74,7 @@ def _flips_table(robustness: Document) -> Table:
     return table
 
 
+PANELS_IN_A_ROW = 3
 DRAWN_KINDS = ("shipped", "in domain", "trained elsewhere")
 
 
@@ -83,19 +83,19 @@ def save_plot(document: Document, path: Path) -> None:
     from matplotlib.figure import Figure
 
     found = [each for each in document["results"] if each["kind"] in DRAWN_KINDS]
-    figure = Figure(figsize=(4.5 * len(found), 3.6), layout="constrained")
+    columns = min(PANELS_IN_A_ROW, len(found))
+    rows = -(-len(found) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 0.6), layout="constrained")
     shares = np.linspace(0, 100, 21)
     for number, each in enumerate(found, 1):
-        axes = figure.add_subplot(1, len(found), number)
+        axes = figure.add_subplot(rows, columns, number)
         curve = 100 * np.array(each["curve"])
-        axes.plot(shares, curve, color="#0072b2", label=f"estimate, APGR {each['apgr']:.2f}")
+        axes.plot(shares, curve, color="#0072b2", label="estimate")
         axes.plot([0, 100], curve[[0, -1]], "--", color="#777777", label="random")
         axes.axhline(100 * each["oracle"], color="#009e73", linewidth=1, label="oracle")
-        axes.set_title(each["source"])
-        axes.set_xlabel(f"calls of {each['strong']}, %", fontsize="small")
+        axes.set_title(wrapped(f"{each['source']}: APGR {each['apgr']:.2f}", 44), fontsize="medium")
+        axes.set_xlabel(wrapped(f"calls of {each['strong']}, %", 44), fontsize="small")
         axes.set_ylabel("mean score, %")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    data = BytesIO()
-    figure.savefig(data, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
-    write_file(path, data.getvalue())
+    legend_below(figure, num_columns=3)
+    save_figure(figure, path)
