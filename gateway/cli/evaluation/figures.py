@@ -37,7 +37,7 @@ def plain_numbers(axis: Axis, limits: tuple[float, float] | None = None) -> None
 
 def legend_below(figure: Figure, num_columns: int = 2) -> None:
     """Name everything that is drawn under the axes, where no label can hit another or a point."""
-    found = dict[str, Artist]()
+    found: dict[str, Artist] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         found |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in found}
