@@ -17,6 +17,10 @@ READY_PATHS = ("/health/ready", "/ready", "/health")
 """`/health` waits for the models, as those of vLLM and llama.cpp do; a liveness probe is `/healthz`."""
 
 
+REFUSED = "the latest change of the policies was refused; the log and `penstock policy versions` say why"
+"""Why may hold names and paths, which are not for callers without a key."""
+
+
 class HealthEndpoint:
     """Probes for load balancers and orchestrators, and the scrape target of Prometheus."""
 
@@ -50,7 +54,7 @@ class HealthEndpoint:
             "models": {name: _shown(state) for name, state in states.items()},
         }
         if self._policies.state.error:  # the version before goes on
-            body["policies"] = {"error": self._policies.state.error}
+            body["policies"] = {"error": REFUSED}
         if stores := self._stores():  # what does not need them goes on
             body["stores"] = stores
         await call.respond(msgspec.json.encode(body), status=200 if is_ready else 503)

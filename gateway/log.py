@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+
+from policies.redaction import hidden
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -12,3 +15,26 @@ def configure_logging() -> None:
     logging.basicConfig(level=logging.INFO, format=FORMAT)
     for name in ("httpx", "httpx2"):  # they log each URL: of a passed-through path, the caller's words
         logging.getLogger(name).setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(WithoutSecrets(FORMAT))
+
+
+def hide(secrets: Iterable[str]) -> None:
+    """Show these values in no line of this process's log from now on."""
+    _secrets.update(secrets)
+
+
+def without_hidden(text: str) -> str:
+    """The text without the values that are hidden."""
+    return hidden(text, _secrets)
+
+
+_secrets: set[str] = set()
+
+
+class WithoutSecrets(logging.Formatter):
+    """Also of tracebacks, whose errors may quote what they could not use."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record, as its line or lines."""
+        return without_hidden(super().format(record))

@@ -82,6 +82,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
     counter_fds: tuple[int, ...] = ()  # the counter files of all workers when there are several
 
+    @property
+    def secrets(self) -> set[str]:
+        """What no log or message may show: keys, and the passwords of URLs."""
+        urls = (self.database_url, self.redis_url, self.replica_redis_url, *self.upstream_proxies.values())
+        passwords = (urlsplit(url).password or "" for url in urls)
+        keys = (*self.api_keys, *self.upstream_api_keys.values(), *self.telemetry.otlp_headers.values())
+        return {secret for secret in (*keys, *passwords) if secret}
+
     def __repr__(self) -> str:
         """Without the secrets."""
         return f"Settings(host={self.host!r}, port={self.port!r}, api_keys=<{len(self.api_keys)}>)"
@@ -433,6 +441,13 @@ def decision_log() -> Path:
     if not given:
         raise SettingsError("name the recorded decisions with --log FILE, or set PENSTOCK_DECISION_LOG")
     return Path(given)
+
+
+def environment_secrets() -> set[str]:
+    """The values of variables that are named like secrets."""
+    named = re.compile(r"(?i)(?:key|token|secret|password)$")
+    found = {value for name, value in os.environ.items() if named.search(name) and len(value) >= 8}
+    return found | {key.strip() for key in os.environ.get("PENSTOCK_API_KEYS", "").split(",")}
 
 
 def client_keys() -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from backend.server.engine_client import EngineClient
 from gateway.admin import Ask
 from gateway.app import BuiltVersion, build_version
 from gateway.errors import InvalidRequest, TimedOut
+from gateway.log import hide
 from gateway.processes.managed_process import Progress
 from gateway.processes.messages import Activate, PolicyState, Prepare, Reply, ToWorker, Version
 from gateway.processes.supervisor_pipes import SupervisorPipes
@@ -39,6 +40,7 @@ class Versions:
         self.state = PolicyState(first.policies.version)
         self.phase = "serving"  # of the heartbeats
         self._pipes = pipes
+        hide(first.settings.secrets)
         self._parts = build_parts(
             first.settings, first.metric_models, statuses=pipes.statuses, worker=worker, policies=self
         )
@@ -101,6 +103,7 @@ class Versions:
 
     async def _prepare(self, version: Version) -> None:
         self._error = ""
+        hide(version.settings.secrets)
         try:
             self._parts.metrics.add_models(version.metric_models)
             built = self._build(version)

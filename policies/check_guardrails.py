@@ -103,7 +103,7 @@ def _profile_problems(
         where = (*path, "hooks", name, "url")
         url = (rules or {}).get("url", "")
         if url.startswith("http") and (fault := url_fault(url)):
-            yield Problem(places[where], f"{'.'.join(where)} {fault}: {url!r}")
+            yield Problem(places[where], f"{'.'.join(where)} {fault}")
 
 
 def _unknown_tenants(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from policies.comparisons import doubts
 from policies.conditions import Condition, ConditionError
 from policies.convert import KeyPath
 from policies.errors import Place, Problem
+from policies.known_values import known_values
 from policies.names import nearest
 from policies.routes import DESTINATIONS, ERROR_CLASSES
 from policies.variables import NEED_VECTORS, UNAVAILABLE
@@ -23,6 +25,7 @@ class RouteChecks:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self._places = places
+        self._sections = sections
         self._models: Mapping[str, Any] = sections["models"]
         self._routes: Mapping[str, Any] = sections["routes"]
         self._routing: Mapping[str, Any] = sections["routing"]
@@ -110,10 +113,19 @@ class RouteChecks:
             condition = Condition(source)
         except ConditionError:
             return None
+        route = path[1] if path[0] == "routes" else ""
+        for doubt in doubts(source, known_values(self._sections, route)):
+            self._warn((*path, "when"), doubt)
+        headers = self._routing.get("headers") or []
         for name, key in sorted(condition.keys):
-            if name == "headers" and key not in (self._routing.get("headers") or []):
-                message = f"headers[{key!r}] is not one of routing.headers; add {key!r} there"
-                self._report((*path, "when"), message)
+            if name == "headers" and key not in headers:
+                lower = key.lower()
+                remedy = f"write {lower!r}" if lower in headers else f"add {lower!r} there"
+                close = nearest(lower, headers)
+                remedy = (
+                    close.removeprefix("; ") if "did you mean" in close and lower not in headers else remedy
+                )
+                self._report((*path, "when"), f"headers[{key!r}] is not one of routing.headers; {remedy}")
             elif name.startswith("live.") and key not in self._models:
                 self._report((*path, "when"), f"{name}[{key!r}] is no model{nearest(key, self._models)}")
             elif name == "signals.similarity" and key not in self._phrases:

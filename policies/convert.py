@@ -17,12 +17,10 @@ from policies.conditions import Condition, ConditionError
 from policies.errors import Place, Problem
 from policies.names import nearest
 from policies.nodes import place_in_scalar, place_of
+from policies.redaction import is_secret_field
 
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
 _MERGE_TAG = "tag:yaml.org,2002:merge"
-_UNSHOWN = {"api_key_env", "base_url", "proxy"}
-"""Fields into which people paste keys and passwords: messages never repeat their values."""
-
 KeyPath = tuple[str, ...]
 """The keys from the document's root to a value, e.g. `("models", "small", "engine")`."""
 
@@ -88,7 +86,7 @@ class Converter:
             seen.add(key.value)
             if key.value not in fields:
                 where = f" in {'.'.join(path)}" if path else ""
-                self.report(key, f"unknown key {key.value!r}{where}{nearest(key.value, fields)}")
+                self.report(key, f"unknown key{_quoted(key.value)}{where}{nearest(key.value, fields)}")
                 continue
             converted = self.convert(value, fields[key.value].type, (*path, key.value))
             if converted is not None:
@@ -147,7 +145,7 @@ class Converter:
             elif not isinstance(key, yaml.ScalarNode) or not key.value:
                 self.report(key, f"a key in {'.'.join(path) or 'a policy document'} must be a plain word")
             elif key.value in seen:
-                self.report(key, f"key {key.value!r} is already set at {seen[key.value]}; remove one")
+                self.report(key, f"key{_quoted(key.value)} is already set at {seen[key.value]}; remove one")
             else:
                 seen[key.value] = self.places[(*path, key.value)] = self._place(key)
                 yield key, value
@@ -188,7 +186,9 @@ class Converter:
         wanted = _wrong_value(_scalar(node), kind)
         if not wanted:
             return _scalar(node)
-        got = "" if path[-1] in _UNSHOWN else f", not {_describe(node)}"
+        field = next(key for key in reversed(path) if not key.isdigit())
+        is_shown = not is_secret_field(field) or isinstance(node, yaml.MappingNode | yaml.SequenceNode)
+        got = f", not {_describe(node)}" if is_shown else ""
         hint = ""
         if isinstance(kind, inspect.LiteralType) and isinstance(node, yaml.ScalarNode):
             hint = nearest(node.value, [str(v) for v in kind.values])
@@ -208,14 +208,21 @@ def _scalar(node: yaml.Node) -> Any:  # noqa: ANN401 - any YAML scalar
         return node
 
 
+def _quoted(key: str) -> str:
+    """A key as messages show it; one that is not written as keys are may be an API key in the wrong place."""
+    return f" {key!r}" if re.fullmatch(r"[a-z][a-z0-9 _./:-]*", key) else ""
+
+
 def _describe(node: yaml.Node) -> str:
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
         return "a list"
     if node.tag not in _PLAIN_TAGS:
-        return f"a value tagged {node.tag!r}"
-    text = node.value if len(node.value) <= 80 else node.value[:77] + "..."
+        return "a value with a tag"
+    if len(node.value) > 80:
+        return f"a text of {len(node.value)} characters"
+    text = node.value
     return {"str": repr(text), "null": "null"}.get(_PLAIN_TAGS[node.tag], str(text))
 
 

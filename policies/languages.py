@@ -51,13 +51,13 @@ def language_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Plac
         codes = [code for code in encoder.get("languages") or [] if code is not None]
         for code in codes:
             if code not in LANGUAGES:
-                message = f"{'.'.join(path)} holds {code!r}, no code of ISO 639-1{_hint(code)}"
+                message = f"{'.'.join(path)} holds {code!r}, no code of ISO 639-1{language_hint(code)}"
                 yield Problem(places[path], message)
         for code in sorted({code for code in codes if codes.count(code) > 1}):
             yield Problem(places[path], f"{'.'.join(path)} holds {code!r} twice; remove one")
 
 
-def _hint(code: str) -> str:
+def language_hint(code: str) -> str:
     """The nearest code, by code or by name."""
     by_name = {name.lower(): code for code, name in LANGUAGES.items()}
     lower = code.lower()

@@ -6,7 +6,7 @@ All problems of a folder are reported at once, each with file and line.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import yaml
 from msgspec import inspect
 
 from policies.check_cache import cache_problems
+from policies.check_callers import caller_problems, caller_warnings
+from policies.check_choices import choice_warnings
 from policies.check_guardrails import guardrail_problems, unscreened_paths
 from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
@@ -24,11 +26,13 @@ from policies.errors import Place, PolicyError, Problem
 from policies.languages import language_problems
 from policies.nodes import read_documents
 from policies.passthrough import passthrough_problems
+from policies.redaction import redacted, secret_values
 from policies.releases import release_problems
 from policies.tenants import tenant_problems
-from policies.urls import url_fault
+from policies.urls import api_url_fault, url_fault
 
-_SECTIONS = {field.name: field.type for field in inspect.type_info(Document).fields}  # type: ignore[attr-defined]
+_DOCUMENT = inspect.type_info(Document)
+_SECTIONS = {field.name: field.type for field in _DOCUMENT.fields}  # type: ignore[attr-defined]
 _KINDS = ("engine", "upstream", "encoder")
 _ENGINE_DEFAULTS = EngineModel(checkpoint="")
 
@@ -48,6 +52,12 @@ class Loaded:
     policies: Policies
     places: Mapping[KeyPath, Place]
     warnings: Sequence[Problem]
+    secrets: frozenset[str] = frozenset()  # values that no message may show
+
+
+def without_secrets(problem: Problem, secrets: Collection[str]) -> Problem:
+    """The problem with a message that shows none of them, and nothing that looks like one."""
+    return Problem(problem.place, redacted(problem.message, secrets))
 
 
 def load_folder(folder: Path) -> Loaded:
@@ -57,8 +67,10 @@ def load_folder(folder: Path) -> Loaded:
         merge.add_file(path)
     merge.check_references()
     if merge.problems:
-        raise PolicyError(sorted(merge.problems, key=lambda p: (p.place.file, p.place.line)))
-    return Loaded(merge.policies(), merge.places, merge.warnings)
+        problems = sorted(merge.problems, key=lambda p: (p.place.file, p.place.line))
+        raise PolicyError([without_secrets(problem, merge.secrets) for problem in problems])
+    warnings = [without_secrets(warning, merge.secrets) for warning in merge.warnings]
+    return Loaded(merge.policies(), merge.places, warnings, frozenset(merge.secrets))
 
 
 def policy_files(folder: Path) -> list[Path]:
@@ -83,6 +95,7 @@ class _Merge:
         self.warnings: list[Problem] = []
         self.sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
         self.places: dict[KeyPath, Place] = {}
+        self.secrets: set[str] = set()
 
     def add_file(self, path: Path) -> None:
         try:
@@ -90,15 +103,17 @@ class _Merge:
         except PolicyError as error:
             self.problems += error.problems
             return
+        if not documents:
+            self.warnings.append(Problem(Place(str(path)), "is empty; delete it, or put a section there"))
         for document in documents:
+            self.secrets |= secret_values(document)
             self.add_document(path, document)
 
     def add_document(self, path: Path, root: yaml.Node) -> None:
         converter = Converter(path)
         if isinstance(root, yaml.MappingNode):
             root.value = [(k, v) for k, v in root.value if not str(k.value).startswith("x-")]
-            kind = inspect.type_info(Document)
-            for section, names in converter.convert(root, kind, ()).items():
+            for section, names in converter.convert(root, _DOCUMENT, ()).items():
                 self._add_names(section, names, converter.places)
         elif root.value != "":  # an empty document is fine
             converter.report(root, f"a policy document must be a mapping with {', '.join(_SECTIONS)}")
@@ -133,11 +148,14 @@ class _Merge:
         self.problems += guardrail_problems(self.sections, self.places)
         self.problems += passthrough_problems(self.sections, self.places)
         self.problems += tenant_problems(self.sections, self.places)
+        self.problems += caller_problems(self.sections, self.places)
         self.problems += release_problems(self.sections, self.places)
         routes = RouteChecks(self.sections, self.places)
         routes.run()
         self.problems += routes.problems
-        self.warnings += [*routes.warnings, *unscreened_paths(self.sections, self.places)]
+        self.warnings += routes.warnings
+        for warnings in (choice_warnings, caller_warnings, unscreened_paths):
+            self.warnings += warnings(self.sections, self.places)
 
     def _check_adapters(self, model: str, adapters: list[str]) -> None:
         """Report adapters that share a name with a model or route: clients ask for them by name."""
@@ -167,12 +185,10 @@ class _Merge:
     def _check_network(self, model: str, upstream: Mapping[str, Any]) -> None:
         """Report URLs that cannot be connected to, and network options that exclude each other."""
         place = ("models", model, "upstream")
-        for field in ("base_url", "proxy"):
+        for field, fault_of in (("base_url", api_url_fault), ("proxy", url_fault)):
             url = upstream.get(field)
-            if url and (fault := url_fault(url)):
-                self._report(
-                    self.places[(*place, field)], f"models.{model}.upstream.{field} {fault}: {url!r}"
-                )
+            if url and (fault := fault_of(url)):
+                self._report(self.places[(*place, field)], f"models.{model}.upstream.{field} {fault}")
         if upstream and not {(*place, "base_url"), (*place, "service")} & self.places.keys():
             message = f"models.{model}.upstream needs a base_url, or the name of a known service as `service`"
             self._report(self.places[place], message)

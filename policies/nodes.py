@@ -5,6 +5,7 @@ File size, nesting depth and expanded node count are bounded.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
@@ -61,7 +62,8 @@ def _compose(text: str, file: str) -> list[yaml.Node]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         context = f"{error.context}: " if error.context else ""
-        message = f"is not valid YAML: {context}{error.problem}"
+        problem = re.sub(r"(alias|anchor|tag handle) '.*?'", r"\1", f"{error.problem}")  # it may be a key
+        message = f"is not valid YAML: {context}{problem}"
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
         raise PolicyError([Problem(place, message)]) from error
     except yaml.reader.ReaderError as error:

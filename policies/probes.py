@@ -51,6 +51,17 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "`injection:override`), or only the check (`injection`); `[]`: nothing. Hooks are not asked."
         ),
     ] = None
+    blocked: Annotated[
+        bool | None,
+        Meta(description="Whether a guardrail refuses the request; a rule's refusal is a `status`."),
+    ] = None
+    masked: Annotated[
+        list[str] | None,
+        Meta(
+            description="All that guardrails mask or redact in the request, as traces name it (`email`, "
+            "`pattern:codename`), or only the check (`pattern`); `[]`: nothing."
+        ),
+    ] = None
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -53,7 +53,10 @@ class Tenant(Tier, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     tier: Annotated[
         TierName,
-        Meta(description="One of `tiers`, or any word for conditions, as in `tenant.tier == 'gold'`."),
+        Meta(
+            description="One of `tiers`, or any word for conditions, as in `tenant.tier == 'gold'`. Without "
+            "one, the tier is `default`."
+        ),
     ] = ""
     keys: Annotated[list[KeyName], Meta(description="API keys of this tenant, for one that has a name.")] = []
 
@@ -98,7 +101,7 @@ def tenant_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]
     for section in ("tiers", "tenants"):
         for name, entry in sections[section].items():
             place, rules = places[section, name], entry or {}
-            if tiers and rules.get("tier") and rules["tier"] not in tiers:
+            if tiers and rules.get("tier") and rules["tier"] not in ("default", *tiers):
                 hint = nearest(rules["tier"], tiers)
                 yield Problem(place, f"{section}.{name}.tier {rules['tier']!r} is not one of tiers{hint}")
             for model in rules.get("models") or []:

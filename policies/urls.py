@@ -27,6 +27,21 @@ def url_fault(url: str) -> str:
     return ""
 
 
+_ENDPOINTS = (
+    "/chat/completions", "/completions", "/responses", "/embeddings", "/messages", "/models", "/converse",
+    "/moderations",
+)  # fmt: skip
+
+
+def api_url_fault(url: str) -> str:
+    """The same of the base URL of an API, to which paths of requests are added."""
+    path = url.rstrip("/")
+    for endpoint in _ENDPOINTS:
+        if path.lower().endswith(endpoint):
+            return f"ends in {endpoint}, which is added to it; remove that, as in https://HOST/v1"
+    return url_fault(url)
+
+
 def _is_host(host: str, *, is_ipv6: bool) -> bool:
     try:
         if is_ipv6 or re.fullmatch(r"[0-9.]+", host):

@@ -47,10 +47,17 @@ VARIABLES: dict[str, Variable] = {
     "request.user": Variable(cel.Type.STRING, "`safety_identifier` or `user`, '' when not set"),
     "request.metadata": Variable(_TEXTS, "as in `request.metadata['team']`; a missing key is ''"),
     "principal.key_id": Variable(cel.Type.STRING, "first 8 hex digits of the SHA-256 of the API key"),
-    "tenant.name": Variable(cel.Type.STRING, "the tenant: `key-` and the key's id, or `default`"),
-    "tenant.tier": Variable(cel.Type.STRING, 'the tenant\'s `tier` in the section `tenants`, "" without one'),
+    "tenant.name": Variable(
+        cel.Type.STRING,
+        "the tenant: its name, else `key-` and the key's id; `default` where there are no keys",
+    ),
+    "tenant.tier": Variable(cel.Type.STRING, "the tenant's `tier`; `default` for one without"),
     "tenant.spent_usd": Variable(cel.Type.DOUBLE, "today (UTC), by the models' `price`"),
-    "headers": Variable(_TEXTS, "the headers of `routing.headers`, as in `headers['x-region']`"),
+    "headers": Variable(
+        _TEXTS,
+        "the headers of `routing.headers`, as in `headers['x-region'] == 'eu'`: values are compared as they "
+        "are written, upper and lower case differ (`headers['x-region'].matches('(?i)^eu$')` ignores that)",
+    ),
     "time": Variable(cel.Type.TIMESTAMP, "now, as in `time.getHours('Europe/Berlin') < 8`"),
     "live.ready": Variable(
         cel.Type.Map(cel.Type.STRING, cel.Type.BOOL), "whether a model answers, as in `live.ready['small']`"

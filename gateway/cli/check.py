@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,10 +26,12 @@ from gateway.settings import SettingsError
 from guardrails.checks.classifier import WEIGHTS, load_classifier
 from guardrails.checks.patterns import LinearRule
 from guardrails.pattern_prefix import UnsupportedPattern
+from policies.comparisons import Known, doubts
 from policies.convert import KeyPath
 from policies.document import EncoderModel, EngineModel, ModelEntry
 from policies.errors import Place, PolicyError, Problem
-from policies.load import Loaded, load_folder
+from policies.load import Loaded, load_folder, without_secrets
+from policies.routes import Rule
 from router.estimate import load_estimate
 
 PROBES_LIMIT_S = 60.0
@@ -42,6 +45,9 @@ def check(folder: Path, out: TextIO) -> int:
     """Print what the folder defines; raise PolicyError with every problem. Opens no weights."""
     loaded = load_checked(folder)
     policies = loaded.policies
+    if not policies.models:
+        message = "defines no model; add one to the section `models`"
+        raise PolicyError([Problem(Place(str(folder)), message)])
     for warning in loaded.warnings:
         out.write(f"{warning.place}: warning: {warning.message}\n")
     models = ", ".join(f"{name} ({entry.kind})" for name, entry in policies.models.items())
@@ -74,8 +80,18 @@ def load_checked(folder: Path) -> Loaded:
     if not problems:
         problems += asyncio.run(_failed_probes(loaded))
     if problems:
-        raise PolicyError(problems)
-    return loaded
+        raise PolicyError([without_secrets(problem, loaded.secrets) for problem in problems])
+    warnings = [*loaded.warnings, *_undetected_languages(loaded)]
+    return dataclasses.replace(loaded, warnings=warnings)
+
+
+def _undetected_languages(loaded: Loaded) -> Iterator[Problem]:
+    """Conditions that compare the language with one that no text is found to be in."""
+    known = Known(("", *LANGUAGES), what="language that can be detected")
+    for path, action in loaded.policies.actions():
+        if isinstance(action, Rule) and action.when:
+            for doubt in doubts(action.when, {"signals.language": known}):
+                yield Problem(_place(loaded, (*path.split("."), "when")), doubt)
 
 
 def _broken_estimates(loaded: Loaded) -> Iterator[Problem]:

@@ -31,6 +31,7 @@ from gateway.cli.policy_reference import reference_text
 from gateway.cli.policy_schema import schema_text
 from gateway.cli.releases.flags import add_models
 from gateway.cli.router_flags import add_flags as add_router_flags
+from gateway.log import configure_logging, hide, without_hidden
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
 from policies.check_routes import adapter_bases
@@ -38,7 +39,7 @@ from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError
 from policies.load import merge_models
 from policies.services import SERVICES
-from policies.urls import url_fault
+from policies.urls import api_url_fault
 
 EXIT_USAGE = 2
 _EVAL_PACKAGES = {"httpx2", "openai", "rich"}
@@ -51,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run: Callable[[argparse.Namespace], int] = options.run
         return run(options)
     except (SettingsError, PolicyError, CheckpointError, RequestError, WeightsError) as error:
-        sys.stderr.write(f"penstock: {error}\n")
+        hide(settings.environment_secrets())
+        sys.stderr.write(f"penstock: {without_hidden(str(error))}\n")
         return EXIT_USAGE
     except KeyboardInterrupt:
         return 130
@@ -238,8 +240,10 @@ def _prepare(
     """The policy folder, settings and policies to serve, and what reads both again. Raises SettingsError."""
     from gateway.cli.read_policies import PolicyReader
 
+    configure_logging()
     folder = options.policies or settings.default_policies()
     chosen = settings.read_settings(flags)
+    hide(chosen.secrets)
     check_settings(chosen)
     if options.only:
         _check_only(options, folder)
@@ -331,7 +335,7 @@ def _entry(flag: str, text: str, values: dict[str, dict[str, str | None]]) -> Mo
         entry = msgspec.convert(values, type=ModelEntry)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{flag} {text!r} cannot be used: {error}") from None
-    if entry.upstream is not None and (fault := url_fault(entry.upstream.base_url)):
+    if entry.upstream is not None and (fault := api_url_fault(entry.upstream.base_url)):
         raise SettingsError(f"{flag} {text!r} cannot be used: the URL {fault}")
     return entry
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from gateway.cli.check import load_checked
 from gateway.cli.encoder_check import refuse_other_encoders
+from gateway.log import hide
 from gateway.processes.policy_watch import read_at_rest
 from gateway.settings import Settings
 from policies.document import Policies
 from policies.errors import Place, PolicyError, Problem
-from policies.load import load_folder, policy_files
+from policies.load import Loaded, load_folder, policy_files
+
+logger = logging.getLogger(__name__)
 
 Complete = Callable[[Policies], tuple[Policies, Settings]]
 """Adds the models of flags, and the settings that follow from the policies. Raises SettingsError."""
@@ -31,24 +35,27 @@ class PolicyReader:
         texts = _texts(self._folder)
         loaded = load_folder(self._folder)
         refuse_other_encoders(loaded)
-        return self._keep(texts, loaded.policies)
+        return self._keep(texts, loaded)
 
     def again(self) -> tuple[Policies, Settings]:
         """Read them with every check, when no file is being written. Raises as `first`; it blocks."""
-        texts, policies = read_at_rest(self._folder, self._checked)
-        if policies.version != self._version and (problems := [*_cut_files(self._texts, texts)]):
+        texts, loaded = read_at_rest(self._folder, self._checked)
+        if loaded.policies.version != self._version and (problems := [*_cut_files(self._texts, texts)]):
             raise PolicyError(problems)
-        return self._keep(texts, policies)
+        return self._keep(texts, loaded)
 
-    def _checked(self) -> tuple[Mapping[Path, bytes], Policies]:
-        return _texts(self._folder), load_checked(self._folder).policies
+    def _checked(self) -> tuple[Mapping[Path, bytes], Loaded]:
+        return _texts(self._folder), load_checked(self._folder)
 
-    def _keep(self, texts: Mapping[Path, bytes], policies: Policies) -> tuple[Policies, Settings]:
-        found = self._complete(policies)
+    def _keep(self, texts: Mapping[Path, bytes], loaded: Loaded) -> tuple[Policies, Settings]:
+        found = self._complete(loaded.policies)
+        hide(found[1].secrets)
         if not found[0].models:
             message = "defines no model, so nothing could be served; add one to the section `models`"
             raise PolicyError([Problem(Place(str(self._folder)), message)])
-        self._texts, self._version = texts, policies.version
+        for warning in loaded.warnings if loaded.policies.version != self._version else ():
+            logger.warning("%s", warning)
+        self._texts, self._version = texts, loaded.policies.version
         return found
 
 

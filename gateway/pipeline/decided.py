@@ -22,6 +22,8 @@ class Decision:
     values: Mapping[str, float] = field(default_factory=dict)  # by candidate, as the strategy compares
     cache: CacheUse = "none"
     guardrails: tuple[str, ...] = ()  # what they found in the request
+    masked: tuple[str, ...] = ()  # what of it they masked or redacted
+    is_blocked: bool = False  # by a guardrail
 
 
 def failures(probe: Probe, decision: Decision) -> Iterator[str]:
@@ -37,16 +39,29 @@ def failures(probe: Probe, decision: Decision) -> Iterator[str]:
         ("cache", expect.cache, decision.cache, expect.cache == decision.cache),
     )
     if expect.guardrails is not None:
-        yield from _guardrail_failures(expect.guardrails, decision.guardrails)
+        yield from _guardrail_failures("find", expect.guardrails, decision.guardrails)
+    if expect.masked is not None:
+        yield from _guardrail_failures("mask", expect.masked, decision.masked)
+    if expect.blocked is not None and expect.blocked != decision.is_blocked:
+        yield _block_failure(decision)
     for what, wanted, found, is_right in checks:
         if wanted is not None and not is_right:
             yield f"expected {what} {wanted!r}, got {found!r} ({choice.reason})"
 
 
-def _guardrail_failures(expected: Sequence[str], found: Sequence[str]) -> Iterator[str]:
+def _block_failure(decision: Decision) -> str:
+    found = ", ".join(decision.guardrails) or "nothing"
+    if decision.is_blocked:
+        return f"expected that guardrails let the request pass, but they refuse it: they found {found}"
+    message = f"expected that guardrails refuse the request, but they let it pass: they found {found}"
+    is_refused = decision.status >= 400
+    return f"{message}; a rule refuses it: expect `status: {decision.status}`" if is_refused else message
+
+
+def _guardrail_failures(what: str, expected: Sequence[str], found: Sequence[str]) -> Iterator[str]:
     """A finding is expected by its whole name, or by its check."""
     names = [{each, each.partition(":")[0]} for each in found]
     is_complete = all(any(each in name for name in names) for each in expected)
     if not is_complete or not all(name & set(expected) for name in names):
         wanted = ", ".join(expected) or "nothing"
-        yield f"expected guardrails to find {wanted}, got {', '.join(found) or 'nothing'}"
+        yield f"expected guardrails to {what} {wanted}, got {', '.join(found) or 'nothing'}"

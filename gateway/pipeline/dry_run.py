@@ -119,7 +119,7 @@ class DryRun:
                 exchange.choice or Choice(""),
                 status=error.status,
                 message=error.message,
-                guardrails=_found(exchange),
+                **_screened(exchange),
             )
         choice, model = exchange.choice, exchange.model
         assert choice is not None and model is not None
@@ -138,7 +138,7 @@ class DryRun:
             else "",
             following=() if exchange.cascade is None else exchange.cascade.following,
             values={} if chosen is None else chosen.values,
-            guardrails=_found(exchange),
+            **_screened(exchange),
         )
 
     def _released(self, target: str) -> list[str]:
@@ -201,8 +201,12 @@ def exchange_for(
     return exchange
 
 
-def _found(exchange: Exchange) -> tuple[str, ...]:
-    return () if exchange.screening is None else exchange.screening.verdicts.kinds
+def _screened(exchange: Exchange) -> dict[str, Any]:
+    """What guardrails found and did."""
+    if exchange.screening is None:
+        return {}
+    verdicts = exchange.screening.verdicts
+    return {"guardrails": verdicts.kinds, "masked": verdicts.changed, "is_blocked": verdicts.has_blocked}
 
 
 def _cache_use(exchange: Exchange, model: ServedModel) -> CacheUse:

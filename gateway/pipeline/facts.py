@@ -42,7 +42,7 @@ class Facts:
         facts: dict[str, Any] = {name: {} if name in MAPS else _READERS[name](exchange) for name in names}
         if "tenant.tier" in facts:
             tenant, policies = exchange.principal.tenant, self._policies
-            facts["tenant.tier"] = rules_of(tenant, policies.tenants, policies.tiers).tier
+            facts["tenant.tier"] = rules_of(tenant, policies.tenants, policies.tiers).tier or "default"
         if "tenant.spent_usd" in facts:
             facts["tenant.spent_usd"] = self._ledger.tenant_usd(exchange.principal.tenant)
         if "time" in facts:

@@ -25,6 +25,7 @@ from gateway.processes.specs import backend_config
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies
 from policies.errors import PolicyError
+from policies.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +142,7 @@ class Reloader:
         """Also for an unexpected error: the caller gets an answer, and the log has the traceback."""
         kept, is_known = self.current.policies.version, isinstance(error, _REFUSALS)
         cause = str(error) if is_known else f"unexpected {type(error).__name__}; the log has more"
+        cause = redacted(cause, self.current.settings.secrets)
         trace = None if is_known else error
         logger.error("the policies were not changed, %s is still served: %s", kept, cause, exc_info=trace)
         state = self.state

@@ -25,11 +25,15 @@ class Verdicts:
     def __init__(self, on_verdict: OnVerdict = _ignore) -> None:
         self._counts: Counter[str] = Counter()
         self._outcomes: set[Outcome] = set()
+        self._changed: set[str] = set()
         self._on_verdict = on_verdict
 
     def add(self, check: Check, kind: str, outcome: Outcome) -> None:
         """One finding, and what followed from it."""
-        self._counts[kind if check == "personal_data" else f"{check}:{kind}"] += 1
+        name = kind if check == "personal_data" else f"{check}:{kind}"
+        self._counts[name] += 1
+        if outcome == "changed":
+            self._changed.add(name)
         self._outcomes.add(outcome)
         self._on_verdict(str(self), check, outcome, "")
 
@@ -58,6 +62,11 @@ class Verdicts:
     def kinds(self) -> tuple[str, ...]:
         """What was found, each once."""
         return tuple(sorted(self._counts))
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """What was masked or redacted, each once."""
+        return tuple(sorted(self._changed))
 
     def __str__(self) -> str:
         """As `email=2 injection:override=1`."""

@@ -87,7 +87,7 @@ def warnings(folder: Path, text: str) -> list[str]:
         ),
         (
             "when: time.getHours('Europe/Berln') < 8\n        model: large",
-            "routes.yaml:4:29: unknown time zone",
+            "routes.yaml:4:29: unknown time zone 'Europe/Berln'; did you mean 'Europe/Berlin'?",
         ),
         (
             "cascade: {models: [small]}",

@@ -18,7 +18,7 @@ from policies.variables import MAPS, VARIABLES
         ("request.model.startWith('a')", 1, 24, "unknown name 'startWith'; did you mean 'startsWith'?"),
         ("request.stream &&\n  request.num_messages > 'a'", 2, 24, "'>' is not defined for (int, string)"),
         ("request.num_messages > 2.5", 1, 22, "'>' is not defined for (int, double)"),
-        ("1 +", 1, 4, "is not valid CEL: mismatched input the end"),
+        ("1 +", 1, 4, "is not valid CEL: it ends where a value is expected"),
         ("request.model", 1, 1, "a condition must give a bool, not a value of type string"),
         ("request.model.matches('(a')", 1, 23, "invalid regular expression: missing )"),
         ("true || headers[request.model] == 'a'", 1, 9, "headers is used without a literal key"),

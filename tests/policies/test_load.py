@@ -131,10 +131,9 @@ CASES = {
         [
             (
                 4,
-                "models.u.upstream.base_url has a port that is not a number from 1 to 65535: "
-                "'https://h:99999/v1'",
+                "models.u.upstream.base_url has a port that is not a number from 1 to 65535",
             ),
-            (5, "models.u.upstream.proxy has a port that is not a number from 1 to 65535: 'http://p:x'"),
+            (5, "models.u.upstream.proxy has a port that is not a number from 1 to 65535"),
         ],
     ),
     "socket and proxy": (
@@ -257,7 +256,7 @@ CASES = {
         [(3, "is not valid YAML: while parsing a flow sequence: expected")],
     ),
     "tab": ("models:\n\ta: 1\n", [(2, "is not valid YAML: while scanning for the next token")]),
-    "unknown alias": ("models: *nothing\n", [(1, "is not valid YAML: found undefined alias 'nothing'")]),
+    "unknown alias": ("models: *nothing\n", [(1, "is not valid YAML: found undefined alias")]),
     "python object": (
         "models: !!python/object/apply:os.system ['true']\n",
         [(1, "models must be a mapping of keys to values, not a list")],

@@ -207,3 +207,44 @@ def test_a_broken_expression_of_a_guardrail_has_its_line(tmp_path: Path) -> None
         check(tmp_path, io.StringIO())
     (problem,) = caught.value.problems
     assert problem.place.line == 7 and "anchor '^' has no place in a stream" in problem.message
+
+
+def test_a_folder_without_models_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("# nothing yet\n")
+    (tmp_path / "q.yaml").write_text("")
+    with pytest.raises(PolicyError, match="defines no model; add one to the section `models`"):
+        check(tmp_path, io.StringIO())
+
+
+def test_comparisons_that_never_hold_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "models: {m: {upstream: {base_url: 'http://h/v1'}}}\n"
+        "tiers: {gold: {}}\n"
+        "tenants: {key-00000000: {tier: gold}}\n"
+        "routing: {rules: [{when: request.model == 'atuo', model: m}]}\n"
+        "routes:\n"
+        "  auto:\n"
+        "    model: m\n"
+        "    rules:\n"
+        "      - {when: tenant.tier == '', model: m}\n"
+        "      - {when: tenant.name == 'key-0000000', model: m}\n"
+        "      - {when: signals.language == 'german', model: m}\n"
+        "      - {when: signals.language == 'ia', model: m}\n"
+        "      - {when: request.model == 'm', model: m}\n"
+        "      - {when: signals.previous_model == 'n', model: m}\n"
+        "      - {when: tenant.tier == 'gold' && signals.language == 'de', model: m}\n"
+    )
+    out = io.StringIO()
+    assert check(tmp_path, out) == 0
+    found = [line.partition("p.yaml:")[2] for line in out.getvalue().split("\n") if "warning" in line]
+    expected = [
+        "4:20: request.model == 'atuo': there is no such model or route; did you mean 'auto'?",
+        "9:10: tenant.tier == '': there is no such tier; a tenant without a tier has 'default'",
+        "10:10: tenant.name == 'key-0000000': there is no such tenant; did you mean 'key-00000000'?",
+        "11:10: signals.language == 'german': there is no such code of ISO 639-1; did you mean 'de'",
+        "13:10: request.model == 'm': there is no such request: all are for 'auto'; known: auto",
+        "14:10: signals.previous_model == 'n': there is no such model; known: m",
+        "12:10: signals.language == 'ia': there is no such language that can be detected",
+    ]
+    shorter = [each.replace(" warning:", "").replace(" never holds:", ":") for each in found]
+    assert all(one.startswith(other) for one, other in zip(shorter, expected, strict=True)), shorter

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from gateway.errors import InvalidRequest, NotFound
+from gateway.pipeline.decided import failures
 from gateway.pipeline.dry_run import DryRun, principal_of
 from policies.cache import CacheRules
 from policies.document import AdapterEntry, EncoderModel, EngineModel, ModelEntry, Policies
-from policies.guardrails import GuardrailProfile, GuardrailsSection, HookRules, PatternRules
+from policies.guardrails import (
+    GuardrailProfile,
+    GuardrailsSection,
+    HookRules,
+    PatternRules,
+    PersonalDataRules,
+)
 from policies.load import load_policies
 from policies.probes import Expectation, Live, Probe
 from policies.routes import Refusal, Route, RoutingSection, Rule
@@ -198,3 +205,55 @@ async def test_the_default_route_heeds_fields(
 ) -> None:
     body = {"model": "auto", "messages": [{"role": "user", "content": EASY}], **fields}
     assert (await DryRun(default_policies).decide(body)).models == models
+
+
+@pytest.mark.parametrize(
+    ("expect", "ask", "failures_found"),
+    [
+        (Expectation(blocked=True, masked=[]), "the secret", []),
+        (Expectation(blocked=False, masked=["email", "pattern"]), "jo@example.com on apollo", []),
+        (Expectation(masked=["email", "pattern:codename"]), "jo@example.com on apollo", []),
+        (Expectation(masked=[], blocked=False), "hello", []),
+        (
+            Expectation(blocked=True),
+            "hello",
+            ["expected that guardrails refuse the request, but they let it pass: they found nothing"],
+        ),
+        (
+            Expectation(blocked=False),
+            "the secret",
+            ["expected that guardrails let the request pass, but they refuse it: they found pattern:p"],
+        ),
+        (Expectation(masked=["phone"]), "jo@example.com", ["expected guardrails to mask phone, got email"]),
+        (Expectation(masked=[]), "jo@example.com", ["expected guardrails to mask nothing, got email"]),
+        (
+            Expectation(blocked=True),
+            "no",
+            [
+                "expected that guardrails refuse the request, but they let it pass: they found nothing; "
+                "a rule refuses it: expect `status: 403`"
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("refusal", [None, "Sorry."])
+async def test_what_guardrails_do_can_be_expected(
+    expect: Expectation, ask: str, failures_found: list[str], refusal: str | None
+) -> None:
+    profile = GuardrailProfile(
+        personal_data=PersonalDataRules(kinds=["email"]),
+        patterns={
+            "p": PatternRules(words=["secret"]),
+            "codename": PatternRules(words=["apollo"], action="redact"),
+        },
+        refusal=refusal,
+    )
+    policies = Policies(
+        models={"m": ModelEntry(engine=EngineModel(checkpoint="/none"))},
+        routes={"auto": Route(model="m", guardrails="g")},
+        guardrails=GuardrailsSection(profiles={"g": profile}),
+        routing=RoutingSection(rules=[Rule(when="request.user == 'x'", refuse=Refusal(message="No."))]),
+    )
+    body = {"user": "x"} if ask == "no" else {}
+    probe = Probe(expect=expect, ask=ask, request=body)
+    assert [*failures(probe, await DryRun(policies).probe(probe))] == failures_found

@@ -49,7 +49,7 @@ async def fact(name: str, body: dict[str, Any], endpoint: str = "chat") -> objec
         ("request.user", {"user": "u", "safety_identifier": "s"}, "s"),
         ("principal.key_id", {}, ""),
         ("tenant.name", {}, "default"),
-        ("tenant.tier", {}, ""),
+        ("tenant.tier", {}, "default"),
     ],
 )
 async def test_values(name: str, more: dict[str, Any], value: object) -> None:

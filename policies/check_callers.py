@@ -1,0 +1,115 @@
+"""Checks of who is named: tenants that no caller can be, API keys in place of names, idle budgets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policies.convert import KeyPath
+from policies.errors import Place, Problem
+from policies.known_values import key_owners
+from policies.names import nearest
+from policies.redaction import looks_secret
+
+_KEY_NAME = re.compile("key-[0-9a-f]{8}")
+KEY_NAME_HINT = "`key-` and the first 8 hex digits of the key's SHA-256 (`penstock keys id` prints it)"
+
+
+def caller_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
+    """API keys where a tenant is to be named, and budgets that could count nothing. No key is quoted."""
+    for path, name in _named(sections):
+        if looks_secret(name) and not _KEY_NAME.fullmatch(name):
+            message = (
+                f"{_section(path)} holds what looks like an API key; write {KEY_NAME_HINT}, never the key"
+            )
+            yield Problem(_place(places, path), message)
+    for path in _budgets(sections):
+        if not any((entry or {}).get("price") for entry in sections["models"].values()):
+            message = f"{'.'.join(path)} counts nothing, as no model has a `price`; add one to the models"
+            yield Problem(_place(places, path), message)
+
+
+def caller_warnings(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
+    """Names that no caller has: rules for them never hold."""
+    owners, tenants = key_owners(sections), sections["tenants"]
+    for name, entry in tenants.items():
+        if _is_unreachable(name, entry):
+            message = (
+                "tenants has a name at this place that no caller can have: give the tenant its `keys`, each "
+                f"{KEY_NAME_HINT}, or name it so"
+            )
+            yield Problem(places["tenants", name], message)
+    for path, name in _named(sections):
+        if path[0] == "tenants" or name == "default" or looks_secret(name):
+            continue
+        if name in owners:
+            message = (
+                f"{'.'.join(path)}: callers with {name!r} are the tenant {owners[name]!r}; write that name"
+            )
+            yield Problem(_place(places, path), message)
+        elif name not in tenants and not _KEY_NAME.fullmatch(name):
+            known = [each for each, entry in tenants.items() if not _is_unreachable(each, entry)]
+            message = f"{'.'.join(path)} names no tenant that a caller can be{nearest(name, known)}"
+            yield Problem(_place(places, path), message)
+    yield from _unpriced(sections, places)
+
+
+def _unpriced(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
+    """Budgets of those who may only ask for models that cost nothing."""
+    models = sections["models"]
+    if not any((entry or {}).get("price") for entry in models.values()):
+        return
+    for path in _budgets(sections):
+        allowed = sections[path[0]][path[1]].get("models")
+        known = [name for name in allowed or [] if name in models]
+        if (
+            known
+            and len(known) == len(allowed)
+            and not any((models[name] or {}).get("price") for name in known)
+        ):
+            message = f"{'.'.join(path)} counts nothing, as none of its `models` has a `price`"
+            yield Problem(_place(places, path), message)
+
+
+def _is_unreachable(name: str, entry: Mapping[str, Any] | None) -> bool:
+    return name != "default" and not _KEY_NAME.fullmatch(name) and not (entry or {}).get("keys")
+
+
+def _budgets(sections: Mapping[str, Any]) -> Iterator[KeyPath]:
+    for section in ("tiers", "tenants"):
+        for name, entry in sections[section].items():
+            if ((entry or {}).get("limits") or {}).get("usd_per_day") is not None:
+                yield section, name, "limits", "usd_per_day"
+
+
+def _named(sections: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Every place that names a tenant."""
+    yield from ((("tenants", name), name) for name in sections["tenants"])
+    lists: dict[tuple[str, ...], Any] = {
+        ("admin", "principals"): sections["admin"].get("principals"),
+        ("cache", "operators"): sections["cache"].get("operators"),
+    }
+    for name, profile in (sections["guardrails"].get("profiles") or {}).items():
+        lists["guardrails", "profiles", name, "exempt_tenants"] = (profile or {}).get("exempt_tenants")
+    for name, rule in sections["passthrough"].items():
+        lists["passthrough", name, "tenants"] = (rule or {}).get("tenants")
+    for name, entry in sections["models"].items():
+        loading = ((entry or {}).get("engine") or {}).get("adapter_loading") or {}
+        lists["models", name, "engine", "adapter_loading", "principals"] = loading.get("principals")
+    for path, names in lists.items():
+        yield from (((*path, str(number)), name) for number, name in enumerate(names or []) if name)
+    for name, probe in sections["probes"].items():
+        if (probe or {}).get("tenant"):
+            yield ("probes", name, "tenant"), probe["tenant"]
+
+
+def _section(path: KeyPath) -> str:
+    """The path without the name itself."""
+    return ".".join(path if path[0] != "tenants" else path[:1])
+
+
+def _place(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
+    while path not in places:
+        path = path[:-1]
+    return places[path]

@@ -1,0 +1,129 @@
+"""Keeps secrets out of messages about policies: values of fields that hold them, and what looks like one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import yaml
+
+HIDDEN = "***"
+MIN_CHARACTERS = 4
+"""Shorter values are in ordinary words, and no secrets."""
+
+_KEY_ID = re.compile(r"key-[0-9a-f]{8}")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_PREFIXED = re.compile(
+    r"\b(?:sk|rk|gsk|csk|hf|gh[opsu]|github_pat|glpat|xox[abprs]|xai|pplx|nvapi|tgp|fw)[-_][\w-]{5,}"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bAIza[\w-]{20,}|\beyJ[\w-]{10,}(?:\.[\w-]*)*|(?i:\bbearer\s+)[^\s'\",]+"
+    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
+)
+_LOGIN = re.compile(r"(?<=://)[^\s/@'\"]+@")
+_RUN = re.compile(r"(?<![\w/.])[A-Za-z0-9+=_-]{16,}")
+_SECRET_FIELD = re.compile(
+    r"(?i)keys?|.*(?:api|access|private)[-_]?keys?|.*(?:passw(?:or)?d|secret|authorization|bearer|_env|_url)|"
+    r"(?:.*_)?token|url|uri|proxy|redis|credentials"
+)
+_URL_FIELD = re.compile(r"(?i).*(?:url|uri|proxy|redis)")
+_TENANT_FIELD = re.compile(r"principals|operators|exempt_tenants|tenants?")
+
+
+def looks_secret(text: str) -> bool:
+    """Whether the text has the form of an API key, a token or a URL with a login."""
+    return _without_forms(text) != text
+
+
+def redacted(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text without these secrets, and without what looks like one."""
+    return _without_forms(hidden(text, secrets))
+
+
+def hidden(text: str, secrets: Iterable[str]) -> str:
+    """The text without these secrets."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= MIN_CHARACTERS:
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+def _without_forms(text: str) -> str:
+    text = _LOGIN.sub(f"{HIDDEN}@", text)
+    text = _PREFIXED.sub(HIDDEN, text)
+    return _RUN.sub(lambda found: HIDDEN if _is_random(found[0]) else found[0], text)
+
+
+def _is_random(run: str) -> bool:
+    """Letters mixed with digits in one long word, as no name of a model or variable is."""
+    for word in re.split(r"[-_=+]", run):
+        changes = len(re.findall(r"[0-9](?=[A-Za-z])|[A-Za-z](?=[0-9])", word))
+        if len(word) >= 16 and changes >= 4:
+            return True
+    return False
+
+
+def secret_values(root: yaml.Node) -> set[str]:
+    """The values of a document's fields that hold secrets, or into which people paste them."""
+    found = {value.strip() for value in _values(root, ())}
+    return {value for value in found if len(value) >= MIN_CHARACTERS}
+
+
+def _values(node: yaml.Node, path: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else ""
+            if path == ("tenants",) and not _has_keys(value):
+                yield from _tenant(name)
+            if _is_secret_path(path):  # a value where a mapping has its keys
+                yield from _of_field(path[-1], name)
+            yield from _values(value, (*path, name))
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _values(item, path)
+    elif path and isinstance(node, yaml.ScalarNode):
+        if _is_secret_path(path):
+            yield from _of_field(path[-1], node.value)
+        elif _TENANT_FIELD.fullmatch(path[-1]):
+            yield from _tenant(node.value)
+
+
+def is_secret_field(name: str) -> bool:
+    """Whether a field of this name holds secrets, or is one into which people paste them."""
+    return _SECRET_FIELD.fullmatch(name) is not None
+
+
+def _is_secret_path(path: tuple[str, ...]) -> bool:
+    return bool(path) and is_secret_field(path[-1]) and path[0] not in ("probes", "routing")
+
+
+def _of_field(field: str, value: str) -> Iterator[str]:
+    if _KEY_ID.fullmatch(value):
+        return
+    if field.lower().endswith("_env") and _VARIABLE.fullmatch(value) and not looks_secret(value):
+        return
+    if _URL_FIELD.fullmatch(field) and "://" in value:
+        yield from _of_url(value)
+    elif value not in ("null", "true", "false", "google", "~") and not value.isdigit():
+        yield value
+
+
+def _of_url(url: str) -> Iterator[str]:
+    """Its login and query, and parts of its path that look like keys; a host is no secret."""
+    place = url.partition("://")[2]
+    login, at, after = place.rpartition("@")
+    if at:
+        yield from (login, *login.split(":"))
+    path, _, query = after.partition("?")
+    if query:
+        yield from (query, *re.split(r"[&=#]", query))
+    yield from (part for part in path.split("/")[1:] if looks_secret(part))
+
+
+def _has_keys(tenant: yaml.Node) -> bool:
+    pairs = tenant.value if isinstance(tenant, yaml.MappingNode) else []
+    return any(isinstance(key, yaml.ScalarNode) and key.value == "keys" for key, _ in pairs)
+
+
+def _tenant(name: str) -> Iterator[str]:
+    """A tenant's name that may be an API key in the wrong place."""
+    if not _KEY_ID.fullmatch(name) and name != "default" and re.search(r"[0-9A-Z]|.{24}", name):
+        yield name

@@ -1,0 +1,110 @@
+"""No message about policies shows a key, wherever it stands and whatever is wrong with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policies.errors import PolicyError
+from policies.load import load_folder
+from policies.redaction import looks_secret, redacted
+
+CANARIES = ("sk-canary-4f9a77b1", "CanaryHunter2x", "c4n4ryc4n4ryc4n4ryc4n4ry")
+FIELDS = {
+    "keys of a tenant": "tenants:\n  acme:\n    keys: {}\n",
+    "a list of keys": "tenants:\n  acme:\n    keys:\n      - {}\n    tier: 7\n",
+    "name of a tenant": "tenants:\n  {}: {{tier: 7, models: [none]}}\n",
+    "administrators": "admin:\n  principals: [{}]\n",
+    "operators": "cache:\n  operators: [{}]\n  mode: 9\n",
+    "exempt": "guardrails:\n  profiles: {{p: {{exempt_tenants: [{}]}}}}\n",
+    "variable of a key": "models:\n  m:\n    upstream: {{service: openai, api_key_env: {}}}\n",
+    "a key itself": "models:\n  m:\n    upstream: {{service: openai, api_key: {}}}\n",
+    "headers": "models:\n  m:\n    upstream:\n      headers:\n        authorization: {}\n",
+    "login": "models:\n  m:\n    upstream:\n      base_url: https://user:{}@host/v1\n",
+    "query": "models:\n  m:\n    upstream:\n      base_url: https://host/v1?key={}\n",
+    "proxy": "models:\n  m:\n    upstream:\n      base_url: https://host/v1\n      proxy: http://u:{}@p:1\n",
+    "Redis": "cache:\n  redis:\n    url_env: redis://:{}@host/0\n",
+    "replicas": "replicas:\n  redis_url_env: {}\n",
+    "hook": "guardrails:\n  profiles:\n    p: {{hooks: {{h: {{url: 'http://h:x/', api_key_env: {}}}}}}}\n",
+    "anchor": "x-key: &it {}\ntenants: {{a: {{keys: [*it], limits: *it}}}}\n",
+}
+FORMS = (
+    "{0}",
+    '"{0}"',
+    "[{0}]",
+    "{{{0}: 1}}",
+    "[[{0}]]",
+    "[{0}",
+    '"{0}',
+    "*{0}",
+    "!{0} x",
+    "&{0}",
+    "{0}: {0}",
+    "%{0}",
+    "@{0}",
+    "`{0}",
+    "{0} {{",
+    "- {0}",
+    "|\n  {0}",
+    "? {0}",
+    "!!int {0}",
+    "{0}\n{0}: {0}\n{0}: {0}",
+    "\t{0}",
+    "{0}\x00",
+)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_error_or_warning_shows_a_key(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "p.yaml"
+    shown = []
+    for canary, form in (*((each, "{0}") for each in CANARIES), *((CANARIES[1], each) for each in FORMS)):
+        path.write_text(FIELDS[field].format(form.format(canary)))
+        try:
+            said = [*load_folder(path).warnings]
+        except PolicyError as error:
+            said = [*error.problems]
+        shown += [(canary, form, str(each)) for each in said if canary in str(each)]
+    assert not shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sk-abcdef12",
+        "Bearer abc",
+        "gsk_0123456789",
+        "https://u:p@host",
+        "eyJhbGciOiJIUzI1NiJ9.e30.x",
+        "a1b2c3d4e5f6a7b8c9d0",
+        "123e4567-e89b-12d3-a456-426614174000",
+        "AKIAIOSFODNN7EXAMPLE",
+    ],
+)
+def test_what_looks_like_a_key(text: str) -> None:
+    assert looks_secret(text) and text not in redacted(f"has {text!r}, not it")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key-0a1b2c3d",
+        "claude-sonnet-4-5-20250929",
+        "Meta-Llama-3.1-8B-Instruct-Turbo",
+        "OPENAI_API_KEY",
+        "acme-prod",
+        "models.gpt-4o-mini-2024-07-18.upstream",
+        "https://host:8000/v1",
+        "builtin:all-minilm-l6-v2",
+        "default",
+    ],
+)
+def test_what_does_not(text: str) -> None:
+    assert not looks_secret(text) and redacted(text, ["abc"]) == text
+
+
+def test_values_of_harmless_fields_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("models: {m: {upstream: {service: openaii}}}\n")
+    with pytest.raises(PolicyError, match="not 'openaii'; did you mean 'openai'"):
+        load_folder(tmp_path)
