@@ -17,10 +17,18 @@ from policies.conditions import Condition, ConditionError
 from policies.errors import Place, Problem
 from policies.names import nearest
 from policies.nodes import place_in_scalar, place_of
-from policies.redaction import is_secret_field
+from policies.redaction import is_secret_field, looks_secret
 
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
 _MERGE_TAG = "tag:yaml.org,2002:merge"
+_WRITE = {
+    "_env": "export it in an environment variable and write that variable's name, as OPENAI_API_KEY",
+    "keys": "write `key-` and the first 8 hex digits of the key's SHA-256 (`penstock keys id` prints it)",
+    "base_url": "write http://HOST:PORT/v1 or https://HOST/v1, without a login or a query",
+    "proxy": "write http://HOST:PORT; the environment's HTTPS_PROXY may hold a login",
+}
+"""What to write in fields whose form an expression does not explain."""
+
 KeyPath = tuple[str, ...]
 """The keys from the document's root to a value, e.g. `("models", "small", "engine")`."""
 
@@ -184,9 +192,13 @@ class Converter:
 
     def _leaf(self, node: yaml.Node, kind: inspect.Type, path: KeyPath) -> Any:  # noqa: ANN401 - any YAML scalar
         wanted = _wrong_value(_scalar(node), kind)
-        if not wanted:
-            return _scalar(node)
         field = next(key for key in reversed(path) if not key.isdigit())
+        if not wanted:
+            if field.endswith("_env") and looks_secret(node.value):
+                self.report(
+                    node, f"{'.'.join(path)} holds what looks like the secret itself; {_WRITE['_env']}"
+                )
+            return _scalar(node)
         is_shown = not is_secret_field(field) or isinstance(node, yaml.MappingNode | yaml.SequenceNode)
         got = f", not {_describe(node)}" if is_shown else ""
         hint = ""
@@ -194,6 +206,8 @@ class Converter:
             hint = nearest(node.value, [str(v) for v in kind.values])
         elif isinstance(kind, inspect.StrType) and isinstance(_scalar(node), (int, float)):
             hint = '; write it in "quotes"'
+        elif isinstance(kind, inspect.StrType) and kind.pattern:
+            hint = next((f"; {words}" for end, words in _WRITE.items() if field.endswith(end)), "")
         self.report(node, f"{'.'.join(path)} must be {wanted}{got}{hint if '; known' not in hint else ''}")
         return None
 

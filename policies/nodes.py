@@ -18,6 +18,19 @@ MAX_NODES = 100_000
 """Bound on the nodes of one file after alias expansion ("billion laughs")."""
 
 
+_REMEDIES = {
+    "'\\t'": "indent with spaces",
+    "cannot start any token": "quote a value that begins with it",
+    "expected <block end>": "check the indentation, and write quotes inside a value as the other kind",
+    "could not find expected ':'": "end the key with a colon, or quote the value",
+    "mapping values are not allowed": "quote a value that holds a colon, or check the indentation",
+    "expected ',' or": "close the bracket, or quote a value that holds one",
+    "unexpected end of stream": "close the quote or the bracket",
+    "undefined alias": "quote a value that begins with *",
+}
+"""By a part of PyYAML's message."""
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML's composer with a nesting limit; its own recursion has none."""
 
@@ -64,6 +77,7 @@ def _compose(text: str, file: str) -> list[yaml.Node]:
         context = f"{error.context}: " if error.context else ""
         problem = re.sub(r"(alias|anchor|tag handle) '.*?'", r"\1", f"{error.problem}")  # it may be a key
         message = f"is not valid YAML: {context}{problem}"
+        message += next((f"; {remedy}" for part, remedy in _REMEDIES.items() if part in problem), "")
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
         raise PolicyError([Problem(place, message)]) from error
     except yaml.reader.ReaderError as error:

@@ -22,7 +22,7 @@ _LOGIN = re.compile(r"(?<=://)[^\s/@'\"]+@")
 _RUN = re.compile(r"(?<![\w/.])[A-Za-z0-9+=_-]{16,}")
 _SECRET_FIELD = re.compile(
     r"(?i)keys?|.*(?:api|access|private)[-_]?keys?|.*(?:passw(?:or)?d|secret|authorization|bearer|_env|_url)|"
-    r"(?:.*_)?token|url|uri|proxy|redis|credentials"
+    r"(?:.*_)?token|url|uri|proxy|credentials"
 )
 _URL_FIELD = re.compile(r"(?i).*(?:url|uri|proxy|redis)")
 _TENANT_FIELD = re.compile(r"principals|operators|exempt_tenants|tenants?")
@@ -73,7 +73,7 @@ def _values(node: yaml.Node, path: tuple[str, ...]) -> Iterator[str]:
             name = str(key.value) if isinstance(key, yaml.ScalarNode) else ""
             if path == ("tenants",) and not _has_keys(value):
                 yield from _tenant(name)
-            if _is_secret_path(path):  # a value where a mapping has its keys
+            if _is_secret_path(path) and not is_secret_field(name):  # a value where a mapping has its keys
                 yield from _of_field(path[-1], name)
             yield from _values(value, (*path, name))
     elif isinstance(node, yaml.SequenceNode):

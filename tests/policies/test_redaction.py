@@ -108,3 +108,35 @@ def test_values_of_harmless_fields_are_shown(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("models: {m: {upstream: {service: openaii}}}\n")
     with pytest.raises(PolicyError, match="not 'openaii'; did you mean 'openai'"):
         load_folder(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["gsk_abcdefgh12345678", "sk_live_canary12", "AKIAIOSFODNN7EXAMPLE"])
+def test_a_key_in_place_of_its_variable(tmp_path: Path, key: str) -> None:
+    (tmp_path / "p.yaml").write_text(f"models: {{m: {{upstream: {{service: groq, api_key_env: {key}}}}}}}\n")
+    with pytest.raises(
+        PolicyError, match="holds what looks like the secret itself; export it in an"
+    ) as caught:
+        load_folder(tmp_path)
+    assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("models:\n\tsmall: {}\n", "indent with spaces"),
+        ('routes:\n  a:\n    system: "say "hi""\n', "write quotes inside a value as the other kind"),
+        ("models: {m: {upstream: {service: groq}}\n", "close the bracket"),
+        ("x-a: b: c\n", "quote a value that holds a colon"),
+        ("models: {m: {upstream: {base_url: 'https://me:hunter22@h/v1'}}}", "without a login or a query"),
+        ("tenants: {a: {keys: [hunter22]}}", "`penstock keys id` prints it"),
+        (
+            "cache: {redis: {url_env: 'redis://:hunter22@h'}}",
+            "cache.redis.url_env must be a string of the form",
+        ),
+    ],
+)
+def test_remedies(tmp_path: Path, text: str, remedy: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(PolicyError) as caught:
+        load_folder(tmp_path)
+    assert remedy in str(caught.value) and "hunter22" not in str(caught.value)
