@@ -30,6 +30,7 @@ from policies.comparisons import Known, doubts
 from policies.convert import KeyPath
 from policies.document import EncoderModel, EngineModel, ModelEntry
 from policies.errors import Place, PolicyError, Problem
+from policies.languages import LANGUAGES as ISO_LANGUAGES
 from policies.load import Loaded, load_folder, without_secrets
 from policies.routes import Rule
 from router.estimate import load_estimate
@@ -87,7 +88,8 @@ def load_checked(folder: Path) -> Loaded:
 
 def _undetected_languages(loaded: Loaded) -> Iterator[Problem]:
     """Conditions that compare the language with one that no text is found to be in."""
-    known = Known(("", *LANGUAGES), what="language that can be detected")
+    others = "|".join(code for code in ISO_LANGUAGES if code not in LANGUAGES)
+    known = Known((), f"(?!(?:{others})$).*", "language that can be detected")
     for path, action in loaded.policies.actions():
         if isinstance(action, Rule) and action.when:
             for doubt in doubts(action.when, {"signals.language": known}):
