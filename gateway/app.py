@@ -103,7 +103,7 @@ def build_version(
     routes += _other_routes(endpoints, settings, policies, models, parts)
     routes += _cache_routes(endpoints, settings, policies, cache, models, parts)
     routes += batch_routes(endpoints, settings, parts.batches, policies.batches)
-    routes += moderation_routes(endpoints, settings, policies, guards)
+    routes += moderation_routes(endpoints, settings, policies, guards, pipeline.admit)
     routes += passthrough_routes(endpoints, settings, policies.passthrough, pipeline.admit, served.forwarder)
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
     _check_origins(settings, policies)

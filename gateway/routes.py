@@ -132,7 +132,7 @@ def object_routes(
 
 
 def moderation_routes(
-    endpoints: RouteBuilder, settings: Settings, policies: Policies, guards: Guards
+    endpoints: RouteBuilder, settings: Settings, policies: Policies, guards: Guards, admit: Admit
 ) -> list[Route]:
     """/v1/moderations, where no upstream answers it."""
     if MODERATIONS in policies.passthrough:
@@ -140,7 +140,8 @@ def moderation_routes(
     moderations = ModerationsEndpoint(
         key_ring(settings),
         guards.moderation,
-        false_positive_rate=policies.guardrails.moderations.false_positive_rate,
+        admit,
+        policies.guardrails.moderations,
         max_body_bytes=settings.max_body_bytes,
     )
     return [endpoints.route("POST", MODERATIONS, "other", moderations.create)]

@@ -122,9 +122,10 @@ class ModelBuilder:
         """The guardrails of these policies; their hooks' connections close with the version."""
         name = self._policies.encoder_name
         embed = embed_texts_with(self._encoders[name]) if name in self._encoders else no_vectors
-        guards = Guards(self._policies.guardrails, embed, self._settings.upstream_api_keys)
+        threads, keys = self._parts.screening_threads, self._settings.upstream_api_keys
+        guards = Guards(self._policies.guardrails, embed, keys, threads=threads)
         guards.moderation = Guard(
-            GuardrailProfile(), self._where_readable(embed), {}, guards.moderation.classifier
+            GuardrailProfile(), self._where_readable(embed), {}, guards.moderation.classifier, threads
         )
         self.resources += [guards, *guards.hooks]
         return guards

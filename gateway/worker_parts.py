@@ -27,6 +27,7 @@ from gateway.openai.responses.background import BackgroundResponses
 from gateway.pipeline.decision_log import LogFile
 from gateway.pipeline.routing_memory import RoutingMemory
 from gateway.processes.status import Statuses
+from gateway.screening.threads import FairThreads
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.setup import Tracing, start_tracing
@@ -76,6 +77,7 @@ class WorkerParts:
     decisions: LogFile | None = None
     objects: dict[str, ObjectStore] = field(default_factory=dict)  # by their section of the policies
     routing: RoutingMemory = field(default_factory=RoutingMemory)
+    screening_threads: FairThreads = field(default_factory=FairThreads)
     data_dir: str = ""  # folder of what survives a restart
 
     async def start(self) -> None:

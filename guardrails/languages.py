@@ -8,6 +8,7 @@ from typing import Final
 import regex
 
 from backend.encoder.language import LANGUAGES, language_of
+from guardrails.cancellation import check_cancelled
 
 ENGLISH: Final = "en"
 OTHER: Final = "other"
@@ -47,6 +48,7 @@ def languages_of(text: str, spans: Iterable[tuple[int, int]]) -> list[str]:
     whole = ""
     found = []
     for start, end in spans:
+        check_cancelled()
         window = text[start:end]
         own = _certain(window)
         if not own and sum(map(str.isalpha, window)) >= MIN_LETTERS:

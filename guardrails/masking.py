@@ -42,6 +42,11 @@ class Masking:
         self._values: dict[str, str] = {}
         self._num_values: Counter[str] = Counter()  # by kind
 
+    @property
+    def num_noted(self) -> int:
+        """How many values it has found, and placeholders that texts had already."""
+        return self.found.total() + len(self._placeholders)
+
     def mask(self, text: str, *, in_json: bool = False) -> str:
         """The text to send to a model. Raises Blocked."""
         return scan(InJson(self._request_rule) if in_json else self._request_rule, text)

@@ -17,6 +17,7 @@ import re2
 import regex
 
 from guardrails import decoders
+from guardrails.cancellation import check_cancelled
 from guardrails.letters import LOOKALIKES, styled_letters, unleet
 from guardrails.prefilter import Prefilter
 
@@ -113,6 +114,7 @@ def read(text: str) -> Reading:
         views += level
         found: list[View] = []
         for view in level:
+            check_cancelled()
             plain = _plain_views(view, signs)
             views += plain
             found += _decoded_views([view, *plain], signs) if depth < MAX_DEPTH else []

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import regex
 
+from guardrails.cancellation import check_cancelled
+
 CONTEXT_CHARS = 64
 """Sent text that is kept before what is held back. A rule may look behind a match by this much at most."""
 
@@ -119,8 +121,11 @@ class Scanner:
 
 
 def scan(rule: Replacer, text: str) -> str:
-    """A whole text with its matches replaced."""
+    """A whole text with its matches replaced. Raises Blocked or Cancelled."""
     scanner = Scanner(rule)
     starts = range(0, len(text), PIECE_CHARS)
-    pieces = [scanner.feed(text[start : start + PIECE_CHARS]) for start in starts]
+    pieces = []
+    for start in starts:
+        check_cancelled()
+        pieces.append(scanner.feed(text[start : start + PIECE_CHARS]))
     return "".join([*pieces, scanner.finish()])

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import regex
 
+from guardrails.cancellation import check_cancelled
+
 MIN_CHARS = 20
 """Shorter sentences, such as answer options, are joined with those after them."""
 MAX_BYTES = 240
@@ -29,6 +31,7 @@ def windows(text: str) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     start = 0
     for end in _ends(text):
+        check_cancelled()
         if end - start >= MIN_CHARS or end == len(text):
             for piece in _pieces(text, start, end, MAX_BYTES):
                 found.append(piece)

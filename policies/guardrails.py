@@ -235,6 +235,14 @@ class GuardrailProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     topics: Annotated[dict[Name, TopicRules], Meta(description="By a name that verdicts show.")] = {}
     groundedness: GroundednessRules | None = None
     hooks: Annotated[dict[Name, HookRules], Meta(description="By a name that verdicts show.")] = {}
+    max_chars: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            description="Characters in all texts of a request; one with more is a 400, as it would not be "
+            "checked. Long texts of earlier turns count, but are not checked again.",
+        ),
+    ] = 1_000_000
     timeout_ms: Annotated[
         TimeoutMs, Meta(description="For the encoder, which classifiers and topics need.")
     ] = 2000
@@ -272,6 +280,7 @@ class ModerationsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """What `/v1/moderations` answers, unless `passthrough` names that path."""
 
     false_positive_rate: FalsePositiveRate = 0.01
+    max_chars: Annotated[int, Meta(ge=1_000, description="Characters in all texts of a request.")] = 1_000_000
 
 
 class GuardrailsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,15 @@ import numpy as np
 from gateway.auth import KeyRing
 from gateway.errors import InvalidRequest, Unavailable, retry_after
 from gateway.openai.shape import encode
+from gateway.pipeline.stages.admit import Admit
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.types import ModerationRequest
 from gateway.screening.guard import EncoderFailed, Guard, Vectors
+from gateway.screening.threads import TenantThreads, is_long
 from gateway.web.http_call import HttpCall
 from guardrails.checks.classifier import Plan, judge_categories, plan, score
 from guardrails.normalise import read
+from policies.guardrails import ModerationsSection
 
 MODEL = "penstock-guardrails"
 MAX_INPUTS = 128
@@ -47,19 +49,33 @@ class ModerationsEndpoint:
     """Judges texts; asks no model."""
 
     def __init__(
-        self, keys: KeyRing, guard: Guard, *, false_positive_rate: float, max_body_bytes: int
+        self, keys: KeyRing, guard: Guard, admit: Admit, rules: ModerationsSection, *, max_body_bytes: int
     ) -> None:
         self._keys = keys
         self._guard = guard
-        self._rate = false_positive_rate
+        self._admit = admit
+        self._rules = rules
         self._max_body_bytes = max_body_bytes
 
     async def create(self, call: HttpCall) -> None:
-        """`input` → a result for each text. Raises InvalidRequest, or Unavailable without an encoder."""
-        self._keys.caller(call.authorization, call.internal_caller)
+        """`input` → a result for each text.
+
+        Raises InvalidRequest, RateLimited by the tenant's limits, or Unavailable without an encoder.
+        """
+        tenant = self._keys.caller(call.authorization, call.internal_caller).tenant
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
-        texts = _inputs(typed(body, ModerationRequest).input)
-        plans = await asyncio.to_thread(lambda: [plan(read(text)) for text in texts])
+        texts = _inputs(typed(body, ModerationRequest).input, self._rules.max_chars)
+        headers = self._admit.enter(tenant)
+        try:
+            results = await self._results(texts, TenantThreads(self._guard.threads, tenant))
+        finally:
+            self._admit.leave(tenant)
+        answer = {"id": f"modr-{secrets.token_hex(12)}", "model": MODEL, "results": results}
+        await call.respond(encode(answer), headers=headers)
+
+    async def _results(self, texts: Sequence[str], threads: TenantThreads) -> list[dict[str, object]]:
+        in_thread = is_long(texts)
+        plans = await threads.run(lambda: [plan(read(text)) for text in texts], in_thread)
         distinct = list(
             dict.fromkeys(piece for each in plans for piece in each.embedded(self._guard.classifier))
         )
@@ -72,14 +88,14 @@ class ModerationsEndpoint:
                 headers=retry_after(RETRY_S),
             ) from None
         vectors = dict(zip(distinct, found, strict=True))
-        results = await asyncio.to_thread(lambda: [self._result(each, vectors) for each in plans])
-        answer = {"id": f"modr-{secrets.token_hex(12)}", "model": MODEL, "results": results}
-        await call.respond(encode(answer))
+        return await threads.run(lambda: [self._result(each, vectors) for each in plans], in_thread)
 
     def _result(self, each: Plan, vectors: Mapping[str, Vectors]) -> dict[str, object]:
         stacked = each.stacked(vectors) if each.pieces else NO_VECTORS
         classifier = self._guard.classifier
-        judged = judge_categories(score(each, stacked, classifier), self._rate, classifier)
+        judged = judge_categories(
+            score(each, stacked, classifier), self._rules.false_positive_rate, classifier
+        )
         found = {name: judged[own] if own else (0.0, False) for name, own in CATEGORIES.items()}
         return {
             "flagged": any(flagged for _, flagged in found.values()),
@@ -89,7 +105,7 @@ class ModerationsEndpoint:
         }
 
 
-def _inputs(given: str | list[str] | list[dict[str, Any]]) -> list[str]:
+def _inputs(given: str | list[str] | list[dict[str, Any]], max_chars: int) -> list[str]:
     """The texts: one, several, or the text parts of one input."""
     if isinstance(given, str):
         texts = [given]
@@ -105,6 +121,12 @@ def _inputs(given: str | list[str] | list[dict[str, Any]]) -> list[str]:
                 f"'input[{number}]' has {len(text)} characters: send at most {MAX_INPUT_CHARS} in one text.",
                 param="input",
             )
+    if (num_chars := sum(map(len, texts))) > max_chars:
+        raise InvalidRequest(
+            f"'input' has {num_chars} characters in all: send at most {max_chars} in one request "
+            "(guardrails.moderations.max_chars).",
+            param="input",
+        )
     return texts
 
 

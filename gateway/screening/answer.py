@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from gateway.answer import Delta, ToolCallDelta
 from gateway.errors import Unavailable
 from gateway.screening.answer_checks import AnswerChecks
-from gateway.screening.judge import is_long, run
 from gateway.screening.screening import CheckFailed, Screening
+from gateway.screening.threads import is_long
 from guardrails.chain import ScannerChain
 from guardrails.scanner import Blocked
 from guardrails.sentences import SentenceSplitter
@@ -143,7 +143,7 @@ class ScreenedDeltas:
         blocked: Blocked | None = None
         try:
             step = channel.scanner.finish if ends else channel.scanner.feed
-            passed = await run(lambda: step(text), is_long([text]))
+            passed = await self._screening.threads.run(lambda: step(text), is_long([text]))
         except Blocked as found:
             passed, ends, blocked = found.sent, True, found
         async for piece in self._judged(channel, passed, ends=ends):

@@ -9,9 +9,11 @@ from typing import Literal
 import msgspec
 
 from gateway.screening.guard import EncoderFailed
-from gateway.screening.judge import Judgement, failure_action, is_long, judge_sentences, needs_sentences, run
+from gateway.screening.judge import failure_action, judge_sentences, needs_sentences
 from gateway.screening.screening import Screening
 from gateway.screening.segments import document
+from gateway.screening.threads import TenantThreads, is_long
+from gateway.screening.verdicts import Judgement
 from guardrails.checks.groundedness import Documents, needs_check
 from guardrails.sentences import split
 from policies.guardrails import Segment
@@ -23,8 +25,9 @@ Holds = Literal["nothing", "sentence", "answer"]
 class _Grounds:
     """The documents of a request, read when the first sentence needs them; shared by all choices."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], threads: TenantThreads) -> None:
         self._texts = texts
+        self._threads = threads
         self._in_thread = is_long(texts)
         self._read: Documents | None = None
 
@@ -33,7 +36,7 @@ class _Grounds:
 
     async def support(self, sentence: str) -> float | None:
         """See Documents; None where there are no documents, or nothing is stated."""
-        return await run(lambda: self._support(sentence), self._in_thread)
+        return await self._threads.run(lambda: self._support(sentence), self._in_thread)
 
     def _support(self, sentence: str) -> float | None:
         if self._read is None:
@@ -49,10 +52,11 @@ class AnswerChecks:
         self._screening = screening
         self._judges = bool(needs_sentences(profile))
         self._grounding = profile.groundedness
-        self._documents = _Grounds([])
+        self._documents = _Grounds([], screening.threads)
         if self._grounding is not None:
             places = self._grounding.documents
-            self._documents = _Grounds([text for segment, text in screening.texts if segment in places])
+            texts = [text for segment, text in screening.texts if segment in places]
+            self._documents = _Grounds(texts, screening.threads)
         self._num_stated = self._num_unsupported = 0
         self.holds: Holds = _holds(screening)
 
@@ -116,7 +120,7 @@ class AnswerChecks:
     async def _judged(self, sentences: Sequence[str]) -> list[list[Judgement]]:
         if self._judges and sentences:
             try:
-                return await judge_sentences(self._screening.guard, sentences)
+                return await judge_sentences(self._screening.guard, sentences, self._screening.threads)
             except EncoderFailed:
                 self._screening.fail("encoder", "encoder", failure_action(self._screening.profile))
         return [[] for _ in sentences]

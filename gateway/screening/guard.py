@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from backend.encoder.language import language_of
 from backend.heads.weights import stamp
 from gateway.screening.hooks import Hook
+from gateway.screening.known import KnownTexts
+from gateway.screening.threads import FairThreads
+from gateway.screening.verdicts import Judgement
 from gateway.settings import SettingsError
 from guardrails.checks.classifier import Classifier, load_classifier
 from guardrails.checks.patterns import LinearRule
@@ -47,11 +50,17 @@ class Guard:
         embed: EmbedTexts,
         hooks: Mapping[str, Hook],
         classifier: Classifier | None = None,
+        threads: FairThreads | None = None,
     ) -> None:
-        """`hooks`: by the names that the profile gives them; `classifier`: other weights than the shipped."""
+        """`hooks`: by the names that the profile gives them; `classifier`: other weights than the shipped.
+
+        `threads`: for long texts.
+        """
         self.profile = profile
         self.classifier = classifier
         self.hooks = dict(hooks)
+        self.threads = threads or FairThreads()
+        self.known: KnownTexts[Judgement] = KnownTexts()
         self._embed = embed
         self._topics: dict[str, Topic] | None = None
 
@@ -99,15 +108,18 @@ class Guards:
         api_keys: Mapping[str, str] = MappingProxyType({}),
         *,
         asks_hooks: bool = True,
+        threads: FairThreads | None = None,
     ) -> None:
-        """`api_keys`: of hooks, by `guardrails.PROFILE.HOOK`.
+        """`api_keys`: of hooks, by `guardrails.PROFILE.HOOK`; `threads`: for long texts.
 
         Raises SettingsError for broken patterns, WeightsError for a broken classifier.
         """
         self._by_profile: dict[int, Guard] = {}
         path = None if section.classifier is None else Path(section.classifier)
         classifier = None if path is None else load_classifier(path, stamp(path))
-        self.moderation = Guard(GuardrailProfile(), embed, {}, classifier)
+        threads = threads or FairThreads()
+        self.moderation = Guard(GuardrailProfile(), embed, {}, classifier, threads)
+        self.names = {id(profile): name for name, profile in section.profiles.items()}
         self.hooks: list[Hook] = []
         for name, profile in section.profiles.items():
             _check_patterns(name, profile)
@@ -117,7 +129,7 @@ class Guards:
                 if asks_hooks
             }
             self.hooks += hooks.values()
-            self._by_profile[id(profile)] = Guard(profile, embed, hooks, classifier)
+            self._by_profile[id(profile)] = Guard(profile, embed, hooks, classifier, threads)
 
     async def start(self) -> None:
         """Load what would make the first request wait."""
@@ -126,6 +138,10 @@ class Guards:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+    def name_of(self, profile: GuardrailProfile) -> str:
+        """Its name in the policies."""
+        return self.names[id(profile)]
 
     def of(self, profile: GuardrailProfile) -> Guard:
         """The guard of a profile of these policies."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gateway.screening.guard import Guard, Vectors
-from gateway.screening.verdicts import Check
+from gateway.screening.known import Known
+from gateway.screening.threads import TenantThreads, is_long
+from gateway.screening.verdicts import Judged, Judgement, Unreadable
 from guardrails.checks.classifier import Classifier, Plan, Score, findings, plan, score
 from guardrails.checks.injection import find_injection
 from guardrails.checks.topics import Topic, topics_of
@@ -21,101 +21,102 @@ from policies.guardrails import (
     InjectionRules,
     Segment,
     TopicRules,
-    UnreadableAction,
 )
-
-THREAD_FROM_CHARS = 4_000
-"""Shorter texts are judged in the event loop's thread: they take less than the change to another one."""
 
 SESSION_RELEASE = 0.7
 """What is left of a turn's risk with each later turn of the user."""
 
-T = TypeVar("T")
 _TRUST: dict[Segment, Trust] = {"system": "system", "user": "user", "assistant": "user", "tool": "tool"}
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Something that was found, and the rules that say what follows."""
-
-    check: Check
-    kind: str
-    rules: InjectionRules | HarmRules | TopicRules
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A text in a language that a check has not been taught, and what follows."""
-
-    check: Literal["injection", "harm"]
-    language: str
-    action: UnreadableAction
-
-
-Judgement = Judged | Unreadable
-
-
-@dataclass(frozen=True, slots=True)
 class ReadText:
-    """A text of a request in every reading of it."""
+    """A text of a request in every reading of it; None where all about it is known."""
 
     segment: Segment
     text: str
-    reading: Reading
+    reading: Reading | None
+    known: Known[Judgement] = field(default_factory=Known)
 
 
-async def read_texts(profile: GuardrailProfile, texts: Sequence[tuple[Segment, str]]) -> list[ReadText]:
+async def read_texts(
+    guard: Guard, texts: Sequence[tuple[Segment, str]], threads: TenantThreads
+) -> list[ReadText]:
     """The texts that a check of the profile looks at."""
-    segments = _segments(profile)
+    segments = _segments(guard.profile)
     chosen = [(segment, text) for segment, text in texts if segment in segments]
-    in_thread = is_long(text for _, text in chosen)
-    return await run(lambda: [ReadText(segment, text, read(text)) for segment, text in chosen], in_thread)
+
+    def look() -> list[ReadText]:
+        return [
+            _read(segment, text, guard.known.of(threads.tenant, segment, text)) for segment, text in chosen
+        ]
+
+    return await threads.run(look, is_long(text for _, text in chosen))
 
 
-async def find_attacks(rules: InjectionRules, texts: Sequence[ReadText]) -> list[Judged]:
+def _read(segment: Segment, text: str, known: Known[Judgement]) -> ReadText:
+    is_known = known.attacks is not None and known.judged is not None
+    return ReadText(segment, text, None if is_known else read(text), known)
+
+
+async def find_attacks(
+    rules: InjectionRules, texts: Sequence[ReadText], threads: TenantThreads
+) -> list[Judgement]:
     """Known attacks, by pattern."""
     chosen = [each for each in texts if each.segment in rules.segments]
 
-    def search() -> list[Judged]:
-        return [
-            Judged("injection", found.kind, rules)
-            for each in chosen
-            for found in find_injection(each.reading, _TRUST[each.segment])
-            if rules.kinds is None or found.kind in rules.kinds
-        ]
+    def search() -> None:
+        for each in chosen:
+            if each.known.attacks is None and each.reading is not None:
+                each.known.attacks = tuple(
+                    Judged("injection", found.kind, rules)
+                    for found in find_injection(each.reading, _TRUST[each.segment])
+                    if rules.kinds is None or found.kind in rules.kinds
+                )
 
-    return await run(search, is_long(each.text for each in chosen))
+    await threads.run(search, is_long(each.text for each in chosen if each.known.attacks is None))
+    return [found for each in chosen for found in each.known.attacks or ()]
 
 
 async def judge_request(
-    guard: Guard, texts: Sequence[ReadText], known: dict[str, Vectors]
+    guard: Guard, texts: Sequence[ReadText], known: dict[str, Vectors], threads: TenantThreads
 ) -> list[Judgement]:
     """What the texts of a request mean. Raises EncoderFailed.
 
     `known`: vectors of texts, which need not be encoded; gets those that were.
     """
-    profile = guard.profile
-    if not (profile.needs_encoder and texts):
+    if not (guard.profile.needs_encoder and texts):
         return []
-    in_thread = is_long(each.text for each in texts)
-    planned = await run(
-        lambda: [(each.segment, plan(each.reading, _TRUST[each.segment])) for each in texts], in_thread
+    new = [(each, each.reading) for each in texts if each.known.judged is None and each.reading is not None]
+    in_thread = is_long(each.text for each, _ in new)
+    planned = await threads.run(
+        lambda: [(each, plan(reading, _TRUST[each.segment])) for each, reading in new], in_thread
     )
     await _complete(guard, [each for _, each in planned], known)
     topics = await guard.topics()
-    return await run(lambda: _judge(guard, planned, known, topics), in_thread)
+
+    def judge() -> None:
+        for each, windows in planned:
+            _judge(guard, each, windows, known, topics)
+
+    await threads.run(judge, in_thread)
+    return [*(found for each in texts for found in each.known.judged or ()), *_session(guard.profile, texts)]
 
 
-async def judge_sentences(guard: Guard, sentences: Sequence[str]) -> list[list[Judgement]]:
+async def judge_sentences(
+    guard: Guard, sentences: Sequence[str], threads: TenantThreads
+) -> list[list[Judgement]]:
     """What each sentence of an answer holds. Raises EncoderFailed."""
     in_thread = is_long(sentences)
-    plans = await run(lambda: [plan(read(text)) for text in sentences], in_thread)
+    plans = await threads.run(lambda: [plan(read(text)) for text in sentences], in_thread)
     vectors: dict[str, Vectors] = {}
     await _complete(guard, plans, vectors)
     topics = {
         name: topic for name, topic in (await guard.topics()).items() if guard.profile.topics[name].answers
     }
-    return await run(lambda: [_judge_sentence(guard, each, vectors, topics) for each in plans], in_thread)
+    return await threads.run(
+        lambda: [_judge_sentence(guard, each, vectors, topics) for each in plans], in_thread
+    )
 
 
 def needs_sentences(profile: GuardrailProfile) -> list[HarmRules | TopicRules]:
@@ -148,30 +149,35 @@ async def _complete(guard: Guard, plans: Sequence[Plan], known: dict[str, Vector
 
 def _judge(
     guard: Guard,
-    planned: Sequence[tuple[Segment, Plan]],
+    text: ReadText,
+    windows: Plan,
     vectors: Mapping[str, Vectors],
     topics: Mapping[str, Topic],
-) -> list[Judgement]:
-    profile, classifier = guard.profile, guard.classifier
+) -> None:
+    """Note what is known of a text from now on."""
+    profile, classifier, segment = guard.profile, guard.classifier, text.segment
     found: list[Judgement] = []
-    risks: list[float] = []  # of the user's turns, oldest first
-    for segment, each in planned:
-        if not each.pieces:
-            continue
-        stacked = each.stacked(vectors)
-        scores = score(each, stacked, classifier)
+    if windows.pieces:
+        stacked = windows.stacked(vectors)
+        scores = score(windows, stacked, classifier)
         found += _attacks(profile.injection, segment, scores, classifier)
         found += _harm(profile.harm, scores, classifier) if _applies(profile.harm, segment) else []
-        found += _unreadable(guard, segment, each)
+        found += _unreadable(guard, segment, windows)
         if segment == "user" and "attack" in scores:
-            risks.append(scores["attack"].value)
+            text.known.risk = scores["attack"].value
         near = {name: topic for name, topic in topics.items() if segment in profile.topics[name].segments}
         found += [Judged("topic", name, profile.topics[name]) for name in topics_of(stacked, near)]
+    text.known.judged = tuple(found)
+
+
+def _session(profile: GuardrailProfile, texts: Sequence[ReadText]) -> list[Judgement]:
+    """Whether the user's turns together are an attack: the latest counts most."""
     rules = profile.injection
-    if rules is not None and rules.classifier and rules.session_limit is not None:
-        risk = sum(value * SESSION_RELEASE**age for age, value in enumerate(reversed(risks)))
-        found += [Judged("injection", "session", rules)] if risk >= rules.session_limit else []
-    return found
+    if rules is None or not rules.classifier or rules.session_limit is None:
+        return []
+    risks = [each.known.risk for each in texts if each.known.risk is not None]  # oldest first
+    risk = sum(value * SESSION_RELEASE**age for age, value in enumerate(reversed(risks)))
+    return [Judged("injection", "session", rules)] if risk >= rules.session_limit else []
 
 
 def _judge_sentence(
@@ -229,13 +235,3 @@ def _harm(
         for each in findings(scores, rules.false_positive_rate, classifier)
         if each.kind in rules.categories
     ]
-
-
-def is_long(texts: Iterable[str]) -> bool:
-    """Whether the event loop should not wait until these are judged."""
-    return sum(map(len, texts)) >= THREAD_FROM_CHARS
-
-
-async def run(work: Callable[[], T], in_thread: bool) -> T:
-    """The result of `work`, from another thread where it may take long."""
-    return await asyncio.to_thread(work) if in_thread else work()

@@ -9,18 +9,10 @@ from typing import Any, Protocol
 
 from gateway.screening.guard import EncoderFailed, Guard, Vectors
 from gateway.screening.hooks import Direction, Hook, HookFailed
-from gateway.screening.judge import (
-    Judged,
-    Unreadable,
-    failure_action,
-    find_attacks,
-    is_long,
-    judge_request,
-    read_texts,
-    run,
-)
+from gateway.screening.judge import failure_action, find_attacks, judge_request, read_texts
 from gateway.screening.segments import changed_body, texts, wants_json
-from gateway.screening.verdicts import Check, OnVerdict, Outcome, Verdicts
+from gateway.screening.threads import TenantThreads, is_long
+from gateway.screening.verdicts import Check, Judged, OnVerdict, Outcome, Unreadable, Verdicts
 from guardrails.chain import ScannerChain
 from guardrails.checks.patterns import LinearRule, words_rule
 from guardrails.checks.personal_data.patterns import KINDS
@@ -50,8 +42,9 @@ class Action(Protocol):
 class Screening:
     """The checks of one profile, applied to one exchange."""
 
-    def __init__(self, guard: Guard, on_verdict: OnVerdict | None = None) -> None:
+    def __init__(self, guard: Guard, on_verdict: OnVerdict | None = None, tenant: str = "") -> None:
         self.guard = guard
+        self.threads = TenantThreads(guard.threads, tenant)
         self.profile = profile = guard.profile
         self.verdicts = Verdicts(on_verdict) if on_verdict else Verdicts()
         self.vectors: dict[str, Vectors] = {}  # of texts that have been encoded
@@ -78,7 +71,7 @@ class Screening:
         """The body to go on with. Raises Blocked or CheckFailed."""
         try:
             in_thread = is_long(text for _, text in texts(body))
-            changed = await run(lambda: changed_body(body, self._change), in_thread)
+            changed = await self.threads.run(lambda: changed_body(body, self._change), in_thread)
         finally:
             self.note_personal_data()
         self.texts = texts(changed)
@@ -151,11 +144,11 @@ class Screening:
             self.verdicts.add("personal_data", kind, outcome)
 
     async def _judge(self) -> None:
-        read = await read_texts(self.profile, self.texts)
+        read = await read_texts(self.guard, self.texts, self.threads)
         rules = self.profile.injection
-        self.act_on(await find_attacks(rules, read) if rules is not None else ())
+        self.act_on(await find_attacks(rules, read, self.threads) if rules is not None else ())
         try:
-            judged = await judge_request(self.guard, read, self.vectors)
+            judged = await judge_request(self.guard, read, self.vectors, self.threads)
         except EncoderFailed:
             self.fail("encoder", "encoder", failure_action(self.profile))
             return
@@ -176,6 +169,20 @@ class Screening:
             self.act("hook", f"{name}/{verdict.reason}" if verdict.reason else name, hook.rules)
 
     def _change(self, segment: Segment, text: str, *, in_json: bool = False) -> str:
+        kind = f"{segment} json" if in_json else segment
+        known = self.guard.known.of(self.threads.tenant, kind, text)
+        if known.is_unchanged:
+            return text
+        before = self._num_found
+        changed = self._searched(segment, text, in_json=in_json)
+        known.is_unchanged = self._num_found == before and changed == text
+        return changed
+
+    @property
+    def _num_found(self) -> int:
+        return self.verdicts.num_added + (self._masking.num_noted if self._masking is not None else 0)
+
+    def _searched(self, segment: Segment, text: str, *, in_json: bool) -> str:
         for name, rules in self.profile.patterns.items():
             if rules.requests and segment in rules.segments:
                 text = scan(self._pattern_rule(name, rules, in_json=in_json), text)

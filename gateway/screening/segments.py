@@ -45,6 +45,11 @@ def changed_body(body: dict[str, Any], change: Change) -> dict[str, Any]:
     return body | changed
 
 
+def longest_field(body: dict[str, Any]) -> str:
+    """The field with the most characters in its texts."""
+    return max(body, key=lambda name: sum(len(text) for _, text in texts({name: body[name]})))
+
+
 def texts(body: dict[str, Any]) -> list[tuple[Segment, str]]:
     """Every text that is not empty, in order."""
     found: list[tuple[Segment, str]] = []

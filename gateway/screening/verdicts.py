@@ -4,12 +4,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
+
+from policies.guardrails import HarmRules, InjectionRules, TopicRules, UnreadableAction
 
 Check = Literal[
     "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder", "unread"
 ]
 Outcome = Literal["flagged", "changed", "blocked", "failed_open", "failed_closed", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Something that was found, and the rules that say what follows."""
+
+    check: Check
+    kind: str
+    rules: InjectionRules | HarmRules | TopicRules
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A text in a language that a check has not been taught, and what follows."""
+
+    check: Literal["injection", "harm"]
+    language: str
+    action: UnreadableAction
+
+
+Judgement = Judged | Unreadable
 
 OnVerdict = Callable[[str, Check, Outcome, str], None]
 """Gets all verdicts so far as text, the newest one's check and outcome, and the language if unreadable."""
@@ -27,6 +51,11 @@ class Verdicts:
         self._outcomes: set[Outcome] = set()
         self._changed: set[str] = set()
         self._on_verdict = on_verdict
+
+    @property
+    def num_added(self) -> int:
+        """All findings."""
+        return self._counts.total()
 
     def add(self, check: Check, kind: str, outcome: Outcome) -> None:
         """One finding, and what followed from it."""

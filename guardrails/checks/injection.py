@@ -10,6 +10,7 @@ from pathlib import Path
 
 import regex
 
+from guardrails.cancellation import check_cancelled
 from guardrails.findings import Finding, Segment
 from guardrails.normalise import Reading, View, read
 from guardrails.prefilter import Prefilter
@@ -53,6 +54,7 @@ def find_injection(reading: Reading, segment: Segment = "user") -> list[Finding]
 def _in_view(view: View, segment: Segment) -> Iterator[Finding]:
     found: set[str] = set()
     for number in _PREFILTER.candidates(view.text):
+        check_cancelled()
         kind, pattern = _RULES[number]
         if kind in found or (kind == "indirect" and segment not in UNTRUSTED):
             continue

@@ -20,6 +20,7 @@ from gateway.screening.answer import check_failed
 from gateway.screening.answer_checks import checks_answers, holds_back
 from gateway.screening.guard import Guards
 from gateway.screening.screening import CheckFailed, Screening, checks_requests
+from gateway.screening.segments import longest_field, texts
 from gateway.screening.verdicts import Check, OnVerdict, Outcome
 from gateway.telemetry import spans
 from guardrails.scanner import Blocked
@@ -44,7 +45,10 @@ class ScreenRequest:
         if profile is None or exchange.principal.tenant in profile.exempt_tenants:
             return
         on_verdict = _telling(exchange, model.metrics_label or model.name)
-        screening = exchange.screening = Screening(self._guards.of(profile), on_verdict)
+        tenant = exchange.principal.tenant
+        screening = exchange.screening = Screening(self._guards.of(profile), on_verdict, tenant)
+        if not _fits(exchange, screening, self._guards.name_of(profile)):
+            return
         _check_logprobs(exchange, screening)
         _check_tokens(exchange, screening)
         with exchange.telemetry.stage(spans.STAGE_SCREEN):
@@ -106,6 +110,24 @@ def _check_logprobs(exchange: Exchange, screening: Screening) -> None:
             "leave it out.",
             param="logprobs",
         )
+
+
+def _fits(exchange: Exchange, screening: Screening, profile: str) -> bool:
+    """Whether it can be checked; a dry run goes on without. Raises InvalidRequest."""
+    most = screening.profile.max_chars
+    num_chars = sum(len(text) for _, text in texts(exchange.body))
+    if num_chars <= most or not checks_requests(screening.profile):
+        return True
+    if screening.profile.dry_run:
+        screening.verdicts.add("unread", "too_long", "failed_open")
+        return False
+    field = longest_field(exchange.body)
+    raise InvalidRequest(
+        f"'{field}' is too long for the guardrails: the request has {num_chars} characters, and they check "
+        f"at most {most} (guardrails.profiles.{profile}.max_chars). Send less, or ask the operator for more.",
+        param=field,
+        code="string_above_max_length",
+    )
 
 
 def _check_tokens(exchange: Exchange, screening: Screening) -> None:

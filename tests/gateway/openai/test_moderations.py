@@ -18,6 +18,7 @@ from gateway.settings import Settings
 from guardrails.checks import classifier
 from policies.document import EncoderModel, ModelEntry, Policies
 from policies.passthrough import PassthroughRule
+from policies.tenants import Limits, Tier
 from tests.backend.encoder.checkpoints import write_encoder
 from tests.gateway.conftest import http_client
 from tests.guardrails.encoder import vectors_of
@@ -109,3 +110,20 @@ async def test_vectors_of_another_encoder_are_not_judged(
     async with http_client(app) as http:
         response = await http.post(PATH, json={"input": INSULT})
     assert response.status_code == 503 and "was trained with another one" in response.text
+
+
+async def test_the_total_is_bounded(app: Router) -> None:
+    async with http_client(app) as http:
+        response = await http.post(PATH, json={"input": ["a" * 100_000] * 11})
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, "input")
+    assert "1100000 characters in all: send at most 1000000" in error["message"]
+
+
+async def test_a_tenants_limits_hold() -> None:
+    limits = Limits(requests_per_minute=1)
+    app = build_app(Settings(), Policies(tiers={"default": Tier(limits=limits)}))
+    async with http_client(app) as http:
+        answers = [await http.post(PATH, json={"input": "x"}) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [503, 429]  # no encoder, then no more requests
+    assert answers[1].json()["error"]["code"] == "rate_limit_exceeded"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from backend.heads.weights import read_weights, write_weights
 from gateway.screening.guard import Guards
 from gateway.screening.judge import ReadText, judge_request, judge_sentences
+from gateway.screening.threads import TenantThreads
 from guardrails.checks.classifier import WEIGHTS
 from guardrails.normalise import read
 from policies.guardrails import GuardrailProfile, GuardrailsSection, HarmRules, InjectionRules
@@ -40,8 +41,9 @@ async def test_its_own_classifier_judges(tmp_path: Path, threshold: float, expec
     classifier = weights(tmp_path / "own.safetensors", threshold)
     guards = Guards(GuardrailsSection(profiles={"p": profile}, classifier=classifier), vectors)
     guard = guards.of(profile)
-    found = await judge_request(guard, [ReadText("user", HARMLESS, read(HARMLESS))], {})
+    threads = TenantThreads(guard.threads, "t")
+    found = await judge_request(guard, [ReadText("user", HARMLESS, read(HARMLESS))], {}, threads)
     assert {each.check for each in found} == expected
-    (sentence,) = await judge_sentences(guard, [HARMLESS])
+    (sentence,) = await judge_sentences(guard, [HARMLESS], threads)
     assert {each.check for each in sentence} == expected - {"injection"}
     assert guards.moderation.classifier is guard.classifier is not None

@@ -237,3 +237,25 @@ async def test_a_language_that_nobody_asks_to_judge_is_not_named() -> None:
     screening, told = screening_of(GuardrailProfile(injection=InjectionRules(classifier=False)))
     await screening.request_body(body(SWAHILI))
     assert not told
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({}, "messages"), ({"prediction": {"type": "content", "content": "y" * 3_000}}, "prediction")],
+)
+async def test_a_request_longer_than_the_checks_read_is_refused(fields: dict[str, Any], param: str) -> None:
+    profile = GuardrailProfile(patterns={"p": PatternRules(words=["secret"])}, max_chars=2_000)
+    async with http_client(app_of(saying("ok"), profile)) as http:
+        assert (await http.post(CHAT, json=body("x" * 2_000))).status_code == 200
+        refused = await http.post(CHAT, json=body("x" * 2_001, **fields))
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, param)
+    assert "at most 2000 (guardrails.profiles.strict.max_chars)" in error["message"]
+
+
+async def test_a_dry_run_lets_it_pass_and_says_so() -> None:
+    profile = GuardrailProfile(patterns={"p": PatternRules(words=["x"])}, max_chars=2_000, dry_run=True)
+    async with http_client(app_of(saying("ok"), profile)) as http:
+        assert (await http.post(CHAT, json=body("x" * 2_001))).status_code == 200
+        page = (await http.get("/metrics")).text
+    assert 'check="unread",endpoint="chat",language="",model="m",outcome="failed_open"} 1.0' in page

@@ -1,0 +1,118 @@
+"""Threads for long texts, apart from all others: bounded, shared fairly by tenants, and never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gateway.errors import RateLimited
+from guardrails.cancellation import use_flag
+
+THREAD_FROM_CHARS = 4_000
+"""Shorter texts are judged in the event loop's thread: they take less than the change to another one."""
+NUM_THREADS = 3
+"""They share the interpreter's lock with the event loop, so more would only make it wait longer."""
+MAX_WAITING = 64
+"""Long texts of one tenant that wait for its turn."""
+RETRY_S = 2
+
+T = TypeVar("T")
+
+
+def is_long(texts: Iterable[str]) -> bool:
+    """Whether the event loop should not wait until these are judged."""
+    return sum(map(len, texts)) >= THREAD_FROM_CHARS
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    work: Callable[[], Any]
+    future: Future[Any] = field(default_factory=Future)
+    is_cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        use_flag(self.is_cancelled)
+        try:
+            self.future.set_result(self.work())
+        except BaseException as error:  # noqa: BLE001 - for the one that waits
+            self.future.set_exception(error)
+
+
+class FairThreads:
+    """One job of a tenant runs at a time, and the tenants take turns.
+
+    The threads are daemons: a process that ends does not wait for them.
+    """
+
+    def __init__(self, num_threads: int = NUM_THREADS, max_waiting: int = MAX_WAITING) -> None:
+        """They start with the first job."""
+        self._num_threads = num_threads
+        self._max_waiting = max_waiting
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # the tenant whose turn it is first
+        self._running: set[str] = set()
+        self._changed = threading.Condition()
+        self._num_started = 0
+
+    async def run(self, work: Callable[[], T], tenant: str) -> T:
+        """The result of `work`. Its flag is set (`check_cancelled`) when the caller is cancelled.
+
+        Raises RateLimited for a tenant with too much that waits.
+        """
+        job = _Job(work)
+        with self._changed:
+            waiting = self._waiting.setdefault(tenant, deque())
+            if len(waiting) >= self._max_waiting:
+                raise RateLimited(
+                    f"{self._max_waiting} long texts of {tenant!r} are waiting to be screened. Try again in "
+                    f"{RETRY_S} s, with fewer requests at the same time.",
+                    headers={"retry-after": str(RETRY_S)},
+                )
+            waiting.append(job)
+            if self._num_started < self._num_threads:
+                self._num_started += 1
+                threading.Thread(target=self._serve, name="screening", daemon=True).start()
+            self._changed.notify()
+        try:
+            result: T = await asyncio.wrap_future(job.future)
+            return result
+        except asyncio.CancelledError:
+            job.is_cancelled.set()
+            raise
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                while (tenant := self._next_tenant()) is None:
+                    self._changed.wait()
+                job = self._waiting[tenant].popleft()
+                self._waiting.move_to_end(tenant)
+                if not self._waiting[tenant]:
+                    del self._waiting[tenant]
+                self._running.add(tenant)
+            job.run()
+            del job  # its text is not kept while this thread waits
+            with self._changed:
+                self._running.discard(tenant)
+                self._changed.notify()
+
+    def _next_tenant(self) -> str | None:
+        return next((tenant for tenant in self._waiting if tenant not in self._running), None)
+
+
+class TenantThreads:
+    """What one tenant's requests may use of the threads."""
+
+    def __init__(self, threads: FairThreads, tenant: str) -> None:
+        self.tenant = tenant
+        self._threads = threads
+
+    async def run(self, work: Callable[[], T], in_thread: bool) -> T:
+        """The result of `work`, from a thread where it may take long. Raises RateLimited."""
+        return await self._threads.run(work, self.tenant) if in_thread else work()
