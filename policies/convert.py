@@ -167,7 +167,7 @@ class Converter:
         pairs: list[tuple[yaml.ScalarNode, yaml.Node]] = []
         for source in sources:
             if not isinstance(source, yaml.MappingNode):
-                self.report(source, f"'<<' merges mappings, not {_describe(source)}")
+                self.report(source, "'<<' merges mappings; name one by its anchor, as in *it")
                 continue
             for key, value in source.value:
                 if key.tag == _MERGE_TAG:
@@ -224,7 +224,7 @@ def _scalar(node: yaml.Node) -> Any:  # noqa: ANN401 - any YAML scalar
 
 def _quoted(key: str) -> str:
     """A key as messages show it; one that is not written as keys are may be an API key in the wrong place."""
-    return f" {key!r}" if re.fullmatch(r"[a-z][a-z0-9 _./:-]*", key) else ""
+    return f" {key!r}" if re.fullmatch(r"[a-z][a-z_]*", key) else ""
 
 
 def _describe(node: yaml.Node) -> str:

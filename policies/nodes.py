@@ -30,6 +30,9 @@ _REMEDIES = {
 }
 """By a part of PyYAML's message."""
 
+_NAMED = re.compile(r"""(alias|anchor|tag handle) (?:'.*?'|".*?")(?=$|[;:])""", re.DOTALL)
+"""What PyYAML's messages repeat of a file: it may be an API key."""
+
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's composer with a nesting limit; its own recursion has none."""
@@ -75,8 +78,8 @@ def _compose(text: str, file: str) -> list[yaml.Node]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         context = f"{error.context}: " if error.context else ""
-        problem = re.sub(r"(alias|anchor|tag handle) '.*?'", r"\1", f"{error.problem}")  # it may be a key
-        message = f"is not valid YAML: {context}{problem}"
+        problem = _NAMED.sub(r"\1", f"{context}{error.problem}")
+        message = f"is not valid YAML: {problem}"
         message += next((f"; {remedy}" for part, remedy in _REMEDIES.items() if part in problem), "")
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
         raise PolicyError([Problem(place, message)]) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 
@@ -10,6 +11,8 @@ import yaml
 HIDDEN = "***"
 MIN_CHARACTERS = 4
 """Shorter values are in ordinary words, and no secrets."""
+MIN_PART_CHARACTERS = 6
+"""Of a key in an expression without quotes: errors name what is between its hyphens."""
 
 _KEY_ID = re.compile(r"key-[0-9a-f]{8}")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -39,11 +42,16 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
-    """The text without these secrets."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= MIN_CHARACTERS:
-            text = text.replace(secret, HIDDEN)
+    """The text without these secrets, also where it has them as `repr` and JSON write them."""
+    forms = {form for secret in secrets if len(secret) >= MIN_CHARACTERS for form in _forms(secret)}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, HIDDEN)
     return text
+
+
+def _forms(secret: str) -> set[str]:
+    quoted = repr(secret)[1:-1], repr(f"'{secret}")[2:-1]  # in the other quotes, if it has a quote itself
+    return {secret, *quoted, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
 
 
 def _without_forms(text: str) -> str:
@@ -80,10 +88,17 @@ def _values(node: yaml.Node, path: tuple[str, ...]) -> Iterator[str]:
         for item in node.value:
             yield from _values(item, path)
     elif path and isinstance(node, yaml.ScalarNode):
-        if _is_secret_path(path):
-            yield from _of_field(path[-1], node.value)
-        elif _TENANT_FIELD.fullmatch(path[-1]):
-            yield from _tenant(node.value)
+        yield from _of_scalar(node.value, path)
+
+
+def _of_scalar(value: str, path: tuple[str, ...]) -> Iterator[str]:
+    if _is_secret_path(path):
+        yield from _of_field(path[-1], value)
+    elif _TENANT_FIELD.fullmatch(path[-1]):
+        yield from _tenant(value)
+    elif path[-1] == "when":
+        for found in _PREFIXED.finditer(value):
+            yield from (part for part in re.split(r"\W|-", found[0]) if len(part) >= MIN_PART_CHARACTERS)
 
 
 def is_secret_field(name: str) -> bool:
@@ -125,5 +140,5 @@ def _has_keys(tenant: yaml.Node) -> bool:
 
 def _tenant(name: str) -> Iterator[str]:
     """A tenant's name that may be an API key in the wrong place."""
-    if not _KEY_ID.fullmatch(name) and name != "default" and re.search(r"[0-9A-Z]|.{24}", name):
+    if not _KEY_ID.fullmatch(name) and name != "default" and re.search(r"[^a-z_-]|.{24}", name):
         yield name

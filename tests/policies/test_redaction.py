@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from policies.errors import PolicyError
 from policies.load import load_folder
@@ -54,6 +55,47 @@ FORMS = (
     "{0}\x00",
 )
 
+ODD_CANARIES = (
+    "hunter2-canary", "Sup3r!canary", "canary words here", "c\u00e4nary-\u00fcber-1",
+    'can"ary\\n1\\t2', "can'ary1", "canary" * 30,
+)  # fmt: skip
+FOLDERS = (
+    "tenants: {a: {keys: [KEY]}}",
+    "tenants: {a: {keys: KEY}}",
+    "tenants: {a: {keys: {KEY: 1}}}",
+    "tenants: {a: {keys: [[KEY]], tier: 3}}",
+    "tenants: {a: {key: KEY}, b: KEY}",
+    "tenants: {KEY: {limits: {requests_per_minute: x}}}",
+    "tenants: {KEY: {modles: [small]}}",
+    "tenants: {KEY: KEY}",
+    "tenants: {KEY: {}, a: {tier: KEY, keys: [key-00000000, KEY]}}\ntiers: {gold: {}}",
+    "admin: {principals: [KEY]}\nrouting: {expose: maybe}",
+    "admin: {principals: KEY}",
+    "models: {a: {upstream: {base_url: 'http://h', api_key_env: KEY}}}\nrouting: {expose: KEY}",
+    "routes: {a: {model: small, rules: [{when: \"tenant.name == 'KEY'\", model: small}]}}",
+    "tenants: {a: {<<: KEY, keys: {<<: KEY}}}",
+    "models: {a: {upstream: {base_url: 'http://h', api_key: KEY}}, KEY: 3}",
+    "models: {a: {upstream: {base_url: 'http://u:KEY@h', api_key_header: KEY}}}",
+    "models: {a: {upstream: {base_url: 'http://h', proxy: 'http://u:KEY@h', timeout: 'http://u:KEY@h'}}}",
+    "replicas: {redis_url_env: 'redis://:KEY@h'}",
+    "cache: {redis: {url_env: 'redis://:KEY@h'}, mode: 'redis://:KEY@h'}",
+    "x-a: &a {api_key: KEY}\nmodels: {a: {upstream: {<<: *a, base_url: KEY}}}",
+    "probes: {a: {tenant: KEY, headers: {x-a: KEY}, ask: [], expect: {model: small, status: KEY}}}",
+    "probes: {a: {headers: {authorization: [KEY]}, request: {authorization: !x KEY}, expect: {}}}",
+    "guardrails: {profiles: {p: {exempt_tenants: [KEY]}}}",
+    "tenants: {a: {keys: [KEY]}\nmodels: [",
+    "tenants: {a: {keys: [*KEY]}}",
+    "tenants: {a: {keys: [!KEY x]}}",
+    "tenants: {a: {keys: [!KEY!x x]}}",
+    "tenants: {a: {keys: [&KEY x, &KEY x]}}",
+    "tenants:\n  a:\n    keys:\n    - KEY\n   b: KEY",
+    "tenants:\n\ta: KEY",
+    "tenants: KEY",
+    "api_key: KEY\nKEY: KEY",
+    'routes: {a: {rules: [{when: "tenant.name == sk-canary77 &&", model: small}]}}',
+    "routes: {a: {rules: [{when: tenant.name == sk-canary77, model: small}]}}",
+)
+
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_no_error_or_warning_shows_a_key(tmp_path: Path, field: str) -> None:
@@ -67,6 +109,19 @@ def test_no_error_or_warning_shows_a_key(tmp_path: Path, field: str) -> None:
             said = [*error.problems]
         shown += [(canary, form, str(each)) for each in said if canary in str(each)]
     assert not shown
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_key_with_odd_characters_is_not_shown_either(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "models.yaml").write_text("models: {small: {upstream: {base_url: 'http://h/v1'}}}\n")
+    for canary in ODD_CANARIES:
+        text = yaml.safe_dump(canary, allow_unicode=True, width=1000).partition("\n")[0]
+        (tmp_path / "a.yaml").write_text(folder.replace("KEY", text))
+        try:
+            said = [*load_folder(tmp_path).warnings]
+        except PolicyError as error:
+            said = [*error.problems]
+        assert not [str(each) for each in said if "anary" in each.message or "can\\" in each.message], canary
 
 
 @pytest.mark.parametrize(
