@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from policies.comparisons import doubts
+from policies.comparisons import Known, doubts
 from policies.conditions import Condition, ConditionError
 from policies.convert import KeyPath
 from policies.errors import Place, Problem
@@ -13,6 +14,7 @@ from policies.known_values import known_values
 from policies.names import nearest
 from policies.routes import DESTINATIONS, ERROR_CLASSES
 from policies.variables import NEED_VECTORS, UNAVAILABLE
+from policies.witnesses import outcome
 
 NO_HEADERS = {"authorization", "x-api-key", "cookie", "proxy-authorization"}
 """Headers with secrets: conditions cannot read them, as explanations show what they have read."""
@@ -114,7 +116,9 @@ class RouteChecks:
         except ConditionError:
             return None
         route = path[1] if path[0] == "routes" else ""
-        for doubt in doubts(source, known_values(self._sections, route)):
+        known = known_values(self._sections, route)
+        found = dict.fromkeys(doubts(source, known))
+        for doubt in found or self._outcome(condition, known):
             self._warn((*path, "when"), doubt)
         headers = self._routing.get("headers") or []
         for name, key in sorted(condition.keys):
@@ -135,6 +139,18 @@ class RouteChecks:
             message = f"{min(vectors)} needs an encoder; add a model with a section `encoder`"
             self._report((*path, "when"), message)
         return condition
+
+    def _outcome(self, condition: Condition, known: Mapping[str, Known]) -> Iterator[str]:
+        """What can be said of all requests, where no single comparison is to blame."""
+        has_prices = any((entry or {}).get("price") for entry in self._models.values())
+        holds = outcome(condition, known, has_prices=has_prices)
+        is_said = holds is not None and (not holds or re.search(r"\|\||!", condition.source) is not None)
+        if condition.constant is None and is_said:
+            closed = sorted(name for name in condition.names & known.keys() if not known[name].pattern)
+            listed = "".join(f"; {name} is {known[name].listed()}" for name in closed)
+            spent = any(name.endswith("spent_usd") for name in condition.names) and not has_prices
+            listed += "; nothing is spent, as no model has a `price`" if spent else ""
+            yield f"the condition {'always' if holds else 'never'} holds, whatever is asked{listed}"
 
     def _check_action(self, path: KeyPath, action: Mapping[str, Any]) -> None:
         found = _destinations(action)

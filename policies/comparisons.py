@@ -28,8 +28,10 @@ _ORDER = re.compile(rf"{_KEYED}\s*(?P<op><=|>=|==|!=|<|>)\s*{_NUMBER}")
 _REVERSED_ORDER = re.compile(rf"{_NUMBER}\s*(?P<op><=|>=|==|!=|<|>)\s*{_KEYED}")
 _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
+_CALLERS = ("tenant.name", "principal.key_id")
+"""What is compared with them may be an API key: it is quoted only where it is close to a name."""
 _ENDLESS = float("inf")
-_RANGES: Mapping[str, tuple[float, float]] = {
+RANGES: Mapping[str, tuple[float, float]] = {
     "signals.needs_reasoning": (0, 1),
     "signals.gain": (-1, 1),
     "signals.similarity": (-1, 1),
@@ -59,6 +61,9 @@ _COUNTED = {
 }
 
 
+MAX_LISTED = 12
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a variable can be: these values, and those of the form `pattern`."""
@@ -71,6 +76,12 @@ class Known:
     def has(self, value: str) -> bool:
         """Whether the variable can be this."""
         return value in self.values or (self.pattern != "" and re.fullmatch(self.pattern, value) is not None)
+
+    def listed(self) -> str:
+        """All values in one text, or the first of many."""
+        values = sorted(self.values)
+        more = f" … ({len(values)})" if len(values) > MAX_LISTED else ""
+        return ", ".join(map(repr, values[:MAX_LISTED])) + more
 
     def hint(self, value: str) -> str:
         """The nearest value, or all of them."""
@@ -99,7 +110,7 @@ def doubts(source: str, known: Mapping[str, Known]) -> Iterator[str]:
             and not values.pattern
             and not any(_holds(found["op"], each, part) for each in values.values)
         ):
-            yield f"no {values.what} has {found['op']}({part!r}): {found['name']} is one of {_listed(values)}"
+            yield f"no {values.what} has {found['op']}({part!r}): {found['name']} is one of {values.listed()}"
     yield from _number_doubts(bare)
 
 
@@ -108,8 +119,12 @@ def _doubt(known: Mapping[str, Known], name: str, operator: str, value: str) -> 
     if values is None or "\\" in value or values.has(value):
         return
     outcome = "always holds" if operator == "!=" else "never holds"
+    hint = values.hint(value)
+    is_close = "did you mean" in hint or re.fullmatch(r"key-\w{8}|", value) is not None
+    if name in _CALLERS and not is_close:
+        value = "…"
     comparison = f"{name} in [{value!r}]" if operator == "in" else f"{name} {operator} {value!r}"
-    yield f"{comparison} {outcome}: there is no such {values.what}{values.hint(value)}"
+    yield f"{comparison} {outcome}: there is no such {values.what}{hint}"
 
 
 def _text(source: str, found: re.Match[str], group: str) -> str:
@@ -125,16 +140,12 @@ def _holds(call: str, value: str, part: str) -> bool:
     }[call]
 
 
-def _listed(known: Known) -> str:
-    return ", ".join(repr(each) for each in sorted(known.values))
-
-
 def _number_doubts(bare: str) -> Iterator[str]:
     found = [(each, each["op"]) for each in _ORDER.finditer(bare)]
     found += [(each, _MIRRORED.get(each["op"], each["op"])) for each in _REVERSED_ORDER.finditer(bare)]
     for match, operator in found:
         name, call = match["name"], match["call"]
-        bounds = _RANGES.get(call or name)
+        bounds = RANGES.get(call or name)
         if bounds is None or (call is not None and name != "time"):
             continue
         outcome = _outcome(operator, float(match["number"]), *bounds)

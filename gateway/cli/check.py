@@ -90,10 +90,12 @@ def _undetected_languages(loaded: Loaded) -> Iterator[Problem]:
     """Conditions that compare the language with one that no text is found to be in."""
     others = "|".join(code for code in ISO_LANGUAGES if code not in LANGUAGES)
     known = Known((), f"(?!(?:{others})$).*", "language that can be detected")
+    told = {warning.place for warning in loaded.warnings}
     for path, action in loaded.policies.actions():
         if isinstance(action, Rule) and action.when:
-            for doubt in doubts(action.when, {"signals.language": known}):
-                yield Problem(_place(loaded, (*path.split("."), "when")), doubt)
+            place = _place(loaded, (*path.split("."), "when"))
+            for doubt in () if place in told else doubts(action.when, {"signals.language": known}):
+                yield Problem(place, doubt)
 
 
 def _broken_estimates(loaded: Loaded) -> Iterator[Problem]:
