@@ -23,7 +23,8 @@ def guardrail_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Pla
     named |= _of_rules(("routing",), sections["routing"])
     for path, name in named.items():
         if name is not None and name not in profiles:
-            message = f"{'.'.join(path)} {name!r} is not a guardrail profile{nearest(name, profiles)}"
+            message = f"{'.'.join(path)} {name!r} is not a guardrail profile"
+            message += nearest(name, profiles) or "; there is none: add it to guardrails.profiles"
             yield Problem(places[path], message)
     has_encoder = any(path[0] == "models" and path[2:] == ("encoder",) for path in places)
     for name, profile in profiles.items():

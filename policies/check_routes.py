@@ -197,7 +197,10 @@ class RouteChecks:
         elif not bases:
             known = [*self._models, *(name for found in self._adapters.values() for name in found)]
             known += [f"{base}:{each}" for base, found in self._adapters.items() for each in found]
-            self._report(path, f"{what} leads to the unknown model {target!r}{nearest(target, known)}")
+            hint = "; it is a route, and routes lead to models" if target in self._routes else ""
+            self._report(
+                path, f"{what} leads to the unknown model {target!r}{hint or nearest(target, known)}"
+            )
 
     def _place(self, path: KeyPath) -> Place:
         while path not in self._places:  # an item of a list: the nearest key above it

@@ -25,6 +25,7 @@ _WRITE = {
     "_env": "export it in an environment variable and write that variable's name, as OPENAI_API_KEY",
     "keys": "write `key-` and the first 8 hex digits of the key's SHA-256 (`penstock keys id` prints it)",
     "base_url": "write http://HOST:PORT/v1 or https://HOST/v1, without a login or a query",
+    "headers": "write the name in lower case",
     "proxy": "write http://HOST:PORT; the environment's HTTPS_PROXY may hold a login",
 }
 """What to write in fields whose form an expression does not explain."""
@@ -117,7 +118,8 @@ class Converter:
 
     def _list(self, node: yaml.Node, kind: inspect.ListType, path: KeyPath) -> list[Any] | None:
         if not isinstance(node, yaml.SequenceNode):
-            self.report(node, f"{'.'.join(path)} must be a list, not {_describe(node)}")
+            hint = "; write it in [brackets]" if isinstance(node, yaml.ScalarNode) else ""
+            self.report(node, f"{'.'.join(path)} must be a list, not {_describe(node)}{hint}")
             return None
         values = []
         for number, item in enumerate(node.value):

@@ -18,6 +18,8 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` with the closest known name, else the list of known names."""
     names = sorted(known)
+    if folded := next((each for each in names if each.lower() == name.strip().lower()), ""):
+        return f"; did you mean {folded!r}?"
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"

@@ -6,6 +6,8 @@ import ipaddress
 import re
 from urllib.parse import urlsplit
 
+from policies.services import SERVICES
+
 
 def url_fault(url: str) -> str:
     """What is wrong with the host or port of an http(s) URL, as in "has …"; "" when nothing is.
@@ -39,7 +41,26 @@ def api_url_fault(url: str) -> str:
     for endpoint in _ENDPOINTS:
         if path.lower().endswith(endpoint):
             return f"ends in {endpoint}, which is added to it; remove that, as in https://HOST/v1"
-    return url_fault(url)
+    if found := re.search(r"(?<!:)/models/[^/]+$|:\w*generateContent$", path):
+        return f"ends in {found[0]}: name the model with the key `model`, and remove that"
+    return url_fault(url) or _service_fault(path)
+
+
+_ANY_PATH = ("deepseek", "sglang", "vllm")
+"""Services that answer without the path as well, and addresses where another server may be."""
+
+
+def _service_fault(url: str) -> str:
+    """A known service's host alone, although its API is at a path."""
+    for name, service in SERVICES.items():
+        if url.lower() == _origin(service.base_url) != service.base_url and name not in _ANY_PATH:
+            return f"lacks the API's path; write {service.base_url}, or `service: {name}` in its place"
+    return ""
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _is_host(host: str, *, is_ipv6: bool) -> bool:

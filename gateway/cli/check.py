@@ -32,6 +32,8 @@ from policies.document import EncoderModel, EngineModel, ModelEntry
 from policies.errors import Place, PolicyError, Problem
 from policies.languages import LANGUAGES as ISO_LANGUAGES
 from policies.load import Loaded, load_folder, without_secrets
+from policies.names import nearest
+from policies.probes import Probe
 from policies.routes import Rule
 from router.estimate import load_estimate
 
@@ -128,6 +130,15 @@ def _place(loaded: Loaded, key: KeyPath) -> Place:
     return loaded.places[key]
 
 
+def _remedy(error: ApiError, probe: Probe, loaded: Loaded) -> str:
+    """What is wrong with a probe's request, in the terms of the policies."""
+    if error.code != "model_not_found":
+        return error.message
+    model, known = str(probe.body()["model"]), [*loaded.policies.names(), *loaded.policies.routes]
+    default = "" if "model" in probe.request else ", its default; set `request: {model: NAME}`"
+    return f"no model or route is called {model!r}{default}{nearest(model, known)}"
+
+
 async def _failed_probes(loaded: Loaded) -> list[Problem]:
     dry_run = DryRun(loaded.policies)
     found: list[Problem] = []
@@ -140,7 +151,9 @@ async def _failed_probes(loaded: Loaded) -> list[Problem]:
         try:
             decision = await dry_run.probe(probe)
         except ApiError as error:
-            found.append(Problem(place, f"probe {name!r} has no valid request: {error.message}"))
+            found.append(
+                Problem(place, f"probe {name!r} has no valid request: {_remedy(error, probe, loaded)}")
+            )
             continue
         found += [Problem(place, f"probe {name!r}: {failure}") for failure in failures(probe, decision)]
     return found

@@ -398,3 +398,18 @@ def test_qualified_adapter_name_clashes_with_a_model(tmp_path: Path) -> None:
 def test_wrong_adapters(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     found = problems(write(tmp_path, a=ADAPTED.replace(old, new)))
     assert any(at == line and message in text for _, at, text in found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("models: {m: {upstream: {service: OpenAI}}}", "not 'OpenAI'; did you mean 'openai'?"),
+        ("tenants: {default: {models: small}}", "must be a list, not 'small'; write it in [brackets]"),
+        ("routes: {a: {model: b}, b: {model: small}}", "'b'; it is a route, and routes lead to models"),
+        ("guardrails: {default: strict}", "profile; there is none: add it to guardrails.profiles"),
+        ("routing: {headers: [X-Region]}", "not 'X-Region'; write the name in lower case"),
+    ],
+)
+def test_a_usual_mistake_has_its_remedy(tmp_path: Path, text: str, remedy: str) -> None:
+    found = problems(write(tmp_path, a=GOOD.replace("auto", "other"), b=text))
+    assert any(message.endswith(remedy) for _, _, message in found), found

@@ -248,3 +248,16 @@ def test_comparisons_that_never_hold_are_warned_of(tmp_path: Path) -> None:
     ]
     shorter = [each.replace(" warning:", "").replace(" never holds:", ":") for each in found]
     assert all(one.startswith(other) for one, other in zip(shorter, expected, strict=True)), shorter
+
+
+def test_a_probe_of_no_model_names_the_nearest(tmp_path: Path) -> None:
+    models = "models: {gpt: {upstream: {base_url: 'http://h/v1'}}}\n"
+    for request, words in (
+        ("{}", "'auto', its default; set `request"),
+        ("{model: gtp}", "did you mean 'gpt'?"),
+    ):
+        (tmp_path / "a.yaml").write_text(
+            f"{models}probes: {{p: {{request: {request}, expect: {{model: gpt}}}}}}"
+        )
+        ((line, message),) = problems(tmp_path)
+        assert line == 2 and words in message
