@@ -143,6 +143,7 @@ def moderation_routes(
         admit,
         policies.guardrails.moderations,
         max_body_bytes=settings.max_body_bytes,
+        total_timeout_s=settings.timeouts.total_s,
     )
     return [endpoints.route("POST", MODERATIONS, "other", moderations.create)]
 

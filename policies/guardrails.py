@@ -244,7 +244,11 @@ class GuardrailProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         ),
     ] = 1_000_000
     timeout_ms: Annotated[
-        TimeoutMs, Meta(description="For the encoder, which classifiers and topics need.")
+        TimeoutMs,
+        Meta(
+            description="For each answer of the encoder, which classifiers and topics need: it is asked for "
+            "64 sentences at a time."
+        ),
     ] = 2000
     on_failure: Annotated[
         FailureAction,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from gateway.requests.parse import decode_body, typed
 from gateway.requests.types import ModerationRequest
 from gateway.screening.guard import EncoderFailed, Guard, Vectors
 from gateway.screening.threads import TenantThreads, is_long
+from gateway.web.deadlines import Deadlines
 from gateway.web.http_call import HttpCall
 from guardrails.checks.classifier import Plan, judge_categories, plan, score
 from guardrails.normalise import read
@@ -49,26 +51,42 @@ class ModerationsEndpoint:
     """Judges texts; asks no model."""
 
     def __init__(
-        self, keys: KeyRing, guard: Guard, admit: Admit, rules: ModerationsSection, *, max_body_bytes: int
+        self,
+        keys: KeyRing,
+        guard: Guard,
+        admit: Admit,
+        rules: ModerationsSection,
+        *,
+        max_body_bytes: int,
+        total_timeout_s: float,
     ) -> None:
         self._keys = keys
         self._guard = guard
         self._admit = admit
         self._rules = rules
         self._max_body_bytes = max_body_bytes
+        self._total_timeout_s = total_timeout_s
 
     async def create(self, call: HttpCall) -> None:
         """`input` → a result for each text.
 
-        Raises InvalidRequest, RateLimited by the tenant's limits, or Unavailable without an encoder.
+        Raises InvalidRequest, RateLimited by the tenant's limits, Unavailable without an encoder, TimedOut,
+        or ClientGone.
         """
         tenant = self._keys.caller(call.authorization, call.internal_caller).tenant
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
         texts = _inputs(typed(body, ModerationRequest).input, self._rules.max_chars)
         headers = self._admit.enter(tenant)
+        deadlines = Deadlines(self._total_timeout_s)
+        deadlines.watch_disconnect(call.receive)
         try:
             results = await self._results(texts, TenantThreads(self._guard.threads, tenant))
+        except asyncio.CancelledError:
+            if deadlines.cancel_reason is None:
+                raise
+            raise deadlines.error() from None
         finally:
+            deadlines.close()
             self._admit.leave(tenant)
         answer = {"id": f"modr-{secrets.token_hex(12)}", "model": MODEL, "results": results}
         await call.respond(encode(answer), headers=headers)
@@ -80,11 +98,11 @@ class ModerationsEndpoint:
             dict.fromkeys(piece for each in plans for piece in each.embedded(self._guard.classifier))
         )
         try:
-            found = await self._guard.vectors(distinct) if distinct else ()
+            found = await self._guard.vectors(distinct, threads.encoder_turn) if distinct else ()
         except EncoderFailed:
             raise Unavailable(
-                "Moderation needs an encoder, and none answers: the policies have none, it is starting, or "
-                "the classifier was trained with another one.",
+                "Moderation needs an encoder, and none answered: the policies have none, it is starting or "
+                "busy, or the classifier was trained with another one.",
                 headers=retry_after(RETRY_S),
             ) from None
         vectors = dict(zip(distinct, found, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -101,22 +102,28 @@ def embed_texts_with(client: EncoderClient, wait_limit_s: float | None = None) -
     `wait_limit_s`: None for callers that have a limit of their own.
     """
     breaker = CircuitBreaker(BREAKER_OPEN_S)
+    answered_s = 0.0  # when it answered last
 
     async def embed_texts(texts: Sequence[str]) -> NDArray[float32] | None:
+        nonlocal answered_s
         if not breaker.allows_call():
             return None
+        started_s = time.monotonic()
         try:
             async with asyncio.timeout(wait_limit_s):
                 found = await client.embed(list(texts))
-        except (TimeoutError, asyncio.CancelledError) as error:
+        except TimeoutError:
             breaker.record(is_success=False)
-            if isinstance(error, TimeoutError):
-                return None
+            return None
+        except asyncio.CancelledError:  # by the caller's limit, or because its client left
+            if answered_s < started_s <= time.monotonic() - WAIT_LIMIT_S:  # it has answered nothing meanwhile
+                breaker.record(is_success=False)
             raise
         except EngineError:  # such as a text that is too long: the request has not waited
             breaker.record(is_success=True)
             return None
         breaker.record(is_success=True)
+        answered_s = time.monotonic()
         return unit(np.stack([np.frombuffer(vector, float32) for vector in found.vectors]))
 
     return embed_texts

@@ -64,19 +64,27 @@ class Guard:
         self._embed = embed
         self._topics: dict[str, Topic] | None = None
 
-    async def vectors(self, texts: Sequence[str]) -> Vectors:
-        """(texts, dimensions). Raises EncoderFailed."""
+    async def vectors(self, texts: Sequence[str], turn: asyncio.Semaphore | None = None) -> Vectors:
+        """(texts, dimensions). Raises EncoderFailed.
+
+        `turn`: bounds the messages of one tenant that the encoder has at a time.
+        """
+        turn = turn or asyncio.Semaphore()
         found = []
+        for start in range(0, len(texts), MAX_TEXTS):
+            async with turn:
+                found.append(await self._vectors(texts[start : start + MAX_TEXTS]))
+        return np.concatenate(found)
+
+    async def _vectors(self, texts: Sequence[str]) -> Vectors:
         try:
             async with asyncio.timeout(self.profile.timeout_ms / 1000):
-                for start in range(0, len(texts), MAX_TEXTS):
-                    piece = await self._embed(texts[start : start + MAX_TEXTS])
-                    if piece is None:
-                        raise EncoderFailed
-                    found.append(piece)
+                found = await self._embed(texts)
         except TimeoutError:
-            raise EncoderFailed from None
-        return np.concatenate(found)
+            found = None
+        if found is None:
+            raise EncoderFailed
+        return found
 
     async def topics(self) -> Mapping[str, Topic]:
         """The profile's topics; their examples are embedded at the first request. Raises EncoderFailed."""

@@ -92,7 +92,7 @@ async def judge_request(
     planned = await threads.run(
         lambda: [(each, plan(reading, _TRUST[each.segment])) for each, reading in new], in_thread
     )
-    await _complete(guard, [each for _, each in planned], known)
+    await _complete(guard, [each for _, each in planned], known, threads)
     topics = await guard.topics()
 
     def judge() -> None:
@@ -110,7 +110,7 @@ async def judge_sentences(
     in_thread = is_long(sentences)
     plans = await threads.run(lambda: [plan(read(text)) for text in sentences], in_thread)
     vectors: dict[str, Vectors] = {}
-    await _complete(guard, plans, vectors)
+    await _complete(guard, plans, vectors, threads)
     topics = {
         name: topic for name, topic in (await guard.topics()).items() if guard.profile.topics[name].answers
     }
@@ -139,12 +139,14 @@ def _segments(profile: GuardrailProfile) -> set[Segment]:
     return {segment for each in rules if each is not None for segment in each.segments}
 
 
-async def _complete(guard: Guard, plans: Sequence[Plan], known: dict[str, Vectors]) -> None:
+async def _complete(
+    guard: Guard, plans: Sequence[Plan], known: dict[str, Vectors], threads: TenantThreads
+) -> None:
     """Add the vectors of the texts to be judged; equal texts are encoded once."""
     needed = (each.texts if guard.profile.topics else each.embedded(guard.classifier) for each in plans)
     texts = list(dict.fromkeys(text for each in needed for text in each if text not in known))
     if texts:
-        known |= zip(texts, await guard.vectors(texts), strict=True)
+        known |= zip(texts, await guard.vectors(texts, threads.encoder_turn), strict=True)
 
 
 def _judge(

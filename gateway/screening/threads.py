@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from gateway.errors import RateLimited
 from guardrails.cancellation import use_flag
@@ -20,6 +21,8 @@ NUM_THREADS = 3
 MAX_WAITING = 64
 """Long texts of one tenant that wait for its turn."""
 RETRY_S = 2
+MAX_ENCODER_MESSAGES = 2
+"""Of one tenant in a gateway worker at the same time."""
 
 T = TypeVar("T")
 
@@ -45,6 +48,23 @@ class _Job:
             self.future.set_exception(error)
 
 
+class EncoderTurns:
+    """How many messages of a tenant's long and many texts the encoder has at a time.
+
+    It serves its messages in turns, so that a tenant with more of them would get more of it.
+    """
+
+    def __init__(self) -> None:
+        self._by_tenant: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, tenant: str) -> asyncio.Semaphore:
+        """To be held around each message; keep it as long as the request lasts."""
+        found = self._by_tenant.get(tenant)
+        if found is None:
+            found = self._by_tenant[tenant] = asyncio.Semaphore(MAX_ENCODER_MESSAGES)
+        return found
+
+
 class FairThreads:
     """One job of a tenant runs at a time, and the tenants take turns.
 
@@ -53,6 +73,7 @@ class FairThreads:
 
     def __init__(self, num_threads: int = NUM_THREADS, max_waiting: int = MAX_WAITING) -> None:
         """They start with the first job."""
+        self.encoder_turns = EncoderTurns()
         self._num_threads = num_threads
         self._max_waiting = max_waiting
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # the tenant whose turn it is first
@@ -107,10 +128,11 @@ class FairThreads:
 
 
 class TenantThreads:
-    """What one tenant's requests may use of the threads."""
+    """What one tenant's requests may use of the threads and the encoder."""
 
     def __init__(self, threads: FairThreads, tenant: str) -> None:
         self.tenant = tenant
+        self.encoder_turn = threads.encoder_turns.of(tenant)
         self._threads = threads
 
     async def run(self, work: Callable[[], T], in_thread: bool) -> T:

@@ -115,6 +115,7 @@ class RequestCycle:
                 body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
                 self._pieces, self._num_waiting_bytes = [], 0
                 self._is_delivered = self._is_body_received
+                self._connection.resume_reading()  # also after the last: a client that leaves must be seen
                 return {"type": "http.request", "body": body, "more_body": not self._is_delivered}
             if not self._is_body_received:
                 self._connection.resume_reading()

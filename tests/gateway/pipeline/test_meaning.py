@@ -8,7 +8,7 @@ import pytest
 
 from backend.errors import EngineError
 from gateway.pipeline import meaning
-from gateway.pipeline.meaning import Meaning, embed_with
+from gateway.pipeline.meaning import Meaning, embed_texts_with, embed_with
 
 
 class _Encoder:
@@ -56,3 +56,23 @@ async def test_a_refused_text_is_no_failure_of_the_encoder() -> None:
     embed = embed_with(cast(Any, encoder))
     assert [await embed("a") for _ in range(3)] == [None] * 3
     assert encoder.num_asked == 3
+
+
+async def test_a_caller_that_leaves_says_nothing_about_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = _Encoder()
+    encoder.hangs = True
+    embed = embed_texts_with(cast(Any, encoder))
+    for _ in range(3):
+        asking = asyncio.create_task(embed(["a"]))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    assert encoder.num_asked == 3
+    monkeypatch.setattr(meaning, "WAIT_LIMIT_S", 0.0)  # now each has waited long enough to tell
+    asking = asyncio.create_task(embed(["a"]))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert await embed(["a"]) is None and encoder.num_asked == 4

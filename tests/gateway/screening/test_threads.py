@@ -6,13 +6,23 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gateway.errors import RateLimited
-from gateway.screening.threads import THREAD_FROM_CHARS, FairThreads, TenantThreads, is_long
+from gateway.screening.guard import MAX_TEXTS, Guard
+from gateway.screening.threads import (
+    MAX_ENCODER_MESSAGES,
+    THREAD_FROM_CHARS,
+    FairThreads,
+    TenantThreads,
+    is_long,
+)
 from guardrails.cancellation import Cancelled, check_cancelled
+from policies.guardrails import GuardrailProfile
 
 LIMIT_S = 20.0
 
@@ -114,3 +124,32 @@ def test_a_process_that_ends_does_not_wait_for_them() -> None:
         "asyncio.run(main())\n"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=LIMIT_S).returncode == 0
+
+
+async def test_a_tenant_has_few_messages_at_the_encoder_and_others_their_own() -> None:
+    threads, opened = FairThreads(), asyncio.Event()
+    running: list[str] = []
+
+    async def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        running.append(texts[0][0])
+        await opened.wait()
+        return np.zeros((len(texts), 4), np.float32)
+
+    guard = Guard(GuardrailProfile(timeout_ms=60_000), embed, {}, threads=threads)
+    a, b = TenantThreads(threads, "a"), TenantThreads(threads, "b")
+    texts = [f"a{number}" for number in range(4 * MAX_TEXTS)]
+    tasks = [asyncio.create_task(guard.vectors(texts, a.encoder_turn)) for _ in range(10)]
+    tasks.append(asyncio.create_task(guard.vectors(["b"], b.encoder_turn)))
+    await asyncio.sleep(0.05)
+    assert sorted(running) == ["a"] * MAX_ENCODER_MESSAGES + ["b"]
+    opened.set()
+    assert {len(found) for found in await asyncio.gather(*tasks)} == {1, len(texts)}
+
+
+async def test_a_long_text_has_the_time_limit_for_each_message() -> None:
+    async def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        await asyncio.sleep(0.04)
+        return np.zeros((len(texts), 4), np.float32)
+
+    guard = Guard(GuardrailProfile(timeout_ms=1_000), embed, {})
+    assert len(await guard.vectors(["x"] * 40 * MAX_TEXTS)) == 40 * MAX_TEXTS  # 1.6 s

@@ -7,9 +7,13 @@ from weakref import ref
 
 import pytest
 
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.request import Telemetry
+from gateway.telemetry.setup import OFF
+from gateway.web.asgi_endpoint import RouteBuilder
 from gateway.web.http_call import HttpCall
 from tests.gateway.web.conftest import Serve
-from tests.gateway.web.raw import request
+from tests.gateway.web.raw import TIMEOUT_S, request
 from tests.gateway.web.test_asgi_endpoint import FakeResource, app_with
 
 X = request("GET", "/x")
@@ -157,3 +161,23 @@ async def test_what_a_slow_client_did_not_read_is_freed_without_the_garbage_coll
                 await asyncio.sleep(0)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("num_bytes", [10, 1_000_000])
+async def test_a_client_that_leaves_after_its_body_is_noticed(serve: Serve, num_bytes: int) -> None:
+    left = asyncio.Event()
+
+    async def waits(call: HttpCall) -> None:
+        await call.read_json_bytes(2_000_000)
+        while (await call.receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    builder = RouteBuilder(Telemetry(OFF, Metrics(())))
+    server = serve(builder.router([builder.route("POST", "/x", "other", waits)]))
+    client = await server.connect()
+    head = f"POST /x HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {num_bytes}"
+    await client.send(f"{head}\r\n\r\n".encode() + b"x" * num_bytes)
+    client.writer.close()
+    async with asyncio.timeout(TIMEOUT_S):
+        await left.wait()
