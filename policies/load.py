@@ -5,6 +5,7 @@ All problems of a folder are reported at once, each with file and line.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from policies.errors import Place, PolicyError, Problem
 from policies.languages import language_problems
 from policies.nodes import read_documents
 from policies.passthrough import passthrough_problems
-from policies.redaction import redacted, secret_values
+from policies.redaction import hidden, redacted, secret_values
 from policies.releases import release_problems
 from policies.tenants import tenant_problems
 from policies.urls import api_url_fault, url_fault
@@ -56,8 +57,11 @@ class Loaded:
 
 
 def without_secrets(problem: Problem, secrets: Collection[str]) -> Problem:
-    """The problem with a message that shows none of them, and nothing that looks like one."""
-    return Problem(problem.place, redacted(problem.message, secrets))
+    """The problem with a file and a message that show none of them, and nothing that looks like one."""
+    folder, slash, name = problem.place.file.rpartition("/")
+    file = hidden(folder, secrets) + slash + redacted(name, secrets)
+    place = dataclasses.replace(problem.place, file=file)
+    return Problem(place, redacted(problem.message, secrets))
 
 
 def load_folder(folder: Path) -> Loaded:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from urllib.parse import unquote
 
 import yaml
 
@@ -13,7 +17,13 @@ MIN_CHARACTERS = 4
 """Shorter values are in ordinary words, and no secrets."""
 MIN_PART_CHARACTERS = 6
 """Of a key in an expression without quotes: errors name what is between its hyphens."""
+MIN_BASE64_CHARACTERS = 8
+"""Fewer would be found in ordinary text."""
+MIN_SQUEEZED_CHARACTERS = 8
+"""Shorter secrets are found in one piece only."""
 
+_SPACE = r"\s|\\+(?:[nrt]|(?=\s|$))?"
+_GAP = rf"(?:{_SPACE})*"
 _KEY_ID = re.compile(r"key-[0-9a-f]{8}")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _PREFIXED = re.compile(
@@ -42,16 +52,58 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
-    """The text without these secrets, also where it has them as `repr` and JSON write them."""
-    forms = {form for secret in secrets if len(secret) >= MIN_CHARACTERS for form in _forms(secret)}
-    for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, HIDDEN)
+    """The text without these secrets, also quoted, escaped, broken over lines or in Base64."""
+    shapes = sorted((_shape(each) for each in secrets if len(each) >= MIN_CHARACTERS), key=_longest_first)
+    for shape in shapes:
+        for form in shape.forms:
+            text = text.replace(form, HIDDEN)
+    squeezed = _squeezed(text)
+    for shape in shapes:
+        if shape.squeezed and shape.squeezed in squeezed:
+            text = re.sub(_GAP.join(map(_any_escape, shape.squeezed)), HIDDEN, text)
     return text
 
 
-def _forms(secret: str) -> set[str]:
+class _Shape(NamedTuple):
+    """How a secret may be written."""
+
+    forms: tuple[str, ...]  # the longest first
+    squeezed: str  # "" for a short one, which would be found across words
+
+
+def _longest_first(shape: _Shape) -> int:
+    return -len(shape.forms[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def _shape(secret: str) -> _Shape:
     quoted = repr(secret)[1:-1], repr(f"'{secret}")[2:-1]  # in the other quotes, if it has a quote itself
-    return {secret, *quoted, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    json_forms = json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
+    forms = {secret, *quoted, *json_forms, *base64_forms(secret.encode(errors="surrogatepass"))}
+    is_long = len(secret) >= MIN_SQUEEZED_CHARACTERS
+    return _Shape(tuple(sorted(forms, key=len, reverse=True)), _squeezed(secret) if is_long else "")
+
+
+def _squeezed(text: str) -> str:
+    """Without what YAML, `repr` and JSON put between the parts of a text that is broken over lines."""
+    text = re.sub(_SPACE, "", text)
+    return unquote(text) if "%" in text else text
+
+
+def _any_escape(character: str) -> str:
+    code = _GAP.join("".join(f"%{byte:02x}" for byte in character.encode(errors="surrogatepass")))
+    return rf"(?:{re.escape(character)}|(?i:{code}))"
+
+
+def base64_forms(secret: bytes) -> Iterator[str]:
+    """The characters that encode `secret` alone, at whichever offset of a longer text."""
+    for shift in range(3):
+        encoded = base64.b64encode(bytes(shift) + secret).rstrip(b"=").decode()
+        first = (0, 2, 3)[shift]  # characters that hold bits of what is before
+        last = len(encoded) - (1 if (shift + len(secret)) % 3 else 0)  # or of what comes after
+        if last - first >= MIN_BASE64_CHARACTERS:
+            yield encoded[first:last]
+            yield encoded[first:last].replace("+", "-").replace("/", "_")
 
 
 def _without_forms(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -370,7 +371,12 @@ def check_ca_bundles(policies: Policies) -> None:
 def _check(options: argparse.Namespace) -> int:
     from gateway.cli.check import check
 
-    return check(options.policies, sys.stdout)
+    hide(settings.environment_secrets())
+    found = io.StringIO()
+    try:
+        return check(options.policies, found)
+    finally:
+        sys.stdout.write(without_hidden(found.getvalue()))
 
 
 def _schema(options: argparse.Namespace) -> int:

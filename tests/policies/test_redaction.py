@@ -9,7 +9,7 @@ import yaml
 
 from policies.errors import PolicyError
 from policies.load import load_folder
-from policies.redaction import looks_secret, redacted
+from policies.redaction import hidden, looks_secret, redacted
 
 CANARIES = ("sk-canary-4f9a77b1", "CanaryHunter2x", "c4n4ryc4n4ryc4n4ryc4n4ry")
 FIELDS = {
@@ -195,3 +195,34 @@ def test_remedies(tmp_path: Path, text: str, remedy: str) -> None:
     with pytest.raises(PolicyError) as caught:
         load_folder(tmp_path)
     assert remedy in str(caught.value) and "hunter22" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "models.sk-victim- BBBB2222.upstream",
+        "'sk-victim-\\nBBBB2222'",
+        "sk-vic\n\t tim-BBBB2222",
+        "sk-victim-\\\n  BBBB2222",
+        "sk%2Dvictim%2dBBBB2222",
+        "sk%2\n  dvictim-BBBB2222",
+        "%73%6B-victim-BBBB2222 at 5 %",
+        "c2stdmljdGltLUJCQkIyMjIy",
+        "Basic dTpzay12aWN0aW0tQkJCQjIyMjI=",  # after u:
+        "/srv/sk-victim-BBBB2222.yaml:1:1",
+    ],
+)
+def test_a_secret_in_disguise_is_hidden(text: str) -> None:
+    shown = hidden(text, ["other-secret", "sk-victim-BBBB2222"])
+    assert "***" in shown and not [part for part in ("tim", "BBBB", "c2stdm", "ay12aW") if part in shown]
+
+
+def test_short_secrets_are_not_found_across_words() -> None:
+    assert hidden("it is open as a door", ["soap", "open as", "ad"]) == "it is *** a door"
+
+
+def test_a_files_name_shows_no_key(tmp_path: Path) -> None:
+    (tmp_path / "sk-canary-4f9a77b1.yaml").write_text("models: {a: {modle: 1}}\n")
+    with pytest.raises(PolicyError) as caught:
+        load_folder(tmp_path)
+    assert "canary-4f" not in str(caught.value) and "***.yaml:1:14: unknown key" in str(caught.value)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from policies.redaction import base64_forms
+
 REDACTED = "***"
 MAX_TEXT_CHARACTERS = 256 * 1024
 """Longer texts are not searched, which would take seconds, but replaced as a whole."""
-_MIN_BASE64_CHARACTERS = 8
-"""Fewer would be found in ordinary text."""
 
 
 class Redactor:
@@ -41,7 +40,7 @@ class Redactor:
 
 def _patterns(secret: str) -> Iterator[str]:
     """Base64, and any mix of the escapes of JSON and URLs."""
-    yield from (re.escape(text) for text in _base64_forms(secret.encode()))
+    yield from (re.escape(text) for text in base64_forms(secret.encode()))
     yield "".join(map(_any_escape, secret))
 
 
@@ -50,14 +49,3 @@ def _any_escape(character: str) -> str:
     # A bounded number of backslashes: else a long run of them would take quadratic time.
     plain, unicode = re.escape(character), f"{ord(character):04x}"
     return rf"(?:\\{{0,8}}{plain}|(?i:{code})|\\{{1,8}}u(?i:{unicode}))"
-
-
-def _base64_forms(secret: bytes) -> Iterator[str]:
-    """The characters that encode `secret` alone, at whichever offset of a longer text."""
-    for shift in range(3):
-        encoded = base64.b64encode(bytes(shift) + secret).rstrip(b"=").decode()
-        first = (0, 2, 3)[shift]  # characters that hold bits of what is before
-        last = len(encoded) - (1 if (shift + len(secret)) % 3 else 0)  # or of what comes after
-        if last - first >= _MIN_BASE64_CHARACTERS:
-            yield encoded[first:last]
-            yield encoded[first:last].replace("+", "-").replace("/", "_")

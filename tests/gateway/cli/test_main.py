@@ -40,6 +40,14 @@ def test_check_of_the_default_folder() -> None:
     assert "auto -> pico-small" in done.stdout and "best -> pico-large" in done.stdout
 
 
+def test_check_shows_no_configured_key(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "models: {plain-canary-key: {upstream: {base_url: 'http://127.0.0.1:9/v1'}}}"
+    )
+    done = penstock("check", str(tmp_path), PENSTOCK_API_KEYS="plain-canary-key")
+    assert done.returncode == 0 and "models  *** (upstream)" in done.stdout and "canary" not in done.stdout
+
+
 def test_check_names_every_place(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("models:\n  x: {engin: {}}\nroutes:\n  auto: {model: y}\n")
     done = penstock("check", str(tmp_path))
