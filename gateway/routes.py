@@ -34,7 +34,7 @@ from gateway.providers.upstream.forwarding import Forwarder
 from gateway.screening.guard import Guards
 from gateway.settings import Settings
 from gateway.web.asgi_endpoint import Handler, RouteBuilder
-from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
+from gateway.web.error_format import OPENAI_ERRORS, ApiFormat
 from gateway.web.http_call import HttpCall
 from policies.batches import BatchesSection
 from policies.document import Policies
@@ -61,7 +61,7 @@ def model_routes(
         path: str,
         endpoint: Endpoint,
         translation: StartTranslation | None = None,
-        errors: ErrorFormat = OPENAI_ERRORS,
+        errors: ApiFormat = OPENAI_ERRORS,
         **others: Handler,
     ) -> Route:
         answer: Handler = bounded(endpoint, pipeline, translation=translation)
@@ -77,7 +77,7 @@ def model_routes(
         path: str,
         endpoint: Endpoint,
         counting: Callable[[HttpCall], Counting],
-        errors: ErrorFormat = OPENAI_ERRORS,
+        errors: ApiFormat = OPENAI_ERRORS,
     ) -> Route:
         count = CountTokensEndpoint(
             endpoint,

@@ -22,9 +22,14 @@ TYPES = {
 
 
 class AnthropicErrors:
-    """See `gateway.web.error_format.ErrorFormat`."""
+    """See `gateway.web.error_format.ApiFormat`."""
 
     request_id_header = b"request-id"
+    client_header = b"anthropic-version"
+
+    def base_url_remedy(self, path: str) -> str:
+        """See `ApiFormat`."""
+        return " Anthropic's base_url ends without /v1: its clients add that themselves."
 
     def body(self, error: ApiError, request_id: str) -> bytes:
         """The body of an error response."""

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from starlette.middleware import Middleware
-from starlette.routing import Match, Route, Router
+from starlette.routing import Route, Router
 from starlette.types import Lifespan, Receive, Scope, Send
 
 from gateway.auth import InternalCaller
-from gateway.errors import ApiError, MethodNotAllowed, NotFound, Unavailable, to_api_error
+from gateway.errors import ApiError, MethodNotAllowed, Unavailable, to_api_error
 from gateway.telemetry import spans
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
-from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
+from gateway.web.error_format import OPENAI_ERRORS, ApiFormat
 from gateway.web.http_call import INTERNAL_CALLER, HttpCall
+from gateway.web.unknown_path import format_for, unknown_path
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -61,7 +61,7 @@ class RouteBuilder:
         path: str,
         label: str,
         handler: Handler,
-        error_format: ErrorFormat = OPENAI_ERRORS,
+        error_format: ApiFormat = OPENAI_ERRORS,
     ) -> Route:
         """A path in Starlette's notation and its one method.
 
@@ -74,7 +74,7 @@ class RouteBuilder:
         path: str,
         label: str,
         handlers: Mapping[str, Handler],
-        error_format: ErrorFormat = OPENAI_ERRORS,
+        error_format: ApiFormat = OPENAI_ERRORS,
         *,
         labelled: str = "",
     ) -> Route:
@@ -108,8 +108,18 @@ class RouteBuilder:
     ) -> Router:
         """The ASGI application; `resources` are started in order and closed in reverse."""
 
+        endpoints = [(route.path, route.endpoint) for route in routes]
+        formats = {path: each.error_format for path, each in endpoints if isinstance(each, AsgiEndpoint)}
+
         async def refuse(call: HttpCall) -> None:
-            raise _unknown_path(call.scope, routes)
+            refusal: ApiError | None = call.scope.get(REFUSAL)
+            if refusal is not None:
+                raise refusal
+            error_format = format_for(call.scope, formats)
+            call.error_format = error_format
+            if name := error_format.request_id_header:
+                call.error_headers = {name.decode(): call.request_id}
+            raise unknown_path(call.scope, routes, error_format)
 
         unknown = AsgiEndpoint(self._telemetry, "other", "", refuse, self._headers)
         return Router(
@@ -131,14 +141,14 @@ class AsgiEndpoint:
         template: str,
         handler: Handler,
         headers: list[tuple[bytes, bytes]],
-        error_format: ErrorFormat = OPENAI_ERRORS,
+        error_format: ApiFormat = OPENAI_ERRORS,
         *,
         labelled: str = "",
     ) -> None:
         """`labelled`: the one method that the label is for; "": all."""
         self._labelled = labelled
         self._telemetry = telemetry
-        self._error_format = error_format
+        self.error_format = error_format
         self._label = label
         self._template = template
         self._handler = handler
@@ -155,7 +165,7 @@ class AsgiEndpoint:
             scope["headers"],
             metrics_label=caller.endpoint_label if caller is not None else "",
         )
-        call = HttpCall(scope, receive, send, telemetry, self._headers, self._error_format)
+        call = HttpCall(scope, receive, send, telemetry, self._headers, self.error_format)
         telemetry.annotate({spans.REQUEST_ID: call.request_id})
         error: ApiError | None = None
         try:
@@ -186,31 +196,6 @@ def _lifespan(resources: Sequence[Resource]) -> Lifespan[Router]:
             yield
 
     return lifespan
-
-
-def _unknown_path(scope: Scope, routes: Sequence[Route]) -> ApiError:
-    refusal: ApiError | None = scope.get(REFUSAL)
-    if refusal is not None:
-        return refusal
-    path = scope["path"]
-    shown = path if len(path) <= 128 else path[:128] + "…"
-    hint = _meant_path(scope, routes) if len(path) <= 128 else ""
-    return NotFound(f"Unknown request URL: {scope['method']} {shown}.{hint}", code="unknown_url")
-
-
-def _meant_path(scope: Scope, routes: Sequence[Route]) -> str:
-    """A hint where a client's base URL lacks /v1, has it twice, or the path a slash too many."""
-    path = re.sub(r"/+", "/", scope["path"])
-    path = path if path == "/" else path.removesuffix("/")
-    bare = re.sub(r"^(/v1)+(?=/)", "", path)
-    for meant in (path, f"/v1{bare}", bare):
-        asked = {**scope, "path": meant}
-        if any(route.matches(asked)[0] is not Match.NONE for route in routes):
-            is_client_path = meant.startswith("/v1/") and not path.startswith("/v1/v1/")
-            remedy = " A client's base_url ends in /v1." if is_client_path and bare == path else ""
-            remedy = " A client's base_url ends in one /v1." if path.startswith("/v1/v1/") else remedy
-            return f" Did you mean {meant}?{remedy}"
-    return ""
 
 
 def log_failure(failure: BaseException, request_id: str) -> None:

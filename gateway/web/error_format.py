@@ -24,10 +24,28 @@ class ErrorFormat(Protocol):
         ...
 
 
+class ApiFormat(ErrorFormat, Protocol):
+    """That of one API's endpoints, which also knows its clients."""
+
+    client_header: bytes
+    """A header that only clients of this API send; b"" for none."""
+
+    def base_url_remedy(self, path: str) -> str:
+        """What a client's base_url must be when it asked for this unknown path: a sentence after a space."""
+        ...
+
+
 class OpenAIErrors:
     """OpenAI's: `{"error": {message, type, param, code}}`."""
 
     request_id_header = b""
+    client_header = b""
+
+    def base_url_remedy(self, path: str) -> str:
+        """See ApiFormat."""
+        if path.startswith("/v1/v1/"):
+            return " A client's base_url ends in one /v1."
+        return "" if "/v1/" in path else " A client's base_url ends in /v1."
 
     def body(self, error: ApiError, request_id: str) -> bytes:
         """See ErrorFormat."""

@@ -322,8 +322,8 @@ async def test_the_fake_has_no_tokenizer(http: httpx.AsyncClient) -> None:
             "/v1/v1/chat/completions",
             "Did you mean /v1/chat/completions? A client's base_url ends in one /v1.",
         ),
-        ("/v1//messages", "Did you mean /v1/messages?"),
         ("/v1/responses/", "Did you mean /v1/responses?"),
+        ("/openai/v1/chat/completions", "Did you mean /v1/chat/completions?"),
         ("/v1/health/ready", "Did you mean /health/ready?"),
         ("/v1/nothing", "/v1/nothing."),
         ("/", "POST /."),
@@ -335,3 +335,32 @@ async def test_an_unknown_path_names_the_one_that_was_meant(
     answer = await http.post(path, json=BODY)
     assert error_of(answer, 404)["code"] == "unknown_url"
     assert answer.json()["error"]["message"].endswith(hint)
+
+
+REMEDY = "Anthropic's base_url ends without /v1: its clients add that themselves."
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/v1//messages", "Did you mean /v1/messages?"),
+        ("/v1/v1/messages", f"Did you mean /v1/messages? {REMEDY}"),
+        ("/v1/v1/messages/count_tokens", f"Did you mean /v1/messages/count_tokens? {REMEDY}"),
+        ("/v1/v1/messages/batches", f"Did you mean /v1/messages/batches? {REMEDY}"),
+        ("/v1/v1/messages/batches/b/results", f"Did you mean /v1/messages/batches/b/results? {REMEDY}"),
+        ("/messages", f"Did you mean /v1/messages? {REMEDY}"),
+        ("/v1/messages/v1/messages", f"Did you mean /v1/messages? {REMEDY}"),
+        ("/anthropic/v1/messages", f"Did you mean /v1/messages? {REMEDY}"),
+        ("/v1/messages/nothing", "/v1/messages/nothing."),
+        ("/v1/v1/models", f"Did you mean /v1/models? {REMEDY}"),
+    ],
+)
+async def test_an_unknown_path_of_anthropics_api_is_answered_in_its_words(
+    http: httpx.AsyncClient, path: str, hint: str
+) -> None:
+    headers = {"anthropic-version": "2023-06-01"} if path.endswith("models") else {}
+    answer = await http.post(path, json=BODY, headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (404, "error")
+    assert answer.json()["error"]["type"] == "not_found_error"
+    assert answer.json()["error"]["message"].endswith(hint)
+    assert answer.headers["request-id"] == answer.json()["request_id"]
