@@ -106,7 +106,7 @@ def parse_with_encoder(
     """The flags of a training command, and the encoder that they choose; exits with what is wrong."""
     add_encoder_flags(parser)
     options = parser.parse_args(arguments)
-    if not options.out.parent.is_dir():
+    if "out" in options and not options.out.parent.is_dir():
         parser.error(f"--out {str(options.out)!r}: there is no folder {str(options.out.parent)!r}")
     try:
         return options, chosen_encoder(options)
