@@ -14,6 +14,7 @@ import yaml
 from msgspec import inspect
 
 from policies.conditions import Condition, ConditionError
+from policies.cors import origin_remedy
 from policies.errors import Place, Problem
 from policies.names import nearest
 from policies.nodes import place_in_scalar, place_of
@@ -201,11 +202,15 @@ class Converter:
                     node, f"{'.'.join(path)} holds what looks like the secret itself; {_WRITE['_env']}"
                 )
             return _scalar(node)
+        if field == "origins" and isinstance(node, yaml.ScalarNode):
+            wanted = "a scheme and a host, perhaps a port, as browsers send them"
         is_shown = not is_secret_field(field) or isinstance(node, yaml.MappingNode | yaml.SequenceNode)
         got = f", not {_describe(node)}" if is_shown else ""
         hint = ""
         if isinstance(kind, inspect.LiteralType) and isinstance(node, yaml.ScalarNode):
             hint = nearest(node.value, [str(v) for v in kind.values])
+        elif field == "origins" and isinstance(node, yaml.ScalarNode):
+            hint = f"; {origin_remedy(node.value)}"
         elif isinstance(kind, inspect.StrType) and isinstance(_scalar(node), (int, float)):
             hint = '; write it in "quotes"'
         elif isinstance(kind, inspect.StrType) and kind.pattern:

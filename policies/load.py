@@ -25,7 +25,7 @@ from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.errors import Place, PolicyError, Problem
 from policies.languages import language_problems
-from policies.nodes import read_documents
+from policies.nodes import read_documents, tag_problems
 from policies.passthrough import passthrough_problems
 from policies.redaction import hidden, redacted, secret_values
 from policies.releases import release_problems
@@ -111,6 +111,7 @@ class _Merge:
             self.warnings.append(Problem(Place(str(path)), "is empty; delete it, or put a section there"))
         for document in documents:
             self.secrets |= secret_values(document)
+            self.problems += tag_problems(document, str(path))
             self.add_document(path, document)
 
     def add_document(self, path: Path, root: yaml.Node) -> None:

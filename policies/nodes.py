@@ -6,6 +6,7 @@ File size, nesting depth and expanded node count are bounded.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -89,6 +90,36 @@ def _compose(text: str, file: str) -> list[yaml.Node]:
         raise PolicyError([Problem(Place(file, line), message)]) from error
     _check_expanded_size(documents, file)
     return documents
+
+
+_TAGS: dict[type[yaml.Node], tuple[str, ...]] = {
+    yaml.MappingNode: ("map",),
+    yaml.SequenceNode: ("seq",),
+    yaml.ScalarNode: ("str", "int", "float", "bool", "null", "merge", "timestamp", "value"),
+}
+"""Of YAML's own; the first is that of a node without any."""
+_TAG_REMEDIES = {
+    "include": "remove it: all files of the folder are read, and anchors repeat parts of one",
+    "env": "remove it, and write the variable's name into a key that ends in `_env`",
+}
+
+
+def tag_problems(root: yaml.Node, file: str) -> Iterator[Problem]:
+    """Tags that nothing reads, such as `!include`; their nodes lose them, to be checked without."""
+    seen, left = set[int](), [root]
+    while left:
+        node = left.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        left += _children(node)
+        prefix = "tag:yaml.org,2002:"
+        names = _TAGS[type(node)]
+        if node.tag not in {prefix + name for name in names}:
+            remedy = next((text for word, text in _TAG_REMEDIES.items() if word in node.tag), "")
+            node.tag = prefix + names[0]
+            remedy = remedy or "remove it, or quote a value that begins with !"
+            yield Problem(place_of(node, file), f"has a tag that policies do not have; {remedy}")
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:

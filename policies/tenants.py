@@ -54,11 +54,17 @@ class Tenant(Tier, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tier: Annotated[
         TierName,
         Meta(
-            description="One of `tiers`, or any word for conditions, as in `tenant.tier == 'gold'`. Without "
-            "one, the tier is `default`."
+            description="One of `tiers`, or `default`, which a tenant without one has. Where the policies "
+            "have no `tiers`, any word, for conditions such as `tenant.tier == 'gold'`."
         ),
     ] = ""
-    keys: Annotated[list[KeyName], Meta(description="API keys of this tenant, for one that has a name.")] = []
+    keys: Annotated[
+        list[KeyName],
+        Meta(
+            description="Ids of this tenant's API keys, for one that has a name: `key-XXXXXXXX` as `penstock "
+            "keys id` prints it, never a key itself."
+        ),
+    ] = []
 
 
 class ReplicasSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ import pytest
 
 from policies.document import EngineModel, ModelEntry, Policies, Price, Reasoning
 from policies.errors import PolicyError
-from policies.load import load_policies, merge_models
+from policies.load import load_folder, load_policies, merge_models
 
 DEFAULT = Path(__file__).parents[2] / "policies" / "default"
 
@@ -259,7 +259,10 @@ CASES = {
     "unknown alias": ("models: *nothing\n", [(1, "is not valid YAML: found undefined alias")]),
     "python object": (
         "models: !!python/object/apply:os.system ['true']\n",
-        [(1, "models must be a mapping of keys to values, not a list")],
+        [
+            (1, "has a tag that policies do not have; remove it"),
+            (1, "models must be a mapping of keys to values, not a list"),
+        ],
     ),
     "control character": (
         "models: {}\n#\x00\n",
@@ -413,3 +416,50 @@ def test_wrong_adapters(tmp_path: Path, old: str, new: str, line: int, message: 
 def test_a_usual_mistake_has_its_remedy(tmp_path: Path, text: str, remedy: str) -> None:
     found = problems(write(tmp_path, a=GOOD.replace("auto", "other"), b=text))
     assert any(message.endswith(remedy) for _, _, message in found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("tenants: !whatever {r: {}}", "1:10"),
+        ("tenants:\n  r: !include other.yaml", "2:6"),
+        ("tenants:\n  !env r: {}", "2:3"),
+        ("tenants: {r: {keys: !!python/tuple [key-00000000]}}", "1:21"),
+        ("tenants: {r: {description: !!python/name:os.system x}}", "1:28"),
+        ("tenants: !!set {r: {}}", "1:10"),
+        ("tenants: !!str {r: {}}", "1:10"),
+        ("x-a: &a !x {}\ntenants: {r: *a}", "1:6"),
+        ("--- !doc\ntenants: {r: {}}", "1:5"),
+    ],
+)
+def test_a_tag_that_nothing_reads_is_an_error(tmp_path: Path, text: str, place: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(PolicyError, match=f"p.yaml:{place}: has a tag that policies do not have; remove it"):
+        load_folder(tmp_path)
+
+
+def test_yamls_own_tags_stay(tmp_path: Path) -> None:
+    text = "tenants: !!map {r: {keys: !!seq [!!str key-00000000], limits: {requests_per_minute: !!int 3}}}"
+    (tmp_path / "p.yaml").write_text(text)
+    assert load_folder(tmp_path).policies.tenants["r"].limits.requests_per_minute == 3
+
+
+@pytest.mark.parametrize(
+    ("origin", "remedy"),
+    [
+        ("https://app.example.com/", "write 'https://app.example.com'"),
+        ("'https://App.example.com:8443/a?b'", "write 'https://app.example.com:8443'"),
+        ("app.example.com", "write 'https://app.example.com'"),
+        ("localhost:5173", "write 'http://localhost:5173'"),
+        ("https://*.example.com", "write each in full"),
+        ("'null'", "write each in full"),
+        ("any", "write each in full"),
+    ],
+)
+def test_origins_are_explained(tmp_path: Path, origin: str, remedy: str) -> None:
+    (tmp_path / "p.yaml").write_text(f"cors: {{origins: ['*', {origin}]}}")
+    with pytest.raises(PolicyError) as caught:
+        load_folder(tmp_path)
+    said = str(caught.value)
+    assert "cors.origins.1 must be a scheme and a host, perhaps a port" in said and remedy in said
+    assert "^" not in said
