@@ -21,7 +21,8 @@ from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.host_memory import keep_freed_memory
 from backend.models.precision import Precision, choose_precision
-from backend.models.weights import WeightReader, weight_files
+from backend.models.weight_files import weight_files
+from backend.models.weights import WeightReader
 
 _SMALL_MATRIX = 1 << 17
 """Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and

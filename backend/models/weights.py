@@ -5,7 +5,6 @@ Tensors are memory-mapped: they are read when `get` is called. Errors are Checkp
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from backend.errors import CheckpointError
+from backend.models.weight_files import weight_files
 
-_INDEX = "model.safetensors.index.json"
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -79,30 +78,6 @@ class WeightReader:
                 f"{self._paths[name]}: {name!r} cannot be read ({error}); download it again"
             ) from None
         return tensor
-
-
-def weight_files(directory: Path) -> list[Path]:
-    """The files with the weights: those of the index, else model.safetensors, else all safetensors files."""
-    index = directory / _INDEX
-    if index.exists():
-        try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(
-                f"{index} is not a safetensors index ({error!r}); download it again"
-            ) from None
-        files = [directory / name for name in names]
-    else:
-        single = directory / "model.safetensors"
-        files = [single] if single.exists() else sorted(directory.glob("*.safetensors"))
-    if not files:
-        raise CheckpointError(
-            f"{directory} holds no *.safetensors file; other formats are not read, convert the checkpoint"
-        )
-    for path in files:
-        if not path.is_file():
-            raise CheckpointError(f"{path} does not exist, but {index.name} names it; download it again")
-    return files
 
 
 def _open(path: Path) -> Any:  # noqa: ANN401 - safetensors exports no type for it

@@ -7,11 +7,19 @@ from pathlib import Path
 
 from backend.lora.adapter_config import check_base, read_config
 from backend.models.checkpoint_config import context_tokens, read_model_config
+from backend.models.weight_files import weight_files
+from backend.tokenizer import Tokenizer
 
 
 def check_model(folder: Path) -> None:
     """Raise CheckpointError unless the engine supports the model that config.json describes."""
     read_model_config(folder)
+
+
+def check_files(folder: Path) -> None:
+    """Raise CheckpointError unless the tokenizer can be read and the files of the weights are there."""
+    Tokenizer.from_checkpoint(folder)
+    weight_files(folder)
 
 
 def check_context(folder: Path, max_model_tokens: int | None) -> None:

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from gateway.cli.evaluation.router.inputs import add_flags as add_router_eval_fl
 from gateway.cli.evaluation.router.inputs import read_plan as read_router_plan
 from gateway.cli.gateway_flags import add_gateway_flags, gateway_of
 from gateway.cli.init.flags import add_init
+from gateway.cli.init.plan import check_address
 from gateway.cli.keys import add_keys
 from gateway.cli.policy_flags import add_explain, add_policy, add_replay
 from gateway.cli.policy_reference import reference_text
@@ -36,7 +37,7 @@ from gateway.log import configure_logging, hide, without_hidden
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
 from policies.check_routes import adapter_bases
-from policies.document import ModelEntry, Policies
+from policies.document import EngineModel, ModelEntry, Policies
 from policies.errors import PolicyError
 from policies.load import merge_models
 from policies.services import SERVICES
@@ -273,7 +274,10 @@ def _check_only(options: argparse.Namespace, folder: Path) -> None:
 
 def check_flag_checkpoints(policies: Policies, models: Sequence[str]) -> None:
     """Raise CheckpointError for a `--model` flag's checkpoint that no engine can serve."""
-    from backend.server.engine_check import check_model  # here: its imports would slow down other commands
+    from backend.server.engine_check import (  # here: its imports would slow down other commands
+        check_files,
+        check_model,
+    )
     from gateway.checkpoints import checkpoint_folder
 
     for text in models:
@@ -281,7 +285,9 @@ def check_flag_checkpoints(policies: Policies, models: Sequence[str]) -> None:
         engine = policies.models[name].engine
         assert engine is not None
         try:
-            check_model(checkpoint_folder(engine.checkpoint))
+            folder = checkpoint_folder(engine.checkpoint)
+            check_model(folder)
+            check_files(folder)
         except CheckpointError as error:
             raise CheckpointError(f"--model {name}: {error}") from None
 
@@ -295,12 +301,13 @@ def with_flag_models(policies: Policies, models: Sequence[str], upstreams: Seque
     for text in models:
         name, value = _name_and_value("--model", text, "NAME=CHECKPOINT_DIR")
         folder = value if value.startswith("builtin:") else str(Path(value).expanduser().resolve())
-        added[name] = _entry("--model", text, {"engine": {"checkpoint": folder}})
+        _check_given_once("--model", name, added)
+        added[name] = ModelEntry(engine=EngineModel(checkpoint=folder))
     for text in upstreams:
         name, value = _name_and_value("--upstream", text, "NAME=BASE_URL[#MODEL]")
         url, _, remote = value.partition("#")
-        where = "service" if url in SERVICES else "base_url"
-        added[name] = _entry("--upstream", text, {"upstream": {where: url, "model": remote or None}})
+        _check_given_once("--upstream", name, added)
+        added[name] = _upstream_entry(name, url, remote)
     kept = {base: found for base, found in _adapters_of(policies).items() if base not in added}
     adapters = {name for base, found in kept.items() for each in found for name in (each, f"{base}:{each}")}
     for taken, what in ((set(policies.routes), "a route"), (adapters, "an adapter")):
@@ -331,14 +338,23 @@ def _name_and_value(flag: str, text: str, form: str) -> tuple[str, str]:
     return name, value
 
 
-def _entry(flag: str, text: str, values: dict[str, dict[str, str | None]]) -> ModelEntry:
+def _upstream_entry(name: str, url: str, remote: str) -> ModelEntry:
+    """No message quotes the URL, which may hold a password."""
+    address = url.rstrip("/")
+    check_address(name, address)
+    where, url = ("service", address) if address in SERVICES else ("base_url", url)
     try:
-        entry = msgspec.convert(values, type=ModelEntry)
+        entry = msgspec.convert({"upstream": {where: url, "model": remote or None}}, type=ModelEntry)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{flag} {text!r} cannot be used: {error}") from None
+        raise SettingsError(f"--upstream {name} cannot be used: {error}") from None
     if entry.upstream is not None and (fault := api_url_fault(entry.upstream.base_url)):
-        raise SettingsError(f"{flag} {text!r} cannot be used: the URL {fault}")
+        raise SettingsError(f"--upstream {name} cannot be used: the URL {fault}")
     return entry
+
+
+def _check_given_once(flag: str, name: str, added: Mapping[str, ModelEntry]) -> None:
+    if name in added:
+        raise SettingsError(f"{flag} {name}: two flags give a model this name; give one another name")
 
 
 def check_settings(chosen: Settings) -> None:

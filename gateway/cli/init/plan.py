@@ -124,25 +124,29 @@ def engine_of(text: str) -> Engine:
     return Engine(name, str(Path(value).expanduser().resolve()))
 
 
+def check_address(name: str, where: str, key: str = "the policies name a key's variable") -> None:
+    """Raise SettingsError unless it is a URL or a known service; `key` says where a key is named."""
+    if where in SERVICES:
+        return
+    if not where.startswith(("http://", "https://")):
+        hint = nearest(where, SERVICES) if re.fullmatch("[a-z]{1,20}", where) else ""
+        raise SettingsError(f"--upstream {name} has neither a URL nor the name of a known service{hint}")
+    if not _URL.fullmatch(where):
+        raise SettingsError(
+            f"--upstream {name}: write the URL as http://HOST:PORT/v1 or https://HOST/v1, without user, "
+            f"password or query: {key}"
+        )
+    if fault := url_fault(where):
+        raise SettingsError(f"--upstream {name}: the URL {fault}")
+
+
 def upstream_of(text: str, variables: Mapping[str, str]) -> Upstream:
     """`NAME=BASE_URL[#MODEL]`, or the name of a service for the URL. Raises SettingsError."""
     name, value = _parts("--upstream", text, "NAME=BASE_URL[#MODEL]")
     where, _, model = value.partition("#")
     where = where.rstrip("/")
-    if where.startswith(("http://", "https://")):
-        if not _URL.fullmatch(where):
-            raise SettingsError(
-                f"--upstream {name}: write the URL as http://HOST:PORT/v1 or https://HOST/v1, without user, "
-                "password or query: the key is named by --key-env"
-            )
-        if fault := url_fault(where):
-            raise SettingsError(f"--upstream {name}: the URL {fault}")
-        service = next((known for known, each in SERVICES.items() if each.base_url == where), "")
-    elif where in SERVICES:
-        service = where
-    else:
-        hint = nearest(where, SERVICES) if re.fullmatch("[a-z]{1,20}", where) else ""
-        raise SettingsError(f"--upstream {name} has neither a URL nor the name of a known service{hint}")
+    check_address(name, where, "the key is named by --key-env")
+    service = next((known for known, each in SERVICES.items() if where in (known, each.base_url)), "")
     base_url = SERVICES[service].base_url if service in SERVICES else where  # type: ignore[index]
     variable = variables.get(name)
     if variable is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from gateway.cli.policy_schema import schema_text
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies, Route
 from policies.load import load_policies
+from tests.backend.tokenizer.checkpoints import save_byte_level
 
 ROOT = Path(__file__).parents[3]
 
@@ -74,7 +76,7 @@ def test_schema_prints_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
         (["serve", "--api-key", ""], {}, "an API key is empty"),
         (["serve", "--drain-timeout", "0"], {}, "more than 0 seconds"),
         (["serve", "--model", "x"], {}, "must have the form NAME=CHECKPOINT_DIR"),
-        (["serve", "--upstream", "x=ftp://h"], {}, "cannot be used"),
+        (["serve", "--upstream", "x=ftp://h"], {}, "has neither a URL nor the name"),
         (["serve", "--upstream", "x=https://h:99999/v1"], {}, "the URL has a port that is not"),
         (["serve", "--upstream", "auto=http://h/v1"], {}, "the name of a route"),
         (["serve", "--policies", "/nowhere"], {}, "/nowhere: is neither a folder"),
@@ -157,6 +159,50 @@ def test_a_checkpoint_that_no_engine_serves_is_found_before_anything_starts(tmp_
     done = penstock("serve", "--port", "0", "--model", f"mine={tmp_path}")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("penstock: --model mine: ") and "config.json" in done.stderr
+
+
+@pytest.mark.parametrize("has_tokenizer", [False, True])
+def test_a_checkpoint_without_files_is_found_before_anything_starts(
+    has_tokenizer: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 512}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if has_tokenizer:
+        save_byte_level(tmp_path)
+    assert cli.main(["serve", "--port", "0", "--only", "--model", f"q={tmp_path}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("penstock: --model q: ") and said.count("\n") == 1
+    assert ("safetensors" if has_tokenizer else "tokenizer") in said
+
+
+@pytest.mark.parametrize(
+    ("models", "upstreams"),
+    [
+        (["a=builtin:pico-small", "a=builtin:pico-large"], []),
+        (["a=builtin:pico-small"], ["a=openai"]),
+        ([], ["a=openai", "b=groq", "a=openai"]),
+    ],
+)
+def test_a_name_given_by_two_flags_is_refused(models: list[str], upstreams: list[str]) -> None:
+    with pytest.raises(SettingsError, match=r"--\w+ a: two flags give a model this name"):
+        cli.with_flag_models(Policies(), models, upstreams)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "words"),
+    [
+        ("x=opnai", "--upstream x has neither a URL nor the name of a known service; did you mean 'openai'"),
+        ("x=ftp://h/v1", "has neither a URL nor"),
+        ("x=https://me:hunter22@h/v1", "without user, password or query: the policies name a key's variable"),
+        ("x=http://h:99999/v1", "the URL has a port that is not"),
+        ("x=https://h/v1/chat/completions", "cannot be used: the URL ends in /chat/completions"),
+    ],
+)
+def test_addresses_of_upstream_flags(upstream: str, words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        cli.with_flag_models(Policies(), [], [upstream])
+    assert words in str(caught.value)
+    assert not [part for part in ("hunter22", "regex", "Expected") if part in str(caught.value)]
 
 
 def test_only_the_models_of_flags() -> None:
