@@ -22,9 +22,11 @@ HELP = """\
   /clear  forget the conversation; the system message stays
   /help   show these commands
   /bye    leave, as Ctrl-D does
+  //text  send a text that begins with one slash
 Ctrl-C stops an answer; all that is no command goes to the model.
 """
-_COMMAND = re.compile(r"/[a-z]*")
+_COMMAND = re.compile(r"/[^/\s]*(?!\S)")
+"""A first word with one slash; a path has more."""
 _DIM, _UNDIM = "\x1b[2m", "\x1b[22m"
 
 
@@ -96,19 +98,23 @@ class Terminal:
                 if isinstance(ended, KeyboardInterrupt):
                     raise
                 return
-            if message == "/bye":
+            if message.lower() == "/bye":
                 return
-            if _COMMAND.fullmatch(message):
-                self._write(self._command(message))
+            if found := _COMMAND.match(message):
+                self._write(self._command(found[0].lower(), message[found.end() :].strip()))
             elif message:
-                self._try_to_ask(message)
+                self._try_to_ask(message.replace("//", "/", 1) if message.startswith("//") else message)
 
-    def _command(self, text: str) -> str:
+    def _command(self, text: str, rest: str) -> str:
         """Do what the command says; returns what to tell the person."""
+        if text not in ("/bye", "/clear", "/help"):
+            return f"there is no command {text}; /help shows them; begin with // to send it\n"
+        if rest:
+            return f"{text} stands alone; begin with // to send it\n"
         if text == "/clear":
             self._messages = [each for each in self._messages if each["role"] == "system"]
             return "(forgotten)\n"
-        return HELP if text == "/help" else f"there is no command {text}; /help shows them\n"
+        return HELP
 
     def _try_to_ask(self, message: str) -> None:
         try:

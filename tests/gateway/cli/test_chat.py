@@ -171,6 +171,18 @@ async def test_commands_of_a_conversation(monkeypatch: pytest.MonkeyPatch) -> No
     assert "there is no command /hepl; /help shows them" in shown and "never sent" not in shown
 
 
+async def test_no_line_that_begins_like_a_command_goes_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = stream(delta("ok"), DONE)
+    lines = "/model pico-large\n/foo bar\n/Foo_2!\n/bye now\n/clear it\n//tmp is what?\n/BYE\nnever sent\n"
+    async with serving(gateway(answer)) as server:
+        shown = await converse(server, lines, monkeypatch)
+    bodies = [json.loads(seen.body) for seen in server.seen if seen.head.startswith("POST")]
+    assert [each["messages"][1:] for each in bodies] == [[{"role": "user", "content": "/tmp is what?"}]]
+    for word in ("/model", "/foo", "/foo_2!"):
+        assert f"there is no command {word}; /help shows them; begin with // to send it" in shown
+    assert "/bye stands alone" in shown and "/clear stands alone" in shown
+
+
 async def test_no_prompts_where_nobody_types(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(gateway(stream(delta("ok"), DONE))) as server:
         assert await converse(server, "hi\n", monkeypatch, is_terminal=False) == "ok\n"
