@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
+from gateway.requests.unknown_fields import MAX_COLLECTED
 from policies.document import UnknownFields
 
 MAX_LISTED = 16
@@ -189,13 +190,13 @@ def check_supported(
 
     Raises InvalidRequest for the first field that is refused.
     """
-    ignored = []
+    ignored: list[str] = []
     for name, value in body.items():
         rule = table.get(name) or INERT.get(name)
         if rule is None:
-            if unknown != "ignore":
+            if unknown != "ignore" or len(ignored) >= MAX_COLLECTED:
                 raise refusals.unknown_field(name, table)
-            ignored.append(name)
+            ignored.append(refusals.shown_name(name))
         elif rule.verdict in ("refused", "ignored") and value is not None and value not in rule.harmless:
             if rule.verdict == "refused" and name not in table and unknown == "ignore":
                 ignored.append(name)

@@ -17,6 +17,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _decode = msgspec.json.Decoder().decode
 _AT_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
+_UNKNOWN = "Object contains unknown field `"
 _NAMED = re.compile(r"field `(?P<name>[^`]*)`")
 _TYPES = re.compile(r"`([^`]*)`")
 _NAMES = {
@@ -70,11 +71,12 @@ def typed(body: dict[str, Any], kind: type[T]) -> T:
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.", code="invalid_json") from None
     except msgspec.ValidationError as error:
-        refusal = _refusal(str(error), body, kind)
-        path, name = _unknown_field(str(error))
-        if not name:
-            raise refusal from None
-    unknown_fields.note_error(refusal)
+        unknown = _unknown_field(str(error), body)
+        if unknown is None:
+            raise _refusal(str(error), body, kind) from None
+    path, name = unknown
+    known = () if path else kind.__struct_fields__
+    unknown_fields.note(name, known, f"{path}." if path else "")
     return typed(_without(body, path, name), kind)
 
 
@@ -100,21 +102,39 @@ def _placed(error: InvalidRequest, where: str) -> InvalidRequest:
     return InvalidRequest(message, param=place, code=error.code)
 
 
-def _unknown_field(message: str) -> tuple[str, str]:
-    """The path of the object with an unknown field, and its name; "" for other faults."""
-    at, named = _AT_PATH.search(message), _NAMED.search(message)
-    path = at["path"] if at else ""
-    if named is None or "unknown field" not in message or "..." in path:
-        return "", ""
-    return path, named["name"]
+def _unknown_field(message: str, body: dict[str, Any]) -> tuple[str, str] | None:
+    """The path of the object with an unknown field, and its name; None for other faults."""
+    if not message.startswith(_UNKNOWN):
+        return None
+    at = _AT_PATH.search(message)
+    places = [(at["path"], message[: at.start()])] if at else []
+    for path, text in [*places, ("", message)]:  # a name may look like a path
+        name = text.removeprefix(_UNKNOWN).removesuffix("`")
+        if "..." not in path and name in _at(body, path):
+            return path, name
+    return None
+
+
+def _at(body: dict[str, Any], path: str) -> Any:  # noqa: ANN401 - any JSON value
+    """What is at a path of msgspec's; () for one that leads nowhere."""
+    found: Any = body
+    for step in _steps(path):
+        try:
+            found = found[step]
+        except (LookupError, TypeError):
+            return ()
+    return found if isinstance(found, dict) else ()
+
+
+def _steps(path: str) -> list[int | str]:
+    return [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", path)]
 
 
 def _without(body: dict[str, Any], path: str, name: str) -> dict[str, Any]:
     """A copy of the body, without one field of the object at `path`."""
-    steps = [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", path)]
     found: dict[str, Any] = dict(body)
     inner: Any = found
-    for step in steps:
+    for step in _steps(path):
         inner[step] = inner[step].copy()
         inner = inner[step]
     inner.pop(name, None)
@@ -144,10 +164,10 @@ def _refusal(message: str, body: dict[str, Any], kind: type[msgspec.Struct]) -> 
     path = at["path"].removesuffix("[...]") if at else ""
     text = message[: at.start()] if at else message
     named = _NAMED.search(text)
-    if named and "unknown field" in text:
-        prefix = f"{path}." if path else ""
-        owner = kind if not path else type(None)
-        return refusals.unknown_field(named["name"], getattr(owner, "__struct_fields__", ()), prefix)
+    if message.startswith(_UNKNOWN):  # below keys that msgspec does not name
+        return refusals.unknown_field(
+            text.removeprefix(_UNKNOWN).removesuffix("`"), (), f"{path}." if path else ""
+        )
     if named and "missing required field" in text:
         return refusals.missing(f"{path}.{named['name']}" if path else named["name"])
     key, value = _entry_at_fault(body.get(path), kind, path)
@@ -165,12 +185,22 @@ def _entry_at_fault(value: object, kind: type[msgspec.Struct], path: str) -> tup
     """The first entry of an object like `logit_bias` that does not match: its key, as `.50`, and value."""
     if isinstance(value, dict) and path in kind.__struct_fields__:
         entry_type = get_type_hints(kind, include_extras=True)[path]
+        if not _takes_objects(entry_type):
+            return "", value
         for key, each in value.items():
             try:
                 msgspec.convert({key: each}, entry_type)
             except msgspec.ValidationError:
                 return (f".{key}" if CHOICE.fullmatch(key) else ""), each
     return "", value
+
+
+def _takes_objects(kind: Any) -> bool:  # noqa: ANN401 - an annotation
+    try:
+        msgspec.convert({}, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _in_json_terms(text: str) -> str:

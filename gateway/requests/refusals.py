@@ -12,6 +12,7 @@ from backend.identifiers import CHOICE, KEY, quoted
 from gateway.errors import InvalidRequest
 
 MAX_NAME_CHARS = 64
+ODD_NAME = "with a name that no parameter has"
 
 
 def missing(where: str) -> InvalidRequest:
@@ -46,11 +47,16 @@ def unsupported(where: str, what: str) -> InvalidRequest:
     return InvalidRequest(f"{what[:1].upper()}{what[1:]}.", param=where, code="unsupported_parameter")
 
 
+def shown_name(name: str) -> str:
+    """A field's name or a tool's type for a response header; "?" for one that the API's cannot be."""
+    return name if KEY.fullmatch(name) else "?"
+
+
 def unknown_field(name: str, known: Iterable[str], prefix: str = "") -> InvalidRequest:
     """A field that is not in the API; the error suggests the nearest of `known`."""
     if not KEY.fullmatch(name):  # may be text; edit distances to a long one would cost much
         return InvalidRequest(
-            f"Unknown parameter in '{prefix[:-1] or 'body'}', with a name that no parameter has.",
+            f"Unknown parameter in '{prefix[:-1] or 'body'}', {ODD_NAME}.",
             param=prefix[:-1] or None,
             code="unknown_parameter",
         )

@@ -48,4 +48,10 @@ def note_error(error: InvalidRequest) -> None:
 
 def names(errors: Iterable[InvalidRequest]) -> list[str]:
     """What a response's header says that was ignored, without the numbers of messages and items."""
-    return [_INDEX.sub("", error.param or "?") for error in errors]
+    return [_INDEX.sub("", _name(error)) for error in errors]
+
+
+def _name(error: InvalidRequest) -> str:
+    if refusals.ODD_NAME in error.message:
+        return f"{error.param}.?" if error.param else "?"
+    return error.param or "?"

@@ -52,6 +52,30 @@ def test_unknown_fields_are_ignored_and_named_where_the_policy_says_so(lenient: 
     assert answer.headers["x-penstock-ignored-fields"] == "colour, flavour"
 
 
+ODD = (
+    "",
+    "a b\r\nx-evil: 1",
+    "é中",
+    "q" * 100_000,
+    "a`b",
+    "`",
+    "x` - at `$.model",
+    " - at `$.input[0]`",
+    "a.b c",
+)
+
+
+@doors
+def test_odd_names_are_one_question_mark_on_every_door(lenient: Server, door: str) -> None:
+    answer = ask(lenient, door, "lenient", zzz=1, **dict.fromkeys(ODD, 2))
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-penstock-ignored-fields"] == "?, zzz"
+    assert "x-evil" not in answer.headers
+    many = {f"x{number}": 1 for number in range(64)}
+    assert ask(lenient, door, "lenient", **many).status_code == 200
+    assert ask(lenient, door, "lenient", **many, y=1).status_code == 400
+
+
 @doors
 def test_extensions_are_honoured_on_every_door(lenient: Server, door: str) -> None:
     answer = ask(lenient, door, "lenient", **EXTENSIONS)
@@ -75,6 +99,7 @@ def test_the_header_has_the_callers_own_names(lenient: Server) -> None:
     nested = [{"role": "user", "content": "hi", "colour": "blue"}]
     for door in ("/messages", "/chat/completions"):
         assert named(door, messages=nested) == "messages.colour"
+        assert named(door, messages=[{"role": "user", "content": "hi", "": 1, "a b": 2}]) == "messages.?"
 
 
 @doors
