@@ -43,7 +43,7 @@ def chat_tools(tools: Sequence[Any], *, drops_hosted: bool = False) -> tuple[lis
     for index, tool in enumerate(tools):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if drops_hosted and isinstance(kind, str) and kind != "custom":
-            ignored.add(f"tools.{kind}")
+            ignored.add(f"tools.{refusals.shown_name(kind)}")
             continue
         found.append(_function(tool, f"tools[{index}]"))
         if tool.get("defer_loading"):

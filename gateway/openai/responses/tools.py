@@ -164,14 +164,14 @@ class OfferedTools:
 
     def _drops(self, tool: object, where: str) -> bool:
         kind = _kind(tool)
-        if kind in (None, "function", "custom", "namespace", LOCAL_SHELL):
+        if not isinstance(kind, str) or kind in ("function", "custom", "namespace", LOCAL_SHELL):
             return False
         if kind == TOOL_SEARCH and isinstance(tool, dict) and tool.get("execution") == "client":
             return False
         if not self._drops_hosted:
             raise _hosted(kind, where)
-        self._dropped.add(str(kind))
-        self.ignored.add(f"tools.{kind}")
+        self._dropped.add(kind)
+        self.ignored.add(f"tools.{refusals.shown_name(kind)}")
         return True
 
     def _add(self, tool: Any, where: str) -> None:  # noqa: ANN401 - any JSON value
@@ -193,8 +193,9 @@ class OfferedTools:
     def _add_namespace(self, namespace: _Namespace, where: str) -> None:
         for index, tool in enumerate(namespace.tools):
             place = f"{where}.tools[{index}]"
-            if _kind(tool) not in (None, "function", "custom"):
-                raise refusals.wrong_value(f"{place}.type", "expected 'function' or 'custom'", _kind(tool))
+            kind = _kind(tool)
+            if isinstance(kind, str) and kind not in ("function", "custom"):
+                raise refusals.wrong_value(f"{place}.type", "expected 'function' or 'custom'", kind)
             self._add_own(tool, place, namespace)
 
     def _add_own(self, tool: object, where: str, namespace: _Namespace | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -85,6 +86,22 @@ def test_hosted_tools_are_refused_or_dropped_and_named(tool: dict[str, Any]) -> 
     listed = [{"type": kind}, {"type": "function", "name": "add"}]
     choice: Any = tools.choice({"type": "allowed_tools", "mode": "auto", "tools": listed})
     assert choice["allowed_tools"]["tools"] == [{"type": "function", "function": {"name": "add"}}]
+
+
+@pytest.mark.parametrize("kind", [{"a": 1}, ["function"], 1, True, None])
+@pytest.mark.parametrize("drops_hosted", [False, True])
+def test_a_type_that_is_no_text_is_refused(kind: object, *, drops_hosted: bool) -> None:
+    for tool, place in (
+        ({"type": kind}, "tools[0].type"),
+        (space("n", {"type": kind}), "tools[0].tools[0].type"),
+    ):
+        with pytest.raises(InvalidRequest, match=re.escape(place)) as refused:
+            offered(tool, drops_hosted=drops_hosted)
+        assert (refused.value.param, refused.value.code) == (place, "invalid_type")
+
+
+def test_an_odd_type_is_named_by_a_question_mark() -> None:
+    assert offered({"type": "a b\r\nx: 1"}, drops_hosted=True).ignored == {"tools.?"}
 
 
 def test_a_choice_from_dropped_tools_alone_is_none() -> None:
