@@ -254,7 +254,7 @@ def _prepare(
         if options.only:
             policies = msgspec.structs.replace(policies, models={}, routes={})
         policies = with_flag_models(policies, options.model, options.upstream)
-        check_flag_checkpoints(policies, options.model)
+        check_checkpoints(policies, options.model)
         check_ca_bundles(policies)
         return policies, settings.with_policies(chosen, policies)
 
@@ -272,24 +272,22 @@ def _check_only(options: argparse.Namespace, folder: Path) -> None:
         )
 
 
-def check_flag_checkpoints(policies: Policies, models: Sequence[str]) -> None:
-    """Raise CheckpointError for a `--model` flag's checkpoint that no engine can serve."""
-    from backend.server.engine_check import (  # here: its imports would slow down other commands
-        check_files,
-        check_model,
-    )
+def check_checkpoints(policies: Policies, models: Sequence[str]) -> None:
+    """Raise CheckpointError for a checkpoint that no engine can serve; `models` are `--model` flags."""
+    from backend.server.engine_check import check_files, check_model  # here: slow to import
     from gateway.checkpoints import checkpoint_folder
 
-    for text in models:
-        name, _, _ = text.partition("=")
-        engine = policies.models[name].engine
-        assert engine is not None
+    flagged = {text.partition("=")[0] for text in models}
+    for name, entry in policies.models.items():
+        if entry.engine is None:
+            continue
         try:
-            folder = checkpoint_folder(engine.checkpoint)
+            folder = checkpoint_folder(entry.engine.checkpoint)
             check_model(folder)
             check_files(folder)
         except CheckpointError as error:
-            raise CheckpointError(f"--model {name}: {error}") from None
+            where = f"--model {name}" if name in flagged else f"models.{name}.engine.checkpoint"
+            raise CheckpointError(f"{where}: {error}") from None
 
 
 def with_flag_models(policies: Policies, models: Sequence[str], upstreams: Sequence[str]) -> Policies:

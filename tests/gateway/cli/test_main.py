@@ -173,6 +173,10 @@ def test_a_checkpoint_without_files_is_found_before_anything_starts(
     said = capsys.readouterr().err
     assert said.startswith("penstock: --model q: ") and said.count("\n") == 1
     assert ("safetensors" if has_tokenizer else "tokenizer") in said
+    (tmp_path / "p.yaml").write_text("models: {q: {engine: {checkpoint: .}}}\n")
+    assert cli.main(["serve", "--port", "0", "--policies", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("penstock: models.q.engine.checkpoint: ") and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
