@@ -95,8 +95,12 @@ class _Quoting:
 
     def text(self) -> str:
         pieces: list[str] = []
+        has_start = False
         for token in self._tokens():
             pieces += self._token(token)
+            has_start = has_start or token["name"] == "start"
+        if not has_start:
+            raise ValueError("it has no rule 'start'")
         if not self._ignored:
             return "".join([*pieces, *self._added])
         text = "".join([*pieces, *self._added, f"\nignored__: ({' | '.join(self._ignored)})*\n"])

@@ -5,19 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
+from backend.identifiers import FUNCTION_NAME, quoted
 from backend.tokenizer.tool_use import ToolUse
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
-from gateway.providers.engine.tool_grammar import TokenId, argument_rules, call_grammar, can_enforce
+from gateway.providers.engine.tool_grammar import (
+    TokenId,
+    argument_rules,
+    call_grammar,
+    can_enforce,
+    definition_place,
+    input_opening,
+)
+from gateway.requests import refusals
 from gateway.requests.tools import ToolChoice
 from gateway.tool_calls.mistral import MISTRAL, short_id
 from gateway.tool_calls.parser import HOLD_CHARS, Syntax, ToolCallParser
 
 _AT_LINE = re.compile(r"at (?P<line>\d+)\(\d+\): (failed to compile JSON schema: )?")
+_RULE = re.compile(r"^[^\S\n]*[?!]?(\w+)(?:\.-?\d+)?\s*:", re.MULTILINE)
 _REMEDY = "; simplify or correct it"
+_SHOWN = 4
+"""Custom tools that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +68,17 @@ class Tools:
         return GrammarSpec(kind="lark", text=text, param=param)
 
     def explained(self, error: InvalidRequest, grammar: GrammarSpec) -> InvalidRequest:
-        """The engine's error about this grammar, naming the tool schema that caused it.
+        """The engine's error about this grammar, naming the tool's schema or grammar that caused it.
 
         The engine names a line of the grammar, which the caller has not sent; it is left out.
         """
         found = _AT_LINE.search(error.message)
         if found is None:
-            return error
+            return self._suspected(error)
         number = max(1, int(found["line"]))
         fault = error.message[found.end() :].removesuffix(_REMEDY)
-        rule = next(islice(grammar.text.split("\n"), number - 1, None), "").partition(":")[0]
+        lines = grammar.text.split("\n")[:number]
+        rule = lines[-1].partition(":")[0] if len(lines) == number else ""
         for name, each in zip(self.choice.names, argument_rules(self.choice), strict=True):
             if rule == each:
                 return InvalidRequest(
@@ -74,7 +86,32 @@ class Tools:
                     param=self.choice.places.get(name, error.param),
                     code="invalid_function_parameters",
                 )
+            if name in self.choice.grammars and (opening := input_opening(each)) in lines:
+                opened = lines.index(opening) + 1
+                if "}" not in lines[opened:]:
+                    return self._invalid_grammar(name, fault, number - opened)
         return InvalidRequest(error.message[: found.start()] + fault + _REMEDY, param=error.param)
+
+    def _invalid_grammar(self, name: str, fault: str, line: int) -> InvalidRequest:
+        """The error at a line of a custom tool's grammar, naming the rule that it belongs to."""
+        text = "\n".join(self.choice.grammars[name].definition.split("\n")[:line])
+        rules = _RULE.findall(text) if self.choice.grammars[name].syntax == "lark" else ()
+        rule = quoted(rules[-1], FUNCTION_NAME) if rules else ""
+        at = f" (line {line}, rule {rule})" if rule else ""
+        place = definition_place(self.choice, name)
+        what = f"'{place}' of the tool {name!r} cannot be enforced: {fault}{at}{_REMEDY}"
+        return refusals.unsupported(place, what)
+
+    def _suspected(self, error: InvalidRequest) -> InvalidRequest:
+        """An error without a place, with the custom tools' grammars that it may be about."""
+        names = list(self.choice.grammars)
+        if not names or error.param not in ("tools", "tool_choice"):
+            return error
+        places = [f"'{definition_place(self.choice, name)}' of the tool {name!r}" for name in names[:_SHOWN]]
+        more = ", …" if len(names) > _SHOWN else ""
+        param = definition_place(self.choice, names[0]) if len(names) == 1 else "tools"
+        message = f"{error.message.removesuffix('.')}. See {', '.join(places)}{more}."
+        return InvalidRequest(message, param=param, code=error.code)
 
 
 def decide_tools(

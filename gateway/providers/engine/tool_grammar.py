@@ -64,6 +64,16 @@ def argument_rules(choice: ToolChoice) -> list[str]:
     return [f"arguments_{i}" for i in range(len(choice.definitions))]
 
 
+def definition_place(choice: ToolChoice, name: str) -> str:
+    """The field of the request with the grammar of a custom tool."""
+    return f"{choice.places[name]}.grammar.definition"
+
+
+def input_opening(rule: str) -> str:
+    """The line before a custom tool's own grammar, which ends at a line of one brace."""
+    return f"{rule}_input: %lark {{"
+
+
 def _free(mark: str, token_id: TokenId) -> list[str]:
     """Start rules for free text, with or without calls."""
     if not mark:
@@ -116,11 +126,11 @@ def _inputs(choice: ToolChoice) -> list[str]:
         try:
             text = quoted(grammar.definition)
         except ValueError as error:
-            place = f"{choice.places[name]}.grammar.definition"
+            place = definition_place(choice, name)
             raise refusals.unsupported(
                 place, f"'{place}' of the tool {name!r} cannot be enforced: {error}; simplify it"
             ) from None
-        lines.append(f"{rule}_input: %lark {{\n{text}\n}}")
+        lines.append(f"{input_opening(rule)}\n{text}\n}}")
     return lines
 
 

@@ -233,3 +233,74 @@ def test_a_grammar_that_cannot_be_enforced_is_refused_by_its_place() -> None:
     with pytest.raises(InvalidRequest, match="looks around") as refused:
         call_grammar(SYNTAXES["hermes"], found, lambda _: None)
     assert refused.value.param == "tools[0].custom.format.grammar.definition"
+
+
+def customs(*definitions: str, **fields: Any) -> Tools:  # noqa: ANN401
+    tools = [
+        {
+            "type": "custom",
+            "custom": {
+                "name": f"c{i}",
+                "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": each}},
+            },
+        }
+        for i, each in enumerate(definitions)
+    ]
+    body = {"model": "m", "messages": [{"role": "user"}], "tools": tools}
+    found = read_tools(msgspec.convert(body | fields, ChatRequest))
+    assert found is not None
+    return Tools(found, SYNTAXES["hermes"])
+
+
+GOOD_LARK = 'start: "a"\nother: "b"\n'
+
+
+@pytest.mark.parametrize(
+    ("definition", "fault"),
+    [
+        ("start: nope", "unknown name (line 1, rule 'start')"),
+        ('// comment\nstart: a\n\na: "x"\n  | nope', "unknown name (line 4, rule 'a')"),
+        ('start: WORD\nWORD: "x" NOPE', "unknown name (line 2, rule 'WORD')"),
+        ('start: "a"~3..1', "the end of a range is before its start (line 1, rule 'start')"),
+    ],
+)
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("fields", [{}, {"tool_choice": "required"}])
+def test_the_rule_of_a_custom_tool_that_is_wrong_is_named(
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    definition: str,
+    fault: str,
+    number: int,
+    fields: dict[str, Any],
+) -> None:
+    tools = customs(*[definition if i == number else GOOD_LARK for i in range(3)], **fields)
+    spec = tools.grammar(None, tokenizer.special_id)
+    assert spec is not None
+    with pytest.raises(ValueError, match=r"at \d+") as refused:
+        build(parsed(llguidance_source(spec, vocabulary)), vocabulary)
+    words = f"the grammar is refused: {refused.value}; simplify or correct it"
+    error = tools.explained(InvalidRequest(words, param=spec.param), spec)
+    assert error.param == f"tools[{number}].custom.format.grammar.definition"
+    assert error.message == (
+        f"'{error.param}' of the tool 'c{number}' cannot be enforced: {fault}; simplify or correct it."
+    )
+
+
+def test_a_custom_tools_grammar_needs_a_start() -> None:
+    with pytest.raises(InvalidRequest, match="of the tool 'c1' .* no rule 'start'") as refused:
+        customs(GOOD_LARK, 'begin: "a"').grammar(None, lambda _: None)
+    assert refused.value.param == "tools[1].custom.format.grammar.definition"
+
+
+def test_an_error_without_a_place_names_the_grammars_that_it_may_be_about() -> None:
+    words = "the grammar of this request became too complex: too many rules apply at once"
+    error = InvalidRequest(words, param="tool_choice")
+    spec = GrammarSpec(kind="lark", text="start: calls")
+    place = "tools[0].custom.format.grammar.definition"
+    one = customs(GOOD_LARK, tool_choice="required").explained(error, spec)
+    assert (one.message, one.param) == (f"{words}. See '{place}' of the tool 'c0'.", place)
+    two = customs(GOOD_LARK, GOOD_LARK, tool_choice="required").explained(error, spec)
+    assert two.param == "tools" and "of the tool 'c0', 'tools[1]" in two.message
+    content = InvalidRequest(words, param="response_format")
+    assert customs(GOOD_LARK).explained(content, spec) is content
