@@ -136,7 +136,7 @@ async def test_the_policy_says_what_happens_to_unknown_fields(
 
     ignored = await answer("ignore", body)
     assert ignored.status_code == 200, ignored.text
-    assert ignored.headers[HEADER] == "a??b??c, zz_mine"
+    assert ignored.headers[HEADER] == "?, zz_mine"
     for unknown in (None, "refuse"):
         response = await answer(unknown, body)
         assert (response.status_code, response.json()["error"]["code"]) == (400, "unknown_parameter")
