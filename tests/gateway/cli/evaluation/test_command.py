@@ -111,7 +111,7 @@ async def test_tables_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert ours["usd_per_1000_questions"] == pytest.approx(0.011)
     assert (free["usd"], free["right"]) == (None, ours["right"])
     assert ours["right"] == sum(question.tier == 1 for question in QUESTIONS)
-    assert ">ours<" in files[1].read_text()
+    assert ">ours: " in files[1].read_text()
 
 
 async def test_refused_tools_are_noted_and_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
