@@ -486,6 +486,7 @@ def api_key_of(variable: str) -> str:
 def subprocess_environment(policies: Policies) -> dict[str, str]:
     """The environment of our subprocesses: without secrets, and with this code on PYTHONPATH."""
     secrets = {e.upstream.api_key_env for e in policies.models.values() if e.upstream is not None}
+    secrets |= {h.api_key_env for p in policies.guardrails.profiles.values() for h in p.hooks.values()}
     secrets |= {policies.cache.redis.url_env} if policies.cache.redis is not None else set()
     secrets.add(policies.replicas.redis_url_env)
     kept = {

@@ -19,6 +19,7 @@ from gateway.settings import (
     upstream_proxies,
 )
 from policies.document import ModelEntry, Policies
+from policies.guardrails import GuardrailProfile, GuardrailsSection, HookRules
 from policies.upstream import UpstreamModel
 
 
@@ -133,7 +134,11 @@ def test_subprocesses_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_API_KEYS", "canary")
     monkeypatch.setenv("MY_KEY", "canary")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    environment = settings.subprocess_environment(upstream("MY_KEY"))
+    monkeypatch.setenv("HOOK_KEY", "canary")
+    hook = HookRules(url="http://127.0.0.1:1/check", api_key_env="HOOK_KEY")
+    guardrails = GuardrailsSection(profiles={"p": GuardrailProfile(hooks={"own": hook})})
+    policies = msgspec.structs.replace(upstream("MY_KEY"), guardrails=guardrails)
+    environment = settings.subprocess_environment(policies)
     assert "canary" not in environment.values()
     assert environment["LANG"] == "C.UTF-8"
 
