@@ -11,6 +11,8 @@ from gateway.database.database import Connection, Database, Rows, T, Work
 
 CONNECT_TIMEOUT_S = 5
 _OPTIONS = "-c statement_timeout=10000 -c lock_timeout=5000"
+MAX_DEADLOCKS = 5
+"""Tries of a transaction that PostgreSQL ends so that another one can go on."""
 _SCHEMA_LOCK = 7262390851
 """Of the advisory lock that one gateway holds while it creates the tables."""
 
@@ -39,6 +41,7 @@ class PostgresDatabase(Database[_Placeholders]):
         super().__init__(name, remedy)
         self._url = url
         self._schema = schema.replace("{serial}", self.serial)
+        self._has_schema = False
 
     def run(self, work: Work[T], *, is_write: bool) -> T:
         """See Database."""
@@ -49,8 +52,14 @@ class PostgresDatabase(Database[_Placeholders]):
         connection = self.connection
         if not is_write:
             return work(connection)
-        with connection.raw.transaction():
-            return work(connection)
+        for tries_left in range(MAX_DEADLOCKS, 0, -1):
+            try:
+                with connection.raw.transaction():
+                    return work(connection)
+            except psycopg.errors.DeadlockDetected:  # it is rolled back, and the other one went on
+                if tries_left == 1:
+                    raise
+        raise AssertionError("unreachable")
 
     def used_bytes(self, connection: Connection) -> int:
         """0: the server's operator bounds it."""
@@ -68,7 +77,19 @@ class PostgresDatabase(Database[_Placeholders]):
     def connect(self) -> _Placeholders:
         """See Database."""
         raw = psycopg.connect(self._url, connect_timeout=CONNECT_TIMEOUT_S, options=_OPTIONS, autocommit=True)
-        with raw.transaction():
-            raw.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-            raw.execute(self._schema.encode())
+        try:
+            if not self._has_schema:  # its locks wait for every writer
+                self._create(raw)
+        except BaseException:
+            raw.close()
+            raise
         return _Placeholders(raw)
+
+    def _create(self, raw: psycopg.Connection[Any]) -> None:
+        for statement in filter(
+            str.strip, self._schema.split(";")
+        ):  # each alone: together they could deadlock
+            with raw.transaction():
+                raw.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+                raw.execute(statement.encode())
+        self._has_schema = True
