@@ -200,7 +200,7 @@ async def _lines(path: Path) -> AsyncIterator[list[BatchLine]]:
 
 async def _write(path: Path, *groups: AsyncIterator[list[bytes]] | None) -> int:
     """Write a file of these lines; returns its size, and 0 without leaving one. Raises OSError."""
-    part = await asyncio.to_thread(PartFile, path)
+    part = PartFile(path)  # not in a thread: what is cancelled meanwhile would leave it open
     try:
         for group in filter(None, groups):
             async for lines in group:
