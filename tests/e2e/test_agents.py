@@ -29,6 +29,8 @@ from tests.e2e.server import Server
 THINKER = "pico-large"
 QUESTION = "What is 417 + 256?"
 EXPRESSION = "417 + 256"
+# Greedy: a model that samples asks twice now and then, which says nothing about the gateway.
+TEMPERATURE = 0.0
 streamed = pytest.mark.parametrize("is_streamed", [False, True])
 
 
@@ -59,7 +61,8 @@ def test_openais_agents_sdk(server: Server, kind: str, is_streamed: bool) -> Non
             model: agents.Model = agents.OpenAIResponsesModel(THINKER, client)
             if kind == "chat":
                 model = agents.OpenAIChatCompletionsModel(THINKER, client)
-            agent = agents.Agent("helper", tools=[calculator], model=model)
+            settings = agents.ModelSettings(temperature=TEMPERATURE)
+            agent = agents.Agent("helper", tools=[calculator], model=model, model_settings=settings)
             if not is_streamed:
                 return await agents.Runner.run(agent, QUESTION, max_turns=4)
             result = agents.Runner.run_streamed(agent, QUESTION, max_turns=4)
@@ -112,7 +115,7 @@ def test_pydantic_ai(server: Server, kind: str, is_streamed: bool) -> None:
 
     async def run() -> str:
         async with pydantic_model(server, kind) as model:
-            agent = Agent(model, tools=[calculator])
+            agent = Agent(model, tools=[calculator], model_settings={"temperature": TEMPERATURE})
             if not is_streamed:
                 return (await agent.run(QUESTION)).output
             async with agent.run_stream(QUESTION) as result:
@@ -124,8 +127,10 @@ def test_pydantic_ai(server: Server, kind: str, is_streamed: bool) -> None:
 def langchain_model(server: Server, kind: str) -> BaseChatModel:
     if kind == "messages":
         fields: dict[str, Any] = {"model_name": THINKER, "base_url": server.root_url}
+        fields["temperature"] = TEMPERATURE
         return ChatAnthropic(**fields, api_key=server.api_key, max_tokens_to_sample=400)
     fields = {"model": THINKER, "base_url": server.base_url, "use_responses_api": kind == "responses"}
+    fields["temperature"] = TEMPERATURE
     return ChatOpenAI(**fields, api_key=server.api_key, stream_usage=True)
 
 

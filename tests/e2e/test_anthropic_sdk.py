@@ -56,7 +56,12 @@ def test_an_answer(claude: anthropic.Anthropic) -> None:
 
 @pytest.mark.parametrize("model", [MODEL, THINKER, "remote"])
 def test_a_stream_is_the_whole_answer(claude: anthropic.Anthropic, model: str) -> None:
-    fields: Any = {"model": model, "max_tokens": 400, "messages": QUESTION}
+    fields: Any = {
+        "model": model,
+        "max_tokens": 400,
+        "messages": QUESTION,
+        "extra_body": {"temperature": 0.0},
+    }
     if model == THINKER:
         fields["thinking"] = {"type": "enabled", "budget_tokens": 1024}
     whole = claude.messages.create(**fields)

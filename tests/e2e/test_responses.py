@@ -56,7 +56,7 @@ def test_an_answer_is_stored_until_it_is_deleted(strict: openai.OpenAI) -> None:
 
 @pytest.mark.parametrize("model", [MODEL, THINKER, "remote"])
 def test_a_stream_ends_with_the_whole_response(strict: openai.OpenAI, model: str) -> None:
-    fields: Any = {"model": model, "input": QUESTION}
+    fields: Any = {"model": model, "input": QUESTION, "temperature": 0.0}
     if model == THINKER:
         fields["reasoning"] = {"effort": "high", "summary": "auto"}
     whole = strict.responses.create(**fields)
