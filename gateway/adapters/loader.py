@@ -10,7 +10,7 @@ from backend.errors import AdapterError, AdapterExists, EngineUnavailable
 from gateway.adapters.folders import check_may_load, loadable_folder
 from gateway.auth import Principal
 from gateway.errors import InvalidRequest, NotFound, TimedOut
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.providers.engine.provider import EngineProvider
 from policies.document import AdapterLoading
 

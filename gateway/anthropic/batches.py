@@ -19,7 +19,7 @@ from gateway.batches.files import FileStore
 from gateway.batches.records import Batch
 from gateway.batches.store import BatchStore
 from gateway.errors import InvalidRequest, NotFound
-from gateway.openai.shape import encode
+from gateway.exchange.shape import encode
 from gateway.requests import refusals
 from gateway.requests.pages import PageQuery
 from gateway.requests.parse import decode_body, typed, typed_at

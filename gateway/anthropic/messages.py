@@ -13,8 +13,8 @@ from gateway.anthropic.request import (
 )
 from gateway.anthropic.shape import MessageShape
 from gateway.auth import Principal
-from gateway.openai.endpoint import Translation
-from gateway.pipeline.exchange import Exchange
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.translation import Translation
 from gateway.web.error_format import RenamedErrors
 from gateway.web.http_call import HttpCall, header
 
@@ -49,7 +49,7 @@ class MessagesTranslation(Translation):
 
 
 class MessagesCounting:
-    """One call of /v1/messages/count_tokens. Implements `gateway.openai.count_tokens.Counting`."""
+    """One call of /v1/messages/count_tokens. Implements `gateway.endpoints.count_tokens.Counting`."""
 
     def __init__(self, call: HttpCall, *, drops_hosted: bool = False) -> None:
         """Raises InvalidRequest for an unknown `anthropic-version`. `drops_hosted`: see `chat_tools`."""

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gateway.answer import Delta, ToolCallDelta, Usage
-from gateway.openai.shape import CollectedChoice, encode
+from gateway.exchange.shape import CollectedChoice, encode
 from gateway.requests.reasoning_details import OURS, REDACTED
 from gateway.requests.tool_call_messages import INVALID_ARGUMENTS
 
@@ -28,7 +28,7 @@ STOP_REASONS = {
 
 
 class MessageShape:
-    """Encodes one message. Implements `gateway.openai.shape.Shape`."""
+    """Encodes one message. Implements `gateway.exchange.shape.Shape`."""
 
     def __init__(self, model: str, usage: Usage, *, shows_thinking: bool, max_tokens: int = 0) -> None:
         """`usage` is the answer's, filled while it is generated; `max_tokens` the request's."""

@@ -18,10 +18,10 @@ from backend.tokenizer import Tokenizer
 from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
 from gateway.cli.encoder_check import encoder_problems
 from gateway.errors import ApiError
-from gateway.pipeline.decided import failures
 from gateway.pipeline.dry_run import DryRun
 from gateway.providers.upstream.tls import tls_context
 from gateway.requests.reasoning import default_effort_error
+from gateway.routing.probe_result import failures
 from gateway.settings import SettingsError
 from guardrails.checks.classifier import WEIGHTS, load_classifier
 from guardrails.checks.patterns import LinearRule

@@ -9,11 +9,11 @@ from typing import TextIO
 
 from gateway.cli.decision_records import records_since
 from gateway.errors import ApiError
-from gateway.pipeline.decided import Decision
+from gateway.exchange.exchange import Endpoint
 from gateway.pipeline.dry_run import DryRun, principal_of
-from gateway.pipeline.exchange import Endpoint
-from gateway.pipeline.explanation import explain
 from gateway.requests.parse import decode_body
+from gateway.routing.explanation import explain
+from gateway.routing.probe_result import Decision
 from gateway.settings import SettingsError
 from policies.load import load_policies
 from policies.routing import Routing

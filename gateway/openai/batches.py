@@ -9,8 +9,8 @@ import msgspec
 from gateway.auth import KeyRing
 from gateway.batches.records import BATCH_ENDPOINTS, COMPLETION_WINDOWS_S
 from gateway.batches.store import BatchStore
+from gateway.exchange.shape import encode
 from gateway.openai.files import ExpiresAfter
-from gateway.openai.shape import encode
 from gateway.requests import refusals
 from gateway.requests.pages import PageQuery, listing
 from gateway.requests.parse import decode_body, typed

@@ -6,9 +6,10 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 
-from gateway.answer import Delta, ToolCallDelta, Usage
+from gateway.answer import Delta, Generated, ToolCallDelta, Usage
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.logprobs import chat_logprobs
-from gateway.openai.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.usage import usage_object
 from gateway.requests.custom_tools import CustomInput, custom_names
 from gateway.requests.reasoning_details import GEMINI, details
@@ -233,3 +234,21 @@ def _call_delta(call: ToolCallDelta) -> dict[str, object]:
     if call.name:
         return {"index": call.index, **_whole_call(call, frozenset())}
     return {"index": call.index, "function": {"arguments": call.arguments}}
+
+
+def chat_shape(exchange: Exchange, answer: Generated) -> ChatShape:
+    """The shape of /v1/chat/completions."""
+    assert isinstance(exchange.request, ChatRequest)
+    return ChatShape(
+        exchange.request,
+        *model_and_fingerprint(exchange),
+        shows_reasoning=answer.shows_reasoning,
+        offers_tools=answer.offers_tools,
+    )
+
+
+def model_and_fingerprint(exchange: Exchange) -> tuple[str, str | None]:
+    """The fields `model` and `system_fingerprint` of an answer."""
+    model = exchange.model
+    assert model is not None
+    return model.name, model.engine.model.fingerprint if model.engine is not None else None

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 
 from gateway.answer import Delta, Usage
+from gateway.exchange.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.logprobs import completion_logprobs
-from gateway.openai.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.usage import usage_object
 from gateway.requests.types import CompletionRequest
 

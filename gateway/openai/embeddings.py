@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from sys import byteorder
 
-from gateway.openai.shape import encode
+from gateway.exchange.shape import encode
 
 
 def embeddings_body(vectors: Sequence[bytes], model: str, prompt_tokens: int, *, as_base64: bool) -> bytes:

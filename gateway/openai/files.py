@@ -12,7 +12,7 @@ from starlette.datastructures import UploadFile
 from gateway.auth import KeyRing
 from gateway.batches.files import FileStore
 from gateway.errors import BodyTooLarge
-from gateway.openai.shape import encode
+from gateway.exchange.shape import encode
 from gateway.requests import refusals
 from gateway.requests.pages import PageQuery, listing
 from gateway.requests.parse import typed_at

@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.auth import KeyRing
-from gateway.openai.shape import encode
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.model_table import ModelTable, ServedModel
+from gateway.exchange.shape import encode
 from gateway.web.http_call import HttpCall
 from policies.document import Price
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from gateway.auth import KeyRing
 from gateway.errors import InvalidRequest, Unavailable, retry_after
-from gateway.openai.shape import encode
+from gateway.exchange.shape import encode
 from gateway.pipeline.stages.admit import Admit
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.types import ModerationRequest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gateway.auth import KeyRing
 from gateway.errors import InvalidRequest, NotFound
-from gateway.openai.shape import encode
-from gateway.pipeline.models import ModelTable
+from gateway.exchange.model_table import ModelTable
+from gateway.exchange.shape import encode
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.tool_calling import check_offerable
 from gateway.requests.parse import decode_body, typed

@@ -12,22 +12,21 @@ from gateway.accounting.counters import DAY_S
 from gateway.accounting.ledger import Ledger
 from gateway.auth import ANONYMOUS, Principal
 from gateway.errors import ApiError
-from gateway.pipeline.decided import Decision
-from gateway.pipeline.exchange import Endpoint, Exchange
-from gateway.pipeline.meaning import Embed, embed_here, no_meaning
-from gateway.pipeline.models import ModelState, ModelTable, ServedModel
-from gateway.pipeline.releases import releases_of, stable_releases
-from gateway.pipeline.selection import Selection
-from gateway.pipeline.signals import Signals
+from gateway.exchange.exchange import Endpoint, Exchange
+from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
+from gateway.exchange.prompt_embedding import Embed, embed_here, no_meaning
 from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.read_request import KINDS
 from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.providers.fake import FakeProvider
 from gateway.requests.parse import typed
-from gateway.requests.types import ChatRequest
+from gateway.requests.types import KINDS, ChatRequest
 from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import bypass_reason
+from gateway.routing.candidates import Selection
+from gateway.routing.probe_result import Decision
+from gateway.routing.releases import releases_of, stable_releases
+from gateway.routing.signals import Signals
 from gateway.screening.guard import Guards, Vectors
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 from gateway.auth import KeyRing
 from gateway.errors import ApiError
-from gateway.pipeline.decision_log import DecisionLog
-from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.meaning import Embed, no_meaning
-from gateway.pipeline.models import ModelTable
-from gateway.pipeline.routing_memory import RoutingMemory
-from gateway.pipeline.selection import Selection
-from gateway.pipeline.signals import Signals
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.model_table import ModelTable
+from gateway.exchange.prompt_embedding import Embed, no_meaning
 from gateway.pipeline.stages.account import account
 from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.authorize import authorize
@@ -28,6 +24,10 @@ from gateway.pipeline.stages.remember import Remember
 from gateway.pipeline.stages.screen_answer import screen_answer
 from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.response_cache.response_cache import ResponseCache
+from gateway.routing.candidates import Selection
+from gateway.routing.decision_log import DecisionLog
+from gateway.routing.memory import RoutingMemory
+from gateway.routing.signals import Signals
 from gateway.screening.guard import Guards
 from gateway.telemetry.request import Telemetry
 from policies.document import Policies

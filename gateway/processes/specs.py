@@ -72,7 +72,7 @@ def worker_command(
         return msgspec.json.encode(config) + b"\n" + statuses()
 
     environment = subprocess_environment(version().policies)
-    return Command(f"gateway worker {number}", "gateway.worker", [], environment, stdin, tuple(fds))
+    return Command(f"gateway worker {number}", "gateway.wiring.worker", [], environment, stdin, tuple(fds))
 
 
 def _engine_config(name: str, engine: EngineModel, settings: Settings) -> EngineConfig:

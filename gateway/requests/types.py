@@ -204,3 +204,13 @@ class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     model: str | None = None
     tokens: list[TokenId]
+
+
+KINDS: dict[str, type[ChatRequest] | type[CompletionRequest] | type[EmbeddingRequest]] = {
+    "chat": ChatRequest,
+    "completions": CompletionRequest,
+    "embeddings": EmbeddingRequest,
+    "messages": ChatRequest,
+    "responses": ChatRequest,
+}
+"""The type of a request by endpoint, after its translation."""

@@ -29,7 +29,7 @@ class CallResult:
 
 
 class Telemetry:
-    """The process's tracer and instruments; built once in `gateway.app`."""
+    """The process's tracer and instruments; built once in `gateway.wiring.app`."""
 
     __slots__ = ("metrics", "tracing")
 

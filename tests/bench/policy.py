@@ -15,13 +15,13 @@ from backend.server.engine_messages import DIGEST_BYTES, CachedPages, EngineStat
 from backend.server.quote import PageIndex, predict
 from backend.types import PAGE_TOKENS
 from gateway.accounting.ledger import Ledger
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.prompt_embedding import Meaning
 from gateway.pipeline.dry_run import DryRun, exchange_for
-from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.meaning import Meaning
-from gateway.pipeline.selection import Selection
-from gateway.pipeline.signals import Signals
 from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.choose_model import ChooseModel
+from gateway.routing.candidates import Selection
+from gateway.routing.signals import Signals
 from policies.choose import ChoiceCandidate, Choose
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.routes import Route, RoutingSection, Rule, Split

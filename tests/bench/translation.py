@@ -13,11 +13,11 @@ from typing import Any
 from gateway.answer import Delta, Relayed, Usage
 from gateway.anthropic.request import read_messages_request
 from gateway.anthropic.shape import MessageShape
+from gateway.exchange.shape import Shape, encode
 from gateway.openai.chat import ChatShape
 from gateway.openai.responses.input_items import chat_messages, read_items
 from gateway.openai.responses.request import read_request
 from gateway.openai.responses.shape import ResponseShape
-from gateway.openai.shape import Shape, encode
 from gateway.providers.upstream.anthropic.reader import MessageReader
 from gateway.providers.upstream.anthropic.request import messages_body
 from gateway.providers.upstream.bedrock.events import AwsEventReader

@@ -107,7 +107,7 @@ class Server:
 
     def worker_pids(self) -> list[int]:
         """The ids of its gateway workers."""
-        return [pid for pid in descendants(self.process.pid) if b"gateway.worker" in command_line(pid)]
+        return [pid for pid in descendants(self.process.pid) if b"gateway.wiring.worker" in command_line(pid)]
 
     def terminate(self) -> int:
         """Send SIGTERM and wait. Returns the exit code."""

@@ -57,7 +57,7 @@ def test_a_hung_worker_is_replaced(start_server: StartServer, tmp_path: Path) ->
     server = start_server("--policies", str(tmp_path))
 
     def workers() -> set[int]:
-        return {p for p in descendants(server.process.pid) if b"gateway.worker" in command_line(p)}
+        return {p for p in descendants(server.process.pid) if b"gateway.wiring.worker" in command_line(p)}
 
     (hung,) = workers()
     os.kill(hung, signal.SIGSTOP)

@@ -22,7 +22,7 @@ models:
   {MODEL}: {{engine: {{checkpoint: "builtin:{MODEL}"}}}}
   sentences: {{encoder: {{checkpoint: "builtin:all-minilm-l6-v2"}}}}
 """
-OURS = (b"gateway.worker", b"backend.server.engine_process", b"backend.server.encoder_process")
+OURS = (b"gateway.wiring.worker", b"backend.server.engine_process", b"backend.server.encoder_process")
 
 
 def check_answers(server: Server) -> None:

@@ -9,14 +9,14 @@ from starlette.routing import Router
 
 from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
-from gateway.app import build_app
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
 from gateway.web.deadlines import TimeLimits
+from gateway.wiring.app import build_app
 from policies.document import EngineModel, ModelEntry, Policies, Route
 from policies.upstream import UpstreamModel
 from tests.backend.tokenizer.checkpoints import save_byte_level

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gateway import data_folder
-from gateway.app import build_app
 from gateway.data_folder import data_folder_faults
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
+from gateway.wiring.app import build_app
 from policies.document import EngineModel, ModelEntry, Policies
 from tests.gateway.conftest import http_client
 

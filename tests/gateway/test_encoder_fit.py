@@ -11,9 +11,9 @@ from backend.heads.weights import read_card
 from cache.heads import freshness, needs_context
 from gateway.encoder_fit import EncoderFit
 from gateway.response_cache.settings import CacheSettings
-from gateway.served_models import ModelBuilder
 from gateway.settings import Settings
-from gateway.worker_parts import build_parts
+from gateway.wiring.model_builder import ModelBuilder
+from gateway.wiring.worker_parts import build_parts
 from policies.cache import CacheSection
 from policies.document import EncoderModel, ModelEntry, Policies
 from policies.upstream import UpstreamModel

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import build_app
 from gateway.settings import Settings
+from gateway.wiring.app import build_app
 from policies.document import Policies
 from policies.errors import PolicyError
 from policies.load import load_policies

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.answer import TokenInfo, ToolCallDelta
+from gateway.exchange.shape import encode, padding
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.responses.call_items import shell_action
 from gateway.openai.responses.input_items import output_id
 from gateway.openai.responses.tools import CallKind, Offered
-from gateway.openai.shape import encode, padding
 from gateway.requests.custom_tools import CustomInput
 
 Status = Literal["completed", "incomplete"]

@@ -13,9 +13,9 @@ from typing import Any
 
 from gateway.answer import Delta, TokenInfo, ToolCallDelta, Usage
 from gateway.errors import ApiError, error_body
+from gateway.exchange.shape import CollectedChoice, encode
 from gateway.openai.responses.items import EventWriter, ItemKind, OpenItem, Status
 from gateway.openai.responses.request import ReadRequest
-from gateway.openai.shape import CollectedChoice, encode
 from gateway.requests.reasoning_details import GEMINI
 
 ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
@@ -24,7 +24,7 @@ INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class ResponseShape:
-    """Encodes one response. Implements `gateway.openai.shape.Shape`."""
+    """Encodes one response. Implements `gateway.exchange.shape.Shape`."""
 
     def __init__(
         self, read: ReadRequest, model: str, *, shows_reasoning: bool, response_id: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.accounting.ledger import Ledger, cost_usd
 from gateway.answer import Embedded
-from gateway.pipeline.exchange import Exchange
+from gateway.exchange.exchange import Exchange
 from gateway.telemetry.request import CallResult
 
 

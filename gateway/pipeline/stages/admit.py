@@ -8,7 +8,7 @@ from collections import Counter
 from gateway.accounting.counters import DAY_S, MINUTE_S
 from gateway.accounting.ledger import Ledger
 from gateway.errors import Forbidden, InvalidRequest, RateLimited
-from gateway.pipeline.exchange import Exchange
+from gateway.exchange.exchange import Exchange
 from gateway.requests.prompts import num_choices
 from gateway.requests.types import EmbeddingRequest
 from policies.document import Policies

@@ -11,14 +11,14 @@ from types import MappingProxyType
 from backend.errors import EngineError
 from gateway.answer import Answer, Generated
 from gateway.errors import ApiError, NotFound, TimedOut, Unavailable, to_api_error
-from gateway.pipeline.best_of import ask_for_best
-from gateway.pipeline.cascade import ask_with_doubt, predicting
-from gateway.pipeline.changes import adapted
-from gateway.pipeline.exchange import Escalation, Exchange
-from gateway.pipeline.fallback import begin, error_class
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.exchange import Escalation, Exchange
+from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import MODEL_HEADER, REASON_HEADER
-from gateway.pipeline.truncation import truncating
+from gateway.routing.best_of import ask_for_best
+from gateway.routing.cascade import ask_with_doubt, predicting
+from gateway.routing.fallback import begin, error_class
+from gateway.routing.request_changes import adapted
+from gateway.routing.truncation import truncating
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult
 from policies.choose import BestOf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.pipeline.exchange import Exchange
+from gateway.exchange.exchange import Exchange
 
 
 async def check_fields(exchange: Exchange) -> None:

@@ -13,16 +13,16 @@ import msgspec
 from gateway.accounting.ledger import Ledger
 from gateway.auth import KeyRing
 from gateway.errors import ApiError, Forbidden, RateLimited
-from gateway.pipeline.changes import adapted, change_request
-from gateway.pipeline.decision_token import HEADER as DECISION_HEADER
-from gateway.pipeline.decision_token import DecisionToken, write_token
-from gateway.pipeline.exchange import Escalation, Exchange
-from gateway.pipeline.facts import Facts, user_of
-from gateway.pipeline.models import ModelTable
-from gateway.pipeline.releases import releases_of
-from gateway.pipeline.selection import Selection
-from gateway.pipeline.signals import Signals
+from gateway.exchange.exchange import Escalation, Exchange
+from gateway.exchange.model_table import ModelTable
 from gateway.requests.types import ChatRequest
+from gateway.routing.candidates import Selection
+from gateway.routing.condition_values import Facts, user_of
+from gateway.routing.decision_token import HEADER as DECISION_HEADER
+from gateway.routing.decision_token import DecisionToken, write_token
+from gateway.routing.releases import releases_of
+from gateway.routing.request_changes import adapted, change_request
+from gateway.routing.signals import Signals
 from gateway.telemetry import spans
 from policies.choose import BestOf, Cascade
 from policies.document import Policies

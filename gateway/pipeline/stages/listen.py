@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from gateway.answer import Delta, Generated, Relayed
-from gateway.pipeline.exchange import Exchange
+from gateway.exchange.exchange import Exchange
 from gateway.providers.upstream.generated import generated
 
 

@@ -15,10 +15,10 @@ from cache.question import read_question
 from cache.semantic_cache import Match
 from gateway.auth import KeyRing
 from gateway.errors import TimedOut
-from gateway.pipeline.answer_text import whole_text
-from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.meaning import Meaning
-from gateway.pipeline.models import ServedModel
+from gateway.exchange.answer_text import whole_text
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.model_table import ServedModel
+from gateway.exchange.prompt_embedding import Meaning
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.directives import HEADER, CacheDirectives, read_directives
 from gateway.response_cache.flights import Flight

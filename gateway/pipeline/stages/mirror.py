@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from gateway.accounting.ledger import Ledger, cost_usd
 from gateway.answer import Answer, Embedded, Generated, Relayed, close_answer
 from gateway.errors import ApiError, NotFound, TimedOut, to_api_error
-from gateway.pipeline.decision_log import DecisionLog
-from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.meaning import Embed, no_meaning
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.model_table import ModelTable, ServedModel
+from gateway.exchange.prompt_embedding import Embed, no_meaning
 from gateway.providers.upstream.generated import generated
 from gateway.requests.types import ChatRequest
+from gateway.routing.decision_log import DecisionLog
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult, RequestTelemetry, Telemetry
 from policies.routes import Shadow

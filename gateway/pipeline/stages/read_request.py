@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.pipeline.exchange import Exchange
+from gateway.exchange.exchange import Exchange
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.reasoning import with_effort
-from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.requests.types import KINDS, ChatRequest
 from gateway.requests.unknown_fields import collecting
-
-KINDS: dict[str, type[ChatRequest] | type[CompletionRequest] | type[EmbeddingRequest]] = {
-    "chat": ChatRequest,
-    "completions": CompletionRequest,
-    "embeddings": EmbeddingRequest,
-    "messages": ChatRequest,
-    "responses": ChatRequest,
-}
 
 
 async def read_request(exchange: Exchange) -> None:

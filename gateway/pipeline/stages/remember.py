@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cache.heads import freshness
 from cache.heads.timeliness import lifetime_s
 from gateway.answer import Generated, Relayed
-from gateway.pipeline.exchange import Exchange
+from gateway.exchange.exchange import Exchange
 from gateway.response_cache.recording import ends_of, record
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.use import HITS, CacheUse

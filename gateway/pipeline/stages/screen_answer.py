@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.answer import Generated, Relayed
-from gateway.pipeline.exchange import Exchange
+from gateway.exchange.exchange import Exchange
 from gateway.providers.upstream.generated import generated
 from gateway.requests.prompts import num_choices
 from gateway.requests.types import EmbeddingRequest

@@ -9,13 +9,12 @@ from functools import partial
 
 from gateway.answer import Delta, Generated, Usage
 from gateway.errors import InvalidRequest
-from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.meaning import Meaning
-from gateway.pipeline.stages.read_request import KINDS
-from gateway.pipeline.turns import user_turns
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.prompt_embedding import Meaning
+from gateway.exchange.turns import user_turns
 from gateway.requests.parse import typed
 from gateway.requests.prompts import num_choices, parse_prompts
-from gateway.requests.types import CompletionRequest, EmbeddingRequest
+from gateway.requests.types import KINDS, CompletionRequest, EmbeddingRequest
 from gateway.screening.answer import check_failed
 from gateway.screening.answer_checks import checks_answers, holds_back
 from gateway.screening.guard import Guards

@@ -17,7 +17,7 @@ from tests.bench.targets import Target
 
 ROLES = {
     "gateway.cli": "supervisor",
-    "gateway.worker": "gateway worker",
+    "gateway.wiring.worker": "gateway worker",
     "backend.server.engine_process": "engine",
     "backend.server.encoder_process": "encoder",
     "backend.structured.sandbox_process": "grammar sandbox",

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from gateway.answer import Delta, FinishReason, ToolCallDelta, Usage
 from gateway.anthropic.shape import MessageShape
-from gateway.openai.shape import CollectedChoice
+from gateway.exchange.shape import CollectedChoice
 from gateway.requests.reasoning_details import GEMINI, REDACTED
 
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)

@@ -12,9 +12,9 @@ import pytest
 from openai.types import FilePurpose
 from starlette.routing import Router
 
-from gateway.app import build_app
 from gateway.batches.service import BatchService
 from gateway.settings import Settings
+from gateway.wiring.app import build_app
 from policies.batches import BatchesSection
 from policies.document import Policies
 from tests.gateway.conftest import MakeApp, http_client

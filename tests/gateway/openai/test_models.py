@@ -6,9 +6,9 @@ import anthropic
 import httpx2
 import pytest
 
-from gateway.app import build_app
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
+from gateway.wiring.app import build_app
 from policies.document import EngineModel, ModelEntry, Policies, Price, Route
 from tests.gateway.conftest import http_client
 

@@ -12,9 +12,9 @@ import pytest
 from openai.types import ModerationCreateResponse
 from starlette.routing import Router
 
-from gateway.app import build_app
 from gateway.openai.moderations import CATEGORIES
 from gateway.settings import Settings
+from gateway.wiring.app import build_app
 from guardrails.checks import classifier
 from policies.document import EncoderModel, ModelEntry, Policies
 from policies.passthrough import PassthroughRule
@@ -32,7 +32,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Router:
     async def vectors(texts: Sequence[str]) -> Any:  # noqa: ANN401
         return vectors_of(texts)
 
-    monkeypatch.setattr("gateway.served_models.embed_texts_with", lambda client: vectors)
+    monkeypatch.setattr("gateway.wiring.model_builder.embed_texts_with", lambda client: vectors)
     encoder = ModelEntry(encoder=EncoderModel(checkpoint="builtin:all-minilm-l6-v2"))
     return build_app(Settings(socket_paths={"e": "/none"}), Policies(models={"e": encoder}))
 
@@ -104,7 +104,7 @@ async def test_vectors_of_another_encoder_are_not_judged(
     async def vectors(texts: Sequence[str]) -> Any:  # noqa: ANN401
         return vectors_of(texts)
 
-    monkeypatch.setattr("gateway.served_models.embed_texts_with", lambda client: vectors)
+    monkeypatch.setattr("gateway.wiring.model_builder.embed_texts_with", lambda client: vectors)
     encoder = ModelEntry(encoder=EncoderModel(checkpoint=str(write_encoder(tmp_path / "e", "bert"))))
     app = build_app(Settings(socket_paths={"e": "/none"}), Policies(models={"e": encoder}))
     async with http_client(app) as http:

@@ -7,9 +7,9 @@ from typing import Any
 
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
-from gateway.pipeline.exchange import Endpoint, Exchange
-from gateway.pipeline.meaning import no_meaning
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.exchange import Endpoint, Exchange
+from gateway.exchange.model_table import ModelTable, ServedModel
+from gateway.exchange.prompt_embedding import no_meaning
 from gateway.providers.fake import FakeProvider
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gateway.errors import InvalidRequest, NotFound
-from gateway.pipeline.decided import failures
 from gateway.pipeline.dry_run import DryRun, principal_of
+from gateway.routing.probe_result import failures
 from policies.cache import CacheRules
 from policies.document import AdapterEntry, EncoderModel, EngineModel, ModelEntry, Policies
 from policies.guardrails import (

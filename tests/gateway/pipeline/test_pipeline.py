@@ -4,8 +4,8 @@ import pytest
 
 from gateway.auth import KeyRing
 from gateway.errors import BodyTooLarge, InvalidRequest, TimedOut
-from gateway.pipeline.exchange import Endpoint
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.exchange import Endpoint
+from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.fake import FakeProvider
 from gateway.web.deadlines import TimeLimits

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.auth import KeyRing
-from gateway.pipeline.decision_token import read_token
 from gateway.response_cache.hit_token import HitToken, read_hit, write_hit
+from gateway.routing.decision_token import read_token
 
 KEYS = KeyRing(("one",))
 TOKEN = HitToken(b"\x00" * 32, b"\xff" * 32, "a" * 64, 1_900_000_000)

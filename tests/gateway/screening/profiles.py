@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from starlette.routing import Router
 
 from gateway.answer import Delta
-from gateway.app import build_app
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.screening.guard import EmbedTexts, Guard
 from gateway.screening.hooks import Hook
 from gateway.settings import Settings
+from gateway.wiring.app import build_app
 from policies.cache import CacheSection
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from starlette.routing import Router
 
-from gateway.app import build_app
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings, SettingsError
+from gateway.wiring.app import build_app
 from policies.cors import CorsSection
 from policies.document import ModelEntry, Policies
 from policies.errors import PolicyError

@@ -19,7 +19,6 @@ import uvicorn
 
 from backend.pico.tasks import Instance
 from gateway.answer import Delta
-from gateway.app import build_app
 from gateway.cli import main as cli
 from gateway.cli.evaluation import command
 from gateway.cli.evaluation.questions import draw_questions
@@ -27,6 +26,7 @@ from gateway.cli.releases.evaluations import read_evaluation
 from gateway.errors import InvalidRequest
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
+from gateway.wiring.app import build_app
 from policies.document import EngineModel, ModelEntry, Policies, Price
 from tests.gateway.providers.upstream.scripted_server import Seen, response, serving, write_all
 

@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 
 from gateway.answer import Delta, FinishReason, TokenInfo, ToolCallDelta, Usage
 from gateway.errors import RateLimited, UpstreamFailed
+from gateway.exchange.shape import CollectedChoice
 from gateway.openai.responses.input_items import chat_messages, read_items
 from gateway.openai.responses.request import read_request
 from gateway.openai.responses.shape import ResponseShape
-from gateway.openai.shape import CollectedChoice
 from gateway.requests.reasoning_details import read_blocks
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)

@@ -10,7 +10,7 @@ from gateway.accounting.counters import Counters
 from gateway.accounting.ledger import Ledger
 from gateway.auth import Principal
 from gateway.errors import ApiError
-from gateway.pipeline.exchange import Exchange
+from gateway.exchange.exchange import Exchange
 from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.read_request import read_request
 from policies.document import Policies

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.answer import Delta, Generated
 from gateway.errors import ApiError, InvalidRequest, RateLimited, ServerError, TimedOut, Unavailable
-from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.models import ModelState, ModelTable, ServedModel
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.pipeline.stages.call_model import CallModel
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.read_request import read_request

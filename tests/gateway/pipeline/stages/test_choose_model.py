@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import ApiError, NotFound
-from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import ChooseModel, pick
 from gateway.pipeline.stages.read_request import read_request
 from gateway.providers.fake import FakeProvider

@@ -15,10 +15,10 @@ from starlette.routing import Router
 
 from cache.semantic_cache import SemanticCache
 from gateway.answer import Delta, Relayed, ToolCallDelta, Usage
-from gateway.app import build_app
 from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
+from gateway.wiring.app import build_app
 from policies.cache import CacheRules, CacheSection, Storable
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection, PersonalDataRules

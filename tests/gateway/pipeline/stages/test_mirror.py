@@ -12,14 +12,14 @@ import pytest
 from gateway.answer import Delta, Generated, Usage
 from gateway.auth import KeyRing
 from gateway.errors import Unavailable
-from gateway.pipeline.decision_log import DecisionLog, LogFile
-from gateway.pipeline.exchange import Endpoint, Exchange
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.exchange import Endpoint, Exchange
+from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.mirror import MAX_CONCURRENT, Mirror
 from gateway.pipeline.stages.read_request import read_request
 from gateway.providers.fake import FakeProvider, TextCall
+from gateway.routing.decision_log import DecisionLog, LogFile
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF

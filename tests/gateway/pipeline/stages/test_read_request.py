@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.pipeline.exchange import Endpoint
+from gateway.exchange.exchange import Endpoint
 from gateway.pipeline.stages.read_request import read_request
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
 from tests.gateway.pipeline.exchanges import BODIES, exchange_of

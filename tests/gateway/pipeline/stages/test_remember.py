@@ -20,8 +20,8 @@ from cache.semantic_cache import SemanticCache
 from gateway.answer import Delta, Generated
 from gateway.auth import InternalCaller, KeyRing
 from gateway.errors import ApiError, Unavailable
-from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.models import ModelTable, ServedModel
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.answer import Delta, Generated, Relayed, Usage
+from gateway.exchange.exchange import Exchange
 from gateway.pipeline.dry_run import exchange_for
-from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.stages.screen_answer import screen_answer
 from gateway.requests.types import CompletionRequest, EmbeddingRequest
 from gateway.screening.screening import Screening

@@ -10,9 +10,9 @@ import pytest
 from numpy import float32
 from numpy.typing import NDArray
 
+from gateway.exchange.model_table import ServedModel
+from gateway.exchange.prompt_embedding import Meaning
 from gateway.pipeline.dry_run import exchange_for
-from gateway.pipeline.meaning import Meaning
-from gateway.pipeline.models import ServedModel
 from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.providers.fake import FakeProvider
 from gateway.screening.guard import Guards

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from gateway.answer import Delta, ToolCallDelta, Usage
 from gateway.anthropic.shape import MessageShape
 from gateway.errors import ApiError
+from gateway.exchange.shape import Shape
 from gateway.openai.chat import ChatShape
 from gateway.openai.responses.request import read_request
 from gateway.openai.responses.shape import ResponseShape
-from gateway.openai.shape import Shape
 from gateway.providers.upstream.answer_stream import AnswerStream, EventSplitter
 from gateway.providers.upstream.anthropic.reader import MessageReader
 from gateway.providers.upstream.bedrock.events import AwsEventReader

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.answer import Delta, Relayed, ToolCallDelta, Usage
 from gateway.errors import ApiError
-from gateway.openai.shape import CollectedChoice
+from gateway.exchange.shape import CollectedChoice
 from gateway.providers.upstream.generated import generated
 
 DONE = b"data: [DONE]\n\n"

@@ -12,7 +12,6 @@ import pytest
 import uvicorn
 
 from gateway.answer import Delta, TokenInfo
-from gateway.app import build_app
 from gateway.cli import main as cli
 from gateway.cli.evaluation.questions import draw_questions
 from gateway.cli.evaluation.route import command, machine
@@ -20,6 +19,7 @@ from gateway.cli.evaluation.route.curves import Asked, cascade_curve, gain_curve
 from gateway.cli.evaluation.route.machine import Work, spent
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
+from gateway.wiring.app import build_app
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.routes import Route, Rule
 from tests.e2e.server import free_port

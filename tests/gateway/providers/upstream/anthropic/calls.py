@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.answer import Delta, Generated
-from gateway.openai.shape import CollectedChoice
+from gateway.exchange.shape import CollectedChoice
 from gateway.providers.base import ModelCall
 from gateway.providers.upstream.anthropic.provider import AnthropicProvider
 from gateway.requests.parse import typed

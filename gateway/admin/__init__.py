@@ -1,0 +1,1 @@
+"""Penstock's own endpoints for operators: policies, cache, adapters, feedback, health."""

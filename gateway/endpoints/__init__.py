@@ -1,0 +1,1 @@
+"""The HTTP endpoints that call a model."""

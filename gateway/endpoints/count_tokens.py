@@ -1,0 +1,99 @@
+"""Counts a prompt's tokens, for the endpoints that answer with the count alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gateway.auth import Principal
+from gateway.endpoints.model_endpoint import IGNORED_FIELDS_HEADER
+from gateway.errors import NotFound
+from gateway.exchange.exchange import Endpoint, Exchange
+from gateway.exchange.shape import encode
+from gateway.pipeline.pipeline import Pipeline
+from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.tool_calling import check_offerable
+from gateway.providers.upstream.anthropic.provider import AnthropicProvider
+from gateway.requests.field_support import listed_names
+from gateway.requests.tools import read_definitions
+from gateway.requests.types import ChatRequest
+from gateway.requests.unknown_fields import names
+from gateway.web.deadlines import Deadlines
+from gateway.web.http_call import HttpCall
+
+
+class Counting(Protocol):
+    """One request to count tokens in another API's shape."""
+
+    async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
+        """The body of the chat whose prompt is counted. Raises ApiError."""
+        ...
+
+    def counted(self, num_tokens: int) -> dict[str, Any]:
+        """The answer."""
+        ...
+
+
+class CountTokensEndpoint:
+    """Counts with the tokenizer and chat template of the model that would answer, or asks its upstream."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        pipeline: Pipeline,
+        *,
+        max_body_bytes: int,
+        total_timeout_s: float,
+        counting: Callable[[HttpCall], Counting],
+    ) -> None:
+        """`endpoint`: the one that would answer; `counting` makes the translation of one call."""
+        self._endpoint = endpoint
+        self._pipeline = pipeline
+        self._max_body_bytes = max_body_bytes
+        self._total_timeout_s = total_timeout_s
+        self._counting = counting
+
+    async def __call__(self, call: HttpCall) -> None:
+        """Answer one request. Raises ApiError; NotFound for a model without a tokenizer here."""
+        counting = self._counting(call)
+        deadlines = Deadlines(self._total_timeout_s)
+        exchange = Exchange(
+            call.request_id,
+            self._endpoint,
+            call.telemetry,
+            lambda: call.read_json_bytes(self._max_body_bytes),
+            deadlines,
+            call.authorization,
+            read_header=call.read_header,
+            translate=counting.to_chat,
+        )
+        try:
+            await self._pipeline.choose(exchange)
+            model, request = exchange.model, exchange.request
+            assert model is not None and isinstance(request, ChatRequest)
+            # A count runs no guardrails, so that a model's prompts must not leave for one.
+            if isinstance(model.provider, AnthropicProvider) and model.guardrails is None:
+                num_tokens = await model.provider.count_tokens(exchange.model_call(request))
+            elif model.engine is not None:
+                num_tokens = await _count(model.engine, request)
+            else:
+                raise NotFound(f"The model {model.name!r} has no tokenizer here.", param="model")
+        finally:
+            deadlines.close()
+        if exchange.unknown:
+            exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(names(exchange.unknown))
+        await call.respond(encode(counting.counted(num_tokens)), headers=exchange.response_headers)
+
+
+async def _count(engine: EngineProvider, request: ChatRequest) -> int:
+    if request.tools is not None:
+        check_offerable(engine.service.tokenizer.tool_use)
+    tokens = await engine.service.prompts.encode_messages(
+        request.messages,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=bool(request.continue_final_message),
+        max_tokens=engine.model.hello().max_model_tokens,
+        tools=None if request.tools is None else read_definitions(request.tools),
+        variables=engine.reasoning(request.reasoning_effort, None).variables,
+    )
+    return len(tokens)

@@ -1,0 +1,1 @@
+"""What travels through the pipeline: the request, its model and its answer."""

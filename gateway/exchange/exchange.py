@@ -1,0 +1,130 @@
+"""The object that travels through the pipeline: what was asked, by whom, and how it was answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from gateway.answer import Answer, Usage
+from gateway.auth import ANONYMOUS, InternalCaller, Principal
+from gateway.errors import ApiError, InvalidRequest
+from gateway.exchange.model_table import ServedModel
+from gateway.exchange.prompt_embedding import Meaning
+from gateway.providers.base import ModelCall, RequestT
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.response_cache.use import CacheUse
+from gateway.screening.screening import Screening
+from gateway.telemetry import spans
+from gateway.telemetry.request import RequestTelemetry
+from gateway.web.deadlines import Deadlines
+from policies.choose import BestOf, Cascade
+from policies.routing import Choice
+from router.strategies import Decision
+
+Endpoint = Literal["chat", "completions", "embeddings", "messages", "responses"]
+"""Messages and Responses are translated to chat and back: the pipeline knows them by their label only."""
+
+Translate = Callable[[dict[str, Any], Principal], Awaitable[dict[str, Any]]]
+"""Another API's body → that of a chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """The rules of a cascade or of a best of several answers, and the models after the first one."""
+
+    rules: Cascade | BestOf
+    following: tuple[str, ...]
+    revision: str | None  # of all of its models, for the cache; None while one is away
+    relays: bool  # one of them is an upstream
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One request to a model and its answer. Comments name the stage that fills a field."""
+
+    request_id: str  # from `x-request-id`, or generated
+    endpoint: Endpoint
+    telemetry: RequestTelemetry
+    read_body: Callable[[], Awaitable[bytes]]  # read_request calls it once; raises BodyTooLarge or ClientGone
+    deadlines: Deadlines  # call_model sets the model's limits
+    authorization: str = ""  # the header's value; authorize reads it, nothing logs it
+    cache_headers: tuple[str, str] = ("", "")  # `x-penstock-cache` and `cache-control`; look_up reads them
+    # One of the policies' allow-listed headers; "" when the request lacks it. For choose_model.
+    read_header: Callable[[str], str] = lambda name: ""
+    caller: InternalCaller | None = None  # of a request that the gateway makes itself; authorize reads it
+    translate: Translate | None = None  # read_request calls it; may raise ApiError
+    truncates: Callable[[], bool] = lambda: False  # whether call_model may leave out the oldest turns
+    principal: Principal = ANONYMOUS  # authorize
+    body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
+    # read_request: `body`, typed. Unset before that: no later stage runs without it.
+    request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
+    unknown: list[InvalidRequest] = field(
+        default_factory=list
+    )  # read_request: fields of a translated request
+    num_admitted: int = 0  # admit: the answers that it counts as running
+    counts_tokens: bool = False  # admit: the tenant has a limit of tokens
+    signals: dict[str, Any] = field(default_factory=dict)  # choose_model: those that rules refer to
+    unread_signals: set[str] = field(default_factory=set)  # of those, without the vector that they read
+    conversation: bytes = b""  # choose_model: identifies the messages, where that is needed
+    noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
+    choice: Choice | None = None  # choose_model: what the rules of the policies say
+    decision: Decision | None = None  # choose_model: what a strategy chose, where the rules say `choose`
+    gain: float | None = None  # choose_model: predicted, where the rules ask for it
+    place: str = ""  # choose_model: where in the policies that is, as `routes.auto`
+    cascade: Escalation | None = None  # choose_model: others, where the rules say `cascade` or `best_of`
+    reason: str = ""  # choose_model, call_model: why this model, in words without any prompt text
+    model: ServedModel | None = None  # choose_model; call_model replaces one that fails
+    escalated_from: list[str] = field(default_factory=list)  # call_model: the models of a cascade
+    rejected_usage: list[tuple[ServedModel, Usage]] = field(default_factory=list)  # call_model: of theirs
+    rejected_text: str = ""  # call_model: of the last of them, for the next one's drafts
+    sent_text: asyncio.Future[str] | None = None  # mirror: wanted; listen: of the answer, when it has ended
+    failed_models: list[str] = field(default_factory=list)  # call_model
+    meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks
+    screening: Screening | None = None  # screen_request, where the model has guardrails
+    cache_use: CacheUse | None = None  # look_up, where the model has a cache and the request may use it
+    answer: Answer | None = None  # look_up or call_model
+    error: ApiError | None = None  # sent instead of an answer, or in the middle of one
+    response_headers: dict[str, str] = field(default_factory=dict)  # stages may add some
+
+    @property
+    def usage(self) -> Usage:
+        """The answer's token counts, complete when the answer has ended."""
+        return Usage() if self.answer is None else self.answer.usage
+
+    @property
+    def priority(self) -> int:
+        """Of its sequences in an engine: 0, or 1 for a batch's."""
+        return 0 if self.caller is None else self.caller.priority
+
+    def start_call(self, model: ServedModel) -> None:
+        """From now on time is the model's, not the gateway's, and the model's limits apply."""
+        provider = model.upstream_api if model.kind == "upstream" else spans.PROVIDER_OURS
+        self.telemetry.call_started(model.name, provider, self.body, model.metrics_label)
+        limits = model.limits
+        if self.priority:  # it may wait for others for as long as the total allows
+            limits = replace(limits, first_token_s=None, idle_s=None)
+        self.deadlines.start_model_call(limits)
+
+    async def ask(self, model: ServedModel, telemetry: RequestTelemetry) -> Answer:
+        """Pass the request to a model's provider, as part of the trace of `telemetry`. Raises ApiError."""
+        request, provider = self.request, model.provider
+        if isinstance(request, ChatRequest):
+            return await provider.chat(self.model_call(request, telemetry))
+        if isinstance(request, CompletionRequest):
+            return await provider.complete(self.model_call(request, telemetry))
+        return await provider.embed(self.model_call(request, telemetry))
+
+    def model_call(self, request: RequestT, telemetry: RequestTelemetry | None = None) -> ModelCall[RequestT]:
+        """What a provider gets; `request` is this exchange's, its type narrowed by the caller."""
+        return ModelCall(
+            request,
+            self.body,
+            self.request_id,
+            self.principal.tenant_salt,
+            (telemetry or self.telemetry).propagation(),
+            self.priority,
+            is_translated=self.endpoint in ("messages", "responses"),
+            clips_limit=self.endpoint == "messages",
+        )

@@ -1,0 +1,1 @@
+"""Which model answers a request, decided at run time."""

@@ -1,0 +1,233 @@
+"""Carries out `choose`: gathers what is known about each candidate and asks the strategy."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from backend.server.quote import Quote
+from gateway.accounting.ledger import cost_usd
+from gateway.answer import Usage
+from gateway.errors import NotFound, Unavailable
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.model_table import ModelTable, ServedModel
+from gateway.exchange.prompt_embedding import Embed, no_meaning
+from gateway.exchange.turns import user_turns
+from gateway.requests.types import ChatRequest, EmbeddingRequest
+from gateway.routing.condition_values import estimate_tokens
+from gateway.routing.memory import RoutingMemory
+from gateway.routing.predicted_gain import predict_gain
+from policies.choose import BestOf, Cascade, ChoiceCandidate, Choose
+from policies.document import Policies
+from router.estimate import Estimate, load_estimate
+from router.strategies import Candidate, Decision, QualityPerCost, Strategy, strategy_of
+
+UPSTREAM_CACHED_SHARE = 0.5
+"""Of the prompt, taken to be in the cache of an upstream that answered the conversation's last turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A `choose` with what is loaded for it once."""
+
+    place: str  # in the policies, as `routes.auto`
+    section: Choose
+    strategy: Strategy
+    estimate: Estimate | None
+
+    @property
+    def needs_quotes(self) -> bool:
+        section = self.section
+        return (
+            section.strategy == "fastest"
+            or section.latency_weight > 0
+            or section.cost_by == "machine_seconds"
+        )
+
+
+class Selection:
+    """Every `choose` of one version of the policies."""
+
+    def __init__(
+        self,
+        models: ModelTable,
+        policies: Policies,
+        embed: Embed = no_meaning,
+        memory: RoutingMemory | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """Raises WeightsError for an estimate that cannot be loaded."""
+        self._models = models
+        self._languages = policies.encoder_languages
+        self._embed = embed
+        self._memory = memory or RoutingMemory()
+        self._draw = draw
+        for _, action in policies.actions():
+            if action.cascade is not None and action.cascade.estimate is not None:
+                load_estimate(action.cascade.estimate)
+        self._compiled = {
+            id(action.choose): _compile(place, action.choose)
+            for place, action in policies.actions()
+            if action.choose is not None
+        }
+
+    async def choose(self, exchange: Exchange, section: Choose) -> Decision:
+        """The decision for a request. Raises NotFound or Unavailable when no candidate can answer it."""
+        compiled = self._compiled[id(section)]
+        exchange.place = compiled.place
+        usable = _usable(exchange, self._served(section), section.candidates)
+        if compiled.estimate is None:
+            gain = None
+        else:
+            found = await predict_gain(exchange, compiled.estimate, self._embed, self._languages)
+            if section.default in usable and found.familiarity < section.min_familiarity:
+                reason = f"familiarity {found.familiarity:.2f} is below {section.min_familiarity:g}"
+                return Decision(section.default, "default", reason, {"familiarity": found.familiarity})
+            gain = exchange.gain = found.gain
+        candidates = await self._candidates(exchange, compiled, usable)
+        if section.budget_usd_per_day is not None and isinstance(compiled.strategy, QualityPerCost):
+            ledger = self._memory.ledger
+            left = section.budget_usd_per_day - ledger.models_usd({model.name for model in usable.values()})
+            compiled.strategy.usd_target = ledger.pace(compiled.place, left)
+        return compiled.strategy.choose(candidates, gain, self._draw())
+
+    async def cascade(self, exchange: Exchange, section: Cascade) -> list[str]:
+        """The models to ask in order: those that are ready, or only the last one where the gain is high."""
+        ready = [name for name in section.models if self._is_ready(name)] or section.models[-1:]
+        is_one = getattr(exchange.request, "num_choices", 1) == 1 and not isinstance(
+            exchange.request, EmbeddingRequest
+        )
+        if not is_one:  # the choices could not be replaced together
+            exchange.reason += ", cascade: several choices"
+            return ready[-1:]
+        if section.estimate is not None and len(ready) > 1:
+            estimate = load_estimate(section.estimate)
+            found = await predict_gain(exchange, estimate, self._embed, self._languages)
+            exchange.gain = found.gain
+            exchange.reason += f", cascade: gain {found.gain:.2f}, kept {found.stays:.2f}"
+            least = max(section.min_kept, self._cost_ratio(exchange, ready, estimate))
+            if found.stays <= least:
+                exchange.reason += f" of {least:.2f}"
+            if found.gain >= section.skip_above or found.stays <= least:
+                return ready[-1:]
+        return ready
+
+    def _cost_ratio(self, exchange: Exchange, names: Sequence[str], estimate: Estimate) -> float:
+        """The first model's expected price in the last one's: what a cascade must save; 0.0: no prices."""
+        tokens, known = estimate_tokens(exchange), estimate.answer_tokens
+        means = known or [self._memory.answer_tokens.expected(name) for name in (names[0], names[-1])]
+        usd = [
+            cost_usd(self._models.resolve(name).price, Usage(tokens, round(answer)))
+            for name, answer in zip((names[0], names[-1]), means, strict=True)
+        ]
+        return usd[0] / usd[1] if usd[1] > 0 else 0.0
+
+    def best_of(self, exchange: Exchange, section: BestOf) -> list[str]:
+        """The models to ask at once, each as often as the rules say: those that are ready."""
+        ready = {name: count for name, count in section.models.items() if self._is_ready(name)}
+        names = [name for name, count in (ready or section.models).items() for _ in range(count)]
+        if not isinstance(exchange.request, ChatRequest) or exchange.request.num_choices != 1:
+            exchange.reason += ", best of: several choices, or no chat"
+            return names[:1]
+        return names
+
+    def _is_ready(self, name: str) -> bool:
+        try:
+            return self._models.resolve(name).state().ready
+        except NotFound:  # an adapter that has been unloaded
+            return False
+
+    def _served(self, section: Choose) -> dict[str, ServedModel]:
+        found: dict[str, ServedModel] = {}
+        for name in section.candidates:
+            with contextlib.suppress(NotFound):  # an adapter that has been unloaded
+                found[name] = self._models.resolve(name)
+        return found
+
+    async def _candidates(
+        self, exchange: Exchange, compiled: _Compiled, usable: Mapping[str, ServedModel]
+    ) -> list[Candidate]:
+        section, memory = compiled.section, self._memory
+        tokens = estimate_tokens(exchange)
+        previous = memory.conversations.previous_model(exchange)
+        needs_quotes = compiled.needs_quotes or len(user_turns(exchange.request)) > 1
+        quotes = {n: await _quote(exchange, m) if needs_quotes else None for n, m in usable.items()}
+        costs = {name: _cost(section, name, model, quotes[name]) for name, model in usable.items()}
+        dearest = max(costs.values()) or 1.0
+        found = []
+        for name, model in usable.items():
+            quote, rules = quotes[name], section.candidates[name]
+            expected = Usage(tokens, round(memory.answer_tokens.expected(model.name)))
+            good, bad = (
+                memory.ledger.judged(compiled.place, name) if section.strategy == "bandit" else (0.0, 0.0)
+            )
+            found.append(
+                Candidate(
+                    name,
+                    rules.quality,
+                    costs[name] / dearest,
+                    memory.latencies.expected(model.name) if quote is None else quote.ttft_s,
+                    cached_share=_cached_share(quote, is_previous=name == previous),
+                    usd=cost_usd(model.price, expected),
+                    good=good,
+                    bad=bad,
+                )
+            )
+        return found
+
+
+async def _quote(exchange: Exchange, model: ServedModel) -> Quote | None:
+    """What its engine predicts for the prompt; None for an upstream, and before the engine has measured."""
+    if model.engine is None or not isinstance(exchange.request, ChatRequest):
+        return None
+    return await model.engine.quote(exchange.request, exchange.principal.tenant_salt)
+
+
+def _either(own: bool | None, default: bool) -> bool:
+    return default if own is None else own
+
+
+def _cost(section: Choose, name: str, model: ServedModel, quote: Quote | None) -> float:
+    own, price = section.candidates[name].cost, model.price
+    if own is not None:
+        return own
+    if section.cost_by == "machine_seconds":
+        return 0.0 if quote is None else quote.cost_s
+    return 0.0 if price is None else price.input_usd_per_million_tokens + price.output_usd_per_million_tokens
+
+
+def _cached_share(quote: Quote | None, *, is_previous: bool) -> float:
+    """Of the prompt, in a prefix cache; upstreams do not tell, but may cache what they have just answered."""
+    if quote is None:
+        return UPSTREAM_CACHED_SHARE if is_previous else 0.0
+    return quote.cached_tokens / max(1, quote.prompt_tokens)
+
+
+def _usable(
+    exchange: Exchange, served: Mapping[str, ServedModel], rules: Mapping[str, ChoiceCandidate]
+) -> dict[str, ServedModel]:
+    """Candidates that can answer the request; those that are ready, if any is."""
+    request = exchange.request
+    wants_tools = isinstance(request, ChatRequest) and bool(request.tools)
+    wants_reasoning = getattr(request, "reasoning_effort", None) not in (None, "none")
+    num_tokens = estimate_tokens(exchange)
+    able = {
+        name: model
+        for name, model in served.items()
+        if num_tokens <= (rules[name].max_tokens or model.capabilities.context_tokens or num_tokens)
+        and (not wants_tools or _either(rules[name].can_call_tools, model.capabilities.tools))
+        and (not wants_reasoning or _either(rules[name].can_reason, model.capabilities.reasoning))
+    }
+    if not able:
+        raise Unavailable(
+            f"None of the models {', '.join(rules)} can answer this request: it has about {num_tokens} "
+            f"tokens{', tools' if wants_tools else ''}{', reasoning' if wants_reasoning else ''}."
+        )
+    return {name: model for name, model in able.items() if model.state().ready} or able
+
+
+def _compile(place: str, section: Choose) -> _Compiled:
+    estimate = None if section.estimate is None else load_estimate(section.estimate)
+    return _Compiled(place, section, strategy_of(section), estimate)

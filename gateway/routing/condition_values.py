@@ -1,0 +1,122 @@
+"""The values of the variables in conditions, for one request; only those that are asked for are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.accounting.ledger import Ledger
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.model_table import ModelTable
+from gateway.requests.types import ChatRequest, EmbeddingRequest
+from policies.document import Policies
+from policies.tenants import rules_of
+from policies.variables import MAPS
+
+CHARACTERS_PER_TOKEN = 4
+"""A usual mean for English; the exact count needs a model's tokenizer."""
+
+_JSON_FORMATS = ("json_object", "json_schema")
+
+
+class Facts:
+    """Reads facts from exchanges under one version of the policies."""
+
+    def __init__(
+        self,
+        models: ModelTable,
+        policies: Policies,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        ledger: Ledger | None = None,
+    ) -> None:
+        self._models = models
+        self._policies = policies
+        self._clock = clock
+        self._ledger = ledger or Ledger()
+
+    def of(
+        self, exchange: Exchange, names: Iterable[str], keys: Iterable[tuple[str, str]]
+    ) -> dict[str, object]:
+        """The value of each name; for a map, those of its `keys`."""
+        facts: dict[str, Any] = {name: {} if name in MAPS else _READERS[name](exchange) for name in names}
+        if "tenant.tier" in facts:
+            tenant, policies = exchange.principal.tenant, self._policies
+            facts["tenant.tier"] = rules_of(tenant, policies.tenants, policies.tiers).tier or "default"
+        if "tenant.spent_usd" in facts:
+            facts["tenant.spent_usd"] = self._ledger.tenant_usd(exchange.principal.tenant)
+        if "time" in facts:
+            facts["time"] = self._clock()
+        for name, key in keys:
+            facts[name][key] = self._keyed(exchange, name, key)
+        return facts
+
+    def _keyed(self, exchange: Exchange, name: str, key: str) -> object:
+        if name == "headers":
+            return exchange.read_header(key)
+        if name == "request.metadata":
+            return (_field(exchange, "metadata") or {}).get(key, "")
+        if name == "live.spent_usd":
+            return self._ledger.model_usd(key)
+        model = self._models.models.get(key)
+        if name == "live.ready":
+            return model is not None and model.state().ready
+        return 0 if model is None else model.num_waiting()
+
+
+def user_of(exchange: Exchange) -> str:
+    """Who uses the client's application, as far as the request says; "" when it does not."""
+    return _field(exchange, "safety_identifier") or _field(exchange, "user") or ""
+
+
+def estimate_tokens(exchange: Exchange) -> int:
+    """Prompt tokens at 4 characters each, or as many as the request has token ids."""
+    request = exchange.request
+    if isinstance(request, ChatRequest):
+        return -(-sum(_num_characters(message.get("content")) for message in request.messages) // 4)
+    prompt: object = request.input if isinstance(request, EmbeddingRequest) else request.prompt
+    return _num_prompt_tokens(prompt)
+
+
+def _num_characters(content: object) -> int:
+    if isinstance(content, str):
+        return len(content)
+    parts = content if isinstance(content, list) else ()
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+def _num_prompt_tokens(prompt: object) -> int:
+    if isinstance(prompt, str):
+        return -(-len(prompt) // CHARACTERS_PER_TOKEN)
+    if isinstance(prompt, list):
+        return sum(1 if isinstance(each, int) else _num_prompt_tokens(each) for each in prompt)
+    return 0
+
+
+def _field(exchange: Exchange, name: str) -> Any:  # noqa: ANN401 - any field
+    return getattr(exchange.request, name, None)
+
+
+def _wants_json(exchange: Exchange) -> bool:
+    kind = (_field(exchange, "response_format") or {}).get("type")
+    return kind in _JSON_FORMATS or _field(exchange, "guided_json") is not None
+
+
+_READERS: dict[str, Callable[[Exchange], object]] = {
+    "request.model": lambda exchange: exchange.request.model,
+    "request.endpoint": lambda exchange: exchange.endpoint,
+    "request.num_messages": lambda exchange: len(_field(exchange, "messages") or ()),
+    "request.num_tokens_estimate": estimate_tokens,
+    "request.has_tools": lambda exchange: bool(_field(exchange, "tools") or _field(exchange, "functions")),
+    "request.wants_json": _wants_json,
+    "request.stream": lambda exchange: bool(exchange.request.stream),
+    "request.max_tokens": lambda exchange: _field(exchange, "token_limit") or 0,
+    "request.reasoning_effort": lambda exchange: _field(exchange, "reasoning_effort") or "",
+    "request.user": user_of,
+    "principal.key_id": lambda exchange: exchange.principal.key_id,
+    "tenant.name": lambda exchange: exchange.principal.tenant,
+    "tenant.tier": lambda exchange: "",  # `Facts` knows the tenants, what they have spent, and the time
+    "tenant.spent_usd": lambda exchange: 0.0,
+    "time": lambda exchange: None,
+}

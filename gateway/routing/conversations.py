@@ -1,0 +1,49 @@
+"""Which model answered the last turn of a conversation, as far as one gateway worker knows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.exchange.exchange import Exchange
+from gateway.requests.types import ChatRequest
+
+MAX_CONVERSATIONS = 20_000
+
+
+class Conversations:
+    """Bounded: the conversations that were continued longest ago are forgotten first."""
+
+    def __init__(self) -> None:
+        self._models: OrderedDict[bytes, str] = OrderedDict()
+
+    def previous_model(self, exchange: Exchange) -> str:
+        """The model that wrote the last answer in a chat's messages; "" when that is not known.
+
+        Also notes in the exchange what `remember` needs, before the messages are changed.
+        """
+        request = exchange.request
+        if not isinstance(request, ChatRequest):
+            return ""
+        exchange.conversation = _key(exchange, request.messages)
+        roles = [message.get("role") for message in request.messages]
+        if "assistant" not in roles:
+            return ""
+        end = len(roles) - 1 - roles[::-1].index("assistant")
+        return self._models.get(_key(exchange, request.messages[:end]), "")
+
+    def remember(self, exchange: Exchange) -> None:
+        """The exchange has been answered by its model."""
+        if exchange.conversation and exchange.model is not None and exchange.error is None:
+            self._models[exchange.conversation] = exchange.model.name
+            self._models.move_to_end(exchange.conversation)
+            if len(self._models) > MAX_CONVERSATIONS:
+                self._models.popitem(last=False)
+
+
+def _key(exchange: Exchange, messages: Sequence[dict[str, Any]]) -> bytes:
+    """Of the tenant and the text of the messages."""
+    text = repr((exchange.principal.tenant, messages)).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=16).digest()

@@ -1,0 +1,39 @@
+"""What routing has learned from earlier requests in one gateway worker, whatever the policies' version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.accounting.ledger import Ledger
+from gateway.exchange.exchange import Exchange
+from gateway.routing.conversations import Conversations
+from gateway.routing.moving_means import MovingMeans
+
+USUAL_ANSWER_TOKENS = 64.0
+
+
+def _latencies() -> MovingMeans:
+    return MovingMeans(0.0)
+
+
+def _answer_tokens() -> MovingMeans:
+    return MovingMeans(USUAL_ANSWER_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingMemory:
+    """Bounded, in memory."""
+
+    latencies: MovingMeans = field(default_factory=_latencies)  # seconds to the first piece; 0.0: unknown
+    answer_tokens: MovingMeans = field(default_factory=_answer_tokens)
+    conversations: Conversations = field(default_factory=Conversations)
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def learn(self, exchange: Exchange) -> None:
+        """An exchange has ended."""
+        waited_s = exchange.telemetry.time_to_first_chunk_s
+        if exchange.model is not None and waited_s is not None:
+            self.latencies.observe(exchange.model.name, waited_s)
+            if exchange.usage.completion_tokens:
+                self.answer_tokens.observe(exchange.model.name, exchange.usage.completion_tokens)
+        self.conversations.remember(exchange)

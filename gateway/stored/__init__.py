@@ -1,0 +1,1 @@
+"""What tenants keep: responses, conversations and chats, in a database."""

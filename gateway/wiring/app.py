@@ -1,0 +1,178 @@
+"""build_app: the one place where the parts of a gateway worker are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from starlette.routing import Route, Router
+
+from backend.server.engine_client import EngineClient
+from gateway.adapters.loader import AdapterLoader
+from gateway.admin.adapters import AdaptersEndpoint
+from gateway.admin.cache import CacheAccess, FeedbackEndpoint, InvalidationEndpoint
+from gateway.admin.feedback import DecisionFeedbackEndpoint
+from gateway.admin.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
+from gateway.admin.policies import PoliciesEndpoint
+from gateway.auth import key_ring
+from gateway.exchange.model_table import ModelTable
+from gateway.openai.models import ModelsEndpoint
+from gateway.openai.tokenize import TokenizeEndpoint
+from gateway.pipeline.pipeline import Pipeline, PipelineParts
+from gateway.processes.status import Statuses
+from gateway.providers.base import Provider
+from gateway.response_cache.response_cache import ResponseCache
+from gateway.routing.decision_log import DecisionLog
+from gateway.routing.releases import stable_releases
+from gateway.settings import Settings, SettingsError
+from gateway.telemetry.request import Telemetry
+from gateway.web.asgi_endpoint import Resource, RouteBuilder
+from gateway.web.cors import cors_middleware
+from gateway.wiring.model_builder import ModelBuilder
+from gateway.wiring.urls import (
+    batch_routes,
+    model_routes,
+    moderation_routes,
+    object_routes,
+    passthrough_routes,
+)
+from gateway.wiring.worker_parts import WorkerParts, build_parts
+from policies.cors import ANY_ORIGIN
+from policies.document import Policies
+
+POLICY_HEADER = "x-penstock-policy"
+
+
+def build_app(
+    settings: Settings,
+    policies: Policies,
+    providers: Mapping[str, Provider] | None = None,
+    *,
+    statuses: Statuses | None = None,
+) -> Router:
+    """The ASGI application with one version of the policies; call it inside the event loop.
+
+    `providers` replace those of the policies, by model name. Raises CheckpointError, SettingsError or
+    TelemetryError.
+    """
+    parts = build_parts(settings, policies.names(), statuses=statuses)
+    resources = Resources((parts,), parts.background_work)
+    version = build_version(settings, policies, parts, providers, resources)
+    parts.metrics.set_engines(version.engines)
+    parts.use_app(version.router)
+    parts.batches.runner.use(policies.batches)
+    return version.router
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What an application opens with itself, `first` before and `last` after what its models need."""
+
+    first: Sequence[Resource] = ()
+    last: Sequence[Resource] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltVersion:
+    """The application of one version, and its connections to engines, whose statistics are published."""
+
+    router: Router
+    engines: Mapping[str, EngineClient]
+
+
+def build_version(
+    settings: Settings,
+    policies: Policies,
+    parts: WorkerParts,
+    providers: Mapping[str, Provider] | None = None,
+    resources: Resources = Resources(),
+) -> BuiltVersion:
+    """What serves one version of the policies. Raises CheckpointError or SettingsError."""
+    served = ModelBuilder(settings, policies, dict(providers or {}), parts)
+    targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
+    models = ModelTable(map(served.build, policies.models), targets, stable_releases(policies.models))
+    telemetry = Telemetry(parts.tracing, parts.metrics)
+    endpoints = RouteBuilder(telemetry, {POLICY_HEADER: policies.version})
+    cache = served.response_cache()
+    log = (
+        None
+        if parts.decisions is None
+        else DecisionLog(parts.decisions, models, policies, parts.routing.ledger)
+    )
+    guards = served.guards()
+    optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards)
+    pipeline = Pipeline(key_ring(settings), models, cache, policies, optional)
+    objects = parts.object_store(settings, policies.responses)
+    drops_hosted = policies.requests.hosted_tools == "drop"
+    routes = model_routes(endpoints, settings, pipeline, objects, parts.background, drops_hosted=drops_hosted)
+    routes += object_routes(endpoints, settings, objects, parts.background)
+    routes += _other_routes(endpoints, settings, policies, models, parts)
+    routes += _cache_routes(endpoints, settings, policies, cache, models, parts)
+    routes += batch_routes(endpoints, settings, parts.batches, policies.batches)
+    routes += moderation_routes(endpoints, settings, policies, guards, pipeline.admit)
+    routes += passthrough_routes(endpoints, settings, policies.passthrough, pipeline.admit, served.forwarder)
+    opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
+    _check_origins(settings, policies)
+    router = endpoints.router(routes, opened, cors_middleware(policies.cors.origins))
+    return BuiltVersion(router, served.engines)
+
+
+def _check_origins(settings: Settings, policies: Policies) -> None:
+    """Raise SettingsError where every web page could use a gateway that asks for no key."""
+    if ANY_ORIGIN in policies.cors.origins and key_ring(settings).is_open:
+        raise SettingsError(
+            "cors.origins has '*' while no API key is configured, so any web page could use this gateway: "
+            "name the origins, or set API keys"
+        )
+
+
+def _other_routes(
+    endpoints: RouteBuilder, settings: Settings, policies: Policies, models: ModelTable, parts: WorkerParts
+) -> list[Route]:
+    keys = key_ring(settings)
+    listing = ModelsEndpoint(keys, models)
+    text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
+    health = HealthEndpoint(models, parts.metrics, parts.policies, parts.store_faults)
+    ledger, max_bytes = parts.routing.ledger, settings.max_body_bytes
+    feedback = DecisionFeedbackEndpoint(keys, policies, ledger, parts.decisions, max_bytes)
+    versions = PoliciesEndpoint(keys, policies.admin, parts.policies)
+    loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
+    loader = AdapterLoader(models, loading, settings.timeouts.total_s)
+    adapters = AdaptersEndpoint(keys, loader, settings.max_body_bytes)
+    return [
+        endpoints.route("POST", "/v1/load_lora_adapter", "other", adapters.load),
+        endpoints.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),
+        endpoints.methods("/admin/policies", "other", {"GET": versions.show, "POST": versions.reload}),
+        endpoints.route("POST", "/admin/policies/rollback", "other", versions.rollback),
+        endpoints.route("POST", "/v1/feedback", "other", feedback.judge),
+        endpoints.route("GET", "/v1/models", "models", listing.list),
+        endpoints.route("GET", "/v1/models/{id:path}", "models", listing.show),
+        endpoints.route("POST", "/tokenize", "tokenize", text.tokenize),
+        endpoints.route("POST", "/detokenize", "detokenize", text.detokenize),
+        *(endpoints.route("GET", path, "", health.live) for path in LIVE_PATHS),
+        *(endpoints.route("GET", path, "", health.ready) for path in READY_PATHS),
+        endpoints.route("GET", "/metrics", "", health.metrics),
+    ]
+
+
+def _cache_routes(
+    endpoints: RouteBuilder,
+    settings: Settings,
+    policies: Policies,
+    cache: ResponseCache,
+    models: ModelTable,
+    parts: WorkerParts,
+) -> list[Route]:
+    access = CacheAccess(
+        key_ring(settings),
+        policies.cache.operators,
+        settings.max_body_bytes,
+        reaches_all=settings.workers == 1 or policies.cache.redis is not None,
+    )
+    invalidation = InvalidationEndpoint(access, cache.answers)
+    counters, on_verdict = parts.routing.ledger.counters, parts.metrics.cache_judged
+    feedback = FeedbackEndpoint(access, cache.answers, models, counters, on_verdict)
+    return [
+        endpoints.route("POST", "/v1/cache/invalidate", "other", invalidation.invalidate),
+        endpoints.route("POST", "/v1/cache/feedback", "other", feedback.judge),
+    ]

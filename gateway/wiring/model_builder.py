@@ -1,0 +1,266 @@
+"""From the policies' models to what serves them: providers, clients and the cache."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from backend.errors import CheckpointError
+from backend.server.encoder_client import EncoderClient
+from backend.server.engine_client import EngineClient
+from backend.tokenizer import Tokenizer
+from cache.memory_store import MemoryStore
+from cache.semantic_cache import SemanticCache
+from cache.verify import Verifier
+from gateway.checkpoints import checkpoint_folder
+from gateway.encoder_fit import EncoderFit
+from gateway.exchange.model_table import ModelFailure, ModelState, ServedModel
+from gateway.exchange.prompt_embedding import Embed, embed_texts_with, embed_with, no_meaning
+from gateway.processes.status import ProcessStatus
+from gateway.providers.base import Provider
+from gateway.providers.encoder import EncoderProvider
+from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
+from gateway.providers.upstream.anthropic.provider import AnthropicProvider
+from gateway.providers.upstream.forwarding import Forwarder
+from gateway.providers.upstream.gemini.provider import GeminiProvider
+from gateway.providers.upstream.openai import OpenAIProvider
+from gateway.providers.upstream.translated import TranslatingProvider
+from gateway.requests.reasoning import default_effort_error
+from gateway.response_cache.response_cache import ResponseCache
+from gateway.response_cache.sampling import Sampler
+from gateway.response_cache.settings import CacheSettings
+from gateway.screening.guard import EmbedTexts, Guard, Guards, Vectors, no_vectors
+from gateway.settings import Settings, SettingsError
+from gateway.telemetry import spans
+from gateway.web.asgi_endpoint import Resource
+from gateway.web.deadlines import TimeLimits
+from gateway.wiring.worker_parts import WorkerParts
+from policies.document import EncoderModel, EngineModel, ModelEntry, Policies
+from policies.guardrails import GuardrailProfile
+from policies.services import Api
+from policies.upstream import UpstreamModel
+
+if TYPE_CHECKING:
+    from cache.redis_store import RedisStore
+
+
+class ModelBuilder:
+    """Builds each model's provider; `resources` collects what opens and closes with the worker."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policies: Policies,
+        given: dict[str, Provider],
+        parts: WorkerParts,
+    ) -> None:
+        self.resources: list[Resource] = []
+        self.engines: dict[str, EngineClient] = {}
+        self._settings = settings
+        self._policies = policies
+        self._given = given
+        self._parts = parts
+        timeouts = settings.timeouts
+        self._forwarders: dict[str, Forwarder] = {}
+        self._encoders: dict[str, EncoderClient] = {}
+        self._embed: Embed | None = None
+        self._fit = EncoderFit(policies)
+        self._limits = TimeLimits(timeouts.first_token_s, timeouts.idle_s, timeouts.total_s)
+
+    def build(self, name: str) -> ServedModel:
+        """The model `name` of the policies."""
+        entry = self._policies.models[name]
+        adapters = frozenset(entry.engine.adapters if entry.engine is not None else ())
+        settings = CacheSettings.of(entry.cache, self._policies.cache)
+        return replace(
+            self._served(name),
+            price=entry.price,
+            capabilities=entry.capabilities,
+            adapters=adapters,
+            cache=None if entry.kind == "encoder" else settings,
+            guardrails=self._policies.guardrails.profiles.get(
+                entry.guardrails or self._policies.guardrails.default or ""
+            ),
+            policy_digest=self._answer_digest(entry),
+        )
+
+    def forwarder(self, name: str) -> Forwarder:
+        """What passes requests to the upstream `name` as they are. Raises SettingsError."""
+        if name not in self._forwarders:
+            upstream = self._policies.models[name].upstream
+            assert upstream is not None
+            key, proxy = self._settings.upstream_api_keys.get(name), self._settings.upstream_proxies.get(name)
+            self._forwarders[name] = Forwarder(name, upstream, key, proxy or "")
+            self.resources.append(self._forwarders[name])
+        return self._forwarders[name]
+
+    def response_cache(self) -> ResponseCache:
+        """What the models share that have a cache."""
+        store = self._parts.memory_store(self._policies.cache.memory)
+        shared = self._redis_store(store)
+        has_meaning = bool(self._encoders) and self._policies.compares_questions
+        embed = self.embed() if has_meaning else no_meaning
+        verifier = Verifier.load(self._fit.verifier) if has_meaning else None
+        answers = SemanticCache(store, verifier, shared=shared)
+        # How near two wordings of one answer are is known of the encoder that ships only.
+        compare = embed if has_meaning and self._fit.is_builtin else no_meaning
+        heads = self._fit.readable_heads if has_meaning else None
+        sampler = Sampler(compare, self._parts.metrics.cache_judged)
+        cache = ResponseCache(answers, embed, sampler, self._policies.encoder_languages, heads)
+        self.resources += [cache] if has_meaning else []
+        return cache
+
+    def guards(self) -> Guards:
+        """The guardrails of these policies; their hooks' connections close with the version."""
+        name = self._policies.encoder_name
+        embed = embed_texts_with(self._encoders[name]) if name in self._encoders else no_vectors
+        threads, keys = self._parts.screening_threads, self._settings.upstream_api_keys
+        guards = Guards(self._policies.guardrails, embed, keys, threads=threads)
+        guards.moderation = Guard(
+            GuardrailProfile(), self._where_readable(embed), {}, guards.moderation.classifier, threads
+        )
+        self.resources += [guards, *guards.hooks]
+        return guards
+
+    def _where_readable(self, embed: EmbedTexts) -> EmbedTexts:
+        """Gives vectors only if the classifier can read them: no profile asks for moderation."""
+
+        async def embed_texts(texts: Sequence[str]) -> Vectors | None:
+            is_readable = await asyncio.to_thread(self._fit.reads, self._fit.classifier)
+            return await embed(texts) if is_readable else None
+
+        return embed_texts
+
+    def embed(self) -> Embed:
+        """What gives a text's vector, the same for all; of nothing where the policies have no encoder."""
+        if self._embed is None:
+            name = self._policies.encoder_name
+            self._embed = embed_with(self._encoders[name]) if name in self._encoders else no_meaning
+        return self._embed
+
+    def _redis_store(self, memory: MemoryStore) -> RedisStore | None:
+        rules = self._policies.cache.redis
+        if rules is None:
+            return None
+        from cache.redis_store import RedisStore
+
+        on_fault = partial(self._parts.metrics.fault, "redis_cache")
+        store = RedisStore(self._settings.redis_url, rules.prefix, memory, time.time, on_fault)
+        self.resources.append(store)
+        return store
+
+    def _served(self, name: str) -> ServedModel:
+        entry = self._policies.models[name]
+        given = self._given.get(name)
+        if given is not None:
+            engine = given if isinstance(given, EngineProvider) else None
+            return ServedModel(name, entry.kind, given, self._limits, engine=engine)
+        if entry.upstream is not None:
+            return self._upstream(name, entry.upstream)
+        if entry.engine is not None:
+            return self._engine(name, entry.engine)
+        assert entry.encoder is not None
+        return self._encoder(name, entry.encoder)
+
+    def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
+        provider = _upstream_provider(name, upstream.api)(
+            name,
+            upstream,
+            self._settings.upstream_api_keys.get(name),
+            self._settings.upstream_proxies.get(name, ""),
+        )
+        self.resources.append(provider)
+        # The provider itself enforces the limits on connecting, the first token and idling.
+        return ServedModel(
+            name,
+            "upstream",
+            provider,
+            TimeLimits(None, None, upstream.total_timeout_s),
+            upstream_api=spans.UPSTREAM_PROVIDERS.get(upstream.api, upstream.api),
+        )
+
+    def _engine(self, name: str, engine: EngineModel) -> ServedModel:
+        client = EngineClient(self._settings.socket_paths[name])
+        tokenizer = Tokenizer.from_checkpoint(checkpoint_folder(engine.checkpoint))
+        error = default_effort_error(tokenizer.thinking, engine.reasoning)
+        if error:
+            raise CheckpointError(
+                f"models.{name}.engine.reasoning.default_effort is {engine.reasoning.default_effort!r}, but "
+                f"{engine.checkpoint!r} cannot do that. {error}"
+            )
+        wait_s = self._settings.timeouts.engine_start_s
+        service = EngineService(
+            client,
+            tokenizer,
+            wait_s,
+            engine.reasoning,
+            engine.tool_parser,
+            engine.speculative,
+            engine.unknown_fields,
+        )
+        provider = EngineProvider.of(name, service)
+        self.resources.append(client)
+        self.engines[name] = client
+        state = self._state(name, client)
+        served = ServedModel(name, "engine", provider, self._limits, state, engine=provider)
+        return replace(served, num_waiting=lambda: client.stats.num_waiting)
+
+    def _encoder(self, name: str, encoder: EncoderModel) -> ServedModel:
+        client = EncoderClient(self._settings.socket_paths[name])
+        self._encoders[name] = client
+        self.resources.append(client)
+        provider = EncoderProvider(name, client, encoder.unknown_fields)
+        return ServedModel(name, "encoder", provider, self._limits, self._state(name, client))
+
+    def _answer_digest(self, entry: ModelEntry) -> str:
+        """SHA-256 of what a model's policy says about its answers.
+
+        Vectors of different encoders cannot be compared: those of one's own have entries of their own.
+        """
+        section = entry.engine or entry.upstream or entry.encoder
+        digest = hashlib.sha256(msgspec.json.encode(section, order="deterministic"))
+        if self._policies.compares_questions and self._fit.identity is not None and not self._fit.is_builtin:
+            digest.update(self._fit.identity.digest.encode())
+        return digest.hexdigest()
+
+    def _state(self, name: str, client: EngineClient | EncoderClient) -> Callable[[], ModelState]:
+        def state() -> ModelState:
+            if client.ready:
+                return ModelState(ready=True, phase="ready", fraction=1.0)
+            if client.hello is not None:
+                return ModelState(ready=False, phase="hung")
+            found = self._parts.statuses.get(name)
+            if found is None:
+                return ModelState(ready=False, phase="starting")
+            return ModelState(False, found.phase, found.fraction, _failure(found))
+
+        return state
+
+
+def _upstream_provider(model: str, api: Api) -> type[OpenAIProvider | TranslatingProvider]:
+    """Raises SettingsError where it is not installed."""
+    if api == "bedrock":
+        try:
+            from gateway.providers.upstream.bedrock.provider import BedrockProvider
+        except ImportError as error:
+            raise SettingsError(f"model {model!r} needs botocore: pip install 'penstock[bedrock]'") from error
+        return BedrockProvider
+    if api == "openai":
+        return OpenAIProvider
+    return AnthropicProvider if api == "anthropic" else GeminiProvider
+
+
+def _failure(status: ProcessStatus) -> ModelFailure | None:
+    failure = status.failure
+    if failure is None:
+        return None
+    retry_in_s = max(0.0, failure.retry_at_s - time.time())
+    return ModelFailure(failure.cause, failure.count, round(retry_in_s, 1))

@@ -1,0 +1,194 @@
+"""What all versions of the policies have in common in one worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from cache import snapshot
+from cache.memory_store import MemoryStore
+from gateway.accounting.counters import Counters, CounterStore
+from gateway.accounting.ledger import Ledger
+from gateway.accounting.stores import SCHEMA as COUNTERS_SCHEMA
+from gateway.accounting.stores import DatabaseCounters, RedisCounters
+from gateway.admin.policies import FIXED_POLICIES, PolicyControl
+from gateway.batches.service import BatchService
+from gateway.data_folder import data_folder_faults
+from gateway.database.database import Database
+from gateway.database.sqlite import SqliteDatabase
+from gateway.processes.status import Statuses
+from gateway.routing.decision_log import LogFile
+from gateway.routing.memory import RoutingMemory
+from gateway.screening.threads import FairThreads
+from gateway.settings import Settings, SettingsError
+from gateway.stored.background import BackgroundResponses
+from gateway.stored.object_store import SCHEMA, STORE_REMEDY, ObjectStore
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.setup import Tracing, start_tracing
+from gateway.web.asgi_endpoint import Resource
+from policies import cache as policy_cache
+from policies.responses import ResponsesSection
+
+SPARE_METRIC_MODELS = 32
+"""Models that reloads of the policies can add to the metrics; those of more count as "-"."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStore:
+    """Stored answers, and the file that keeps them over a restart."""
+
+    memory: MemoryStore
+    path: Path | None
+
+    @classmethod
+    def open(cls, section: policy_cache.MemoryStore, worker: int) -> CacheStore:
+        """With what the worker of this number saved before."""
+        store = MemoryStore(section.max_bytes, int(section.max_bytes * section.max_tenant_share))
+        path = Path(f"{section.snapshot_path}.{worker}") if section.snapshot_path else None
+        if path is not None:
+            snapshot.load(path, store, time.time())
+            store.on_forget = lambda: snapshot.discard(path)
+        return cls(store, path)
+
+    def save(self) -> None:
+        """Write the file, if there is one."""
+        if self.path is not None:
+            snapshot.write(self.path, self.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What all versions of the policies have in common in one worker."""
+
+    tracing: Tracing
+    metrics: Metrics
+    statuses: Statuses  # of the engines and encoders, kept up to date by the caller
+    policies: PolicyControl
+    batches: BatchService
+    worker: int = 0  # its number
+    background: BackgroundResponses = field(default_factory=BackgroundResponses)
+    stores: dict[str, CacheStore] = field(default_factory=dict)  # the latest, by its section of the policies
+    decisions: LogFile | None = None
+    objects: dict[str, ObjectStore] = field(default_factory=dict)  # by their section of the policies
+    routing: RoutingMemory = field(default_factory=RoutingMemory)
+    screening_threads: FairThreads = field(default_factory=FairThreads)
+    data_dir: str = ""  # folder of what survives a restart
+
+    async def start(self) -> None:
+        """Do nothing: each part starts when it is used."""
+
+    async def close(self) -> None:
+        """Close the stores, and export the remaining spans, with a timeout."""
+        self._save_stores()
+        for store in self.objects.values():
+            await store.close()
+        await self.routing.ledger.counters.close()
+        await self.batches.close()
+        if self.decisions is not None:
+            self.decisions.close()
+        self.tracing.shutdown()
+
+    @property
+    def background_work(self) -> tuple[Resource, ...]:
+        """What makes requests to the application."""
+        return self.batches.runner, self.background
+
+    def store_faults(self) -> Mapping[str, str]:
+        """What is wrong with what survives a restart: the data folder, and each database that failed last."""
+        found = data_folder_faults(self.data_dir)
+        faults = [
+            ("batches", self.batches.fault),
+            *(("objects", each.fault) for each in self.objects.values()),
+        ]
+        return {name: fault for name, fault in faults if fault} | {**found}
+
+    def use_app(self, app: ASGIApp) -> None:
+        """Make these requests to `app`."""
+        self.batches.runner.app = self.background.app = app
+
+    def memory_store(self, section: policy_cache.MemoryStore) -> MemoryStore:
+        """The store of cached answers with this section: that of the version before, if it had the same."""
+        key = repr(section)
+        if key not in self.stores:
+            self._save_stores()
+            self.stores.clear()
+            self.stores[key] = CacheStore.open(section, self.worker)
+        return self.stores[key].memory
+
+    def _save_stores(self) -> None:
+        for store in self.stores.values():
+            store.save()
+
+    def object_store(self, settings: Settings, section: ResponsesSection) -> ObjectStore:
+        """The store of this section, the same for all versions that have it."""
+        key = repr(section)
+        if key not in self.objects:
+            self.objects[key] = ObjectStore(_object_database(settings), section)
+        return self.objects[key]
+
+
+def build_parts(
+    settings: Settings,
+    metric_models: Sequence[str],
+    *,
+    statuses: Statuses | None = None,
+    worker: int = 0,
+    policies: PolicyControl = FIXED_POLICIES,
+) -> WorkerParts:
+    """`worker` is its number, `metric_models` the labels of metrics. Raises SettingsError, TelemetryError."""
+    metrics = Metrics(metric_models, settings.counter_fds, worker, num_spare=SPARE_METRIC_MODELS)
+    metrics.set_policies(lambda: policies.state)
+    known = {} if statuses is None else statuses
+    decisions = (
+        _open_log(settings.decision_log, settings.decision_log_max_bytes) if settings.decision_log else None
+    )
+    tracing = start_tracing(settings.telemetry)
+    batches = BatchService(settings.data_dir, settings.max_body_bytes)
+    routing = RoutingMemory(ledger=Ledger(_counters(settings, metrics)))
+    return WorkerParts(
+        tracing,
+        metrics,
+        known,
+        policies,
+        batches,
+        worker,
+        decisions=decisions,
+        routing=routing,
+        data_dir=settings.data_dir,
+    )
+
+
+def _counters(settings: Settings, metrics: Metrics) -> Counters:
+    on_fault = partial(metrics.fault, "counts")
+    return Counters(_counter_store(settings, on_fault), on_fault=on_fault)
+
+
+def _counter_store(settings: Settings, on_fault: Callable[[str], None]) -> CounterStore | None:
+    """Redis for replicas, else a file in the data folder for workers; None without one."""
+    if settings.replica_redis_url:
+        return RedisCounters(settings.replica_redis_url, settings.replica_prefix, on_fault)
+    if not settings.data_dir:
+        return None
+    return DatabaseCounters(SqliteDatabase(settings.data_dir, "counters", COUNTERS_SCHEMA))
+
+
+def _object_database(settings: Settings) -> Database[Any]:
+    """PostgreSQL by URL, else a file in the data folder."""
+    if not settings.database_url:
+        return SqliteDatabase(settings.data_dir, "objects", SCHEMA, STORE_REMEDY)
+    from gateway.database.postgres import PostgresDatabase  # its driver is an extra
+
+    return PostgresDatabase(settings.database_url, "objects", SCHEMA, STORE_REMEDY)
+
+
+def _open_log(path: str, max_bytes: int) -> LogFile:
+    try:
+        return LogFile(path, max_bytes)
+    except OSError as error:
+        raise SettingsError(f"PENSTOCK_DECISION_LOG={path!r} cannot be written: {error.strerror}") from None

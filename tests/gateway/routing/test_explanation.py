@@ -1,0 +1,112 @@
+"""Explanations and failed probes name every value that was used, and nothing of a prompt."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.routing.explanation import explain
+from gateway.routing.probe_result import Decision, failures
+from policies.document import Policies
+from policies.probes import Expectation, Probe
+from policies.routes import (
+    Bounds,
+    Clamp,
+    Fallback,
+    Parameters,
+    Refusal,
+    Route,
+    Rule,
+    Split,
+    Timeouts,
+)
+from policies.routing import Choice, Routing
+
+RULES = [
+    Rule(name="long", when="request.num_messages > 9", model="large"),
+    Rule(when="tenant.tier == 'free' && !request.stream", refuse=Refusal(message="Pay.", status=402)),
+    Rule(name="canary", when="request.stream", split=Split(models={"new": 1, "old": 3})),
+]
+ROUTE = Route(
+    rules=RULES,
+    model="small",
+    fallback=Fallback(any=["large"], timeout=[]),
+    parameters=Parameters(strip=["seed"], clamp=Clamp(max_tokens=Bounds(max=50))),
+    system="secret words",
+    timeouts=Timeouts(total_s=9),
+)
+ROUTING = Routing(Policies(routes={"auto": ROUTE}))
+
+
+def choice(**facts: object) -> Choice:
+    values = {"request.num_messages": 1, "tenant.tier": "gold", "request.stream": False}
+    return ROUTING.decide(
+        "auto", {**values, **{k.replace("__", "."): v for k, v in facts.items()}}, keep_tried=True
+    )
+
+
+def test_a_recorded_failure_is_no_refusal() -> None:
+    requested = ROUTING.decide("small", {}, keep_tried=True)
+    found = explain(Decision(requested, ("small",), status=502), "v1").splitlines()
+    assert found[2:5] == ["model    small", "failed   with status 502", "why      requested"]
+
+
+def test_every_rule_with_its_values_and_what_follows() -> None:
+    assert explain(Decision(choice(), ("small",), cache="exact"), "v1") == (
+        "policy   v1\n"
+        "route    auto\n"
+        "rule     rule 1: no, request.num_messages > 9   [request.num_messages = 1]\n"
+        "rule     rule 2: no, tenant.tier == 'free' && !request.stream   "
+        "[request.stream = false, tenant.tier = 'gold']\n"
+        "rule     rule 3: no, request.stream   [request.stream = false]\n"
+        "rule     default: always\n"
+        "model    small\n"
+        "why      route auto, default\n"
+        "changes  strip: [seed], clamp: {max_tokens: {max: 50}}\n"
+        "changes  a system text of 12 characters is added\n"
+        "timeouts total_s: 9\n"
+        "fallback any → large\n"
+        "cache    exact\n"
+    )
+
+
+def test_a_split_and_a_refusal() -> None:
+    text = explain(Decision(choice(request__stream=True), ("new", "old")), "v1")
+    assert "model    new or old\n" in text and "why      route auto, rule 3 (canary)\n" in text
+    assert "split    new 25%, old 75%; the same for each user\n" in text
+    text = explain(Decision(choice(tenant__tier="free"), status=402, message="Pay."), "v1")
+    assert "refused  402: Pay.\n" in text and "model" not in text.replace("rule", "")
+
+
+@pytest.mark.parametrize(
+    ("expect", "messages"),
+    [
+        (Expectation(route="auto", rule="canary", model="old", status=200), []),
+        (Expectation(rule="rule 3", model="new"), []),
+        (
+            Expectation(model="small"),
+            ["expected model 'small', got 'new or old'"],
+        ),
+        (Expectation(rule="rule 1"), ["expected rule 'rule 1', got 'rule 3'"]),
+        (Expectation(route=""), ["expected route '', got 'auto'"]),
+        (Expectation(status=403), ["expected status 403, got 200"]),
+        (Expectation(cache="exact"), ["expected cache 'exact', got 'none'"]),
+    ],
+)
+def test_what_differs_from_a_probes_expectation(expect: Expectation, messages: list[str]) -> None:
+    decision = Decision(choice(request__stream=True), ("new", "old"))
+    reason = " (route auto, rule 3 (canary))"
+    assert list(failures(Probe(expect=expect), decision)) == [message + reason for message in messages]
+
+
+def test_a_refusal_fails_a_probe_that_expects_a_model() -> None:
+    decision = Decision(choice(tenant__tier="free"), status=402, message="Pay.")
+    found = list(failures(Probe(expect=Expectation(model="small")), decision))
+    assert [each.partition(" (")[0] for each in found] == [
+        "expected status 200, got 402",
+        "expected model 'small', got 'none'",
+    ]
+
+
+def test_a_probes_request() -> None:
+    probe = Probe(expect=Expectation(), ask="hi", request={"model": "b", "n": 2})
+    assert probe.body() == {"model": "b", "n": 2, "messages": [{"role": "user", "content": "hi"}]}
