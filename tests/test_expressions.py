@@ -191,9 +191,9 @@ def _ms_per_kib(
 def _fault(cost: Callable[..., float], most: float) -> tuple[float, str]:
     """The cost of a KiB in the longest text, and what is wrong with it."""
     longest = SIZES_KIB[-1]
-    if (first := cost(SIZES_KIB[0])) < most and (last := cost(longest)) < most:
-        if last < max(FLOOR_MS_PER_KIB, MAX_GROWTH * first):
-            return last, ""
+    first, last = cost(SIZES_KIB[0]), 0.0
+    if first < most and (last := cost(longest)) < min(most, max(FLOOR_MS_PER_KIB, MAX_GROWTH * first)):
+        return last, ""
     cost = partial(cost, best_of_three=True)
     costs: list[float] = []
     for kib in SIZES_KIB:

@@ -50,6 +50,10 @@ def asking_functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunct
             yield node
 
 
+def _mutates(called: ast.expr) -> bool:
+    return isinstance(called, ast.Attribute) and called.attr in MUTATORS
+
+
 def effects(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """Assignments to attributes and items, and calls that change the object before the dot.
 
@@ -70,9 +74,10 @@ def effects(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
             targets = node.targets
         elif isinstance(node, ast.AugAssign | ast.AnnAssign):
             targets = [node.target]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in MUTATORS:
-                targets = [node.func]
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS
+        ):
+            targets = [node.func]
         for target in targets:
             if isinstance(target, ast.Attribute | ast.Subscript) and not is_local(target.value, own):
                 found.append(f"{node.lineno}: {ast.unparse(node)[:80]}")

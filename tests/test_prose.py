@@ -39,9 +39,9 @@ def python_prose(source: str) -> Iterator[tuple[int, str]]:
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str):
-                yield from enumerate(node.value.value.split("\n"), node.lineno)
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield from enumerate(text.split("\n"), node.lineno)
 
 
 def prose(path: Path, text: str) -> Iterator[tuple[int, str]]:

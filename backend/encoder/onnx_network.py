@@ -72,7 +72,7 @@ def _mean(hidden: NDArray[np.float32], kept: NDArray[np.bool_]) -> NDArray[np.fl
 def _load_tokenizer(path: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+    except Exception as error:  # the library raises bare Exception
         raise CheckpointError(f"{str(path)!r} is missing or broken ({error}): fetch it again.") from error
     tokenizer.no_truncation()  # tokenizer.json may set a limit that truncates silently
     tokenizer.no_padding()

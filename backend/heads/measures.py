@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
@@ -61,7 +62,7 @@ def reliability(
     """How often pairs of a given P(correct) are in fact right."""
     edges = edges or [*np.linspace(0, 0.9, 10), 0.95, 0.98, 1.0]
     bins = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         inside = (scores >= low) & ((scores < high) | (high == edges[-1]))
         if inside.any():
             bins.append(

@@ -234,7 +234,7 @@ class AdapterStore:
             return self._register(call.name, call.folder, call.future.result(), force=call.force)
         except AdapterError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - any error in a file must fail only its own call
+        except Exception as error:  # any error in a file must fail only its own call
             logger.error("adapter %r cannot be loaded", call.name, exc_info=error)
             return AdapterError(f"{call.folder} cannot be read ({type(error).__name__}); the log says more")
 

@@ -89,5 +89,5 @@ def run(folder: Path, workers: int, device: str, stages: Sequence[Stage] = STAGE
             arguments += ["--workers", str(workers), "--device", device]
         LOG.info("%s: python -m backend.pico.%s %s", stage.name, stage.module, " ".join(arguments))
         command = [sys.executable, "-m", f"backend.pico.{stage.module}", *arguments]
-        subprocess.run(command, check=True, preexec_fn=die_with(os.getpid()))  # noqa: PLW1509 - no threads here
+        subprocess.run(command, check=True, preexec_fn=die_with(os.getpid()))  # no threads here
         (own / DONE).touch()

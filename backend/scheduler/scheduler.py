@@ -263,10 +263,11 @@ class Scheduler:
             num_left = len(sequence.tokens) - start
             if num_left > 1 or sequence.scheduled_s < 0.0:
                 prefills.append(sequence)
-            elif num_left == 1:
-                # Only a full last page needs the slow path: once in PAGE_TOKENS steps.
-                if start < len(sequence.pages) * PAGE_TOKENS or self._make_room(sequence, preempted):
-                    chunks.append(ScheduledChunk(sequence, start, 1))
+            # Only a full last page needs the slow path: once in PAGE_TOKENS steps.
+            elif num_left == 1 and (
+                start < len(sequence.pages) * PAGE_TOKENS or self._make_room(sequence, preempted)
+            ):
+                chunks.append(ScheduledChunk(sequence, start, 1))
         return chunks, prefills
 
     def _by_priority(self) -> list[Sequence]:

@@ -97,7 +97,7 @@ class Server(ABC, Generic[Incoming]):
         """There is no work: do what is due in the background; the seconds that the loop may wait."""
         return float("inf")
 
-    def _abandon(self) -> None:  # noqa: B027 - optional
+    def _abandon(self) -> None:  # optional
         """The drain limit has passed: tell gateways that unfinished requests end here."""
 
     def stop(self) -> None:

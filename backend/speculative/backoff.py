@@ -61,7 +61,7 @@ class FailureGuard(Backoff):
         """The result of the function; None when it raised."""
         try:
             return function(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - any failure of an optional part only costs speed
+        except Exception as error:  # any failure of an optional part only costs speed
             if step - self._resume_step > PAUSE_STEPS << MAX_DOUBLINGS:
                 self.succeed()  # it has worked for longer than the longest pause: not in a row
             pause = self.fail(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -117,10 +118,8 @@ class Sandbox:
             return
         process.kill()
         assert process.stdin is not None and process.stdout is not None
-        try:
+        with contextlib.suppress(OSError):  # flushing unread input to a dead process fails
             process.stdin.close()
-        except OSError:  # flushing unread input to a dead process fails
-            pass
         process.stdout.close()
         process.wait()
 

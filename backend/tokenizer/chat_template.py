@@ -76,7 +76,7 @@ class ChatTemplate:
                 for piece in self._template.generate(context):
                     budget.spend_size(len(piece))
                     pieces.append(piece)
-        except Exception as error:  # noqa: BLE001 - a template can raise anything: its failure is the request's
+        except Exception as error:  # a template can raise anything: its failure is the request's
             line = _line(error.__traceback__)
             raise TemplateError(
                 f"The chat template refuses these messages at its line {line}: {self._reason(error)}",

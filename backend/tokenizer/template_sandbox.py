@@ -126,7 +126,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 class _GenerationTag(Extension):
     """{% generation %} marks assistant text for training masks; for inference its body is just rendered."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - the base class has it as an instance attribute
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

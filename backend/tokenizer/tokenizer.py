@@ -64,7 +64,7 @@ class Tokenizer:
         files = read_files(Path(folder))
         try:
             backend = Backend.from_str(files.tokenizer)
-        except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+        except Exception as error:  # the library raises bare Exception
             raise CheckpointError(
                 f"{str(files.folder / 'tokenizer.json')!r} is not a tokenizer ({error}): fetch it again."
             ) from error

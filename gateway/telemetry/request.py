@@ -58,7 +58,7 @@ class Telemetry:
 class RequestTelemetry:
     """Spans and meter of one request. `call_ended` and `end` are idempotent: a `finally` may repeat them."""
 
-    __slots__ = ("_call_started_s", "_endpoint", "_ended", "_first_chunk_s", "meter", "spans")
+    __slots__ = ("_call_started_s", "_ended", "_endpoint", "_first_chunk_s", "meter", "spans")
 
     def __init__(self, recorded: RequestSpans, meter: Meter, endpoint: str) -> None:
         self.spans = recorded

@@ -3,4 +3,4 @@
 from router.estimate.asking import asking_part
 from router.estimate.estimate import Estimate, Prediction, builtin_names, load_estimate
 
-__all__ = ["Estimate", "Prediction", "builtin_names", "asking_part", "load_estimate"]
+__all__ = ["Estimate", "Prediction", "asking_part", "builtin_names", "load_estimate"]

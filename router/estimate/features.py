@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import zlib
 from collections import Counter
@@ -57,7 +58,7 @@ def word_buckets(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         for word in _TOKEN.findall(text.lower())[:_MAX_TOKENS]
     ]
     distinct = set(words)
-    names = {*distinct, *(f"{first} {second}" for first, second in zip(words, words[1:], strict=False))}
+    names = {*distinct, *(f"{first} {second}" for first, second in itertools.pairwise(words))}
     names.update(_sizes(words))
     return _hashed(names, NUM_BUCKETS), _hashed({w for w in distinct if w[0].isalpha()}, NUM_VOCABULARY)
 

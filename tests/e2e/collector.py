@@ -124,7 +124,7 @@ class GrpcCollector(Collector, otlp_grpc.TraceServiceServicer):
         self._server.start()
         self.endpoint = f"http://127.0.0.1:{port}"
 
-    def Export(  # noqa: N802 -- the service's name
+    def Export(  # the service's name
         self, request: otlp.ExportTraceServiceRequest, context: grpc.ServicerContext
     ) -> otlp.ExportTraceServiceResponse:
         """The service's one method."""

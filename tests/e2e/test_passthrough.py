@@ -38,7 +38,7 @@ class Media(HttpThread):
             "flagged": True,
             "categories": dict.fromkeys(names, True),
             "category_scores": dict.fromkeys(names, 0.5),
-            "category_applied_input_types": dict.fromkeys(names, ["text"]),
+            "category_applied_input_types": {key: ["text"] for key in names},
         }
         return web.json_response({"id": "modr-1", "model": "m", "results": [result] * len(texts)})
 

@@ -101,7 +101,7 @@ def running(
     made = Running(None, path, upstream)  # type: ignore[arg-type]
     made.write()
     made.server = start_server("--policies", str(path.parent), "--workers", "2")
-    yield made
+    return made
 
 
 def test_a_reload_under_load_drops_nothing(running: Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 
@@ -82,7 +83,7 @@ def test_the_whole_tree(http: httpx.Client, collector: HttpCollector, stream: bo
     for parent, child in [(server, call), *((call, spans[name]) for name in ENGINE_SPANS)]:
         assert parent.start_s - GRACE_S <= child.start_s and child.end_s <= parent.end_s + GRACE_S, child.name
     assert all(span.start_s <= span.end_s for span in in_order)
-    for earlier, later in zip(ENGINE_SPANS, ENGINE_SPANS[1:], strict=False):
+    for earlier, later in itertools.pairwise(ENGINE_SPANS):
         assert abs(spans[earlier].end_s - spans[later].start_s) < GRACE_S
 
 

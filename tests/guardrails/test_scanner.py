@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -42,7 +43,7 @@ CUTS = st.lists(st.integers(0, 1000), max_size=20)
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    return [text[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def fed(scanner: Scanner, text: str, cuts: list[int]) -> str:

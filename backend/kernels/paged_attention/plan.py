@@ -9,6 +9,7 @@ attends in a call of its own. A draft tree only changes the mask.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -112,7 +113,7 @@ def _plan_window(step: _Step, window: int | None) -> WindowPlan:
         return WindowPlan([replace(groups[0], is_whole_step=True)], None)
     if all(isinstance(group.rows, slice) for group in groups):
         edges = [group.rows for group in groups if isinstance(group.rows, slice)]
-        if all(left.stop == right.start for left, right in zip(edges, edges[1:], strict=False)):
+        if all(left.stop == right.start for left, right in itertools.pairwise(edges)):
             return WindowPlan(groups, None)
     every = _range(sum(step.query_lens), step.page_table.device)
     rows = torch.cat([every[group.rows] for group in groups])

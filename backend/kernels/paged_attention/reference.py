@@ -78,10 +78,7 @@ def _attend_folded(own: Tensor, keys: Tensor, values: Tensor, group: Group) -> T
 
 def _keys_values(kv: Tensor, group: Group, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Keys and values of the group, each [count, Hkv, length, D]; views where the pages are one run."""
-    if isinstance(group.pages, slice):
-        pages = kv[group.pages]
-    else:
-        pages = kv.index_select(0, group.pages)
+    pages = kv[group.pages] if isinstance(group.pages, slice) else kv.index_select(0, group.pages)
     by_sequence = pages.view(group.count, -1, *kv.shape[2:])[:, : group.length]
     keys, values = by_sequence.to(dtype).permute(2, 0, 3, 1, 4).unbind(0)
     return keys, values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class _Order:
 def _order(rng: Random, count: int, *, both: bool) -> _Order:
     people = rng.sample(FIRST_NAMES, count)
     more, less, most, least = rng.choice(_SCALES)
-    links = list(zip(people, people[1:], strict=False))
+    links = list(itertools.pairwise(people))
     rng.shuffle(links)
     statements = [
         f"{low} is {less} than {high}." if both and rng.random() < 0.5 else f"{high} is {more} than {low}."
@@ -236,7 +237,7 @@ def _classes(rng: Random, length: int, spare: int) -> Draw:
     for place, name in enumerate(names):
         chain = kinds[place * length : (place + 1) * length]
         statements.append(f"{name} is {with_article(chain[0])}.")
-        statements += [f"Every {a} is {with_article(b)}." for a, b in zip(chain, chain[1:], strict=False)]
+        statements += [f"Every {a} is {with_article(b)}." for a, b in itertools.pairwise(chain)]
         statements.append(f"Every {chain[-1]} can {skills[place]}.")
     rng.shuffle(statements)
     questions = [

@@ -160,7 +160,7 @@ async def chat_of(
         param = "conversation"
         _, earlier = await store.with_items("conversation", read.conversation_id, principal.tenant)
         check_ids(earlier, items, "input")
-    if read.is_stored and store.is_enabled or read.conversation_id is not None:
+    if (read.is_stored and store.is_enabled) or read.conversation_id is not None:
         await _check_bounds(store, [*earlier, *items], param)
     chat = read.with_tools_of([*earlier, *items])
     messages = chat_messages([*earlier, *items], read.tools)

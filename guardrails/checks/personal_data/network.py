@@ -66,7 +66,7 @@ def _is_public(text: str) -> bool:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    return address.is_global and ("::" not in text or text[0] in "23" and len(text.split(":")[0]) == 4)
+    return address.is_global and ("::" not in text or (text[0] in "23" and len(text.split(":")[0]) == 4))
 
 
 def search_mac(text: str, start: int, kinds: Collection[str]) -> Span | None:

@@ -134,9 +134,9 @@ class _Run:
             yield "ssn"
         if is_number and self._is_phone(value, compact, end):
             yield "phone"
-        if _NUMBER.fullmatch(compact) and (kind := self._announced_kind()) in _NUMBERED:
-            if _NUMBERED[kind].fullmatch(compact):
-                yield kind
+        kind = self._announced_kind() if _NUMBER.fullmatch(compact) else ""
+        if kind in _NUMBERED and _NUMBERED[kind].fullmatch(compact):
+            yield kind
         if shape in SHAPES and self._is_national_id(shape, compact, end):
             yield "national_id"
 

@@ -23,7 +23,7 @@ class Kept(InMemorySpanExporter):
 
 @pytest.fixture
 def exporter() -> Iterator[Kept]:
-    yield Kept()
+    return Kept()
 
 
 def trace(flags: str = "01", **changes: object) -> RequestTrace:

@@ -97,7 +97,7 @@ def predicted(asked: list[Request], found: dict[str, list[StepOutput]]) -> list[
     damaged = []
     for request in asked:
         tokens = [t for o in found[request.request_id] for t in o.token_ids]
-        guess = tokens[:5] + [3, 4] + tokens[5:12] + tokens[14:]
+        guess = [*tokens[:5], 3, 4, *tokens[5:12], *tokens[14:]]
         damaged.append(msgspec.structs.replace(request, prediction_token_ids=guess))
     return damaged
 

@@ -35,7 +35,7 @@ class Pico:
         *,
         max_running: int = 32,
         num_pages: int = 1024,
-        compiler: GrammarCompiler | None | Literal["own"] = "own",
+        compiler: GrammarCompiler | Literal["own"] | None = "own",
         drafters: Iterable[Drafter] = (),
         **changes: object,
     ) -> Engine:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]
 
 def pieces_of(detokenizer: Detokenizer, ids: list[int], cuts: list[int]) -> list[str]:
     edges = [0, *sorted(min(cut, len(ids)) for cut in cuts), len(ids)]
-    pieces = [detokenizer.push(ids[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [detokenizer.push(ids[a:b]) for a, b in itertools.pairwise(edges)]
     return [*pieces, detokenizer.flush()]
 
 

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -23,7 +23,7 @@ ANSWERS: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 class Gateway(BaseHTTPRequestHandler):
-    seen: list[tuple[str, str | None, Any]] = []
+    seen: ClassVar[list[tuple[str, str | None, Any]]] = []
 
     def do_GET(self) -> None:
         length = int(self.headers.get("content-length") or 0)

@@ -60,10 +60,10 @@ async def test_what_work_raises_is_raised_and_the_lane_goes_on() -> None:
     lane = Lane("test", 1)
 
     def fail() -> None:
-        raise ValueError
+        raise ValueError("lost")
 
     for _ in range(3):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="lost"):
             await lane.run(fail, "a")
     assert await lane.run(lambda: 1, "a") == 1
     await lane.close()

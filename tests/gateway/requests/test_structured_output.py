@@ -63,7 +63,7 @@ def test_no_grammar_without_a_field(fields: dict[str, Any]) -> None:
 def test_each_field(fields: dict[str, Any], kind: str, text: str) -> None:
     spec = found(**fields)
     assert spec is not None and (spec.kind, spec.text, spec.is_exact) == (kind, text, False)
-    assert spec.param == [name for name in fields if fields[name] != {"type": "text"}][0]
+    assert spec.param == next(name for name in fields if fields[name] != {"type": "text"})
 
 
 def test_strict_schemas_are_exact() -> None:

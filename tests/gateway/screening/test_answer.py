@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -207,7 +208,7 @@ async def _collect(deltas: Sequence[Delta]) -> tuple[str, str, dict[int, str]]:
 
 def _cut(text: str, cuts: Sequence[int]) -> list[str]:
     bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    return [text[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=8), min_size=4, max_size=4))

@@ -101,7 +101,7 @@ def test_only_our_fault_marks_the_server_span(recorder: Recorder, status: int, i
 
 def test_a_stage_that_raises_is_marked_by_type_alone(recorder: Recorder) -> None:
     request = recorder.begin()
-    with pytest.raises(ValueError), request.stage("choose model"):
+    with pytest.raises(ValueError, match="secret"), request.stage("choose model"):
         raise ValueError("the caller's secret words")
     span = recorder.spans["choose model"]
     assert span.attributes is not None and span.attributes["error.type"] == "ValueError"

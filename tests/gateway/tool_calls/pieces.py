@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 
@@ -31,7 +32,7 @@ cuts = st.lists(st.integers(0, 400), max_size=20)
 def cut(text: str, at: Sequence[int]) -> list[str]:
     """The text in pieces."""
     bounds = sorted({0, len(text), *(place % (len(text) + 1) for place in at)})
-    return [text[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def parse(syntax: Syntax, pieces: Sequence[str], **options: int) -> tuple[str, Calls]:

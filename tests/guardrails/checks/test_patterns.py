@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -43,7 +44,7 @@ def test_cuts_change_nothing(rule: Replacer, parts: list[str], cuts: list[int]) 
     text = "".join(parts)
     bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
     scanner = Scanner(rule)
-    pieces = [scanner.feed(text[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    pieces = [scanner.feed(text[a:b]) for a, b in itertools.pairwise(bounds)]
     assert "".join(pieces) + scanner.finish() == scan(rule, text)
 
 

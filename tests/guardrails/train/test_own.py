@@ -8,7 +8,7 @@ def test_rows_are_reproducible_and_labelled() -> None:
     assert [row.text for row in rows[:500]] == [row.text for row in own_rows()[:500]]
     kinds = {row.kind for row in rows}
     assert kinds > {"override", "extraction", "jailbreak", "indirect", "benign", "benign_trigger", "hate"}
-    assert all(row.labels and "{" not in row.text[:1] or row.segment != "user" for row in rows)
+    assert all((row.labels and "{" not in row.text[:1]) or row.segment != "user" for row in rows)
 
 
 def test_documents_come_as_twins() -> None:

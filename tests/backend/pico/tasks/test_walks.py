@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from random import Random
 
@@ -74,11 +75,11 @@ def test_the_rule_of_a_sequence_is_named_right(tier: int) -> None:
     for instance in draw("sequences", tier):
         shown = [*map(int, instance.key.split(", ")), int(instance.answer)]
         rule, step = re.search(r";(plus|minus|times|growing) (\d+);", instance.thought).groups()  # type: ignore[union-attr]
-        gaps = [after - before for before, after in zip(shown, shown[1:], strict=False)]
+        gaps = [after - before for before, after in itertools.pairwise(shown)]
         if rule == "times":
-            assert all(after == before * int(step) for before, after in zip(shown, shown[1:], strict=False))
+            assert all(after == before * int(step) for before, after in itertools.pairwise(shown))
         elif rule == "growing":
-            assert {after - before for before, after in zip(gaps, gaps[1:], strict=False)} == {int(step)}
+            assert {after - before for before, after in itertools.pairwise(gaps)} == {int(step)}
         else:
             assert set(gaps) == {int(step) * (1 if rule == "plus" else -1)}
 
@@ -105,7 +106,7 @@ def test_a_range_is_counted_down_to_its_end() -> None:
         sums = re.findall(r"\d:(\d+)([+-])1=(\d+)", instance.thought)
         assert all(int(after) == int(before) + int(f"{sign}1") for before, sign, after in sums)
         numbers = [int(number) for number in (sums[0][0], *(after for _, _, after in sums))]
-        assert {abs(after - before) for before, after in zip(numbers, numbers[1:], strict=False)} == {1}
+        assert {abs(after - before) for before, after in itertools.pairwise(numbers)} == {1}
         answered = [int(number) for number in re.findall(r"\d+(?!\d*\. )", instance.answer)]
         assert answered == numbers
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -56,7 +55,7 @@ async def play(
     """Run the questions against the script; the calls of `progress` must match the outcomes."""
     client = ScriptedClient(script)
     run = Run(subject or Subject("m", price=PRICE), len(questions))
-    calls = itertools.count()
-    await Runner(client, concurrency, 99).run(run, questions, lambda: [next(calls)] and None)
-    assert next(calls) == len(run.outcomes)
+    reported: list[None] = []
+    await Runner(client, concurrency, 99).run(run, questions, lambda: reported.append(None))
+    assert len(reported) == len(run.outcomes)
     return run, client

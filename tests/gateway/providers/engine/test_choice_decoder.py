@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def outputs(
     """The tokens in pieces that end at `cuts`; the last carries the finish reason."""
     bounds = sorted({0, len(ids), *(cut % (len(ids) + 1) for cut in cuts)})
     found = []
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         records = [TokenLogprobs(i, -0.5, [(i, -0.5), (0, -9.0)]) for i in ids[start:end]]
         found.append(
             StepOutput(request_id="r", token_ids=list(ids[start:end]), logprobs=records if logprobs else None)

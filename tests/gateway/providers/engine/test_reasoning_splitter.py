@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -62,7 +63,7 @@ PIECES = st.lists(st.sampled_from(["<think>", "</think>", "</", "think>", "<", "
 def test_any_text_in_any_pieces(pieces: list[str], begins_inside: bool, cuts: list[int]) -> None:
     text = "".join(pieces)
     bounds = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    cut_up = [text[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    cut_up = [text[start:end] for start, end in itertools.pairwise(bounds)]
     assert part(cut_up, begins_inside=begins_inside) == whole(text, begins_inside=begins_inside)
 
 

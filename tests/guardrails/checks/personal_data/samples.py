@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import random
 import string
@@ -117,7 +118,7 @@ class Samples:
                 groups = (4, 6, 5) if length == 15 else (4, 4, 4, 4)
                 ends = [sum(groups[:n]) for n in range(len(groups) + 1)]
                 separator = self._draw.choice(["", " ", "-"])
-                return separator.join(number[a:b] for a, b in zip(ends, ends[1:], strict=False))
+                return separator.join(number[a:b] for a, b in itertools.pairwise(ends))
 
     def _iban(self) -> str:
         country, shape = self._draw.choice(

@@ -151,5 +151,5 @@ def test_the_layers_are_convolutions_over_the_whole_sentence() -> None:
     words = words_of("one two three four five six seven eight nine ten eleven", 0, 55)
     changed = [words[0]._replace(form="Eleven"), *words[1:]]
     is_same = np.isclose(model.scores(words), model.scores(changed), atol=1e-6).all(1)
-    assert not is_same[0] and is_same[sum(DILATIONS) + 1 :].all() or not is_same.all()
+    assert (not is_same[0] and is_same[sum(DILATIONS) + 1 :].all()) or not is_same.all()
     assert WEIGHTS.stat().st_size <= 3e6

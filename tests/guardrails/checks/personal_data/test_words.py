@@ -36,7 +36,7 @@ def test_personal_data_of_a_fixed_shape_is_one_word() -> None:
 
 def test_features_have_their_sizes() -> None:
     for form in ("Bob", "12b", "é", "[EMAIL]", "\n", "a" * 500, "ß"):
-        rows, digest, flags = features_of(form, 100)
+        rows, _digest, flags = features_of(form, 100)
         assert rows and all(0 <= row < 100 for row in rows) and len(flags) == NUM_FLAGS
         assert len(summary_of(form)) == NUM_SUMMARY
     assert sentence_features(np.zeros((0, NUM_SUMMARY), np.float32)).tolist() == [1, 0, 0, 0]

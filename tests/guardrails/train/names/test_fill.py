@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -28,7 +29,7 @@ def test_names_are_where_their_spans_say() -> None:
     for text, spans, _ in rows:
         assert "\ue000" not in text and "{person}" not in text and "{n}" not in text
         assert all(text[start:end].strip() for start, end, _ in spans)
-        assert all(left[1] <= right[0] for left, right in zip(spans, spans[1:], strict=False))
+        assert all(left[1] <= right[0] for left, right in itertools.pairwise(spans))
 
 
 def test_texts_without_names() -> None:
