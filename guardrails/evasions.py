@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from urllib.parse import quote
 
-from guardrails.decoders import backwards
+from guardrails.text.decoders import backwards
 
 _LEET = str.maketrans("aeiost", "431057")
 _LOOKALIKE = str.maketrans("aeopcxyiAEOPCTBHM", "аеорсхуіАЕОРСТВНМ")

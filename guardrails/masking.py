@@ -15,8 +15,8 @@ from guardrails.checks.personal_data.names import KINDS as NAME_KINDS
 from guardrails.checks.personal_data.names import Finder, finder_of
 from guardrails.checks.personal_data.patterns import KINDS as PATTERN_KINDS
 from guardrails.checks.personal_data.span import Span
-from guardrails.json_text import InJson
-from guardrails.scanner import Blocked, Scanner, scan
+from guardrails.scan.scanner import Blocked, Scanner, scan
+from guardrails.text.json_text import InJson
 from policies.guardrails import PersonalDataAction as Action
 from policies.guardrails import PersonalDataKind
 

@@ -25,12 +25,13 @@ from gateway.providers.engine.reasoning_splitter import ReasoningSplitter
 from gateway.providers.upstream.sse import EventReader
 from gateway.tool_calls import hermes, llama_json, mistral, pythonic
 from gateway.tool_calls.parser import Syntax, ToolCallParser
-from guardrails import decoders, languages, normalise, sentences
+from guardrails import languages
 from guardrails.checks import words
 from guardrails.checks.personal_data import names
 from guardrails.checks.personal_data.patterns import KINDS
 from guardrails.masking import Masking
-from guardrails.windows import windows
+from guardrails.text import decoders, normalise, sentences
+from guardrails.text.windows import windows
 from router.estimate import asking
 
 ROOT = Path(__file__).resolve().parent.parent

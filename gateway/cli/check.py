@@ -25,7 +25,7 @@ from gateway.routing.probe_result import failures
 from gateway.settings import SettingsError
 from guardrails.checks.classifier import WEIGHTS, load_classifier
 from guardrails.checks.patterns import LinearRule
-from guardrails.pattern_prefix import UnsupportedPattern
+from guardrails.scan.pattern_prefix import UnsupportedPattern
 from policies.comparisons import Known, doubts
 from policies.convert import KeyPath
 from policies.document import EncoderModel, EngineModel, ModelEntry

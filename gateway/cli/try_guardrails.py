@@ -20,7 +20,7 @@ from guardrails.checks.personal_data.patterns import KINDS as PERSONAL_DATA
 from guardrails.deciding import deciding_words
 from guardrails.findings import Segment
 from guardrails.masking import Masking
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 from policies.guardrails import GuardrailProfile, HarmRules, InjectionRules
 from policies.load import load_policies
 

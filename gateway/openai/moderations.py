@@ -20,7 +20,7 @@ from gateway.screening.threads import TenantThreads, is_long
 from gateway.web.deadlines import Deadlines
 from gateway.web.http_call import HttpCall
 from guardrails.checks.classifier import Plan, judge_categories, plan, score
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 from policies.guardrails import ModerationsSection
 
 MODEL = "penstock-guardrails"

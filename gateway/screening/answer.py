@@ -12,9 +12,9 @@ from gateway.errors import Unavailable
 from gateway.screening.answer_checks import AnswerChecks
 from gateway.screening.screening import CheckFailed, Screening
 from gateway.screening.threads import is_long
-from guardrails.chain import ScannerChain
-from guardrails.scanner import Blocked
-from guardrails.sentences import SentenceSplitter
+from guardrails.scan.chain import ScannerChain
+from guardrails.scan.scanner import Blocked
+from guardrails.text.sentences import SentenceSplitter
 
 
 @dataclass(slots=True, eq=False)

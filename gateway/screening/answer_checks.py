@@ -15,7 +15,7 @@ from gateway.screening.segments import document
 from gateway.screening.threads import TenantThreads, is_long
 from gateway.screening.verdicts import Judgement
 from guardrails.checks.groundedness import Documents, needs_check
-from guardrails.sentences import split
+from guardrails.text.sentences import split
 from policies.guardrails import Segment
 
 Holds = Literal["nothing", "sentence", "answer"]

@@ -21,7 +21,7 @@ from gateway.settings import SettingsError
 from guardrails.checks.classifier import Classifier, load_classifier
 from guardrails.checks.patterns import LinearRule
 from guardrails.checks.topics import Topic
-from guardrails.pattern_prefix import UnsupportedPattern
+from guardrails.scan.pattern_prefix import UnsupportedPattern
 from policies.guardrails import GuardrailProfile, GuardrailsSection
 
 Vectors = NDArray[float32]

@@ -13,7 +13,7 @@ from guardrails.checks.classifier import Classifier, Plan, Score, findings, plan
 from guardrails.checks.injection import find_injection
 from guardrails.checks.topics import Topic, topics_of
 from guardrails.findings import Segment as Trust
-from guardrails.normalise import Reading, read
+from guardrails.text.normalise import Reading, read
 from policies.guardrails import (
     FailureAction,
     GuardrailProfile,

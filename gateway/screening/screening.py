@@ -13,12 +13,12 @@ from gateway.screening.judge import failure_action, find_attacks, judge_request,
 from gateway.screening.segments import changed_body, texts, wants_json
 from gateway.screening.threads import TenantThreads, is_long
 from gateway.screening.verdicts import Check, Judged, OnVerdict, Outcome, Unreadable, Verdicts
-from guardrails.chain import ScannerChain
 from guardrails.checks.patterns import LinearRule, words_rule
 from guardrails.checks.personal_data.patterns import KINDS
-from guardrails.json_text import InJson
 from guardrails.masking import Masking
-from guardrails.scanner import Blocked, Replacer, Scanner, scan
+from guardrails.scan.chain import ScannerChain
+from guardrails.scan.scanner import Blocked, Replacer, Scanner, scan
+from guardrails.text.json_text import InJson
 from policies.guardrails import FailureAction, GuardrailProfile, PatternRules, Segment
 
 

@@ -20,8 +20,8 @@ from backend.heads.weights import Tensor, read_card, read_weights
 from guardrails.checks import ngrams
 from guardrails.findings import Finding, Segment
 from guardrails.languages import ENGLISH, LABELS, languages_of
-from guardrails.normalise import Reading, View
-from guardrails.windows import windows
+from guardrails.text.normalise import Reading, View
+from guardrails.text.windows import windows
 
 Array = NDArray[np.float32]
 

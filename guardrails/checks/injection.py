@@ -12,8 +12,8 @@ import regex
 
 from guardrails.cancellation import check_cancelled
 from guardrails.findings import Finding, Segment
-from guardrails.normalise import Reading, View, read
-from guardrails.prefilter import Prefilter
+from guardrails.scan.prefilter import Prefilter
+from guardrails.text.normalise import Reading, View, read
 
 UNTRUSTED: tuple[Segment, ...] = ("tool", "document")
 """Segments that give information, and no instructions."""

@@ -12,8 +12,8 @@ from functools import lru_cache
 import re2
 import regex
 
-from guardrails.pattern_prefix import UnsupportedPattern, beginnings
-from guardrails.scanner import Blocked, Replacer, Rule
+from guardrails.scan.pattern_prefix import UnsupportedPattern, beginnings
+from guardrails.scan.scanner import Blocked, Replacer, Rule
 
 MAX_MEMORY_BYTES = 4 * 2**20
 """Of one compiled expression; RE2 refuses larger ones."""

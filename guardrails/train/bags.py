@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from backend.encoder.chosen import SHIPPED, ChosenEncoder
 from guardrails.checks.classifier import HEADS, plan
 from guardrails.checks.ngrams import grams
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 from guardrails.train.rows import Row
 from guardrails.train.vectors import vectors_of
 

@@ -15,7 +15,7 @@ from guardrails.checks import classifier
 from guardrails.checks.injection import find_injection
 from guardrails.evasions import EVASIONS
 from guardrails.findings import Segment
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 from guardrails.train.own import read_grammar
 
 _RANGES = (

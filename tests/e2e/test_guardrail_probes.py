@@ -10,7 +10,7 @@ import pytest
 from guardrails.checks.classifier import findings, plan, score
 from guardrails.checks.injection import find_injection
 from guardrails.findings import Segment
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 from tests.guardrails.encoder import vectors_of
 
 STRICT = {"injection", "harmful_topic", "toxicity"}

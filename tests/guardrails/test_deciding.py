@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from guardrails.checks.classifier import Score, plan, score
 from guardrails.deciding import NUM_SHOWN, deciding_words
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 from tests.guardrails.encoder import vectors_of
 
 

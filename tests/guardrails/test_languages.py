@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from guardrails.languages import languages_of
-from guardrails.windows import windows
+from guardrails.text.windows import windows
 
 
 def languages(text: str) -> list[str]:

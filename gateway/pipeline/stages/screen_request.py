@@ -22,7 +22,7 @@ from gateway.screening.screening import CheckFailed, Screening, checks_requests
 from gateway.screening.segments import longest_field, texts
 from gateway.screening.verdicts import Check, OnVerdict, Outcome
 from gateway.telemetry import spans
-from guardrails.scanner import Blocked
+from guardrails.scan.scanner import Blocked
 
 HEADER = "x-penstock-guardrails"
 

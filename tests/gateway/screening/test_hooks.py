@@ -14,7 +14,7 @@ from gateway.answer import Delta, ToolCallDelta
 from gateway.screening.answer import ScreenedDeltas
 from gateway.screening.hooks import Hook, HookFailed
 from gateway.screening.screening import CheckFailed, Screening
-from guardrails.scanner import Blocked
+from guardrails.scan.scanner import Blocked
 from policies.guardrails import GuardrailProfile, HookRules, PersonalDataRules, TopicRules
 from tests.gateway.screening.profiles import body, guard_of
 

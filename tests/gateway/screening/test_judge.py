@@ -14,7 +14,7 @@ from gateway.screening.guard import Guards
 from gateway.screening.judge import ReadText, judge_request, judge_sentences
 from gateway.screening.threads import TenantThreads
 from guardrails.checks.classifier import WEIGHTS
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 from policies.guardrails import GuardrailProfile, GuardrailsSection, HarmRules, InjectionRules
 
 SIZE = 8

@@ -13,7 +13,7 @@ from gateway.screening.guard import Guard
 from gateway.screening.known import MIN_CHARS, KnownTexts
 from gateway.screening.screening import Screening
 from guardrails.checks.classifier import load_classifier
-from guardrails.scanner import Blocked
+from guardrails.scan.scanner import Blocked
 from policies.guardrails import GuardrailProfile, HarmRules, InjectionRules, PatternRules, PersonalDataRules
 
 LONG = "The mill stands by the river, and its wheel turns all day. " * 100

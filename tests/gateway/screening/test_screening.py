@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.screening.screening import CheckFailed, Screening
-from guardrails.scanner import Blocked
+from guardrails.scan.scanner import Blocked
 from policies.guardrails import (
     GuardrailProfile,
     InjectionRules,

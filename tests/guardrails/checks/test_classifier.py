@@ -14,7 +14,7 @@ from guardrails.checks.classifier import (
     threshold,
 )
 from guardrails.findings import Segment
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 from tests.guardrails.encoder import vectors_of
 
 

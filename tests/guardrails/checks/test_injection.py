@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from guardrails.checks.injection import find_injection, kinds_of
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 
 
 @pytest.mark.parametrize(

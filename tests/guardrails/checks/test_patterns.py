@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guardrails.checks.patterns import LinearRule, words_rule
-from guardrails.pattern_prefix import UnsupportedPattern
-from guardrails.scanner import Blocked, Replacer, Scanner, scan
+from guardrails.scan.pattern_prefix import UnsupportedPattern
+from guardrails.scan.scanner import Blocked, Replacer, Scanner, scan
 
 
 def hidden() -> str:

@@ -14,7 +14,7 @@ from gateway.cli.evaluation.vectors import embed_all
 from guardrails.checks import classifier
 from guardrails.checks.injection import find_injection
 from guardrails.findings import Segment
-from guardrails.normalise import read
+from guardrails.text.normalise import read
 
 _NONE = np.zeros((0, 384), np.float32)
 

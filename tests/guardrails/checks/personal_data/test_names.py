@@ -20,7 +20,7 @@ from guardrails.checks.personal_data.names import (
 from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
 from guardrails.checks.personal_data.words import words_of
 from guardrails.masking import Masking
-from tests.guardrails.test_scanner import CUTS, PIECES, SEPARATORS, fed
+from tests.guardrails.scan.test_scanner import CUTS, PIECES, SEPARATORS, fed
 
 ALL = (*KINDS, *names.KINDS)
 NAMES = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
 from tests.guardrails.checks.personal_data.phone_samples import samples
 from tests.guardrails.checks.personal_data.technical_lines import LINES, lines
-from tests.guardrails.test_scanner import CUTS, restored
+from tests.guardrails.scan.test_scanner import CUTS, restored
 
 PIECES = [
     "555-123-4567", "555.123.4567", "(02) 9876 5432", "0151 29999999", "13812345678", "98765 43210",

@@ -16,10 +16,10 @@ from typing import Any
 import re2
 import regex
 
-from guardrails import decoders
 from guardrails.cancellation import check_cancelled
-from guardrails.letters import LOOKALIKES, styled_letters, unleet
-from guardrails.prefilter import Prefilter
+from guardrails.scan.prefilter import Prefilter
+from guardrails.text import decoders
+from guardrails.text.letters import LOOKALIKES, styled_letters, unleet
 
 Pattern = Any
 """Of the module regex or of re2; they share an interface."""

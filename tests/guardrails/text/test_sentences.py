@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guardrails.sentences import MAX_CHARS, SentenceSplitter, split
+from guardrails.text.sentences import MAX_CHARS, SentenceSplitter, split
 
 
 @pytest.mark.parametrize(

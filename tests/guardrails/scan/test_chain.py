@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import regex
 
-from guardrails.chain import ScannerChain
-from guardrails.scanner import Blocked, Rule, Scanner
+from guardrails.scan.chain import ScannerChain
+from guardrails.scan.scanner import Blocked, Rule, Scanner
 
 
 def rule(pattern: str, replacement: str | None = None) -> Rule:

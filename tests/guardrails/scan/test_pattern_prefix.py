@@ -7,7 +7,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guardrails.pattern_prefix import UnsupportedPattern, beginnings
+from guardrails.scan.pattern_prefix import UnsupportedPattern, beginnings
 
 PATTERNS = [
     r"ab",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from guardrails.scanner import Blocked, Scanner
+from guardrails.scan.scanner import Blocked, Scanner
 
 Step = Callable[[str], str]
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from guardrails.decoders import atbash, backwards_words, decode, rot13
+from guardrails.text.decoders import atbash, backwards_words, decode, rot13
 
 
 def test_places_of_payloads() -> None:

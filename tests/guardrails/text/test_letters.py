@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from guardrails.letters import LOOKALIKES, styled_letters, unleet
+from guardrails.text.letters import LOOKALIKES, styled_letters, unleet
 
 
 def test_styled_letters() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
 from guardrails.masking import Masking
-from guardrails.scanner import Blocked, Rule, Scanner, scan
+from guardrails.scan.scanner import Blocked, Rule, Scanner, scan
 
 PIECES = [
     "bob@example.com", "a.b+c@mail.example.co.uk", "josé@example.org", "not@an address", "git@github.com",

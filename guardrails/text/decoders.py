@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import regex
 
-from guardrails.prefilter import Prefilter
+from guardrails.scan.prefilter import Prefilter
 
 MAX_PAYLOADS = 16
 """Encoded parts of one kind that are decoded in a text."""

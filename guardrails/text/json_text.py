@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from guardrails.scanner import Replacer
+from guardrails.scan.scanner import Replacer
 
 _MARK = re.compile(r'["\\]')
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guardrails.checks import injection
-from guardrails.prefilter import Prefilter, loosened
+from guardrails.scan.prefilter import Prefilter, loosened
 
 PATTERNS = [
     r"(?<!\w)ab{2,3}(?=\s|[)(])c{0,4}(?!x)",

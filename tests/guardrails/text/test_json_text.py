@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guardrails.checks.patterns import words_rule
-from guardrails.json_text import InJson
 from guardrails.masking import Masking
-from guardrails.scanner import Rule, Scanner, scan
+from guardrails.scan.scanner import Rule, Scanner, scan
+from guardrails.text.json_text import InJson
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guardrails.windows import MAX_BYTES, PART_BYTES, windows
+from guardrails.text.windows import MAX_BYTES, PART_BYTES, windows
 
 
 def pieces(text: str) -> list[str]:
