@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from policies.comparisons import Known
+from policies.endpoints import ENDPOINTS
 from policies.languages import LANGUAGES, language_hint
 from policies.names import Effort
 from policies.variables import DOMAINS
 
-ENDPOINTS = ("chat", "completions", "embeddings", "messages", "responses")
 FRESHNESS = ("static", "slow", "volatile", "never")
 
 
@@ -22,7 +22,7 @@ def known_values(sections: Mapping[str, Any], route: str = "") -> Mapping[str, K
         "request.model": Known(
             asked, what="model or route" if not route else f"request: all are for {route!r}"
         ),
-        "request.endpoint": Known(ENDPOINTS, what="endpoint"),
+        "request.endpoint": Known(tuple(ENDPOINTS), what="endpoint"),
         "request.reasoning_effort": Known(("", *get_args(Effort)), what="effort"),
         "tenant.name": _tenants(sections),
         "tenant.tier": _tiers(sections),

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from policies.convert import KeyPath
+from policies.endpoints import own_prefixes
 from policies.errors import Place, Problem
 from policies.names import Name
 from policies.services import SERVICES
@@ -16,7 +17,7 @@ from policies.tenants import TenantName
 
 PassthroughPath = Annotated[str, Meta(pattern=r"^/v1(/[a-z0-9_-]+)+$", max_length=128)]
 OWN_PATHS = (
-    "/v1/chat", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/conversations", "/v1/messages",
+    *own_prefixes(), "/v1/conversations",
     "/v1/models", "/v1/files", "/v1/batches", "/v1/cache", "/v1/feedback", "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter",
 )  # fmt: skip

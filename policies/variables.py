@@ -8,6 +8,8 @@ from typing import Any
 
 from cel_expr_python import cel
 
+from policies.endpoints import ENDPOINTS
+
 DOMAINS = ("business", "code", "everyday", "humanities", "law", "maths", "medicine", "science", "society")
 UNAVAILABLE = "signals.unavailable"
 NEED_VECTORS = {"signals.domain", "signals.freshness", "signals.similarity", UNAVAILABLE}
@@ -35,7 +37,7 @@ class Variable:
 VARIABLES: dict[str, Variable] = {
     "request.model": Variable(cel.Type.STRING, "the model or route that the client asked for"),
     "request.endpoint": Variable(
-        cel.Type.STRING, "`chat`, `completions`, `embeddings`, `messages` or `responses`"
+        cel.Type.STRING, "one of " + ", ".join(f"`{name}`" for name in sorted(ENDPOINTS))
     ),
     "request.num_messages": Variable(cel.Type.INT, "messages of a chat; 0 at other endpoints"),
     "request.num_tokens_estimate": Variable(cel.Type.INT, "prompt tokens, at 4 characters each"),

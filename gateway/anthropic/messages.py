@@ -49,7 +49,7 @@ class MessagesTranslation(Translation):
 
 
 class MessagesCounting:
-    """One call of /v1/messages/count_tokens. Implements `gateway.endpoints.count_tokens.Counting`."""
+    """One call of /v1/messages/count_tokens. Implements `gateway.endpoints.spec.Counting`."""
 
     def __init__(self, call: HttpCall, *, drops_hosted: bool = False) -> None:
         """Raises InvalidRequest for an unknown `anthropic-version`. `drops_hosted`: see `chat_tools`."""

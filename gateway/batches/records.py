@@ -6,14 +6,13 @@ from typing import Literal
 
 import msgspec
 
+from policies.endpoints import ENDPOINTS
+
 Status = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
 EndStatus = Literal["completed", "expired", "cancelled"]
-BATCH_ENDPOINTS = (
-    "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/completions", "/v1/embeddings",
-    "/v1/moderations",
-)  # fmt: skip
+BATCH_ENDPOINTS = (*(each.paths[0] for each in ENDPOINTS.values()), "/v1/moderations")
 COMPLETION_WINDOWS_S = {"24h": 86400}
 
 

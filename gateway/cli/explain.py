@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TextIO
 
 from gateway.cli.decision_records import records_since
+from gateway.endpoints.specs import spec_of
 from gateway.errors import ApiError
-from gateway.exchange.exchange import Endpoint
 from gateway.pipeline.dry_run import DryRun, principal_of
 from gateway.requests.parse import decode_body
 from gateway.routing.explanation import explain
@@ -28,9 +28,7 @@ def explain_request(folder: Path, data: str, headers: Sequence[str], tenant: str
     async def decide() -> Decision:
         body = {"model": "auto", **decode_body(_data(data))}
         principal = principal_of(tenant)
-        return await DryRun(policies).decide(
-            body, endpoint=_endpoint(body), headers=given, principal=principal
-        )
+        return await DryRun(policies).decide(body, endpoint=spec_of(body), headers=given, principal=principal)
 
     try:
         out.write(explain(asyncio.run(decide()), policies.version))
@@ -53,10 +51,6 @@ def explain_recorded(folder: Path, log: Path, number: str, out: TextIO) -> int:
             out.write("" if record.gain is None else f"gain     {record.gain:.3f}\n")
             return 0
     raise SettingsError(f"{log} has no request or trace {number!r}")
-
-
-def _endpoint(body: dict[str, object]) -> Endpoint:
-    return "completions" if "prompt" in body else "embeddings" if "input" in body else "chat"
 
 
 def _data(text: str) -> bytes:

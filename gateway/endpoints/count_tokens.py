@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
-
-from gateway.auth import Principal
 from gateway.endpoints.model_endpoint import IGNORED_FIELDS_HEADER
+from gateway.endpoints.spec import CountPath, EndpointParts, EndpointSpec, new_exchange
 from gateway.errors import NotFound
-from gateway.exchange.exchange import Endpoint, Exchange
 from gateway.exchange.shape import encode
-from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.tool_calling import check_offerable
 from gateway.providers.upstream.anthropic.provider import AnthropicProvider
@@ -22,51 +17,26 @@ from gateway.web.deadlines import Deadlines
 from gateway.web.http_call import HttpCall
 
 
-class Counting(Protocol):
-    """One request to count tokens in another API's shape."""
-
-    async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
-        """The body of the chat whose prompt is counted. Raises ApiError."""
-        ...
-
-    def counted(self, num_tokens: int) -> dict[str, Any]:
-        """The answer."""
-        ...
-
-
 class CountTokensEndpoint:
     """Counts with the tokenizer and chat template of the model that would answer, or asks its upstream."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        pipeline: Pipeline,
-        *,
-        max_body_bytes: int,
-        total_timeout_s: float,
-        counting: Callable[[HttpCall], Counting],
-    ) -> None:
-        """`endpoint`: the one that would answer; `counting` makes the translation of one call."""
-        self._endpoint = endpoint
-        self._pipeline = pipeline
-        self._max_body_bytes = max_body_bytes
-        self._total_timeout_s = total_timeout_s
-        self._counting = counting
+    def __init__(self, spec: EndpointSpec, counts: CountPath, parts: EndpointParts) -> None:
+        """`spec`: the endpoint that would answer."""
+        self._spec = spec
+        self._pipeline = parts.pipeline
+        self._max_body_bytes = parts.max_body_bytes
+        self._total_timeout_s = parts.total_timeout_s
+        self._counting = counts.start(parts)
 
     async def __call__(self, call: HttpCall) -> None:
         """Answer one request. Raises ApiError; NotFound for a model without a tokenizer here."""
         counting = self._counting(call)
         deadlines = Deadlines(self._total_timeout_s)
-        exchange = Exchange(
-            call.request_id,
-            self._endpoint,
-            call.telemetry,
-            lambda: call.read_json_bytes(self._max_body_bytes),
-            deadlines,
-            call.authorization,
-            read_header=call.read_header,
-            translate=counting.to_chat,
-        )
+
+        async def read_body() -> bytes:
+            return await call.read_json_bytes(self._max_body_bytes)
+
+        exchange = new_exchange(self._spec, call, read_body, deadlines, counting)
         try:
             await self._pipeline.choose(exchange)
             model, request = exchange.model, exchange.request

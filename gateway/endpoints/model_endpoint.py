@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from gateway.answer import Embedded, Generated, Relayed, close_answer
-from gateway.endpoints.send_answer import send_embedded, send_generated, send_relayed
+from gateway.endpoints.send_answer import send_generated, send_relayed, send_whole
+from gateway.endpoints.spec import EndpointParts, EndpointSpec, new_exchange
 from gateway.errors import to_api_error
-from gateway.exchange.exchange import Endpoint, Exchange
-from gateway.exchange.shape import Shape
-from gateway.exchange.translation import StartTranslation, Translation
-from gateway.openai.chat import chat_shape, model_and_fingerprint
-from gateway.openai.completions import CompletionShape
-from gateway.pipeline.pipeline import Pipeline
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.translation import Translation
 from gateway.pipeline.stages.choose_model import EXPOSED_HEADERS
-from gateway.providers.upstream.generated import generated
+from gateway.providers.upstream.generated import in_deltas
 from gateway.requests.field_support import listed_names
-from gateway.requests.types import ChatRequest, CompletionRequest
 from gateway.requests.unknown_fields import names
 from gateway.web.deadlines import Deadlines
 from gateway.web.error_format import renamed
@@ -26,23 +22,14 @@ IGNORED_FIELDS_HEADER = "x-penstock-ignored-fields"
 
 
 class ModelEndpoint:
-    """An endpoint that calls a model: chat, completions, embeddings, or what is translated to a chat."""
+    """Answers the calls of one endpoint with a model."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        pipeline: Pipeline,
-        *,
-        max_body_bytes: int,
-        total_timeout_s: float,
-        translation: StartTranslation | None = None,
-    ) -> None:
-        """`total_timeout_s` applies until a model is chosen, then that model's limits."""
-        self._translation = translation
-        self._endpoint = endpoint
-        self._pipeline = pipeline
-        self._max_body_bytes = max_body_bytes
-        self._total_timeout_s = total_timeout_s
+    def __init__(self, spec: EndpointSpec, parts: EndpointParts) -> None:
+        self._spec = spec
+        self._pipeline = parts.pipeline
+        self._max_body_bytes = parts.max_body_bytes
+        self._total_timeout_s = parts.total_timeout_s
+        self._translation = None if spec.translation is None else spec.translation(parts)
 
     async def __call__(self, call: HttpCall) -> None:
         """Answer one request, or raise the ApiError to send. The exchange is settled in any case."""
@@ -54,23 +41,11 @@ class ModelEndpoint:
             deadlines.watch_disconnect(call.receive)
             return raw
 
-        exchange = Exchange(
-            call.request_id,
-            self._endpoint,
-            call.telemetry,
-            read_body,
-            deadlines,
-            call.authorization,
-            call.cache_headers,
-            call.read_header,
-            call.internal_caller,
-            translation.to_chat if translation is not None else None,
-            translation.truncates if translation is not None else lambda: False,
-        )
+        exchange = new_exchange(self._spec, call, read_body, deadlines, translation)
         try:
             await self._pipeline.run(exchange)
             is_translated = translation is not None and translation.is_needed
-            await _send(exchange, call, translation if is_translated else None)
+            await _send(self._spec, exchange, call, translation if is_translated else None)
         except asyncio.CancelledError as cancelled:
             if deadlines.cancel_reason is None:
                 exchange.error = to_api_error(cancelled)
@@ -91,10 +66,12 @@ class ModelEndpoint:
                 exchange.error = None  # its traceback refers to this frame, and so to the whole answer
 
 
-async def _send(exchange: Exchange, call: HttpCall, translation: Translation | None) -> None:
+async def _send(
+    spec: EndpointSpec, exchange: Exchange, call: HttpCall, translation: Translation | None
+) -> None:
     answer = exchange.answer
     if translation is not None and isinstance(answer, Relayed):
-        answer = exchange.answer = generated(answer)
+        answer = exchange.answer = in_deltas(answer)
     if isinstance(answer, Generated | Embedded):
         ignored = [*answer.ignored_fields, *names(exchange.unknown)]
         if translation is not None:
@@ -103,18 +80,12 @@ async def _send(exchange: Exchange, call: HttpCall, translation: Translation | N
         if ignored:
             exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(ignored)
     if isinstance(answer, Generated):
+        shape = spec.shape if translation is None else translation.shape
+        assert shape is not None
         finish = translation.finish if translation is not None else None
-        await send_generated(exchange, answer, _shape(exchange, answer, translation), call, finish)
+        await send_generated(exchange, answer, shape(exchange, answer), call, finish)
     elif isinstance(answer, Embedded):
-        await send_embedded(exchange, answer, call)
+        assert spec.encode is not None
+        await send_whole(exchange, spec.encode(exchange, answer), call)
     elif answer is not None:
         await send_relayed(exchange, answer, call)
-
-
-def _shape(exchange: Exchange, answer: Generated, translation: Translation | None) -> Shape:
-    if translation is not None:
-        return translation.shape(exchange, answer)
-    if isinstance(exchange.request, ChatRequest):
-        return chat_shape(exchange, answer)
-    assert isinstance(exchange.request, CompletionRequest)
-    return CompletionShape(exchange.request, *model_and_fingerprint(exchange))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from gateway.answer import Delta, Embedded, Generated, Relayed
+from gateway.answer import Delta, Generated, Relayed
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.shape import CollectedChoice, Shape
-from gateway.openai.embeddings import embeddings_body
-from gateway.requests.types import EmbeddingRequest
 from gateway.web.http_call import HttpCall
 
 
@@ -24,13 +22,14 @@ async def send_generated(
     `finish` is awaited when the answer is complete, before its last byte is sent.
     """
     answer.response_id = shape.response_id
-    if exchange.request.stream:
+    is_stream = exchange.request.is_stream
+    if is_stream:
         last = await _stream(exchange, answer, shape, call)
     else:
         last = await _collect(exchange, answer, shape)
     if finish is not None:
         await finish()
-    if exchange.request.stream:
+    if is_stream:
         await call.end_stream(last)
     else:
         await call.respond(last, headers=exchange.response_headers)
@@ -67,18 +66,10 @@ async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: Htt
     return shape.closing(answer.usage)
 
 
-async def send_embedded(exchange: Exchange, answer: Embedded, call: HttpCall) -> None:
-    """Send embeddings."""
-    request, model = exchange.request, exchange.model
-    assert isinstance(request, EmbeddingRequest) and model is not None
+async def send_whole(exchange: Exchange, body: bytes, call: HttpCall) -> None:
+    """Send an answer that is no text."""
     exchange.deadlines.record_output()
     exchange.telemetry.chunk()
-    body = embeddings_body(
-        answer.vectors,
-        model.name,
-        answer.usage.prompt_tokens,
-        as_base64=request.encoding_format == "base64",
-    )
     await call.respond(body, headers=exchange.response_headers)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gateway.answer import Generated, Relayed
-from gateway.providers.upstream.generated import generated
+from gateway.providers.upstream.generated import in_deltas
 
 
 async def whole_text(answer: Generated | Relayed) -> str:
     """The visible text of all choices, when the answer has ended. Raises ApiError where it fails."""
-    found = generated(answer) if isinstance(answer, Relayed) else answer
-    return "".join([delta.text async for delta in found.deltas])
+    return "".join([delta.text async for delta in in_deltas(answer).deltas])

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from gateway.answer import Answer, Usage
 from gateway.auth import ANONYMOUS, InternalCaller, Principal
 from gateway.errors import ApiError, InvalidRequest
+from gateway.exchange.endpoint import Endpoint
 from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.providers.base import ModelCall, RequestT
-from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.requests.types import ModelRequest
 from gateway.response_cache.use import CacheUse
 from gateway.screening.screening import Screening
 from gateway.telemetry import spans
@@ -22,9 +23,6 @@ from gateway.web.deadlines import Deadlines
 from policies.choose import BestOf, Cascade
 from policies.routing import Choice
 from router.strategies import Decision
-
-Endpoint = Literal["chat", "completions", "embeddings", "messages", "responses"]
-"""Messages and Responses are translated to chat and back: the pipeline knows them by their label only."""
 
 Translate = Callable[[dict[str, Any], Principal], Awaitable[dict[str, Any]]]
 """Another API's body → that of a chat."""
@@ -59,7 +57,7 @@ class Exchange:
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.
-    request: ChatRequest | CompletionRequest | EmbeddingRequest = field(init=False, repr=False)
+    request: ModelRequest = field(init=False, repr=False)
     unknown: list[InvalidRequest] = field(
         default_factory=list
     )  # read_request: fields of a translated request
@@ -109,12 +107,7 @@ class Exchange:
 
     async def ask(self, model: ServedModel, telemetry: RequestTelemetry) -> Answer:
         """Pass the request to a model's provider, as part of the trace of `telemetry`. Raises ApiError."""
-        request, provider = self.request, model.provider
-        if isinstance(request, ChatRequest):
-            return await provider.chat(self.model_call(request, telemetry))
-        if isinstance(request, CompletionRequest):
-            return await provider.complete(self.model_call(request, telemetry))
-        return await provider.embed(self.model_call(request, telemetry))
+        return await self.endpoint.ask(model.provider, self.model_call(self.request, telemetry))
 
     def model_call(self, request: RequestT, telemetry: RequestTelemetry | None = None) -> ModelCall[RequestT]:
         """What a provider gets; `request` is this exchange's, its type narrowed by the caller."""
@@ -125,6 +118,6 @@ class Exchange:
             self.principal.tenant_salt,
             (telemetry or self.telemetry).propagation(),
             self.priority,
-            is_translated=self.endpoint in ("messages", "responses"),
-            clips_limit=self.endpoint == "messages",
+            is_translated=self.endpoint.is_translated,
+            clips_limit=self.endpoint.clips_limit,
         )

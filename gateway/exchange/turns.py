@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.requests.types import ChatRequest, CompletionRequest, ModelRequest
 
 
-def user_turns(request: ChatRequest | CompletionRequest | EmbeddingRequest) -> list[str]:
-    """The texts of the user's turns, oldest first; a completion's prompt is one, an embedding has none."""
+def user_turns(request: ModelRequest) -> list[str]:
+    """The texts of the user's turns, oldest first; a completion's prompt is one, other requests have none."""
     if isinstance(request, ChatRequest):
         messages = request.messages
         return [_text(message.get("content")) for message in messages if message.get("role") == "user"]

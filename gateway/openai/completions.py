@@ -6,8 +6,10 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from gateway.answer import Delta, Usage
+from gateway.answer import Delta, Generated, Usage
+from gateway.exchange.exchange import Exchange
 from gateway.exchange.shape import DONE, CollectedChoice, encode, padding
+from gateway.openai.chat import model_and_fingerprint
 from gateway.openai.logprobs import completion_logprobs
 from gateway.openai.usage import usage_object
 from gateway.requests.types import CompletionRequest
@@ -78,3 +80,9 @@ class CompletionShape:
                 "usage": usage_object(usage),
             }
         )
+
+
+def completion_shape(exchange: Exchange, answer: Generated) -> CompletionShape:
+    """The shape of /v1/completions."""
+    assert isinstance(exchange.request, CompletionRequest)
+    return CompletionShape(exchange.request, *model_and_fingerprint(exchange))

@@ -7,7 +7,18 @@ from base64 import b64encode
 from collections.abc import Sequence
 from sys import byteorder
 
+from gateway.answer import Embedded
+from gateway.exchange.exchange import Exchange
 from gateway.exchange.shape import encode
+from gateway.requests.types import EmbeddingRequest
+
+
+def embeddings_answer(exchange: Exchange, answer: Embedded) -> bytes:
+    """The body that answers /v1/embeddings."""
+    request, model = exchange.request, exchange.model
+    assert isinstance(request, EmbeddingRequest) and model is not None
+    as_base64 = request.encoding_format == "base64"
+    return embeddings_body(answer.vectors, model.name, answer.usage.prompt_tokens, as_base64=as_base64)
 
 
 def embeddings_body(vectors: Sequence[bytes], model: str, prompt_tokens: int, *, as_base64: bool) -> bytes:

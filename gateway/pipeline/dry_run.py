@@ -12,7 +12,8 @@ from gateway.accounting.counters import DAY_S
 from gateway.accounting.ledger import Ledger
 from gateway.auth import ANONYMOUS, Principal
 from gateway.errors import ApiError
-from gateway.exchange.exchange import Endpoint, Exchange
+from gateway.exchange.endpoint import CHAT, Endpoint
+from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, embed_here, no_meaning
 from gateway.pipeline.stages.admit import Admit
@@ -20,7 +21,7 @@ from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.providers.fake import FakeProvider
 from gateway.requests.parse import typed
-from gateway.requests.types import KINDS, ChatRequest
+from gateway.requests.types import ChatRequest
 from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import bypass_reason
 from gateway.routing.candidates import Selection
@@ -88,7 +89,7 @@ class DryRun:
         self,
         body: Mapping[str, Any],
         *,
-        endpoint: Endpoint = "chat",
+        endpoint: Endpoint = CHAT,
         headers: Mapping[str, str] | None = None,
         principal: Principal = ANONYMOUS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -174,7 +175,7 @@ def principal_of(tenant: str) -> Principal:
 
 def exchange_for(
     body: dict[str, Any],
-    endpoint: Endpoint = "chat",
+    endpoint: Endpoint = CHAT,
     headers: Mapping[str, str] | None = None,
     principal: Principal = ANONYMOUS,
 ) -> Exchange:
@@ -195,7 +196,7 @@ def exchange_for(
         read_header=lambda name: given.get(name, ""),
         principal=principal,
     )
-    exchange.request = typed(body, KINDS[endpoint])
+    exchange.request = typed(body, endpoint.request)
     exchange.body = body
     return exchange
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from gateway.answer import Embedded, Generated, Relayed
-from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest, ModelRequest
 
-RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest, EmbeddingRequest)
+RequestT = TypeVar("RequestT", bound=ModelRequest)
 
 
 @dataclass(frozen=True, slots=True)

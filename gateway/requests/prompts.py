@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from gateway.errors import InvalidRequest
-from gateway.requests.types import ChatRequest, CompletionRequest
+from gateway.requests.types import CompletionRequest, GenerationRequest, ModelRequest
 
 Prompt = str | list[int]
 
@@ -35,7 +35,9 @@ def parse_prompts(value: str | list[str | int | list[int]], param: str) -> list[
     )
 
 
-def num_choices(request: ChatRequest | CompletionRequest) -> int:
-    """Of all prompts."""
+def num_choices(request: ModelRequest) -> int:
+    """The texts that are asked for, over all prompts; 1 where none are generated."""
+    if not isinstance(request, GenerationRequest):
+        return 1
     prompts = parse_prompts(request.prompt, "prompt") if isinstance(request, CompletionRequest) else [""]
     return request.num_choices * len(prompts)

@@ -5,7 +5,7 @@ Types and documented ranges are checked for every model; `field_support` refuses
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -42,10 +42,34 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None
 
 
-class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What chat and completions have in common."""
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What all requests to a model have in common."""
+
+    INPUT_FIELD: ClassVar[str] = ""
+    """The field with texts or token ids; "": it has none."""
 
     model: Annotated[str, Meta(min_length=1, max_length=256)]
+
+    @property
+    def inputs(self) -> TextsOrTokens:
+        """What the model reads beside messages."""
+        found: TextsOrTokens = getattr(self, self.INPUT_FIELD, "")
+        return found
+
+    @property
+    def is_stream(self) -> bool:
+        """True when the answer is streamed."""
+        return False
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """Top log-probabilities per token; None: no log-probabilities."""
+        return None
+
+
+class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
+    """What chat and completions have in common."""
+
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
@@ -73,6 +97,11 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     guided_grammar: str | None = None
     structured_outputs: dict[str, Any] | None = None
     speculative: dict[str, Any] | None = None  # parsed by `speculation`
+
+    @property
+    def is_stream(self) -> bool:
+        """True when the answer is streamed."""
+        return bool(self.stream)
 
     @property
     def stops(self) -> list[str]:
@@ -146,6 +175,8 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
 class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
     """POST /v1/completions."""
 
+    INPUT_FIELD: ClassVar[str] = "prompt"
+
     prompt: TextsOrTokens
     suffix: str | None = None
     echo: bool | None = None
@@ -163,19 +194,15 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
         return self.logprobs
 
 
-class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
+class EmbeddingRequest(ModelRequest, frozen=True, kw_only=True):
     """POST /v1/embeddings."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    INPUT_FIELD: ClassVar[str] = "input"
+
     input: TextsOrTokens
     encoding_format: str | None = None
     dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     user: str | None = None
-
-    @property
-    def stream(self) -> bool:
-        """False: embeddings are never streamed. The three model requests share this attribute."""
-        return False
 
 
 class ModerationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -204,13 +231,3 @@ class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     model: str | None = None
     tokens: list[TokenId]
-
-
-KINDS: dict[str, type[ChatRequest] | type[CompletionRequest] | type[EmbeddingRequest]] = {
-    "chat": ChatRequest,
-    "completions": CompletionRequest,
-    "embeddings": EmbeddingRequest,
-    "messages": ChatRequest,
-    "responses": ChatRequest,
-}
-"""The type of a request by endpoint, after its translation."""

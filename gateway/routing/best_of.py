@@ -14,7 +14,7 @@ from gateway.answer import Delta, Generated, Relayed, close_answer
 from gateway.errors import ApiError
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ServedModel
-from gateway.providers.upstream.generated import generated
+from gateway.providers.upstream.generated import in_deltas
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from policies.choose import BestOf
@@ -67,7 +67,7 @@ async def ask_for_best(exchange: Exchange, models: Sequence[ServedModel], rules:
     exchange.reason += f", best of {len(tried)}: confidence {best.confidence:.2f}" + (
         f", {votes[best.said]} agree" if by_vote else ""
     )
-    shows_logprobs = getattr(exchange.request, "num_logprobs", None) is not None
+    shows_logprobs = exchange.request.num_logprobs is not None
     best.answer.deltas = _replayed(best.deltas, keeps_tokens=shows_logprobs)
     return best.answer
 
@@ -82,7 +82,7 @@ async def _ask(exchange: Exchange, model: ServedModel, number: int) -> _Tried:
     call = replace(exchange.model_call(request), request=typed(body, ChatRequest), body=body)
     answer = await model.provider.chat(call)
     assert isinstance(answer, Generated | Relayed)
-    neutral = generated(answer) if isinstance(answer, Relayed) else answer
+    neutral = in_deltas(answer)
     try:
         return _Tried(model, neutral, [delta async for delta in neutral.deltas])
     finally:

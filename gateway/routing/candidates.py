@@ -15,7 +15,7 @@ from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, no_meaning
 from gateway.exchange.turns import user_turns
-from gateway.requests.types import ChatRequest, EmbeddingRequest
+from gateway.requests.types import ChatRequest, GenerationRequest
 from gateway.routing.condition_values import estimate_tokens
 from gateway.routing.memory import RoutingMemory
 from gateway.routing.predicted_gain import predict_gain
@@ -96,9 +96,7 @@ class Selection:
     async def cascade(self, exchange: Exchange, section: Cascade) -> list[str]:
         """The models to ask in order: those that are ready, or only the last one where the gain is high."""
         ready = [name for name in section.models if self._is_ready(name)] or section.models[-1:]
-        is_one = getattr(exchange.request, "num_choices", 1) == 1 and not isinstance(
-            exchange.request, EmbeddingRequest
-        )
+        is_one = isinstance(exchange.request, GenerationRequest) and exchange.request.num_choices == 1
         if not is_one:  # the choices could not be replaced together
             exchange.reason += ", cascade: several choices"
             return ready[-1:]

@@ -11,9 +11,9 @@ from gateway.answer import Answer, Delta, Generated, Relayed, close_answer
 from gateway.errors import ApiError, to_api_error
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ServedModel
-from gateway.providers.upstream.generated import generated
+from gateway.providers.upstream.generated import in_deltas
 from gateway.requests.parse import typed
-from gateway.requests.types import ChatRequest, EmbeddingRequest
+from gateway.requests.types import ChatRequest, GenerationRequest
 from gateway.routing.fallback import error_class
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult
@@ -45,7 +45,7 @@ async def ask_with_doubt(exchange: Exchange, model: ServedModel, rules: Cascade)
     Raises the ApiError of a request that no other model would answer either.
     """
     client_request, client_body = exchange.request, exchange.body
-    assert not isinstance(client_request, EmbeddingRequest)
+    assert isinstance(client_request, GenerationRequest)
     shows_logprobs = client_request.num_logprobs is not None
     if not shows_logprobs and "low_confidence" in rules.escalate_on and model.upstream_api == "openai":
         _change(exchange, {"logprobs": True if isinstance(client_request, ChatRequest) else 0})
@@ -61,10 +61,10 @@ async def ask_with_doubt(exchange: Exchange, model: ServedModel, rules: Cascade)
     finally:
         exchange.request, exchange.body = client_request, client_body
     assert isinstance(answer, Generated | Relayed)
-    neutral = generated(answer) if isinstance(answer, Relayed) else answer
+    neutral = in_deltas(answer)
     held = _HeldBack()
     try:
-        judge = _Judge(rules, exchange.gain, _wants_json(client_request), bool(client_request.stream))
+        judge = _Judge(rules, exchange.gain, _wants_json(client_request), client_request.is_stream)
         cause = await judge.cause(neutral, held)
     except BaseException as failure:
         await close_answer(neutral)

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.accounting.ledger import Ledger
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelTable
-from gateway.requests.types import ChatRequest, EmbeddingRequest
+from gateway.requests.types import ChatRequest
 from policies.document import Policies
 from policies.tenants import rules_of
 from policies.variables import MAPS
@@ -74,8 +74,7 @@ def estimate_tokens(exchange: Exchange) -> int:
     request = exchange.request
     if isinstance(request, ChatRequest):
         return -(-sum(_num_characters(message.get("content")) for message in request.messages) // 4)
-    prompt: object = request.input if isinstance(request, EmbeddingRequest) else request.prompt
-    return _num_prompt_tokens(prompt)
+    return _num_prompt_tokens(request.inputs)
 
 
 def _num_characters(content: object) -> int:
@@ -105,12 +104,12 @@ def _wants_json(exchange: Exchange) -> bool:
 
 _READERS: dict[str, Callable[[Exchange], object]] = {
     "request.model": lambda exchange: exchange.request.model,
-    "request.endpoint": lambda exchange: exchange.endpoint,
+    "request.endpoint": lambda exchange: exchange.endpoint.name,
     "request.num_messages": lambda exchange: len(_field(exchange, "messages") or ()),
     "request.num_tokens_estimate": estimate_tokens,
     "request.has_tools": lambda exchange: bool(_field(exchange, "tools") or _field(exchange, "functions")),
     "request.wants_json": _wants_json,
-    "request.stream": lambda exchange: bool(exchange.request.stream),
+    "request.stream": lambda exchange: exchange.request.is_stream,
     "request.max_tokens": lambda exchange: _field(exchange, "token_limit") or 0,
     "request.reasoning_effort": lambda exchange: _field(exchange, "reasoning_effort") or "",
     "request.user": user_of,

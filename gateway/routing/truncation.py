@@ -10,7 +10,6 @@ from gateway.answer import Answer
 from gateway.errors import ApiError, to_api_error
 from gateway.exchange.exchange import Exchange
 from gateway.requests.parse import typed
-from gateway.requests.types import KINDS
 from gateway.routing.fallback import CONTEXT_CODES
 
 INSTRUCTIONS = ("system", "developer")
@@ -32,7 +31,7 @@ async def truncating(exchange: Exchange, ask: Callable[[], Awaitable[Answer]]) -
             if messages is None:
                 raise
         exchange.body = {**exchange.body, "messages": messages}
-        exchange.request = typed(exchange.body, KINDS[exchange.endpoint])
+        exchange.request = typed(exchange.body, exchange.endpoint.request)
         num_turns *= 2
 
 

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from guardrails.languages import LABELS
+from policies.endpoints import ENDPOINTS as ENDPOINTS_BY_NAME
 
-MODEL_ENDPOINTS: Final = (
-    "chat", "messages", "responses", "completions", "embeddings", "tokenize", "detokenize", "shadow", "batch",
-    "passthrough",
-)  # fmt: skip
+MODEL_ENDPOINTS: Final = (*ENDPOINTS_BY_NAME, "tokenize", "detokenize", "shadow", "batch", "passthrough")
 ENDPOINTS: Final = (*MODEL_ENDPOINTS, "models", "other")
 NO_MODEL: Final = "-"
 STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")

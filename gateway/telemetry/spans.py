@@ -16,6 +16,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from policies.endpoints import ENDPOINTS
+
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
@@ -64,11 +66,7 @@ STAGE_LOOK_UP: Final = "look up"
 STAGE_SCREEN: Final = "screen"
 
 OPERATIONS: Final = {
-    "chat": "chat",
-    "completions": "text_completion",
-    "embeddings": "embeddings",
-    "messages": "chat",
-    "responses": "chat",
+    **{name: each.operation for name, each in ENDPOINTS.items()},
     "shadow": "chat",
     "passthrough": "generate_content",
 }

@@ -14,7 +14,8 @@ from gateway.admin.cache import CacheAccess, FeedbackEndpoint, InvalidationEndpo
 from gateway.admin.feedback import DecisionFeedbackEndpoint
 from gateway.admin.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.admin.policies import PoliciesEndpoint
-from gateway.auth import key_ring
+from gateway.auth import KeyRing, key_ring
+from gateway.endpoints.spec import EndpointParts
 from gateway.exchange.model_table import ModelTable
 from gateway.openai.models import ModelsEndpoint
 from gateway.openai.tokenize import TokenizeEndpoint
@@ -101,25 +102,32 @@ def build_version(
     )
     guards = served.guards()
     optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards)
-    pipeline = Pipeline(key_ring(settings), models, cache, policies, optional)
-    objects = parts.object_store(settings, policies.responses)
-    drops_hosted = policies.requests.hosted_tools == "drop"
-    routes = model_routes(endpoints, settings, pipeline, objects, parts.background, drops_hosted=drops_hosted)
-    routes += object_routes(endpoints, settings, objects, parts.background)
-    routes += _other_routes(endpoints, settings, policies, models, parts)
-    routes += _cache_routes(endpoints, settings, policies, cache, models, parts)
-    routes += batch_routes(endpoints, settings, parts.batches, policies.batches)
-    routes += moderation_routes(endpoints, settings, policies, guards, pipeline.admit)
-    routes += passthrough_routes(endpoints, settings, policies.passthrough, pipeline.admit, served.forwarder)
+    keys = key_ring(settings)
+    pipeline = Pipeline(keys, models, cache, policies, optional)
+    shared = EndpointParts(
+        *(keys, pipeline, parts.object_store(settings, policies.responses), parts.background),
+        max_body_bytes=settings.max_body_bytes,
+        total_timeout_s=settings.timeouts.total_s,
+        drops_hosted=policies.requests.hosted_tools == "drop",
+    )
+    routes = model_routes(endpoints, shared)
+    routes += object_routes(endpoints, shared)
+    routes += _other_routes(endpoints, shared, policies, models, parts)
+    reaches_all = settings.workers == 1 or policies.cache.redis is not None
+    access = CacheAccess(keys, policies.cache.operators, shared.max_body_bytes, reaches_all=reaches_all)
+    routes += _cache_routes(endpoints, access, cache, models, parts)
+    routes += batch_routes(endpoints, shared, parts.batches, policies.batches)
+    routes += moderation_routes(endpoints, shared, policies, guards)
+    routes += passthrough_routes(endpoints, shared, policies.passthrough, served.forwarder)
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
-    _check_origins(settings, policies)
+    _check_origins(keys, policies)
     router = endpoints.router(routes, opened, cors_middleware(policies.cors.origins))
     return BuiltVersion(router, served.engines)
 
 
-def _check_origins(settings: Settings, policies: Policies) -> None:
+def _check_origins(keys: KeyRing, policies: Policies) -> None:
     """Raise SettingsError where every web page could use a gateway that asks for no key."""
-    if ANY_ORIGIN in policies.cors.origins and key_ring(settings).is_open:
+    if ANY_ORIGIN in policies.cors.origins and keys.is_open:
         raise SettingsError(
             "cors.origins has '*' while no API key is configured, so any web page could use this gateway: "
             "name the origins, or set API keys"
@@ -127,18 +135,17 @@ def _check_origins(settings: Settings, policies: Policies) -> None:
 
 
 def _other_routes(
-    endpoints: RouteBuilder, settings: Settings, policies: Policies, models: ModelTable, parts: WorkerParts
+    endpoints: RouteBuilder, shared: EndpointParts, policies: Policies, models: ModelTable, parts: WorkerParts
 ) -> list[Route]:
-    keys = key_ring(settings)
+    keys, max_bytes = shared.keys, shared.max_body_bytes
     listing = ModelsEndpoint(keys, models)
-    text = TokenizeEndpoint(keys, models, settings.max_body_bytes)
+    text = TokenizeEndpoint(keys, models, max_bytes)
     health = HealthEndpoint(models, parts.metrics, parts.policies, parts.store_faults)
-    ledger, max_bytes = parts.routing.ledger, settings.max_body_bytes
-    feedback = DecisionFeedbackEndpoint(keys, policies, ledger, parts.decisions, max_bytes)
+    feedback = DecisionFeedbackEndpoint(keys, policies, parts.routing.ledger, parts.decisions, max_bytes)
     versions = PoliciesEndpoint(keys, policies.admin, parts.policies)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
-    loader = AdapterLoader(models, loading, settings.timeouts.total_s)
-    adapters = AdaptersEndpoint(keys, loader, settings.max_body_bytes)
+    loader = AdapterLoader(models, loading, shared.total_timeout_s)
+    adapters = AdaptersEndpoint(keys, loader, max_bytes)
     return [
         endpoints.route("POST", "/v1/load_lora_adapter", "other", adapters.load),
         endpoints.route("POST", "/v1/unload_lora_adapter", "other", adapters.unload),
@@ -157,18 +164,11 @@ def _other_routes(
 
 def _cache_routes(
     endpoints: RouteBuilder,
-    settings: Settings,
-    policies: Policies,
+    access: CacheAccess,
     cache: ResponseCache,
     models: ModelTable,
     parts: WorkerParts,
 ) -> list[Route]:
-    access = CacheAccess(
-        key_ring(settings),
-        policies.cache.operators,
-        settings.max_body_bytes,
-        reaches_all=settings.workers == 1 or policies.cache.redis is not None,
-    )
     invalidation = InvalidationEndpoint(access, cache.answers)
     counters, on_verdict = parts.routing.ledger.counters, parts.metrics.cache_judged
     feedback = FeedbackEndpoint(access, cache.answers, models, counters, on_verdict)

@@ -104,7 +104,7 @@ class ResponsesTranslation(Translation):
 
 
 class ResponsesCounting:
-    """One call of /v1/responses/input_tokens. Implements `gateway.endpoints.count_tokens.Counting`."""
+    """One call of /v1/responses/input_tokens. Implements `gateway.endpoints.spec.Counting`."""
 
     def __init__(self, call: HttpCall, store: ObjectStore, *, drops_hosted: bool = False) -> None:
         """`drops_hosted`: see `read_request`."""

@@ -10,7 +10,6 @@ from gateway.accounting.ledger import Ledger
 from gateway.errors import Forbidden, InvalidRequest, RateLimited
 from gateway.exchange.exchange import Exchange
 from gateway.requests.prompts import num_choices
-from gateway.requests.types import EmbeddingRequest
 from policies.document import Policies
 from policies.tenants import Limits, Tenant, rules_of
 
@@ -32,7 +31,7 @@ class Admit:
         tenant, caller = exchange.principal.tenant, exchange.caller
         if caller is None or not caller.is_admitted:
             request = exchange.request
-            num_answers = 1 if isinstance(request, EmbeddingRequest) else num_choices(request)
+            num_answers = num_choices(request)
             exchange.response_headers |= self.enter(tenant, request.model, num_answers)
             exchange.num_admitted = num_answers
         exchange.counts_tokens = self._rules_of(tenant).limits.tokens_per_minute is not None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from gateway.answer import Delta, Generated, Relayed
 from gateway.exchange.exchange import Exchange
-from gateway.providers.upstream.generated import generated
+from gateway.providers.upstream.generated import in_deltas
 
 
 async def listen(exchange: Exchange) -> None:
@@ -14,7 +14,7 @@ async def listen(exchange: Exchange) -> None:
     answer = exchange.answer
     if exchange.sent_text is None or not isinstance(answer, Generated | Relayed):
         return
-    neutral = generated(answer) if isinstance(answer, Relayed) else answer
+    neutral = in_deltas(answer)
     neutral.deltas = _Heard(exchange, neutral.deltas)
     exchange.answer = neutral
 

@@ -13,7 +13,7 @@ from gateway.errors import ApiError, NotFound, TimedOut, to_api_error
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, no_meaning
-from gateway.providers.upstream.generated import generated
+from gateway.providers.upstream.generated import in_deltas
 from gateway.requests.types import ChatRequest
 from gateway.routing.decision_log import DecisionLog
 from gateway.telemetry import spans
@@ -77,7 +77,7 @@ class Mirror:
             async with asyncio.timeout(model.limits.total_s):
                 answer = await exchange.ask(model, telemetry)
                 if exchange.sent_text is not None and isinstance(answer, Relayed):
-                    answer = generated(answer)
+                    answer = in_deltas(answer)
                 text = "".join([piece async for piece in _pieces(answer, telemetry)])
                 if exchange.sent_text is not None:
                     await self._compare(exchange, model, text, await exchange.sent_text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.exchange.exchange import Exchange
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.reasoning import with_effort
-from gateway.requests.types import KINDS, ChatRequest
+from gateway.requests.types import ChatRequest
 from gateway.requests.unknown_fields import collecting
 
 
@@ -15,5 +15,5 @@ async def read_request(exchange: Exchange) -> None:
     if exchange.translate is not None:
         with collecting() as exchange.unknown:
             exchange.body = await exchange.translate(exchange.body, exchange.principal)
-    request = typed(exchange.body, KINDS[exchange.endpoint])
+    request = typed(exchange.body, exchange.endpoint.request)
     exchange.request = with_effort(request) if isinstance(request, ChatRequest) else request

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gateway.answer import Generated, Relayed
 from gateway.exchange.exchange import Exchange
-from gateway.providers.upstream.generated import generated
+from gateway.providers.upstream.generated import in_deltas
 from gateway.requests.prompts import num_choices
-from gateway.requests.types import EmbeddingRequest
+from gateway.requests.types import GenerationRequest
 from gateway.screening.answer import ScreenedDeltas
 from gateway.screening.answer_checks import checks_answers
 
@@ -18,8 +18,8 @@ async def screen_answer(exchange: Exchange) -> None:
     answer, screening = exchange.answer, exchange.screening
     if screening is None or screening.is_blocked or not isinstance(answer, Generated | Relayed):
         return
-    if checks_answers(screening) and not isinstance(exchange.request, EmbeddingRequest):
-        found = generated(answer) if isinstance(answer, Relayed) else answer
+    if checks_answers(screening) and isinstance(exchange.request, GenerationRequest):
+        found = in_deltas(answer)
         num, on_output = num_choices(exchange.request), exchange.deadlines.record_output
         deltas = ScreenedDeltas(found.deltas, screening, num, on_output)
         exchange.answer = replace(found, deltas=deltas)

@@ -14,7 +14,7 @@ from gateway.exchange.prompt_embedding import Meaning
 from gateway.exchange.turns import user_turns
 from gateway.requests.parse import typed
 from gateway.requests.prompts import num_choices, parse_prompts
-from gateway.requests.types import KINDS, CompletionRequest, EmbeddingRequest
+from gateway.requests.types import CompletionRequest, GenerationRequest
 from gateway.screening.answer import check_failed
 from gateway.screening.answer_checks import checks_answers, holds_back
 from gateway.screening.guard import Guards
@@ -63,7 +63,7 @@ class ScreenRequest:
         _expose(exchange, screening)
         if body != exchange.body:
             exchange.body = body
-            exchange.request = typed(body, KINDS[exchange.endpoint])
+            exchange.request = typed(body, exchange.endpoint.request)
         turns = user_turns(exchange.request)
         if exchange.meaning is None and turns and turns[-1] in screening.vectors:
             exchange.meaning = Meaning.known(turns[-1], screening.vectors[turns[-1]])
@@ -99,7 +99,7 @@ def _expose(exchange: Exchange, screening: Screening) -> None:
 
 def _check_logprobs(exchange: Exchange, screening: Screening) -> None:
     request = exchange.request
-    if isinstance(request, EmbeddingRequest) or request.num_logprobs is None:
+    if request.num_logprobs is None:
         return
     assert exchange.model is not None
     is_read_anew = isinstance(request, CompletionRequest) and exchange.model.kind == "upstream"
@@ -131,8 +131,8 @@ def _fits(exchange: Exchange, screening: Screening, profile: str) -> bool:
 
 def _check_tokens(exchange: Exchange, screening: Screening) -> None:
     request = exchange.request
-    name = "prompt" if isinstance(request, CompletionRequest) else "input"
-    prompts = parse_prompts(getattr(request, name, ""), name)
+    name = request.INPUT_FIELD
+    prompts = parse_prompts(request.inputs, name) if name else []
     if all(isinstance(each, str) for each in prompts) or not checks_requests(screening.profile):
         return
     if not screening.profile.dry_run:
@@ -144,7 +144,7 @@ def _check_tokens(exchange: Exchange, screening: Screening) -> None:
 def _refuse(exchange: Exchange, screening: Screening, blocked: Blocked) -> None:
     """Answer with the policy's refusal. Raises InvalidRequest where it has none."""
     refusal, request = screening.profile.refusal, exchange.request
-    if refusal is None or isinstance(request, EmbeddingRequest):
+    if refusal is None or not isinstance(request, GenerationRequest):
         raise InvalidRequest(
             f"The request was refused by a guardrail ({blocked.kind}): take that out of it.",
             code="content_filter",

@@ -100,6 +100,11 @@ def generated(answer: Relayed, *, offers_tools: bool = True) -> Generated:
     return Generated(deltas, answer.usage, shows_reasoning=True, offers_tools=offers_tools)
 
 
+def in_deltas(answer: Generated | Relayed) -> Generated:
+    """The answer itself where it is in deltas already."""
+    return generated(answer) if isinstance(answer, Relayed) else answer
+
+
 class RelayedDeltas:
     """The deltas of a relayed chat. A class: a generator that never started does not close its source."""
 

@@ -15,7 +15,13 @@ from gateway.providers.upstream.answer_stream import AnswerStream
 from gateway.providers.upstream.client import UpstreamClient, is_event_stream, media_type
 from gateway.providers.upstream.transport import Reply
 from gateway.requests.custom_tools import as_custom, as_functions, custom_names
-from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest
+from gateway.requests.types import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    GenerationRequest,
+    ModelRequest,
+)
 from policies.upstream import UpstreamModel
 
 
@@ -112,12 +118,12 @@ def key_headers(upstream: UpstreamModel, api_key: str | None) -> dict[str, str]:
     return {upstream.api_key_header: api_key}
 
 
-def _expected(request: ChatRequest | CompletionRequest | EmbeddingRequest) -> tuple[int, int]:
+def _expected(request: ModelRequest) -> tuple[int, int]:
     """How many choices and how many vectors the answer has."""
-    if isinstance(request, EmbeddingRequest):
-        return 0, _num_prompts(request.input)
-    num_prompts = _num_prompts(request.prompt) if isinstance(request, CompletionRequest) else 1
-    return request.num_choices * num_prompts, 0
+    num_prompts = _num_prompts(request.inputs) if request.INPUT_FIELD else 1
+    if isinstance(request, GenerationRequest):
+        return request.num_choices * num_prompts, 0
+    return 0, num_prompts
 
 
 def _num_prompts(value: str | list[str | int | list[int]]) -> int:

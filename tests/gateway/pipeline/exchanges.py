@@ -7,7 +7,8 @@ from typing import Any
 
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
-from gateway.exchange.exchange import Endpoint, Exchange
+from gateway.endpoints.specs import SPECS
+from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import no_meaning
 from gateway.providers.fake import FakeProvider
@@ -18,7 +19,8 @@ from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
 from gateway.web.deadlines import Deadlines, TimeLimits
 
-BODIES: dict[Endpoint, dict[str, Any]] = {
+ENDPOINTS = {spec.name: spec for spec in SPECS}
+BODIES: dict[str, dict[str, Any]] = {
     "chat": {"model": "auto", "messages": [{"role": "user", "content": "hi"}]},
     "completions": {"model": "m", "prompt": "hi"},
     "embeddings": {"model": "m", "input": "hi"},
@@ -27,13 +29,13 @@ METRICS = Metrics(["m"])
 TELEMETRY = Telemetry(OFF, METRICS)
 
 
-def exchange_of(endpoint: Endpoint = "chat", authorization: str = "") -> Exchange:
+def exchange_of(endpoint: str = "chat", authorization: str = "") -> Exchange:
     return exchange_with(BODIES[endpoint], endpoint, authorization=authorization)
 
 
 def exchange_with(
     body: dict[str, Any],
-    endpoint: Endpoint = "chat",
+    endpoint: str = "chat",
     *,
     authorization: str = "",
     headers: dict[str, str] | None = None,
@@ -47,7 +49,9 @@ def exchange_with(
     deadlines = Deadlines(60)
     deadlines.close()
     telemetry = TELEMETRY.begin(endpoint, "POST", "", [])
-    return Exchange("id", endpoint, telemetry, read_body, deadlines, authorization, read_header=read_header)
+    return Exchange(
+        *("id", ENDPOINTS[endpoint], telemetry, read_body, deadlines, authorization), read_header=read_header
+    )
 
 
 def models(provider: FakeProvider | None = None) -> ModelTable:

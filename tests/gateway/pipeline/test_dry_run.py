@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gateway.endpoints.specs import COMPLETIONS
 from gateway.errors import InvalidRequest, NotFound
 from gateway.pipeline.dry_run import DryRun, principal_of
 from gateway.routing.probe_result import failures
@@ -91,7 +92,7 @@ async def test_how_the_cache_may_answer() -> None:
     assert (await dry_run.decide(chat)).cache == "exact"
     assert (await dry_run.decide({**chat, "temperature": 2})).cache == "none"
     assert (await dry_run.decide({**chat, "model": "large"})).cache == "none"
-    completion = await dry_run.decide({"model": "small", "prompt": "hi"}, endpoint="completions")
+    completion = await dry_run.decide({"model": "small", "prompt": "hi"}, endpoint=COMPLETIONS)
     assert completion.cache == "none"
 
 
