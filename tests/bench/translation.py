@@ -23,11 +23,11 @@ from gateway.providers.upstream.anthropic.request import messages_body
 from gateway.providers.upstream.bedrock.events import AwsEventReader
 from gateway.providers.upstream.bedrock.reader import ConverseReader
 from gateway.providers.upstream.bedrock.request import converse_body
+from gateway.providers.upstream.chat_reader import ChatReader
 from gateway.providers.upstream.gemini.reader import CandidateReader
 from gateway.providers.upstream.gemini.request import generate_body
 from gateway.providers.upstream.generated import generated
 from gateway.providers.upstream.redaction import Redactor
-from gateway.providers.upstream.translated import ChatReader
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from tests.bench import report

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.answer import Delta, Embedded, Generated, Usage
-from gateway.errors import ApiError, InvalidRequest
+from gateway.answer import Delta, Embedded, Generated
+from gateway.errors import InvalidRequest
 from gateway.providers.base import ModelCall
 from gateway.providers.upstream import errors as upstream_errors
-from gateway.providers.upstream.answer_stream import AnswerStream, EventConsumer, EventSplitter
+from gateway.providers.upstream.answer_stream import AnswerStream, EventSplitter
+from gateway.providers.upstream.chat_reader import ChatReader
 from gateway.providers.upstream.client import UpstreamClient, media_type
 from gateway.providers.upstream.parts import ignored_fields
 from gateway.providers.upstream.sse import EventReader
@@ -29,21 +30,6 @@ class TranslatedChat(NamedTuple):
     path: str
     body: Mapping[str, Any]
     ignored_fields: list[str]
-
-
-class ChatReader(EventConsumer, Protocol):
-    """Follows one answer. `deltas` are those of what was read so far; their consumer removes them."""
-
-    usage: Usage
-    deltas: list[Delta]
-
-    def read_whole(self, body: bytes) -> None:
-        """Read an answer that is not streamed. Raises ApiError."""
-        ...
-
-    def invalid(self, what: str) -> ApiError:
-        """The error for an answer that violates the API."""
-        ...
 
 
 class TranslatingProvider(ABC):

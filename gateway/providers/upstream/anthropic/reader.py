@@ -7,10 +7,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from gateway.answer import Delta, FinishReason, ToolCallDelta, Usage
-from gateway.errors import ApiError
-from gateway.providers.upstream import errors as upstream_errors
-from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS, MAX_USAGE_TOKENS
+from gateway.answer import Delta, FinishReason
+from gateway.providers.upstream.answer_reader import MAX_USAGE_TOKENS
+from gateway.providers.upstream.chat_reader import JSON_ERRORS, BlockReader
 from gateway.providers.upstream.redaction import Redactor
 from gateway.requests.reasoning_details import REDACTED
 
@@ -72,28 +71,21 @@ class _Event(msgspec.Struct, gc=False):
 
 _MESSAGE = msgspec.json.Decoder(_Message)
 _EVENT = msgspec.json.Decoder(_Event)
-_JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class MessageReader:
+class MessageReader(BlockReader):
     """Follows one answer. `deltas` are those of the events read so far; their consumer removes them."""
 
     def __init__(self, model: str, redactor: Redactor) -> None:
-        self.usage = Usage()
-        self.deltas: list[Delta] = []
-        self._model = model
-        self._redactor = redactor
-        self._calls: dict[int, int] = {}  # index of a tool_use block → of the call
-        self._finish: Delta | None = None
-        self._is_complete = False
+        super().__init__(model, redactor)
         self._counts: dict[str, int] = {}
 
     def read_whole(self, body: bytes) -> None:
         """Read a whole answer. Raises ApiError."""
         try:
             message = _MESSAGE.decode(body)
-        except _JSON_ERRORS as error:
-            raise self.invalid("it is not the JSON that the API specifies") from error
+        except JSON_ERRORS as error:
+            raise self.not_json() from error
         if message.stop_reason is None:
             raise self.invalid("it has no stop_reason")
         for index, block in enumerate(message.content):
@@ -102,18 +94,17 @@ class MessageReader:
                 self._piece(index, _Block(type="input_json_delta", partial_json=_json(block.input)))
         self._read_usage(message.usage)
         self._stop(message.stop_reason, message.stop_sequence)
-        self._is_complete = True
+        self._has_end = True
         self.check_complete()
 
     def read(self, event: bytes) -> None:
         """Read one event of a stream. Raises ApiError, also for an event that reports one."""
         try:
             found = _EVENT.decode(event)
-        except _JSON_ERRORS as error:
-            raise self.invalid("it is not the JSON that the API specifies") from error
+        except JSON_ERRORS as error:
+            raise self.not_json() from error
         if found.type == "error":
-            error_found = upstream_errors.of_error_body(event, self._redactor, 502)
-            raise error_found or self.invalid("it holds an error of an unknown shape")
+            raise self.reported(event)
         if found.message is not None:
             self._read_usage(found.message.usage)
         if found.content_block is not None:
@@ -125,30 +116,12 @@ class MessageReader:
             if found.delta is not None and found.delta.stop_reason is not None:
                 self._stop(found.delta.stop_reason, found.delta.stop_sequence)
         elif found.type == "message_stop":
-            self._is_complete = True
-
-    def check_complete(self) -> None:
-        """At the end: the stop reason has come. Raises ApiError."""
-        if self._finish is None or not self._is_complete:
-            raise self.invalid("its stream ended before the answer was complete")
-        self.deltas.append(self._finish)
-
-    def failed(self, error: Exception, waiting_for: str) -> ApiError:
-        """The error for a transport failure; `waiting_for` names the limit: "first token" or "idle"."""
-        return upstream_errors.of_transport(error, self._model, waiting_for)
-
-    def invalid(self, what: str) -> ApiError:
-        """The error for an answer that violates the API."""
-        return upstream_errors.invalid(self._model, what)
+            self._has_end = True
 
     def _block(self, index: int, block: _Block) -> None:
         """A block begins, perhaps with content."""
         if block.type == "tool_use":
-            if len(self._calls) >= MAX_TOOL_CALLS:
-                raise self.invalid(f"it has more than {MAX_TOOL_CALLS} tool calls")
-            call = ToolCallDelta(len(self._calls), "", block.id, block.name)
-            self._calls[index] = call.index
-            self.deltas.append(Delta(0, tool_calls=[call]))
+            self._begin_call(index, block.id, block.name)
         else:
             self._piece(index, block)
 
@@ -160,9 +133,7 @@ class MessageReader:
         if piece.type == "redacted_thinking":
             self.deltas.append(Delta(0, reasoning_signature=REDACTED + piece.data))
         if piece.partial_json:
-            if index not in self._calls:
-                raise self.invalid("it has the arguments of a tool call that has not begun")
-            self.deltas.append(Delta(0, tool_calls=[ToolCallDelta(self._calls[index], piece.partial_json)]))
+            self._add_arguments(index, piece.partial_json)
 
     def _stop(self, reason: str, sequence: str | None) -> None:
         finish = FINISH_REASONS.get(reason, "stop")

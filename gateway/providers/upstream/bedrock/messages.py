@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gateway.providers.upstream.chat_turns import answered_call, turns_and_system
 from gateway.providers.upstream.parts import Image, message_parts
 from gateway.requests import refusals
-from gateway.requests.messages import ROLES, content_text
+from gateway.requests.messages import content_text
 from gateway.requests.reasoning_details import REDACTED, REDACTED_BEDROCK, ReasoningBlock, read_blocks
 from gateway.requests.tool_call_messages import plain_calls
 
@@ -20,29 +21,17 @@ def messages_and_system(messages: Sequence[dict[str, Any]]) -> tuple[list[dict[s
 
     Raises InvalidRequest naming the message and its field.
     """
-    found: list[dict[str, Any]] = []
-    system: list[str] = []
-    for index, message in enumerate(messages):
-        where = f"messages[{index}]"
-        role = message.get("role")
-        if role not in ROLES:
-            raise refusals.wrong_value(f"{where}.role", f"expected one of {', '.join(ROLES)}")
-        if role in ("system", "developer"):
-            system.append(content_text(message, where))
-            continue
-        blocks = _assistant(message, where) if role == "assistant" else _user(message, where)
-        name = "assistant" if role == "assistant" else "user"
-        if found and found[-1]["role"] == name:
-            found[-1]["content"] += blocks
-        elif blocks:
-            found.append({"role": name, "content": blocks})
-    return found, "\n\n".join(system)
+    return turns_and_system(messages, _blocks)
 
 
 def called_functions(messages: Sequence[dict[str, Any]]) -> list[str]:
     """The names of the functions that Converse's messages call, each once."""
     blocks = [block for message in messages for block in message["content"] if "toolUse" in block]
     return list(dict.fromkeys(block["toolUse"]["name"] for block in blocks))
+
+
+def _blocks(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    return (_assistant if message["role"] == "assistant" else _user)(message, where)
 
 
 def _assistant(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
@@ -75,9 +64,7 @@ def _user(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
     blocks = [_block(part, f"{where}.content[{index}]") for index, part in enumerate(parts)]
     if message["role"] == "user":
         return blocks
-    identifier = message.get("tool_call_id")
-    if not isinstance(identifier, str):
-        raise refusals.missing(f"{where}.tool_call_id")
+    identifier = answered_call(message, where)
     return [{"toolResult": {"toolUseId": identifier, "content": blocks}}]
 
 

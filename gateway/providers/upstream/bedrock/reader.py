@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from gateway.answer import Delta, FinishReason, ToolCallDelta, Usage
+from gateway.answer import Delta, FinishReason
 from gateway.errors import ApiError
-from gateway.providers.upstream import errors as upstream_errors
-from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS, MAX_USAGE_TOKENS
-from gateway.providers.upstream.redaction import Redactor
+from gateway.providers.upstream.answer_reader import MAX_USAGE_TOKENS
+from gateway.providers.upstream.chat_reader import JSON_ERRORS, BlockReader
+from gateway.providers.upstream.errors import MAX_NAME_CHARACTERS, of_error_body
 from gateway.requests.reasoning_details import REDACTED_BEDROCK
 
 FINISH_REASONS: dict[str, FinishReason] = {
@@ -95,31 +95,21 @@ _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_piece = msgspec.json.Decoder(_Piece).decode
 _decode_answer = msgspec.json.Decoder(_Answer).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class ConverseReader:
+class ConverseReader(BlockReader):
     """Follows one answer. `deltas` are those of what was read so far; their consumer removes them."""
-
-    def __init__(self, model: str, redactor: Redactor) -> None:
-        self.usage = Usage()
-        self.deltas: list[Delta] = []
-        self._model = model
-        self._redactor = redactor
-        self._calls: dict[int, int] = {}  # index of a block → of the call
-        self._finish: Delta | None = None
-        self._has_usage = False
 
     def read_whole(self, body: bytes) -> None:
         """Read an answer that is not streamed. Raises ApiError."""
         try:
             answer = _decode_answer(body)
-        except _JSON_ERRORS as error:
-            raise self.invalid("it is not the JSON that the API specifies") from error
+        except JSON_ERRORS as error:
+            raise self.not_json() from error
         for index, block in enumerate(answer.output.message.content):
             if block.tool_use is not None:
-                self._begin_call(index, block.tool_use)
-                self._arguments(index, bytes(block.tool_use.input).decode())
+                self._begin_call(index, block.tool_use.tool_use_id, block.tool_use.name)
+                self._add_arguments(index, bytes(block.tool_use.input).decode())
             else:
                 self._block(index, block)
         self._stop(answer.stop_reason)
@@ -133,26 +123,13 @@ class ConverseReader:
             if kind.endswith("xception") or kind == "error":
                 raise self._exception(kind, bytes(payload))
             self._piece(_decode_piece(payload))
-        except (*_JSON_ERRORS, ValueError) as error:
-            raise self.invalid("it is not the JSON that the API specifies") from error
-
-    def check_complete(self) -> None:
-        """At the end: the stop reason and the token counts have come. Raises ApiError."""
-        if self._finish is None or not self._has_usage:
-            raise self.invalid("its stream ended before the answer was complete")
-        self.deltas.append(self._finish)
-
-    def failed(self, error: Exception, waiting_for: str) -> ApiError:
-        """The error for a transport failure; `waiting_for` names the limit: "first token" or "idle"."""
-        return upstream_errors.of_transport(error, self._model, waiting_for)
-
-    def invalid(self, what: str) -> ApiError:
-        """The error for an answer that violates the API."""
-        return upstream_errors.invalid(self._model, what)
+        except (*JSON_ERRORS, ValueError) as error:
+            raise self.not_json() from error
 
     def _piece(self, piece: _Piece) -> None:
         if piece.start is not None and piece.start.tool_use is not None:
-            self._begin_call(piece.content_block_index, piece.start.tool_use)
+            use = piece.start.tool_use
+            self._begin_call(piece.content_block_index, use.tool_use_id, use.name)
         if piece.delta is not None:
             self._block(piece.content_block_index, piece.delta)
         if piece.stop_reason:
@@ -161,10 +138,10 @@ class ConverseReader:
             self._read_usage(piece.usage)
 
     def _exception(self, kind: str, payload: bytes) -> ApiError:
-        error = upstream_errors.of_error_body(payload, self._redactor, EXCEPTIONS.get(kind, 502))
+        error = of_error_body(payload, self._redactor, EXCEPTIONS.get(kind, 502))
         if error is None:
             return self.invalid("it holds an error of an unknown shape")
-        error.code = self._redactor.clean(kind, upstream_errors.MAX_NAME_CHARACTERS)
+        error.code = self._redactor.clean(kind, MAX_NAME_CHARACTERS)
         return error
 
     def _block(self, index: int, block: _Block) -> None:
@@ -177,22 +154,9 @@ class ConverseReader:
             if found.redacted_content:
                 self.deltas.append(Delta(0, reasoning_signature=REDACTED_BEDROCK + found.redacted_content))
         if block.tool_use is not None:
-            self._arguments(index, _decode_text(block.tool_use.input))
+            self._add_arguments(index, _decode_text(block.tool_use.input))
         if block.image is not None:
             raise self.invalid("it holds an image, which a chat cannot carry")
-
-    def _begin_call(self, index: int, use: _ToolUse) -> None:
-        if len(self._calls) >= MAX_TOOL_CALLS:
-            raise self.invalid(f"it has more than {MAX_TOOL_CALLS} tool calls")
-        self._calls[index] = len(self._calls)
-        call = ToolCallDelta(self._calls[index], "", use.tool_use_id, use.name)
-        self.deltas.append(Delta(0, tool_calls=[call]))
-
-    def _arguments(self, index: int, text: str) -> None:
-        if index not in self._calls:
-            raise self.invalid("it has the arguments of a tool call that has not begun")
-        if text:
-            self.deltas.append(Delta(0, tool_calls=[ToolCallDelta(self._calls[index], text)]))
 
     def _stop(self, reason: str) -> None:
         if reason in FAILURES:
@@ -205,4 +169,4 @@ class ConverseReader:
         usage.prompt_tokens = (found.input_tokens or 0) + cached + (found.cache_write_input_tokens or 0)
         usage.cached_tokens = cached
         usage.completion_tokens = found.output_tokens or 0
-        self._has_usage = True
+        self._has_end = True

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from mimetypes import guess_type
 from typing import Any
 
+from gateway.providers.upstream.chat_turns import answered_call, turns_and_system
 from gateway.providers.upstream.parts import Image, message_parts
 from gateway.requests import refusals
-from gateway.requests.messages import ROLES, content_text
+from gateway.requests.messages import content_text
 from gateway.requests.reasoning_details import GEMINI, read_blocks
 from gateway.requests.tool_call_messages import plain_calls
 
@@ -24,29 +25,16 @@ def contents_and_system(
 
     Raises InvalidRequest naming the message and its field.
     """
-    found: list[dict[str, Any]] = []
-    system: list[str] = []
     functions: dict[str, str] = {}  # call id → name, which a result must repeat
-    for index, message in enumerate(messages):
-        where = f"messages[{index}]"
-        role = message.get("role")
-        if role not in ROLES:
-            raise refusals.wrong_value(f"{where}.role", f"expected one of {', '.join(ROLES)}")
-        if role in ("system", "developer"):
-            system.append(content_text(message, where))
-            continue
-        if role == "assistant":
-            parts = _model(message, where, functions, needs_signatures=needs_signatures)
-        elif role == "tool":
-            parts = [_result(message, where, functions)]
-        else:
-            parts = [_part(part) for part in message_parts(message, where, _URL_SCHEMES)]
-        name = "model" if role == "assistant" else "user"
-        if found and found[-1]["role"] == name:
-            found[-1]["parts"] += parts
-        elif parts:
-            found.append({"role": name, "parts": parts})
-    return found, "\n\n".join(system)
+
+    def parts_of(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
+        if message["role"] == "assistant":
+            return _model(message, where, functions, needs_signatures=needs_signatures)
+        if message["role"] == "tool":
+            return [_result(message, where, functions)]
+        return [_part(part) for part in message_parts(message, where, _URL_SCHEMES)]
+
+    return turns_and_system(messages, parts_of, "model", "parts")
 
 
 def _model(
@@ -73,9 +61,7 @@ def _model(
 
 def _result(message: dict[str, Any], where: str, functions: dict[str, str]) -> dict[str, Any]:
     """A function's response: texts are its output, images its parts."""
-    identifier = message.get("tool_call_id")
-    if not isinstance(identifier, str):
-        raise refusals.missing(f"{where}.tool_call_id")
+    identifier = answered_call(message, where)
     if identifier not in functions:
         expected = "expected the id of a call in an assistant's message before it"
         raise refusals.wrong_value(f"{where}.tool_call_id", expected)

@@ -8,10 +8,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from gateway.answer import Delta, FinishReason, ToolCallDelta, Usage
-from gateway.errors import ApiError, InvalidRequest
-from gateway.providers.upstream import errors as upstream_errors
+from gateway.answer import Delta, FinishReason, ToolCallDelta
+from gateway.errors import InvalidRequest
 from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS, MAX_USAGE_TOKENS
+from gateway.providers.upstream.chat_reader import JSON_ERRORS, ChatReader
+from gateway.providers.upstream.errors import MAX_NAME_CHARACTERS
 from gateway.providers.upstream.redaction import Redactor
 from gateway.requests.reasoning_details import GEMINI
 
@@ -83,14 +84,11 @@ class _Response(msgspec.Struct, gc=False, rename="camel"):
 _decode = msgspec.json.Decoder(_Response).decode
 
 
-class CandidateReader:
+class CandidateReader(ChatReader):
     """Follows one answer. `deltas` are those of what was read so far; their consumer removes them."""
 
     def __init__(self, model: str, redactor: Redactor, num_choices: int) -> None:
-        self.usage = Usage()
-        self.deltas: list[Delta] = []
-        self._model = model
-        self._redactor = redactor
+        super().__init__(model, redactor)
         self._num_calls = [0] * num_choices
         self._ends: dict[int, Delta] = {}
 
@@ -103,11 +101,10 @@ class CandidateReader:
         """Read one event of a stream. Raises ApiError, also for an event that reports one."""
         try:
             found = _decode(event)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self.invalid("it is not the JSON that the API specifies") from error
+        except JSON_ERRORS as error:
+            raise self.not_json() from error
         if found.error is not None:
-            reported = upstream_errors.of_error_body(event, self._redactor, 502)
-            raise reported or self.invalid("it holds an error of an unknown shape")
+            raise self.reported(event)
         if found.prompt_feedback is not None and found.prompt_feedback.block_reason:
             raise self._blocked(found.prompt_feedback.block_reason)
         for candidate in found.candidates:
@@ -121,16 +118,8 @@ class CandidateReader:
             raise self.invalid("it ended before it was complete")
         self.deltas += self._ends.values()
 
-    def failed(self, error: Exception, waiting_for: str) -> ApiError:
-        """The error for a transport failure; `waiting_for` names the limit: "first token" or "idle"."""
-        return upstream_errors.of_transport(error, self._model, waiting_for)
-
-    def invalid(self, what: str) -> ApiError:
-        """The error for an answer that violates the API."""
-        return upstream_errors.invalid(self._model, what)
-
     def _blocked(self, reason: str) -> InvalidRequest:
-        shown = self._redactor.clean(reason, upstream_errors.MAX_NAME_CHARACTERS)
+        shown = self._redactor.clean(reason, MAX_NAME_CHARACTERS)
         return InvalidRequest(
             f"The content filter of the model's upstream blocked the request: {shown}.",
             param="messages",

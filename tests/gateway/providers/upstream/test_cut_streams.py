@@ -21,10 +21,11 @@ from gateway.providers.upstream.answer_stream import AnswerStream, EventSplitter
 from gateway.providers.upstream.anthropic.reader import MessageReader
 from gateway.providers.upstream.bedrock.events import AwsEventReader
 from gateway.providers.upstream.bedrock.reader import ConverseReader
+from gateway.providers.upstream.chat_reader import ChatReader
 from gateway.providers.upstream.gemini.reader import CandidateReader
 from gateway.providers.upstream.redaction import Redactor
 from gateway.providers.upstream.sse import EventReader
-from gateway.providers.upstream.translated import ChatReader, TranslatedDeltas
+from gateway.providers.upstream.translated import TranslatedDeltas
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from tests.gateway.providers.upstream.anthropic import calls as anthropic
