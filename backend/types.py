@@ -135,7 +135,7 @@ class TokenGrammar(Protocol):
         ...
 
     def fill_masks(self, rows: NDArray[np.int32], drafts: Draft) -> None:
-        """As `fill_mask` for [k + 1] rows: row 0 before the k draft tokens, row i + 1 after draft token i.
+        """Fill the masks of [k + 1] rows: row 0 before the k draft tokens, row i + 1 after draft token i.
 
         In a tree, row i + 1 is the mask after node i.
         """

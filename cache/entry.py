@@ -58,7 +58,7 @@ class Selector:
 
     @property
     def key(self) -> bytes:
-        """Of the one entry that a selector of this kind may match; b"" when it is no key."""
+        """The key of the one entry that a selector of this kind may match; b"" when it is no key."""
         try:
             return bytes.fromhex(self.value)
         except ValueError:

@@ -19,7 +19,7 @@ from cache.entry import Entry
 LOG = logging.getLogger("penstock.cache")
 
 MAX_VERDICTS = 2000
-"""Of one section at one level; older ones are forgotten."""
+"""Verdicts kept of one section at one level; older ones are forgotten."""
 MIN_VERDICTS = 20
 """At one level, before it moves."""
 MAX_LEVEL = 5
@@ -72,7 +72,7 @@ class Section:
 
     @property
     def semantic_share(self) -> float:
-        """Of all hits: only these can be false."""
+        """The share of semantic hits in all hits: only these can be false."""
         return (self.num_semantic + 1) / (self.num_hits + 1)
 
 

@@ -27,7 +27,7 @@ MAX_LISTS = 4096
 ROWS_TO_TRAIN_PER_LIST = 24
 TRAINING_STEPS = 5
 SEARCHED_SHARE = 1 / 42
-"""Of the lists, for each search; never fewer than MIN_SEARCHED of them."""
+"""The share of the lists that a search reads; never fewer than MIN_SEARCHED of them."""
 MIN_SEARCHED = 32
 CHUNK_ROWS = 512
 """Rows that the thread reads while it holds the lock: searches wait less than a millisecond."""

@@ -48,11 +48,11 @@ class MemoryStore:
         return self._live(key, now_s)
 
     def peek(self, key: bytes, now_s: float) -> Entry | None:
-        """As `get`, without counting a request."""
+        """`get` without counting a request."""
         return self._live(key, now_s)
 
     def keys(self) -> list[bytes]:
-        """Of all entries, those that have expired included."""
+        """The keys of all entries, those that have expired included."""
         return self._keys.all()
 
     def record_hit(self, key: bytes) -> None:

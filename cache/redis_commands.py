@@ -143,7 +143,7 @@ class RedisCommands:
             await client.xadd(self._log, {"change": told}, maxlen=MAX_LOG_LENGTH)
 
     async def tell_without_memory(self, client: Redis, change: Change) -> None:
-        """As `tell`, where Redis takes nothing new: older changes make room; those who miss them load all."""
+        """`tell` where Redis takes nothing new: older changes make room; those who miss them load all."""
         for length in (MAX_LOG_LENGTH // 10, 0):
             await client.xtrim(self._log, maxlen=length, approximate=False)
             try:
@@ -190,5 +190,5 @@ class RedisCommands:
 
 
 def _escaped(name: bytes) -> bytes:
-    """As SCAN's glob pattern."""
+    """The name as a glob pattern of SCAN."""
     return b"".join(b"\\" + each if each in b"*?[]\\" else each for each in (bytes([n]) for n in name))

@@ -21,10 +21,10 @@ from cache.entry import Entry, Selector
 from cache.evidence import Verdict
 
 MAX_ENTRY_BYTES = 16 << 20
-"""Of an entry or its vector; what is larger is not read. A gateway's own answers are far smaller."""
+"""Size of an entry or its vector; what is larger is not read. A gateway's own answers are far smaller."""
 KEY_BYTES = 32
 MAX_NORM_ERROR = 0.05
-"""Of a vector, whose length is 1; float16 rounds by far less."""
+"""Error in the length of a vector, which is 1; float16 rounds by far less."""
 
 Vector = NDArray[float16]
 

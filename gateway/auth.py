@@ -60,7 +60,7 @@ class KeyRing:
         self._entries = tuple(entries)
 
     def signature(self, data: bytes) -> bytes:
-        """Of data that the gateway gives to callers and wants back unchanged."""
+        """The signature of data that the gateway gives to callers and wants back unchanged."""
         return hmac.digest(b"".join(digest for digest, _ in self._entries) or b"open", data, "sha256")
 
     @property

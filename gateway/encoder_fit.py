@@ -71,7 +71,7 @@ def _path(given: str | None, shipped: Path) -> Path:
 
 
 def _flags(section: EncoderModel) -> str:
-    """Those of a training command that describe the encoder."""
+    """The flags of a training command that describe the encoder."""
     flags = ["--encoder", section.checkpoint, "--languages", ",".join(section.languages)]
     for name in ("prompt", "prompt_name", "pooling"):
         if (value := getattr(section, name)) is not None:

@@ -325,7 +325,7 @@ def redis_url(policies: Policies, environment: Mapping[str, str] | None = None) 
 
 
 def replica_redis_url(policies: Policies, environment: Mapping[str, str] | None = None) -> str:
-    """That of the replicas' Redis, likewise."""
+    """The URL of the replicas' Redis, likewise."""
     variable = policies.replicas.redis_url_env
     return "" if variable is None else _redis_url("replicas.redis_url_env", variable, environment)
 

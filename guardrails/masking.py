@@ -111,7 +111,7 @@ class _Rule:
         return min(self._finder.open_from(text, start), bracket if is_open else len(text))
 
     def replacements(self, text: str, start: int, settled: int) -> Iterator[tuple[int, int, str]]:
-        """See Replacer."""
+        """The placeholder of each span that is found."""
         for span in self._finder.spans(text, start, settled):
             if span.start >= settled:
                 return

@@ -10,7 +10,7 @@ from policies.errors import Place, Problem
 
 
 def choice_warnings(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    """Of every route and rule."""
+    """Warnings about the choice of every route and rule."""
     for path, action in _actions(sections):
         for where, message in (
             *_single(action),

@@ -97,7 +97,7 @@ _TAGS: dict[type[yaml.Node], tuple[str, ...]] = {
     yaml.SequenceNode: ("seq",),
     yaml.ScalarNode: ("str", "int", "float", "bool", "null", "merge", "timestamp", "value"),
 }
-"""Of YAML's own; the first is that of a node without any."""
+"""YAML's own tags; the first is that of a node without any."""
 _TAG_REMEDIES = {
     "include": "remove it: all files of the folder are read, and anchors repeat parts of one",
     "env": "remove it, and write the variable's name into a key that ends in `_env`",

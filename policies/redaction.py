@@ -16,7 +16,7 @@ HIDDEN = "***"
 MIN_CHARACTERS = 4
 """Shorter values are in ordinary words, and no secrets."""
 MIN_PART_CHARACTERS = 6
-"""Of a key in an expression without quotes: errors name what is between its hyphens."""
+"""Length of a part of a key in an expression without quotes: errors name what is between its hyphens."""
 MIN_BASE64_CHARACTERS = 8
 """Fewer would be found in ordinary text."""
 MIN_SQUEEZED_CHARACTERS = 8

@@ -9,7 +9,7 @@ from router.cascade import is_refusal
 SHORT_WORDS = 6
 """Up to this length answers agree or not; longer ones are compared by meaning as well."""
 LOW_COSINE, HIGH_COSINE = 0.6, 0.95
-"""Of the sentence vectors: nothing in common, the same."""
+"""Cosines of the sentence vectors: nothing in common, the same."""
 _WORD = re.compile(r"\w+", re.UNICODE)
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 

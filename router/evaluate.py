@@ -14,7 +14,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Of one order of questions, from those that need the strong model most."""
+    """Measures of one order of questions, from those that need the strong model most."""
 
     num_questions: int
     weak: float  # mean score

@@ -39,7 +39,7 @@ PACKAGES = ("guardrails", "cache", "router", "gateway", "policies", "backend")
 NEEDS_A_GPU = {"backend.kernels.lora.kernel"}
 Call = Callable[[Any], object]
 Expression = Any
-"""Of re, regex or re2."""
+"""An expression of re, regex or re2."""
 EXPRESSIONS = (re.Pattern, regex.Pattern, re2._Regexp)
 USES = re.compile(r"\b(?:re|regex|re2)\.[a-z]")
 LITERAL = {"re": re, "regex": regex}
@@ -86,9 +86,9 @@ KIB = 1024
 SIZES_KIB = (1, 2, 4, 8)
 MAX_MS_PER_KIB = 3.0
 OF_SEVERAL = dict.fromkeys(("normalise.read", "Masking.mask"), 8.0)
-"""Of scanners that run ten or more expressions over a text, or try a number at each group of digits."""
+"""Scanners that run ten or more expressions over a text, or try a number at each group of digits."""
 MAX_GROWTH = 1.5
-"""Of the cost of a character when the text is twice as long."""
+"""Growth of the cost of a character when the text is twice as long."""
 FLOOR_MS_PER_KIB = 0.03
 """Less at the longest text says nothing: clocks and caches."""
 
@@ -153,7 +153,7 @@ def _expressions() -> dict[str, Expression]:
 
 
 def _call(name: str, expression: Expression) -> Call:
-    """As its module uses it: where it only ever matches from one place, a search would cost more."""
+    """The call that its module makes: where it only ever matches from one place, a search would cost more."""
     module, _, variable = name.partition(":")
     base, _, method = re.sub(r"\[.*\]", "", variable).partition(".")
     source = Path(str(importlib.import_module(module).__file__)).read_text("utf-8")

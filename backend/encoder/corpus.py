@@ -17,7 +17,7 @@ from backend.errors import RequestError
 Array = NDArray[np.float32]
 BATCH_TOKENS = 512
 _CUT = 0.8
-"""Of a text that is too long is kept, again and again until it fits."""
+"""The share of a text that is kept when it is too long, again and again until it fits."""
 
 
 def embed(texts: Sequence[str]) -> Array:

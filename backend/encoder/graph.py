@@ -29,7 +29,7 @@ INT8_BLOCK = 32
 """Inputs that share a scale, in weights and in activations. The scales of an activation are its row's own, so
 a text has the same vector in every batch. Blocks of 128 are faster, but compute small batches otherwise."""
 INT8_ACCURACY = 4
-"""Of MatMulNBits: activations in int8 too."""
+"""MatMulNBits' `accuracy_level`: activations in int8 too."""
 
 
 class BertGraph:

@@ -33,6 +33,6 @@ def identifier() -> LanguageIdentifier:
 
 @lru_cache(maxsize=MEMORY)
 def language_of(text: str) -> str:
-    """As ISO 639-1; "" when the text is too short to tell."""
+    """The language as an ISO 639-1 code; "" when the text is too short to tell."""
     language, probability = identifier().classify(text[:MAX_CHARS])
     return str(language) if probability >= MIN_PROBABILITY else ""

@@ -54,7 +54,7 @@ class LibraryNetwork:
             ) from error
         tokenizer = self._model.tokenizer
         self.tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        """As the library has set it up."""
+        """The tokenizer as the library has set it up."""
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self._pad_id = tokenizer.pad_token_id or 0

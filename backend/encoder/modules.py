@@ -28,7 +28,7 @@ _TEXT = {
 }
 """Settings of a transformer that reads text; a key that is missing has this value."""
 _PLAIN_KEYS = {"max_seq_length", "do_lower_case", *_TEXT}
-"""Of a transformer's settings. Others change how the library loads it."""
+"""Keys of a transformer's settings that are read. Others change how the library loads it."""
 _NO_LENGTH = 1e9
 """A tokenizer without a limit has a huge one."""
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")

@@ -21,7 +21,7 @@ _OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "num
 
 
 def _sources_digest() -> str:
-    """Of everything that a compiled function may have inlined: Numba itself checks its own file alone."""
+    """The digest of what compiled functions may have inlined: Numba itself checks its own file alone."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())

@@ -30,7 +30,7 @@ from backend.models.precision import Precision
 from backend.models.weights import WeightReader
 
 MAX_TABLE_BYTES = 1 << 24
-"""Of one layer's precomputed adapters, in the dtype of computation."""
+"""Size of one layer's precomputed adapters, in the dtype of computation."""
 
 _MAX_GATHERED_ELEMENTS = 1 << 22
 """Adapter elements gathered at once; bounds the memory that long prompts take."""

@@ -50,7 +50,7 @@ def run_experts(
 def run_experts_dense(
     gate_up_proj: Tensor, down_proj: Tensor, x: Tensor, chosen: Tensor, weights: Tensor
 ) -> Tensor:
-    """As `run_experts`, but every expert processes every token, with weight 0 where not selected: for a GPU.
+    """`run_experts` where every expert processes every token, with weight 0 where not selected: for a GPU.
 
     On a GPU that is cheaper than synchronising with the CPU to learn how many tokens selected each expert.
     """

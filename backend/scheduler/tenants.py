@@ -54,7 +54,7 @@ class Shares:
 
 
 class Tenants:
-    """Those with sequences of one priority. Every sequence goes through `enter`, `start` and `end`."""
+    """The tenants with sequences of one priority. Every sequence goes through `enter`, `start` and `end`."""
 
     def __init__(self) -> None:
         self.num_waiting = 0

@@ -29,7 +29,7 @@ from backend.server.server import Server, ServerLimits
 from backend.server.wire import Rejected
 
 MAX_BUFFERED_BYTES = 64 * 1024 * 1024
-"""Of answers that a gateway does not read."""
+"""Bytes of answers that a gateway does not read."""
 
 _SMALL_CHARS = 20_000
 """Shorter requests are tokenized at once, in a few milliseconds; longer ones in a thread."""

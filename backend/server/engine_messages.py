@@ -77,7 +77,7 @@ class Outputs(msgspec.Struct, tag="outputs", frozen=True):
 
 
 DIGEST_BYTES = 8
-"""Of a page's digest in CachedPages: two of a million pages are equal with a chance of 1 in 10^7."""
+"""Length of a page's digest in CachedPages: two of a million pages are equal with a chance of 1 in 10^7."""
 
 # Upper bounds of the histogram buckets in EngineStats, without +Inf.
 STEP_TIME_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

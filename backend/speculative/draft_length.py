@@ -55,7 +55,7 @@ class PositionMeans:
         self._totals[position] = SLOW * self._totals[position] + value
 
     def means(self, count: int) -> list[float]:
-        """Of the first `count` positions."""
+        """The mean acceptance of each of the first `count` positions."""
         found, mean = [], self._prior
         for total, weight in zip(self._totals[:count], self._weights, strict=False):
             mean = (total + PRIOR_SAMPLES * mean) / (weight + PRIOR_SAMPLES)

@@ -25,7 +25,7 @@ class Drafter(Protocol):
 
     @property
     def name(self) -> str:
-        """As in policies, requests and metrics."""
+        """The drafter's name in policies, requests and metrics."""
         ...
 
     @property

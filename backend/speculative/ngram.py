@@ -22,12 +22,12 @@ class NgramDrafter(Drafter):
         self._indexes = defaultdict[Sequence, NgramIndex](NgramIndex)
 
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
-        """See Drafter."""
+        """For each sequence, what followed the last place where its end occurred before."""
         asked = zip(sequences, ks, strict=True)
         return [self._indexes[sequence].continuation(sequence.tokens, k) for sequence, k in asked]
 
     def forget(self, sequence: Sequence) -> None:
-        """See Drafter."""
+        """Drop the sequence's index."""
         self._indexes.pop(sequence, None)
 
 

@@ -38,7 +38,7 @@ class PredictionDrafter(Drafter):
         self._cursors: dict[Sequence, Cursor] = {}
 
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
-        """See Drafter."""
+        """For each sequence, the next tokens of its predicted output."""
         drafts: list[list[int]] = []
         for sequence, k in zip(sequences, ks, strict=True):
             cursor = self._cursors.setdefault(sequence, Cursor(sequence.request.prediction_token_ids))
@@ -47,7 +47,7 @@ class PredictionDrafter(Drafter):
         return drafts
 
     def forget(self, sequence: Sequence) -> None:
-        """See Drafter."""
+        """Drop the sequence's place in its prediction."""
         self._cursors.pop(sequence, None)
 
 

@@ -167,7 +167,7 @@ def page_table(pages: Sequence[Sequence[int]], num_tokens: int) -> Ints:
 
 
 def compiled_precision(precision: Precision, num_elements: int) -> Precision | None:
-    """Of a network of that many weights in the compiled roll-out; None where it is left to torch."""
+    """The compiled roll-out's precision for a network of n weights; None where it is left to torch."""
     is_float = precision.device.type == "cpu" and precision.compute is torch.float32
     if not is_float or num_elements > MAX_COMPILED_ELEMENTS:
         return None
@@ -239,7 +239,7 @@ def roll_out_compiled(
     limits: list[int],
     **options: Any,  # noqa: ANN401
 ) -> list[Draft]:
-    """See draft_chain: compute each sequence's new tokens after `num_known` columns of its pages, then draft.
+    """Compute each sequence's new tokens after `num_known` columns of its pages, then draft.
 
     `options`: other fields of ChainRows.
     """

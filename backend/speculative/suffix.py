@@ -59,7 +59,7 @@ class SuffixDrafter(Drafter):
         self._own = NgramDrafter()
 
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[list[int]]:
-        """See Drafter."""
+        """For each sequence, what followed its longest known suffix in earlier outputs or itself."""
         return [
             self._propose(sequence, k) or self._own.propose([sequence], [k])[0]
             for sequence, k in zip(sequences, ks, strict=True)

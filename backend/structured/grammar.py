@@ -74,7 +74,7 @@ class Grammar:
         self.is_slow = before_s - self._token_budget.left_s > PER_TOKEN_S
 
     def fill_masks(self, rows: Mask, drafts: Draft) -> None:
-        """As `fill_mask` for [k + 1, W] rows: row 0 before the k draft tokens, row i + 1 after draft token i.
+        """Fill the masks of [k + 1, W] rows: row 0 before the k draft tokens, row i + 1 after draft token i.
 
         In a tree, row i + 1 is the mask after node i. Rows after a forbidden draft token stay unchanged:
         no token there can be accepted.
@@ -152,7 +152,7 @@ class Grammar:
                 yield node
 
     def _fill(self, row: Mask, drafted: Sequence[int]) -> None:
-        """As `fill_mask`, with the matcher after the accepted tokens and `drafted`."""
+        """`fill_mask` with the matcher after the accepted tokens and `drafted`."""
         if not self.error:
             self._compute(row, drafted)
             if self.matcher.is_error() and self._recover(drafted):

@@ -71,7 +71,7 @@ def explanation(message: str) -> str:
 
 
 def gbnf_explanation(message: str) -> str:
-    """As `explanation`, for errors of the conversion of GBNF to Lark."""
+    """`explanation` for errors of the conversion of GBNF to Lark."""
     found = _GBNF_CAUSE.match(message)
     return f"{found['cause']} at line {found['line']}" if found else "it is neither Lark nor GBNF"
 

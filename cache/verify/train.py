@@ -40,7 +40,7 @@ from cache.verify.words import read
 LOG = logging.getLogger("cache.verify.train")
 EPOCHS = 4
 OWN_WEIGHT = 0.5
-"""Of a generated pair in the loss."""
+"""Weight of a generated pair in the loss."""
 NETWORK_SHARE, COSINE_SLOPE = 1.0, 12.0
 LICENCES = {
     "qqp": "Quora question pairs, via zilliztech/GPTCache; Quora's terms",

@@ -68,7 +68,7 @@ class Ledger:
 
 
 def cost_usd(price: Price | None, usage: Usage) -> float:
-    """Of one model call; 0.0 for a model without a price."""
+    """The cost of one model call; 0.0 for a model without a price."""
     if price is None:
         return 0.0
     spent = usage.prompt_tokens * price.input_usd_per_million_tokens

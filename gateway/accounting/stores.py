@@ -28,7 +28,7 @@ ON CONFLICT (name) DO UPDATE SET total = counters.total + excluded.total
 """
 SOCKET_TIMEOUT_S = 2.0
 MAX_NUMBER_CHARS = 64
-"""Of a counter's text; a longer one is no number."""
+"""Length of a counter's text; a longer one is no number."""
 
 
 class DatabaseCounters:
@@ -40,7 +40,7 @@ class DatabaseCounters:
     async def exchange(
         self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
     ) -> Mapping[str, float]:
-        """See CounterStore."""
+        """Add amounts and read sums, in one transaction."""
 
         def work(connection: Connection) -> dict[str, float]:
             if added:
@@ -54,7 +54,7 @@ class DatabaseCounters:
         return await (self._database.write(work) if added else self._database.read(work))
 
     async def close(self) -> None:
-        """See CounterStore."""
+        """Close the database."""
         await self._database.close()
 
 
@@ -79,7 +79,7 @@ class RedisCounters:
     async def exchange(
         self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
     ) -> Mapping[str, float]:
-        """See CounterStore."""
+        """Add amounts and read sums, in one round trip. Raises Unavailable."""
         names = [*wanted]
         try:
             async with self._client.pipeline(transaction=True) as commands:
@@ -116,7 +116,7 @@ class RedisCounters:
                 await commands.execute(raise_on_error=False)
 
     async def close(self) -> None:
-        """See CounterStore."""
+        """Close the connections to Redis."""
         await self._client.aclose()
 
 

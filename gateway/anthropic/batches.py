@@ -61,7 +61,7 @@ class _Fault(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """Of the output or error file of a batch."""
+    """One line of a batch's output or error file."""
 
     custom_id: str
     response: _Response | None = None
@@ -242,7 +242,7 @@ def _shown(batch: Batch, call: HttpCall) -> dict[str, Any]:
 
 
 def _results_url(batch: Batch, call: HttpCall) -> str:
-    """As the client reaches this server: its `Host`, and the scheme that a proxy in front tells."""
+    """The URL for the client: its `Host`, and the scheme that a proxy in front tells."""
     told = call.read_header("x-forwarded-proto")
     scheme = told if told in ("http", "https") else call.scope.get("scheme", "http")
     return f"{scheme}://{call.read_header('host')}{ENDPOINT}/batches/{batch.id}/results"

@@ -22,13 +22,13 @@ TYPES = {
 
 
 class AnthropicErrors:
-    """See `gateway.web.error_format.ApiFormat`."""
+    """Anthropic's: `{"type": "error", "error": {type, message}, "request_id"}`."""
 
     request_id_header = b"request-id"
     client_header = b"anthropic-version"
 
     def base_url_remedy(self, path: str) -> str:
-        """See `ApiFormat`."""
+        """What a client's base_url must be, since Anthropic's differs from OpenAI's."""
         return " Anthropic's base_url ends without /v1: its clients add that themselves."
 
     def body(self, error: ApiError, request_id: str) -> bytes:

@@ -31,7 +31,7 @@ class MessagesTranslation(Translation):
         self._max_tokens = 0
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
-        """See Translation."""
+        """The chat that answers the message; notes which fields it came from."""
         read = read_messages_request(body, drops_hosted=self._drops_hosted)
         chat, self._shows_thinking, self.ignored_fields = read
         self._max_tokens = chat["max_completion_tokens"]
@@ -40,7 +40,7 @@ class MessagesTranslation(Translation):
         return chat
 
     def shape(self, exchange: Exchange, answer: Generated) -> MessageShape:
-        """See Translation."""
+        """Encodes the answer as a message."""
         assert exchange.model is not None
         shows_thinking = self._shows_thinking and answer.shows_reasoning
         return MessageShape(
@@ -58,11 +58,11 @@ class MessagesCounting:
         self._drops_hosted = drops_hosted
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
-        """See Counting."""
+        """The chat whose tokens are counted."""
         chat = read_count_request(body, drops_hosted=self._drops_hosted)
         self._call.error_format = RenamedErrors(self._call.error_format, chat_names(body, chat))
         return chat
 
     def counted(self, num_tokens: int) -> dict[str, Any]:
-        """See Counting."""
+        """The body that tells the number of tokens."""
         return {"input_tokens": num_tokens}

@@ -21,10 +21,10 @@ from gateway.requests.parse import typed, typed_at
 VERSIONS = ("2023-06-01", "2026-10-21")
 """Known values of `anthropic-version`. The sampling fields that the later one removed are still honoured."""
 MAX_STOPS = 4
-"""As in chat, which answers the request."""
+"""Stop sequences of a request: the limit of the chat that answers it."""
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 ADAPTIVE_EFFORT = "medium"
-"""Of adaptive thinking without an `output_config.effort`: OpenAI's default."""
+"""The effort of adaptive thinking without an `output_config.effort`: OpenAI's default."""
 LOW_BUDGET_TOKENS = 2048
 MEDIUM_BUDGET_TOKENS = 8192
 """`thinking.budget_tokens` up to these bounds are the efforts low and medium; more is high."""

@@ -54,13 +54,13 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class InputDetails(msgspec.Struct, frozen=True):
-    """Of the input tokens."""
+    """Details of the input tokens."""
 
     cached_tokens: int = 0
 
 
 class OutputDetails(msgspec.Struct, frozen=True):
-    """Of the output tokens."""
+    """Details of the output tokens."""
 
     reasoning_tokens: int = 0
 

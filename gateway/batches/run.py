@@ -26,7 +26,7 @@ from gateway.batches.store import BatchStore
 from policies.batches import BatchesSection
 
 BACKGROUND_PRIORITY = 1
-"""Of the sequences of batches in an engine; those of other requests have 0."""
+"""Priority of a batch's sequences in an engine; those of other requests have 0."""
 RETRIED_STATUSES = (429, 502, 503, 504)
 MAX_TRIES = 6
 RETRY_S = 1.0

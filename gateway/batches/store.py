@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS batch_lines (
 ) WITHOUT ROWID;
 """
 MAX_ENDED = 10_000
-"""Of a tenant; its oldest are erased first."""
+"""Ended batches kept of a tenant; its oldest are erased first."""
 ERASED_AT_ONCE = 256
 """Rows that one write erases at most: no other write waits for a long clean-up."""
 RETRY_S = 10.0

@@ -38,7 +38,7 @@ from policies.routes import Rule
 from router.estimate import load_estimate
 
 PROBES_LIMIT_S = 60.0
-"""Of all together: a reload waits for them."""
+"""Seconds for all probes together: a reload waits for them."""
 
 Check = tuple[KeyPath, Callable[[], object]]
 """A key of the policies, and what raises an error about its value."""

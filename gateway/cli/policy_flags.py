@@ -13,7 +13,7 @@ from policies.show import shown
 
 
 def add_explain(explain: argparse.ArgumentParser) -> None:
-    """Of a request, or of one that was recorded."""
+    """Add the flags of `explain`, for a request or one that was recorded."""
     which = explain.add_mutually_exclusive_group(required=True)
     which.add_argument("-d", "--data", metavar="JSON", help="request body; @FILE reads a file")
     which.add_argument("--id", metavar="ID", help="x-request-id or trace id of a request in --log")
@@ -33,7 +33,7 @@ def add_explain(explain: argparse.ArgumentParser) -> None:
 
 
 def add_replay(replay: argparse.ArgumentParser) -> None:
-    """Of recorded decisions."""
+    """Add the flags of `replay`, which decides recorded requests again."""
     replay.add_argument("--policies", type=Path, required=True, metavar="DIR", help="the changed policies")
     replay.add_argument("--log", type=Path, metavar="FILE", help="default $PENSTOCK_DECISION_LOG")
     replay.add_argument("--since", metavar="TIME", help="only the last 90m, 1h, 7d")
@@ -41,7 +41,7 @@ def add_replay(replay: argparse.ArgumentParser) -> None:
 
 
 def add_policy(policy: argparse.ArgumentParser) -> None:
-    """Of a folder, or of a running gateway."""
+    """Add the actions of `policy`, on a folder or a running gateway."""
     actions = policy.add_subparsers(title="actions", required=True, metavar="ACTION")
     show = actions.add_parser("show", help="print a folder's policies as one document, with every default")
     show.add_argument(

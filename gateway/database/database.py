@@ -65,7 +65,7 @@ class Database(ABC, Generic[OpenT]):
     lock: str
     """Ends a SELECT of rows that the transaction will change."""
     lock_free_rows: str
-    """As `lock`, but leaves out the rows that another transaction has locked."""
+    """`lock` that leaves out the rows that another transaction has locked."""
     errors: tuple[type[Exception], ...]
     """What `run` raises when the database fails."""
 

@@ -14,7 +14,7 @@ _OPTIONS = "-c statement_timeout=10000 -c lock_timeout=5000"
 MAX_DEADLOCKS = 5
 """Tries of a transaction that PostgreSQL ends so that another one can go on."""
 _SCHEMA_LOCK = 7262390851
-"""Of the advisory lock that one gateway holds while it creates the tables."""
+"""Number of the advisory lock that one gateway holds while it creates the tables."""
 
 
 class _Placeholders:
@@ -44,7 +44,7 @@ class PostgresDatabase(Database[_Placeholders]):
         self._has_schema = False
 
     def run(self, work: Work[T], *, is_write: bool) -> T:
-        """See Database."""
+        """Run `work` in this thread, in one transaction if it writes; again after a deadlock."""
         try:
             self.connection.raw.execute("")
         except psycopg.OperationalError:  # the server has closed it
@@ -66,7 +66,7 @@ class PostgresDatabase(Database[_Placeholders]):
         return 0
 
     def disconnect(self, opened: _Placeholders) -> None:
-        """See Database."""
+        """Close a connection, in whatever thread."""
         opened.raw.close()
 
     def describe(self, error: Exception) -> str:
@@ -75,7 +75,7 @@ class PostgresDatabase(Database[_Placeholders]):
         return primary or type(error).__name__
 
     def connect(self) -> _Placeholders:
-        """See Database."""
+        """A new connection; creates the tables where there are none."""
         raw = psycopg.connect(self._url, connect_timeout=CONNECT_TIMEOUT_S, options=_OPTIONS, autocommit=True)
         try:
             if not self._has_schema:  # its locks wait for every writer

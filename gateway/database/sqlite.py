@@ -40,7 +40,7 @@ class SqliteDatabase(Database[sqlite3.Connection]):
         return bool(self._opened) or (self._path is not None and self._path.exists())
 
     def run(self, work: Work[T], *, is_write: bool) -> T:
-        """See Database."""
+        """Run `work` in this thread, in one transaction if it writes."""
         connection = self.connection
         if not is_write:
             return work(connection)
@@ -55,11 +55,11 @@ class SqliteDatabase(Database[sqlite3.Connection]):
         return (pages - free) * size
 
     def disconnect(self, opened: sqlite3.Connection) -> None:
-        """See Database."""
+        """Close a connection, in whatever thread."""
         opened.close()
 
     def connect(self) -> sqlite3.Connection:
-        """See Database."""
+        """A new connection; creates the file and its tables where there are none."""
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # For this user only: it holds prompts. An existing file is not opened: closing it would drop

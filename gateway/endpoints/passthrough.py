@@ -24,7 +24,7 @@ from policies.passthrough import PassthroughRule
 
 PASSTHROUGH_METHODS = ("GET", "POST", "DELETE")
 MAX_COUNTED_BYTES = 1 << 20
-"""Of a JSON answer whose usage is counted."""
+"""Size of a JSON answer whose usage is counted."""
 _PATH = re.compile(r"(?:[A-Za-z0-9/\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})+")
 _QUERY = re.compile(rb"[!-\"$-~]*")
 _AMBIGUOUS = frozenset("\\%\ufffd")
@@ -108,7 +108,7 @@ class PassthroughEndpoint:
 
 
 def _headers(call: HttpCall) -> dict[str, str]:
-    """Those to forward, with request id and trace."""
+    """The headers to forward, with request id and trace."""
     headers = {name: value for name in SENT_HEADERS if (value := call.read_header(name))}
     return {**headers, "x-request-id": call.request_id, **call.telemetry.propagation()}
 

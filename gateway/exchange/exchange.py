@@ -93,7 +93,7 @@ class Exchange:
 
     @property
     def priority(self) -> int:
-        """Of its sequences in an engine: 0, or 1 for a batch's."""
+        """Priority of its sequences in an engine: 0, or 1 for a batch's."""
         return 0 if self.caller is None else self.caller.priority
 
     def start_call(self, model: ServedModel) -> None:

@@ -78,7 +78,7 @@ class ServedModel:
 
     @property
     def owned_by(self) -> str:
-        """As /v1/models shows it."""
+        """The owner that /v1/models shows."""
         return "upstream" if self.kind == "upstream" else "penstock"
 
 

@@ -43,7 +43,7 @@ class Meaning:
 
     @classmethod
     def known(cls, text: str, vector: NDArray[float32]) -> Meaning:
-        """Of a text whose vector another stage has. Call it inside an event loop."""
+        """The embedding of a text whose vector another stage has. Call it inside an event loop."""
         found = cls(text, no_meaning)
         found._task = asyncio.get_running_loop().create_future()
         found._task.set_result(vector)

@@ -19,7 +19,7 @@ class Translation(ABC):
     is_needed = True
     """False: the request is answered as if there were no translation. Known after `to_chat`."""
     ignored_fields: Sequence[str] = ()
-    """Of the request, beside those that the model ignores. Known after `to_chat`."""
+    """Fields of the request that are ignored, beside those that the model ignores. Known after `to_chat`."""
     names: Sequence[tuple[str, str]] = ()
     """Fields of the chat, as expressions, and those that they are from. Known after `to_chat`."""
 

@@ -253,7 +253,7 @@ def _lost(old: Policies, new: Policies) -> str:
 
 
 async def _in_thread(load: Load) -> tuple[Policies, Settings]:
-    """As asyncio.to_thread, in a thread that nothing waits for at the end if it hangs."""
+    """`asyncio.to_thread` in a thread that nothing waits for at the end if it hangs."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[tuple[Policies, Settings]] = loop.create_future()
 

@@ -18,13 +18,13 @@ MAX_STRINGS = 100_000
 MAX_CONTAINERS = 100_000
 """Objects and arrays."""
 MAX_VALUES = 2_000_000
-"""Of an array of token ids, for example."""
+"""Elements of an array of token ids, for example."""
 MAX_FIELDS = 1000
-"""Of the request itself."""
+"""Fields of the request itself."""
 MAX_ITEMS = 4096
 """Messages, items, tools or texts of one request; OpenAI takes half as many."""
 MAX_PARTS = 10_000
-"""Of all messages together."""
+"""Parts of all messages together."""
 MAX_NUMBERS = 1_000_000
 """Token ids of one list."""
 _LISTS = ("messages", "input", "items", "tools", "functions", "prompt", "requests", "tokens")

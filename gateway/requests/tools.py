@@ -20,7 +20,7 @@ from gateway.requests.types import ChatRequest
 
 MAX_TOOLS = 128
 MAX_CHARS = 256 * 1024
-"""Of all tools together, as JSON: bounds the time that reading them takes on the event loop."""
+"""Length of all tools together, as JSON: bounds the time that reading them takes on the event loop."""
 
 NAMES_SHOWN = 16
 CHOICES = ("none", "auto", "required")

@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.requests import refusals
 
 MAX_COLLECTED = 64
-"""Of one request; the next one is refused."""
+"""Unknown fields of one request; the next one is refused."""
 _INDEX = re.compile(r"\[\d+\]")
 _collected: ContextVar[list[InvalidRequest] | None] = ContextVar("unknown_fields", default=None)
 
@@ -28,7 +28,7 @@ def collecting() -> Iterator[list[InvalidRequest]]:
 
 
 def collected() -> list[InvalidRequest]:
-    """Those so far; a list of its own when none are collected."""
+    """The errors so far; a list of its own when none are collected."""
     found = _collected.get()
     return [] if found is None else found
 

@@ -21,7 +21,7 @@ from gateway.answer import Delta, Generated, Relayed
 from gateway.response_cache.broadcast import Broadcast
 
 DELTA_BYTES = 64
-"""Of a delta beside its texts."""
+"""Size of a delta beside its texts."""
 
 _View = Callable[[], "Generated | Relayed | None"]
 """Makes the leader's answer readable for one more request."""

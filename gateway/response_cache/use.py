@@ -27,7 +27,7 @@ HITS: frozenset[Outcome] = frozenset({"exact", "semantic", "shared"})
 """Outcomes without a model call of the request's own."""
 
 TAGS_METADATA = "penstock-cache-tags"
-"""Of a request's `metadata`: comma-separated tags to invalidate its answer by."""
+"""Key of a request's `metadata`: comma-separated tags to invalidate its answer by."""
 
 _PERSONAL_DATA = PatternFinder(KINDS)
 

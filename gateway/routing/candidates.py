@@ -25,7 +25,7 @@ from router.estimate import Estimate, load_estimate
 from router.strategies import Candidate, Decision, QualityPerCost, Strategy, strategy_of
 
 UPSTREAM_CACHED_SHARE = 0.5
-"""Of the prompt, taken to be in the cache of an upstream that answered the conversation's last turn."""
+"""Share of the prompt taken to be in the cache of an upstream that answered the conversation's last turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _cost(section: Choose, name: str, model: ServedModel, quote: Quote | None) -
 
 
 def _cached_share(quote: Quote | None, *, is_previous: bool) -> float:
-    """Of the prompt, in a prefix cache; upstreams do not tell, but may cache what they have just answered."""
+    """The cached share of the prompt; upstreams do not tell, but may cache what they have just answered."""
     if quote is None:
         return UPSTREAM_CACHED_SHARE if is_previous else 0.0
     return quote.cached_tokens / max(1, quote.prompt_tokens)

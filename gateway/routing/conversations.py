@@ -44,6 +44,6 @@ class Conversations:
 
 
 def _key(exchange: Exchange, messages: Sequence[dict[str, Any]]) -> bytes:
-    """Of the tenant and the text of the messages."""
+    """A digest of the tenant and the text of the messages."""
     text = repr((exchange.principal.tenant, messages)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=16).digest()

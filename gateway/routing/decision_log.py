@@ -29,7 +29,7 @@ from router.log import Label, Record
 logger = logging.getLogger(__name__)
 
 MAX_BYTES, NUM_KEPT = 1 << 28, 4
-"""Of one file, and how many full ones are kept beside it."""
+"""Size of one file, and how many full ones are kept beside it."""
 MAX_WAITING = 10_000
 """Lines that wait for the disk; further ones are dropped, and counted in the log."""
 _LIVE = sorted(name for name in MAPS if name.startswith("live."))

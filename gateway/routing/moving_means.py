@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 WEIGHT = 0.2
-"""Of a new measurement."""
+"""Weight of a new measurement."""
 
 
 class MovingMeans:
-    """Of one quantity."""
+    """Moving means of one quantity, by model."""
 
     def __init__(self, default: float) -> None:
         """`default`: of a model that has not been measured."""
@@ -20,5 +20,5 @@ class MovingMeans:
         self._means[model] = known + WEIGHT * (value - known)
 
     def expected(self, model: str) -> float:
-        """The mean."""
+        """The mean of a model."""
         return self._means.get(model, self._default)

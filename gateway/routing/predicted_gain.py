@@ -46,14 +46,14 @@ def _part_to_encode(estimate: Estimate, text: str, languages: Collection[str]) -
 
 
 async def _shared(exchange: Exchange, embed: Embed, asked: str) -> NDArray[float32] | None:
-    """That of the last turn, where all of it asks: other stages read it too."""
+    """The vector of the last turn, where all of it asks: other stages read it too."""
     if asked == user_turns(exchange.request)[-1]:
         return await meaning_of(exchange, asked, embed).vector()
     return await embed(asked)
 
 
 def meaning_of(exchange: Exchange, last_turn: str, embed: Embed) -> Meaning:
-    """That of the last turn, which all stages share."""
+    """The embedding of the last turn, which all stages share."""
     if exchange.meaning is None:
         exchange.meaning = Meaning(last_turn, embed)
     return exchange.meaning

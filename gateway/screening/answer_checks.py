@@ -35,7 +35,7 @@ class _Grounds:
         return any(self._texts)
 
     async def support(self, sentence: str) -> float | None:
-        """See Documents; None where there are no documents, or nothing is stated."""
+        """The documents' support of a sentence; None where there are no documents, or nothing is stated."""
         return await self._threads.run(lambda: self._support(sentence), self._in_thread)
 
     def _support(self, sentence: str) -> float | None:

@@ -15,7 +15,7 @@ from policies.guardrails import HookRules, Segment
 MAX_ANSWER_BYTES = 1 << 20
 MAX_REASON_CHARS = 64
 MAX_INPUTS = 32
-"""Of one question in the form of moderations: services refuse long conversations as a whole."""
+"""Inputs of one question in the form of moderations: services refuse long conversations as a whole."""
 
 Direction = Literal["request", "answer"]
 

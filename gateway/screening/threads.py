@@ -22,7 +22,7 @@ MAX_WAITING = 64
 """Long texts of one tenant that wait for its turn."""
 RETRY_S = 2
 MAX_ENCODER_MESSAGES = 2
-"""Of one tenant in a gateway worker at the same time."""
+"""Messages of one tenant in a gateway worker at the same time."""
 
 T = TypeVar("T")
 

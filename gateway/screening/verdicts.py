@@ -98,5 +98,5 @@ class Verdicts:
         return tuple(sorted(self._changed))
 
     def __str__(self) -> str:
-        """As `email=2 injection:override=1`."""
+        """Kinds with counts, such as `email=2 injection:override=1`."""
         return " ".join(f"{kind}={count}" for kind, count in sorted(self._counts.items()))

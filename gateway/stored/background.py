@@ -40,9 +40,9 @@ LEASE_S = 30.0
 RENEW_S = 1.0
 """Also how soon a worker sees that another one has cancelled its response."""
 MAX_RUNS = 1024
-"""Of one worker."""
+"""Background runs of one worker."""
 MAX_TENANT_BYTES = 64 << 20
-"""Of the bodies of one tenant's runs, which stay in memory."""
+"""Bytes of the bodies of one tenant's runs, which stay in memory."""
 MAX_FOLLOWED = 256
 """Streams of one tenant that follow responses at the same time."""
 RETRY_S = 5.0
@@ -84,7 +84,7 @@ class Run:
             self._changed.set()
 
     def fail(self, error: ApiError) -> None:
-        """It has ended with this error, unless its stream says so."""
+        """End the run with this error, unless its stream says so."""
         self._rest = b""
         if len(self.events) == self._num_opening and not self.is_cancelled:
             self.events.append(self.shape.failed(error))
@@ -108,7 +108,7 @@ class Run:
 
 
 class BackgroundResponses:
-    """Those of one worker."""
+    """The background responses of one worker."""
 
     def __init__(self) -> None:
         self.app: ASGIApp | None = None  # answers the requests; set before the first

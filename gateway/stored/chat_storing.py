@@ -28,22 +28,22 @@ class StoringShape:
         self._choices: dict[int, CollectedChoice] = {}
 
     def opening(self) -> bytes:
-        """See Shape."""
+        """Events before the first delta."""
         return self._shape.opening()
 
     def chunk(self, delta: Delta) -> bytes:
-        """See Shape."""
+        """The events of one delta, which is collected for the store."""
         events = self._shape.chunk(delta)
         self._choices.setdefault(delta.index, CollectedChoice()).add(delta)
         return events
 
     def closing(self, usage: Usage) -> bytes:
-        """See Shape."""
+        """Events after the last delta; sets `body`."""
         self.body = self._shape.whole([self._choices[index] for index in sorted(self._choices)], usage)
         return self._shape.closing(usage)
 
     def whole(self, choices: Sequence[CollectedChoice], usage: Usage) -> bytes:
-        """See Shape."""
+        """The body of an answer that is not streamed; sets `body`."""
         self.body = self._shape.whole(choices, usage)
         return self.body
 
@@ -76,7 +76,7 @@ class ChatStoring(Translation):
         return {name: value for name, value in body.items() if name != "store"}
 
     def shape(self, exchange: Exchange, answer: Generated) -> StoringShape:
-        """See Translation."""
+        """Encodes the answer as a chat and keeps it for the store."""
         self._shape = StoringShape(chat_shape(exchange, answer))
         return self._shape
 

@@ -21,7 +21,7 @@ from gateway.stored.objects_endpoint import ObjectsEndpoint, respond_page
 from gateway.web.http_call import HttpCall
 
 MAX_ITEMS = 20
-"""Of one request that adds items, as at OpenAI."""
+"""Items of one request that adds some, as at OpenAI."""
 
 
 class _NewConversation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from gateway.stored.object_store import Kind, ObjectStore, StoredObject
 from gateway.web.http_call import HttpCall
 
 MAX_METADATA_BYTES = 64 * 1024
-"""Of a body that has nothing else."""
+"""Size of a body that has nothing but metadata."""
 
 
 class _NewMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

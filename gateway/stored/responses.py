@@ -88,7 +88,7 @@ class StoredResponsesEndpoint(ObjectsEndpoint):
         await respond_page(call, [msgspec.json.decode(item.text) for item in found], has_more=has_more)
 
     async def _kept_events(self, call: HttpCall, tenant: str, start: int) -> AsyncIterator[bytes]:
-        """Those of a response that has ended, or that another worker generates. Raises ApiError."""
+        """The events of a response that has ended, or that another worker generates. Raises ApiError."""
         while (kept := await self._kept(call, tenant)).leased_until_s:
             await asyncio.sleep(POLL_S)
         yield b"\n\n".join(kept.record.split(b"\n\n")[start:])

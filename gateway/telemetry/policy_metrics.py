@@ -14,7 +14,7 @@ class PolicySource(Protocol):
 
     @property
     def version(self) -> str:
-        """Of the current ones."""
+        """The version of the current policies."""
         ...
 
     @property

@@ -13,7 +13,7 @@ from gateway.tool_calls.parser import Syntax
 MARK = "<|python_start|>"
 MAX_NAME_CHARS = 128
 MAX_DEPTH = 64
-"""Of brackets; the limit of Python's own parser is 200."""
+"""Depth of brackets; the limit of Python's own parser is 200."""
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 

@@ -25,7 +25,7 @@ class ErrorFormat(Protocol):
 
 
 class ApiFormat(ErrorFormat, Protocol):
-    """That of one API's endpoints, which also knows its clients."""
+    """The error format of one API's endpoints, which also knows its clients."""
 
     client_header: bytes
     """A header that only clients of this API send; b"" for none."""
@@ -42,17 +42,17 @@ class OpenAIErrors:
     client_header = b""
 
     def base_url_remedy(self, path: str) -> str:
-        """See ApiFormat."""
+        """What a client's base_url must be: it ends in one /v1."""
         if path.startswith("/v1/v1/"):
             return " A client's base_url ends in one /v1."
         return "" if "/v1/" in path else " A client's base_url ends in /v1."
 
     def body(self, error: ApiError, request_id: str) -> bytes:
-        """See ErrorFormat."""
+        """The body of an error response, JSON."""
         return error_body(error)
 
     def event(self, error: ApiError, request_id: str) -> bytes:
-        """See ErrorFormat."""
+        """The event that ends a stream that failed."""
         return error_event(error)
 
 
@@ -69,11 +69,11 @@ class RenamedErrors:
         self.request_id_header = given.request_id_header
 
     def body(self, error: ApiError, request_id: str) -> bytes:
-        """See ErrorFormat."""
+        """The body of an error response, with fields renamed."""
         return self._given.body(self._renamed(error), request_id)
 
     def event(self, error: ApiError, request_id: str) -> bytes:
-        """See ErrorFormat."""
+        """The event that ends a stream that failed, with fields renamed."""
         return self._given.event(self._renamed(error), request_id)
 
     def _renamed(self, error: ApiError) -> ApiError:

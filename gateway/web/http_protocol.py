@@ -29,7 +29,7 @@ LINGER_S = 2.0
 SEND_TIMEOUT_S = 60.0
 """How long the rest of a last response may wait for a client that reads nothing."""
 MAX_WAITING_BYTES = 64 * 1024
-"""Of a body, before we stop reading until the application takes them."""
+"""Bytes of a body before we stop reading until the application takes them."""
 MAX_PIPELINED = 32
 """Unanswered requests on one connection. When it is reached, that request is the connection's last."""
 FIRST_PROBE_S, LAST_PROBE_S = 0.1, 5.0

@@ -13,7 +13,7 @@ from gateway.errors import Forbidden, InvalidRequest
 from gateway.web.http_call import HttpCall
 
 MAX_FORM_BYTES = 64 * 1024
-"""Of the other fields and the framing, beside the file."""
+"""Size of the other fields and the framing, beside the file."""
 MAX_FIELDS = 32
 
 

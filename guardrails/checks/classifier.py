@@ -27,7 +27,7 @@ Array = NDArray[np.float32]
 
 WEIGHTS = Path(__file__).parent.parent / "weights" / "classifier.safetensors"
 KINDS = ("override", "jailbreak", "extraction")
-"""Of attacks by users; the head `attack` judges them together."""
+"""Kinds of attacks by users; the head `attack` judges them together."""
 CATEGORIES = ("hate", "harassment", "self_harm", "sexual", "violence", "illicit")
 HEADS = ("attack", *KINDS, "indirect", "harmful_topic", "toxicity", *CATEGORIES)
 LEAST_SURE = 0.865
@@ -74,7 +74,7 @@ class Plan:
         return [piece.text for piece in self.pieces]
 
     def embedded(self, classifier: Classifier | None = None) -> list[str]:
-        """Those whose vectors count; others are judged by their words."""
+        """The texts whose vectors count; others are judged by their words."""
         read = (classifier or load_classifier()).embedded
         return [piece.text for piece in self.pieces if piece.language in read]
 
@@ -182,7 +182,7 @@ def judge_categories(
 
 
 def threshold(head: str, false_positive_rate: float, classifier: Classifier | None = None) -> float:
-    """Of a head for a share of ordinary texts, or for the next lower share that was measured."""
+    """A head's threshold for a share of ordinary texts, or for the next lower share that was measured."""
     rates = [rate for rate in FALSE_POSITIVE_RATES if rate <= false_positive_rate]
     number = FALSE_POSITIVE_RATES.index(max(rates)) if rates else len(FALSE_POSITIVE_RATES) - 1
     return float((classifier or load_classifier()).thresholds[HEADS.index(head), number])

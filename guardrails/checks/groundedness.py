@@ -27,7 +27,7 @@ MIN_CONTENT_WORDS = 3
 """A sentence with fewer says too little to be checked."""
 
 MAX_PLACES = 64
-"""Of one word that are kept: those of a word in every sentence tell nothing, and cost time for each."""
+"""Kept places of one word: those of a word in every sentence tell nothing, and cost time for each."""
 
 NEAR = 4
 """How far from each other two words may be that have another one between them."""

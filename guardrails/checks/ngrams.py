@@ -9,7 +9,7 @@ import regex
 from numpy.typing import NDArray
 
 BITS = 17
-"""Of a bucket's number; a table of fewer rows has the number's first bits."""
+"""Bits of a bucket's number; a table of fewer rows has the number's first bits."""
 CHAR_ORDERS = (3, 5)
 
 Array = NDArray[np.float32]

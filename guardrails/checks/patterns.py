@@ -16,7 +16,7 @@ from guardrails.scan.pattern_prefix import UnsupportedPattern, beginnings
 from guardrails.scan.scanner import Blocked, Replacer, Rule
 
 MAX_MEMORY_BYTES = 4 * 2**20
-"""Of one compiled expression; RE2 refuses larger ones."""
+"""Memory of one compiled expression; RE2 refuses larger ones."""
 
 
 MAX_COMPILED = 1024

@@ -11,7 +11,7 @@ import re2
 import regex
 
 MAX_MEMORY_BYTES = 64 * 2**20
-"""Of the automaton, which grows with the texts that it has seen."""
+"""Memory of the automaton, which grows with the texts that it has seen."""
 
 _LOOKAROUND = regex.compile(r"\(\?<?[=!]")
 _REPEATED = regex.compile(r"(?:\{(\d*)(,?)\d*\}|[*+?])[+?]?")

@@ -14,7 +14,7 @@ CONTEXT_CHARS = 64
 """Sent text that is kept before what is held back. A rule may look behind a match by this much at most."""
 
 PIECE_CHARS = 4096
-"""Of a whole text: rules look at all that is left after each match, which in one piece took minutes."""
+"""Length of a piece of a text: rules look at all that is left after each match, which took minutes."""
 
 _NEVER = "\U0010ffff"
 """A noncharacter: a pattern that ends with it has no match, so that all its partial matches are found."""

@@ -19,11 +19,11 @@ class InJson:
         self._is_escaped = False  # the next character
 
     def open_from(self, text: str, start: int) -> int:
-        """See Replacer."""
+        """The first place on from `start` where a match may begin that more text could change."""
         return self._replacer.open_from(text, start)
 
     def replacements(self, text: str, start: int, settled: int) -> Iterator[tuple[int, int, str]]:
-        """See Replacer."""
+        """Start, end and replacement of matches; quoted where a number was, and never half an escape."""
         done = start
         for match_start, match_end, replacement in self._replacer.replacements(text, start, settled):
             self._read(text, done, match_start)

@@ -22,13 +22,13 @@ from guardrails.text import decoders
 from guardrails.text.letters import LOOKALIKES, styled_letters, unleet
 
 Pattern = Any
-"""Of the module regex or of re2; they share an interface."""
+"""A compiled expression of the module regex or of re2; they share an interface."""
 
 MAX_DEPTH = 2
-"""Of encodings inside encodings."""
+"""Depth of encodings inside encodings."""
 MAX_VIEWS = 24
 MAX_DECODED_CHARS = 40_000
-"""Of all decoded views together."""
+"""Length of all decoded views together."""
 
 _SECTIONS = Path(__file__).with_suffix(".txt").read_text("utf-8").split("[common]")
 WATCHED = frozenset(_SECTIONS[0].removeprefix("[watched]").split())
@@ -95,7 +95,7 @@ class Reading:
 
     views: tuple[View, ...]
     signs: frozenset[str]
-    """Of hiding: `invisible`, `tags`, `selectors`, `lookalikes`; `limit`: not everything was decoded."""
+    """What hides: `invisible`, `tags`, `selectors`, `lookalikes`; `limit`: not everything was decoded."""
 
     @property
     def last_views(self) -> list[View]:

@@ -115,7 +115,7 @@ def _ordinary(rows: Sequence[Row], bags: Bags, fold: Sequence[str]) -> Iterator[
 
 
 def _language(bags: Bags, row: int) -> str:
-    """Of most of a row's windows."""
+    """The language of most of a row's windows."""
     counts = Counter(str(bags.languages[window]) for window in bags.windows[row])
     return counts.most_common(1)[0][0]
 

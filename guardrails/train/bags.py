@@ -19,7 +19,7 @@ from guardrails.train.vectors import vectors_of
 Array = NDArray[np.float32]
 Numbers = NDArray[np.int64]
 MAX_WINDOWS = 80
-"""Of a training text."""
+"""Windows of a training text."""
 CHUNK = 2000
 
 
@@ -38,7 +38,7 @@ class Bags:
     weights: Array  # [N]
 
     def of(self, rows: Sequence[int]) -> Bags:
-        """Those of some rows."""
+        """The bags of some rows."""
         windows = [self.windows[row] for row in rows]
         index = list(rows)
         labels, weights = self.labels[index], self.weights[index]

@@ -15,12 +15,12 @@ from guardrails.checks.ngrams import BITS
 from guardrails.train.bags import Bags
 
 MAX_WINDOWS = 48
-"""Of a text in one step; others are drawn in the next epoch."""
+"""Windows of a text in one step; others are drawn in the next epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of a training run."""
+    """Settings of a training run."""
 
     epochs: int = 6
     batch: int = 96
@@ -130,7 +130,7 @@ def _loss(network: Network, bags: Bags, rows: NDArray[np.int64], draw: np.random
 
 
 def tensors_of(network: Network) -> dict[str, Tensor]:
-    """As the classifier reads them; the thresholds are filled in later."""
+    """Tensors as the classifier reads them; the thresholds are filled in later."""
     return {
         "hidden": network.hidden.weight.detach().numpy().T.astype(np.float16),
         "hidden_bias": network.hidden.bias.detach().numpy(),
@@ -142,7 +142,7 @@ def tensors_of(network: Network) -> dict[str, Tensor]:
 
 
 def other_tensors_of(network: Network) -> dict[str, Tensor]:
-    """Of a network that has seen no vectors: what it makes of none is its bias."""
+    """The tensors of a network that has seen no vectors: what it makes of none is its bias."""
     with torch.no_grad():
         bias = network.out(functional.relu(network.hidden.bias)).numpy()
     return {"other_bias": bias, **_table("other_ngrams", network)}

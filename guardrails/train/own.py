@@ -28,7 +28,7 @@ _HARMLESS = {
 }
 _TOXIC = {"hate": 1000, "harassment": 600}
 _NUM_HARMFUL = 350
-"""Of each category."""
+"""Texts of each category."""
 _NUM_DOCUMENTS = 1500
 _NOISE = ("lower case", "mistyped", "harmless, no stop", "mixed case", "leet", "split words")
 _NOISY_SHARE = 0.15

@@ -13,7 +13,7 @@ from backend.encoder.corpus import embed
 
 Array = NDArray[np.float32]
 DIMENSIONS = 384
-"""Of the embedded encoder."""
+"""Dimensions of the embedded encoder's vectors."""
 
 
 def vectors_of(

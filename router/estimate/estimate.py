@@ -58,7 +58,7 @@ class Estimate:
 
     @property
     def mean_gain(self) -> float:
-        """Of the training data."""
+        """The mean gain of the training data."""
         return self._gain.base
 
     def predict(self, text: str, vector: Array | None = None, *, has_tools: bool = False) -> Prediction:

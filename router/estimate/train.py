@@ -36,7 +36,7 @@ SURFACE_STEP = 0.1
 OWN_WEIGHT = 3
 """How often a labelled request of one's own counts beside other data; 1 and 10 were worse."""
 MIN_PROMPTS = 2
-"""That have a word, so that it counts as known."""
+"""Prompts that have a word, so that it counts as known."""
 
 
 class OutcomeError(ValueError):
@@ -145,7 +145,7 @@ class Features:
         return cls(np.array(surface), buckets, vocabulary, np.stack(rows))
 
     def some(self, numbers: NDArray[np.int64]) -> Features:
-        """Those of the prompts with these numbers."""
+        """The features of the prompts with these numbers."""
         vectors = None if self.vectors is None else self.vectors[numbers]
         return Features(self.surface[:, numbers], self.buckets[:, numbers], self.vocabulary[numbers], vectors)
 
@@ -241,7 +241,7 @@ class _Parts:
         return (found + features.vectors @ self.vector + self.vector_bias) / 2
 
     def tensors(self, base: float, slope: float) -> dict[str, Tensor]:
-        """As `Estimate` reads them. Predictions become base + slope * (prediction - base)."""
+        """Tensors as `Estimate` reads them. Predictions become base + slope * (prediction - base)."""
         split, words = len(self.mean), self.words * slope
         found: dict[str, Tensor] = {
             "surface.mean": self.mean.astype(np.float32),

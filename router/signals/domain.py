@@ -17,7 +17,7 @@ WEIGHTS = Path(__file__).with_name("weights") / "domains.safetensors"
 MIN_SCORE = 0.3
 """Below it a prompt belongs to none of the domains."""
 OWN_WEIGHT = 30.0
-"""Of a sentence of our own, where a public question of an average domain has 1."""
+"""Weight of a sentence of our own, where a public question of an average domain has 1."""
 RIDGE = 3.0
 
 

@@ -17,7 +17,7 @@ class Bandit:
     name: str = "bandit"
 
     def choose(self, candidates: Sequence[Candidate], gain: float | None, draw: float) -> Decision:
-        """See `Strategy.choose`."""
+        """The candidate with the best draw from its posterior, less its cost."""
         random = Random(draw)
         values = [
             random.betavariate(1 + each.good, 1 + each.bad) - self.cost_weight * each.cost

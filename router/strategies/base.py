@@ -36,7 +36,7 @@ class Strategy(Protocol):
 
     @property
     def name(self) -> str:
-        """As the policies call it."""
+        """The name that policies call it by."""
         ...
 
     def choose(self, candidates: Sequence[Candidate], gain: float | None, draw: float) -> Decision:

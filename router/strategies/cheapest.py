@@ -16,7 +16,7 @@ class Cheapest:
     name: str = "cheapest"
 
     def choose(self, candidates: Sequence[Candidate], gain: float | None, draw: float) -> Decision:
-        """See `Strategy.choose`."""
+        """The cheapest candidate of sufficient quality, or else the best one."""
         found = [*zip(candidates, predicted_quality(candidates, gain), range(len(candidates)), strict=True)]
         good = [each for each in found if each[1] >= self.min_quality]
         if good:

@@ -15,7 +15,7 @@ class Fastest:
     name: str = "fastest"
 
     def choose(self, candidates: Sequence[Candidate], gain: float | None, draw: float) -> Decision:
-        """See `Strategy.choose`."""
+        """The faster of two candidates that are drawn."""
         count = len(candidates)
         pair = int(draw * count * (count - 1)) if count > 1 else 0
         first, second = divmod(pair, count - 1) if count > 1 else (0, 0)

@@ -18,7 +18,7 @@ CALIBRATE_EVERY = 16
 """Requests between two calibrations."""
 MAX_WEIGHT = 64.0
 STEPS = 24
-"""Of the bisection."""
+"""Steps of the bisection."""
 
 SWITCH_QUALITY = 0.05
 """What it is worth that a prompt is wholly in a prefix cache: another model would compute it again."""
@@ -42,7 +42,7 @@ class QualityPerCost:
     _calibrated: float | None = None
 
     def choose(self, candidates: Sequence[Candidate], gain: float | None, draw: float) -> Decision:
-        """See `Strategy.choose`."""
+        """The candidate with the best quality less weighted cost."""
         worth = [
             quality - self.latency_weight * each.latency_s + SWITCH_QUALITY * each.cached_share
             for each, quality in zip(candidates, predicted_quality(candidates, gain), strict=True)

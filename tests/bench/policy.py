@@ -116,7 +116,7 @@ def _rules(number: int) -> list[Rule]:
 
 
 async def _microseconds(route: Route, repeats: int, number: int) -> float:
-    """Of the whole stage: values of the variables, signals, conditions, table of models."""
+    """The time of the whole stage: values of the variables, signals, conditions, table of models."""
     entry = ModelEntry(engine=EngineModel(checkpoint="/none"))
     section, signals = RoutingSection(headers=["x-region"]), SignalsSection(phrases={"x": ["a phrase"] * 20})
     models = {"a": entry, "b": entry}

@@ -54,13 +54,13 @@ class RedisServer:
         client.close()
 
     def kill(self) -> None:
-        """As kill -9."""
+        """End it as `kill -9` does."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def pause(self) -> None:
-        """It keeps its connections and does not answer."""
+        """Stop it: connections stay open, nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 

@@ -234,7 +234,7 @@ def _append(rows, number, found, owners, min_probability, chains):
 
 @compiled
 def draft_chain(weights, memory, rows, placed, min_probability, tokens, lengths):
-    """See roll_out of the package; fills tokens [B, n] and lengths [B]."""
+    """The compiled loop of the package's `roll_out`; fills tokens [B, n] and lengths [B]."""
     count, num_tokens = tokens.shape
     num_layers = weights.layers.qkv.shape[0]
     stored, num_stored = _gather(memory, rows, rows.num_new.max() + num_tokens)

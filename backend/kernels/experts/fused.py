@@ -12,7 +12,7 @@ from backend.kernels.experts import kernel
 from backend.kernels.tiles import TILE_COLUMNS, in_tiles
 
 MAX_SMALL_ELEMENTS = 1 << 21
-"""Of a layer's experts: larger ones are not copied."""
+"""Elements of a layer's experts: larger ones are not copied."""
 
 _MOST_TOKENS_PER_EXPERT = 128
 """On average, and divided by torch's threads: with more tokens torch is faster, though it is called for each

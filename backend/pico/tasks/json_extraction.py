@@ -150,7 +150,7 @@ def _three(rng: Random) -> tuple[list[_Person], list[str], str]:
 
 
 def _filtered(rng: Random) -> Draw:
-    """Those above or below an age, in alphabetical order."""
+    """The people above or below an age, in alphabetical order."""
     people, keys, text = _three(rng)
     read = join_words([str(person["name"]) for person in people])
     people = sorted(people, key=lambda person: str(person["name"]))

@@ -43,7 +43,7 @@ class Evaluation:
 
 
 def read_evaluation(path: str, model: str) -> Evaluation:
-    """That of a model in the file. Raises SettingsError."""
+    """The evaluation of a model in the file. Raises SettingsError."""
     try:
         found = msgspec.json.decode(Path(path).read_bytes(), type=_File)
     except OSError as error:

@@ -29,7 +29,7 @@ from gateway.web.http_call import HttpCall
 MAX_REFERENCED = 100
 """Responses that the references of one request may be to."""
 THREAD_FROM_ITEMS = 100
-"""As many are measured in a thread."""
+"""From that number of items on they are measured in a thread."""
 
 
 class ResponsesTranslation(Translation):
@@ -48,7 +48,7 @@ class ResponsesTranslation(Translation):
         self._shape: ResponseShape | None = None
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
-        """See Translation. Raises NotFound for an unknown `previous_response_id`."""
+        """The chat that answers the request. Raises NotFound for an unknown `previous_response_id`."""
         read = read_request(body, drops_hosted=self._drops_hosted)
         if read.request.background and not self._response_id:
             raise refusals.unsupported("background", "a batch's requests are in the background already")
@@ -61,11 +61,11 @@ class ResponsesTranslation(Translation):
         return chat
 
     def truncates(self) -> bool:
-        """See Translation."""
+        """Whether the request's `truncation` is "auto". Known after `to_chat`."""
         return self._read is not None and self._read.request.truncation == "auto"
 
     def shape(self, exchange: Exchange, answer: Generated) -> ResponseShape:
-        """See Translation."""
+        """Encodes the answer as a response."""
         assert self._read is not None and exchange.model is not None
         self._shape = ResponseShape(
             self._read,
@@ -113,14 +113,14 @@ class ResponsesCounting:
         self._store = store
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
-        """See Counting. Raises NotFound for an unknown `previous_response_id`."""
+        """The chat whose tokens are counted. Raises NotFound for an unknown `previous_response_id`."""
         read = read_request(body, drops_hosted=self._drops_hosted)
         *_, chat = await chat_of(read, self._store, principal)
         self._call.error_format = RenamedErrors(self._call.error_format, CHAT_NAMES)
         return chat
 
     def counted(self, num_tokens: int) -> dict[str, Any]:
-        """See Counting."""
+        """The body that tells the number of tokens."""
         return {"object": "response.input_tokens", "input_tokens": num_tokens}
 
 

@@ -23,7 +23,7 @@ PREFIXES = {
     "tool_search_call": "tsc",
     "tool_search_output": "tso",
 }
-"""Of the ids of these items."""
+"""Prefixes of the ids of these items."""
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 

@@ -133,7 +133,7 @@ class ReadRequest:
 
     @property
     def ignored_fields(self) -> list[str]:
-        """Those that have no effect."""
+        """The fields that have no effect."""
         named = [] if self.request.client_metadata is None else ["client_metadata"]
         return [*named, *self.tools.ignored]
 
@@ -146,7 +146,7 @@ class ReadRequest:
 
     @property
     def conversation_id(self) -> str | None:
-        """Of the conversation that it belongs to."""
+        """The id of the conversation that the request belongs to."""
         found = self.request.conversation
         return found.id if isinstance(found, _Conversation) else found
 

@@ -137,7 +137,7 @@ class CallModel:
 
 
 def _fallback(exchange: Exchange) -> Fallback | None:
-    """That of the last rule that has one."""
+    """The fallback of the last rule that has one."""
     changes = () if exchange.choice is None else exchange.choice.changes
     return next((change.fallback for change in reversed(changes) if change.fallback is not None), None)
 

@@ -34,7 +34,7 @@ ROUTE_HEADER = "x-penstock-route"
 MODEL_HEADER = "x-penstock-model"
 REASON_HEADER = "x-penstock-reason"
 EXPOSED_HEADERS = (ROUTE_HEADER, MODEL_HEADER, REASON_HEADER)
-"""Of answers and errors, where the policies say `routing.expose`."""
+"""Headers of answers and errors, where the policies say `routing.expose`."""
 
 
 class ChooseModel:

@@ -105,7 +105,7 @@ class Mirror:
             self._log.label(Label(label_of=exchange.request_id, scores=scores, kind="shadow"))
 
     def _shadow(self, exchange: Exchange) -> Shadow | None:
-        """That of the last rule that has one."""
+        """The shadow of the last rule that has one."""
         changes = () if exchange.choice is None else exchange.choice.changes
         return next((change.shadow for change in reversed(changes) if change.shadow is not None), None)
 

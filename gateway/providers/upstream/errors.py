@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 MAX_ERROR_BYTES = 256 * 1024
 MAX_MESSAGE_CHARACTERS = 2000
 MAX_NAME_CHARACTERS = 200
-"""Of an error's type, code and param, of an answer's id and its finish reasons."""
+"""Length of an error's type, code and param, of an answer's id and its finish reasons."""
 _KEPT_STATUSES = {400, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504}
 """Statuses passed on as they are when the upstream explains them in OpenAI's error shape."""
 
@@ -33,7 +33,7 @@ _RETRY_AFTER = re.compile(r"[0-9]{1,6}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-
 """Seconds, or an HTTP date. Nothing else is passed on."""
 
 REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id")
-"""Of Anthropic, OpenAI and Google, AWS, Azure."""
+"""Headers of Anthropic, OpenAI and Google, AWS, Azure."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 TRANSPORT_ERRORS = (TransportError, EventTooLong)

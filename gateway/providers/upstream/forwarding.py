@@ -20,9 +20,9 @@ from gateway.providers.upstream.tls import tls_context
 from policies.upstream import UpstreamModel
 
 SENT_HEADERS = ("accept", "content-length", "content-type", "openai-beta", "range")
-"""Of the client's request."""
+"""Headers of the client's request."""
 RETURNED_HEADERS = ("accept-ranges", "content-disposition", "content-length", "content-range", "content-type")
-"""Of the upstream's answer."""
+"""Headers of the upstream's answer."""
 
 
 class Forwarder:
@@ -89,7 +89,7 @@ class Forwarder:
             raise upstream_errors.of_transport(error, self.name, "idle") from error
 
     def returned_headers(self, reply: HttpxReply) -> dict[str, str]:
-        """Those for the client, of the body as `pieces` gives it."""
+        """The headers for the client, of the body as `pieces` gives it."""
         headers = {name: reply.headers[name] for name in RETURNED_HEADERS if name in reply.headers}
         if "content-encoding" in reply.headers:
             headers.pop("content-length", None)

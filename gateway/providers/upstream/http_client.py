@@ -69,7 +69,7 @@ class HttpClient:
         self._loop = asyncio.get_running_loop()
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
-        """See UpstreamTransport. A request that meets a connection which was just closed is sent again."""
+        """POST `body`, again where a connection was just closed; return once the headers are there."""
         data = b"POST %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
             self._path.encode(),
             path.encode(),

@@ -68,7 +68,7 @@ class WatchedBackend(httpcore2.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """See AnyIOBackend, which lets some errors through."""
+        """Open a watched TCP connection. Errors that AnyIOBackend lets through become ConnectError."""
         try:
             stream = await super().connect_tcp(host, port, timeout, local_address, socket_options)
         except (UnicodeError, OverflowError, ExceptionGroup) as error:  # the name, the port
@@ -81,7 +81,7 @@ class WatchedBackend(httpcore2.AnyIOBackend):
         timeout: float | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """See AnyIOBackend."""
+        """Open a watched connection to a Unix socket."""
         return _WatchedStream(await super().connect_unix_socket(path, timeout, socket_options))
 
 

@@ -60,7 +60,7 @@ class HttpxReply(Reply):
 
 
 class HttpxTransport:
-    """See UpstreamTransport."""
+    """An UpstreamTransport over httpx: HTTP/2, proxies, Unix sockets."""
 
     def __init__(
         self, base_url: str, options: NetworkOptions, *, connect_timeout_s: float, headers: Mapping[str, str]
@@ -90,7 +90,7 @@ class HttpxTransport:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
-        """See UpstreamTransport. A request that meets a connection which was just closed is sent again."""
+        """POST `body`, again where a connection was just closed; return once the headers are there."""
         try:
             return await self._send(path, headers, body, timeout_s)
         except _StaleConnection:

@@ -24,7 +24,7 @@ class Redactor:
 
     @classmethod
     def of(cls, api_key: str | None, proxy: str) -> Redactor:
-        """Of an upstream's API key and the credentials in its proxy's URL."""
+        """A redactor of an upstream's API key and the credentials in its proxy's URL."""
         login = urlsplit(proxy)
         credentials = f"{login.username}:{login.password}" if login.password else ""
         return cls(api_key or "", login.password or "", credentials)

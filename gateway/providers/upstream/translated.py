@@ -52,7 +52,7 @@ class TranslatingProvider(ABC):
 
     @abstractmethod
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """Of every request."""
+        """The headers of every request."""
 
     @abstractmethod
     def translate(self, request: ChatRequest, body: Mapping[str, Any]) -> TranslatedChat:
@@ -63,11 +63,11 @@ class TranslatingProvider(ABC):
         """For one answer."""
 
     async def signed_headers(self, path: str, body: bytes) -> Mapping[str, str]:
-        """Of one request: what authenticates it, where `headers` do not. Raises UpstreamFailed."""
+        """Headers of one request: what authenticates it, where `headers` do not. Raises UpstreamFailed."""
         return {}
 
     def events(self) -> EventSplitter:
-        """Of one stream."""
+        """A splitter of one stream."""
         return EventReader()
 
     async def start(self) -> None:  # noqa: B027  not abstract: most have nothing to start

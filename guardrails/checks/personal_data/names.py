@@ -34,14 +34,14 @@ WEIGHTS = Path(__file__).parents[2] / "weights" / "names.safetensors"
 KINDS: tuple[NameKind, ...] = get_args(NameKind)
 TAGS = ("", "person", "location", "organization", "address")
 DILATIONS = (1, 2, 1)
-"""Of the convolutions over three words each."""
+"""Dilations of the convolutions over three words each."""
 
 CAUTION = 1.5
 """Added to the logit of no name: fewer than 1 % of technical lines get one."""
 CONTEXT_CHARS = 64
 """Read before a sentence: the line above may say what a line is."""
 LAST_LETTER = "\u024f"
-"""Of Latin: words in other scripts, which the model has not learnt, get no tag."""
+"""The last letter of Latin: words in other scripts, which the model has not learnt, get no tag."""
 MAX_SENTENCE_CHARS = 600
 MAX_CACHED_FORMS = 20_000
 

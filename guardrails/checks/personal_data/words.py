@@ -57,7 +57,7 @@ def features_of(form: str, num_rows: int) -> tuple[list[int], int, list[float]]:
 
 
 def digest_of(form: str) -> int:
-    """Of a word without case and accents."""
+    """The digest of a word without case and accents."""
     decomposed = unicodedata.normalize("NFD", form.lower())
     return crc32("".join(char for char in decomposed if not unicodedata.combining(char)).encode())
 
@@ -76,7 +76,7 @@ def summary_of(form: str) -> list[float]:
 
 
 def sentence_features(summaries: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Of [W, NUM_SUMMARY]: whether no word has capitals; shares of capitalised words, of digits, of signs."""
+    """Whether no word of [W, NUM_SUMMARY] has capitals; shares of capitalised words, of digits, of signs."""
     not_lower, alphabetic, capitalised, with_digits, signs = summaries.sum(0).tolist()
     num_words = max(1, len(summaries))
     return np.array(

@@ -25,7 +25,7 @@ from guardrails.train.names.rows import Row, read_rows, sentences_of
 
 NUM_WITH_NAMES, NUM_WITHOUT, NUM_PROMPTS, NUM_TECHNICAL, NUM_CODE = 20_000, 12_000, 3_000, 8_000, 5_000
 REPEATS = 3
-"""Of the public texts, which are fewer than ours."""
+"""How often the public texts are repeated, which are fewer than ours."""
 LAYERS = (0, 2, 6)
 ATTRIBUTION = (
     "wnut17: L. Derczynski and others, Emerging Entities, CC BY 4.0; presidio-research: Microsoft, MIT. Names"

@@ -41,7 +41,7 @@ def read_rows(folder: Path, *, only_train: bool = False) -> Iterator[Row]:
 
 
 def sentences_of(rows: Iterable[Row]) -> Iterator[Sentence]:
-    """As the tagger sees them when it is used."""
+    """Sentences as the tagger sees them when it is used."""
     for text, spans, _ in rows:
         fixed = list(_PATTERNS.spans(text))
         for start, end, _ in sentences(text, 0, fixed):

@@ -40,7 +40,7 @@ TEXTS = [
     "x",
     "line one\nline two\ttab",
 ]
-"""Of several languages and lengths."""
+"""Texts of several languages and lengths."""
 _SMALL = {"hidden_size": SIZE, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 
 

@@ -27,7 +27,7 @@ def make_active(max_tokens: int = 8) -> ActiveRequest:
 def take(
     active: ActiveRequest, result: StepResult, draft: tuple[int, ...] = ()
 ) -> tuple[StepOutput, FinishReason | None]:
-    """As the engine does it, for the one chunk of a step."""
+    """One step as the engine does it, for the one chunk of a step."""
     chunk = ScheduledChunk(active.sequence, 2, 1 + len(draft), draft)
     if draft:
         active.sequence.tokens += cut_accepted(active, result, 0)

@@ -51,7 +51,7 @@ def test_a_change_of_any_kernel_is_a_change_of_each() -> None:
 
 
 def doubling() -> Any:  # noqa: ANN401
-    """As one of several processes has it."""
+    """The function as one of several processes has it."""
 
     def double(values: np.ndarray) -> np.ndarray:
         return values + values

@@ -243,7 +243,7 @@ async def test_a_long_tokenization_does_not_delay_another(tmp_path: Path) -> Non
 
 
 async def test_serves_an_encoder_of_another_architecture(tmp_path: Path) -> None:
-    """As the policies give it: with pinned digests, a prompt, and weights that must all be pinned."""
+    """The policies give it with pinned digests, a prompt, and weights that must all be pinned."""
     checkpoint = write_encoder(tmp_path / "e", "xlm-roberta")
     files = {str(path): sha256(path.read_bytes()).hexdigest() for path in checkpoint.glob("*.safetensors")}
     common = {"checkpoint": str(checkpoint), "prompt": "query: "}

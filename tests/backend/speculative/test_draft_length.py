@@ -133,7 +133,7 @@ def test_trying_drafts_for_many_sequences_costs_little(num_sequences: int, skill
 
 @pytest.mark.parametrize("num_sequences", [1, 4, 16, 64])
 def test_a_high_fixed_cost_does_not_hide_that_drafts_for_all_pay(num_sequences: int) -> None:
-    """As on a GPU: drafts of few sequences take as long as those of all, and only the latter pay."""
+    """On a GPU, drafts of few sequences take as long as those of all, and only the latter pay."""
     machine = Machine(
         0.02 / num_sequences, num_sequences, 0.8, cost_of_any=0.3, cost_of_new=1.0, tokens_each=120
     )

@@ -67,7 +67,7 @@ class Switch(Capture):
 
 
 def drafts_after_a_rest(pair: Pair, garbage: float) -> list[Said]:
-    """Of requests whose prompts the target knows; the head has not captured them, its memory is garbage."""
+    """Drafts for prompts that the target knows and the head has not captured: its memory is garbage."""
     asked = requests()
     plain = texts(new_engine(pair.model)[0], asked)
     engine, recording = new_engine(pair.model, pair.name, pair.folder)

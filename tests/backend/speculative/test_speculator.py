@@ -384,7 +384,7 @@ def test_steps_with_prompts_say_nothing_of_drafts() -> None:
 
 
 def test_a_drafter_that_works_in_vain_backs_off() -> None:
-    """It has no guess, though it was asked for one: the time is lost all the same."""
+    """The drafter has no guess, though it was asked for one: the time is lost all the same."""
     speculator = guessing([], adaptive=True)
     engine = Engine(speculator, running(LOOP, [1, 2]))
     engine.asking_s = STEP_S

@@ -71,7 +71,7 @@ def test_a_match_survives_a_new_generation() -> None:
 
 @pytest.mark.parametrize("alphabet", [1, 2, 4, 30])
 def test_matches_are_the_longest_and_really_there(alphabet: int) -> None:
-    """Of the lengths that are looked up; of equal ones the newest."""
+    """The longest of the lengths that are looked up; of equal ones the newest."""
     rng = random.Random(alphabet)
     outputs, text, read = OutputIndex(), list[int](), list[int]()
     for _ in range(4):

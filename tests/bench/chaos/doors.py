@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 HONEST_STATUSES = frozenset({429, 502, 503, 504})
-"""Of a request that met a process which was gone: an error of the moment, never an internal one."""
+"""Statuses of a request that met a process which was gone: an error of the moment, never an internal one."""
 _INTERNAL = "The gateway failed to answer this request"
 
 

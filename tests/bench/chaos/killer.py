@@ -25,7 +25,7 @@ RESTARTED = ("gateway worker", "engine", "encoder")
 READY_LIMIT_S = 90.0
 POLL_S = 0.1
 MAX_STARTS = 10
-"""Of one supervisor that exits at once."""
+"""Starts of one supervisor that exits at once."""
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ from tests.bench.chaos.traffic import OTHER_KEY
 
 BATCH_LINES = 4
 MAX_ITEMS = 20
-"""Of one conversation; then a new one begins."""
+"""Items of one conversation; then a new one begins."""
 
 Check = Callable[[Client], Awaitable[bool]]
 

@@ -20,7 +20,7 @@ SENTENCES = ("The ship is in the harbour.", "He paid the bill twice.", "Rain is 
 ADAPTERS = ("json", "german")
 MAX_TOKENS = 24
 OTHER_KEY = "sk-chaos-other"
-"""Of a second tenant, which must never see what the first one has stored."""
+"""The key of a second tenant, which must never see what the first one has stored."""
 
 
 @dataclass(eq=False)

@@ -44,7 +44,7 @@ class Snapshot:
 
     @property
     def resident_bytes(self) -> int:
-        """Of all processes together."""
+        """Resident memory of all processes together."""
         return sum(process.resident_bytes for process in self.processes.values())
 
     @property

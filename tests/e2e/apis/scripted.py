@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 Part = tuple[str, str]  # kind, text: of "reasoning", "text" or "call" (arguments)
 SIGNATURE = "c2lnbmVk"
-"""Of reasoning or calls, where the API has signatures."""
+"""The signature of reasoning or calls, where the API has signatures."""
 
 
 @dataclass

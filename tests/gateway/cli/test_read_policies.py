@@ -29,7 +29,7 @@ def short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reader(folder: Path) -> PolicyReader:
-    """Of files that were written a while ago."""
+    """A reader of files that were written a while ago."""
     (folder / "a.yaml").write_text(MODELS)
     (folder / "b.yaml").write_text(MORE)
     made = PolicyReader(folder, lambda policies: (policies, Settings()))

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 USER = "postgres" if os.geteuid() == 0 else None
-"""Of the server, which refuses to run as root."""
+"""The user of the server, which refuses to run as root."""
 
 
 class PostgresServer:

@@ -108,7 +108,7 @@ async def test_it_is_answered_at_once_and_retrieved_later(
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[background.Run]:
-    """Those that have begun."""
+    """The runs that have begun."""
     found: list[background.Run] = []
     begin = background.BackgroundResponses.begin
 

@@ -22,7 +22,7 @@ BODY = {"model": "ours", "input": "And?"}
 
 @pytest.fixture
 async def path(http: httpx.AsyncClient) -> str:
-    """That of a conversation with one item."""
+    """The path of a conversation with one item."""
     created = await http.post(PATH, json={"items": [USER], "metadata": {"a": "b"}})
     assert created.json()["object"] == "conversation" and created.json()["metadata"] == {"a": "b"}
     return f"{PATH}/{created.json()['id']}"

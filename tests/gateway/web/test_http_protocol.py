@@ -147,7 +147,7 @@ async def test_a_half_closed_client_gets_its_whole_answer(server: RawServer, pau
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_half_closed_client_may_wait_long(server: RawServer, paused: Paused, stream: bool) -> None:
-    """It is probed meanwhile with what clients ignore."""
+    """The client is probed meanwhile with what clients ignore."""
     client = await server.connect()
     await client.send(chat(stream=stream))
     client.end()
@@ -197,7 +197,7 @@ async def test_a_request_that_ends_too_early(server: RawServer, fake: FakeProvid
 
 
 async def test_a_refused_client_may_go_on_sending(server: RawServer) -> None:
-    """It still gets its answer: no reset while it sends."""
+    """The client still gets its answer: no reset while it sends."""
     client = await server.connect()
     await client.send(b"nonsense\r\n\r\n", *[b"x" * 100_000] * 20)
     assert [reply.error for reply in await client.replies()] == [(400, "invalid_http")]

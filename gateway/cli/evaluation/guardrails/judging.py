@@ -32,7 +32,7 @@ class Judged:
     classifier_s: float
 
     def value(self, head: str) -> float:
-        """Of a head; above 1 where a pattern matched."""
+        """The score of a head; above 1 where a pattern matched."""
         is_certain = bool(self.patterns) and head in ("attack", "indirect")
         return self.scores.get(head, 0.0) + is_certain
 

@@ -45,7 +45,7 @@ class Measured:
         return self.run.verdicts["right"] / max(1, len(self.run.outcomes))
 
     def of_all(self, model: str = "") -> Work:
-        """Of all families, and of all engines unless a model is named."""
+        """The work of all families, and of all engines unless a model is named."""
         found = [work for each in self.work.values() for name, work in each.items() if model in ("", name)]
         return sum(found, Work())
 

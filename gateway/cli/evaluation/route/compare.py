@@ -66,7 +66,7 @@ def by_family(pairs: Sequence[Pair]) -> dict[str, dict[str, float]]:
 
 
 def seconds_of(work: Mapping[str, Work], per_token: Mapping[str, float]) -> float:
-    """Of all engines, at these seconds per token."""
+    """The time of all engines, at these seconds per token."""
     return sum(each.tokens * per_token.get(model, 0.0) for model, each in work.items())
 
 

@@ -6,7 +6,7 @@ import argparse
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Those beside the flags of `eval models`."""
+    """Add the flags of `eval route` beside those of `eval models`."""
     parser.description = (
         "Asks the test questions of pico through a running gateway: of the weak model, of the strong one "
         "and of a route between them. Compares accuracy and the work of the engines, question by question, "

@@ -23,7 +23,7 @@ _SUM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Of one engine."""
+    """The work of one engine."""
 
     seconds: float = 0.0  # of its thread or device: another process that takes the core does not count
     # Of prompts and answers with reasoning, rejected ones too. Prefix hits count as if computed: there are so

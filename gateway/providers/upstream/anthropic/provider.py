@@ -36,7 +36,7 @@ class AnthropicProvider(TranslatingProvider):
     api_name = "Anthropic's API"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """Of every request."""
+        """The headers of every request."""
         return {"anthropic-version": API_VERSION} | ({"x-api-key": api_key} if api_key else {})
 
     def translate(self, request: ChatRequest, body: Mapping[str, Any]) -> TranslatedChat:

@@ -12,7 +12,7 @@ from gateway.providers.upstream.transport import ConnectionBroken
 
 MEDIA_TYPE = "application/vnd.amazon.eventstream"
 MAX_MESSAGE_BYTES = 24 << 20
-"""As in the specification."""
+"""The specification's limit of a message."""
 _PRELUDE = struct.Struct("!III")  # bytes in all, bytes of the headers, checksum of these two
 _CHECKSUM = struct.Struct("!I")  # of all before it, at the end
 _MAX_KNOWN_HEADERS = 64

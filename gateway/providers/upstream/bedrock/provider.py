@@ -24,16 +24,16 @@ class BedrockProvider(TranslatingProvider):
     def __init__(
         self, name: str, upstream: UpstreamModel, api_key: str | None = None, proxy: str = ""
     ) -> None:
-        """As every provider; without `api_key` requests are signed with AWS credentials."""
+        """Without `api_key` requests are signed with AWS credentials."""
         super().__init__(name, upstream, api_key, proxy)
         self._signer = None if api_key else Signer(name, upstream.base_url)
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """Of every request."""
+        """The headers of every request."""
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     async def signed_headers(self, path: str, body: bytes) -> Mapping[str, str]:
-        """Of one request. Raises UpstreamFailed without credentials."""
+        """The signature of one request. Raises UpstreamFailed without credentials."""
         return {} if self._signer is None else await self._signer.headers(path, body)
 
     def translate(self, request: ChatRequest, body: Mapping[str, Any]) -> TranslatedChat:
@@ -46,7 +46,7 @@ class BedrockProvider(TranslatingProvider):
         return TranslatedChat(path, found, ignored)
 
     def events(self) -> AwsEventReader:
-        """Of one stream."""
+        """A reader of one stream."""
         return AwsEventReader()
 
     def reader(self, request: ChatRequest) -> ConverseReader:

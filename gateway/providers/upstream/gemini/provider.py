@@ -25,16 +25,16 @@ class GeminiProvider(TranslatingProvider):
     def __init__(
         self, name: str, upstream: UpstreamModel, api_key: str | None = None, proxy: str = ""
     ) -> None:
-        """As every provider. Raises SettingsError where google-auth is needed and not installed."""
+        """Raises SettingsError where google-auth is needed and not installed."""
         super().__init__(name, upstream, api_key, proxy)
         self._credentials = _credentials(name) if upstream.credentials == "google" else None
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """Of every request."""
+        """The headers of every request."""
         return {"x-goog-api-key": api_key} if api_key else {}
 
     async def signed_headers(self, path: str, body: bytes) -> Mapping[str, str]:
-        """Of one request. Raises UpstreamFailed without credentials."""
+        """The credentials of one request. Raises UpstreamFailed without credentials."""
         return {} if self._credentials is None else await self._credentials.headers()
 
     def translate(self, request: ChatRequest, body: Mapping[str, Any]) -> TranslatedChat:

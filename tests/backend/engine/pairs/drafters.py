@@ -42,7 +42,7 @@ def _ask_in_few_letters(name: str) -> Ask:
 
 
 def _branched(scene: Scene) -> set[str]:
-    """Those of `drafted`, when there were trees among their drafts."""
+    """The features of `drafted`, when there were trees among their drafts."""
     found = {
         chunk.sequence.request.request_id for step in scene.record.steps for chunk in step if chunk.parents
     }
