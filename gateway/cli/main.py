@@ -33,6 +33,7 @@ from gateway.cli.policy_reference import reference_text
 from gateway.cli.policy_schema import schema_text
 from gateway.cli.releases.flags import add_models
 from gateway.cli.router_flags import add_flags as add_router_flags
+from gateway.cli.version import add_version
 from gateway.log import configure_logging, hide, without_hidden
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="An AI gateway with its own engine.")
+    add_version(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     add_init(commands.add_parser("init", help="write a first policy folder, from questions or flags"))
     _add_serve(commands.add_parser("serve", help="run the gateway and the engines of its models"))
