@@ -16,10 +16,10 @@ from gateway.exchange.prompt_embedding import Meaning
 from gateway.providers.base import ModelCall, RequestT
 from gateway.requests.types import ModelRequest
 from gateway.response_cache.use import CacheUse
-from gateway.screening.screening import Screening
 from gateway.telemetry import spans
 from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
+from guardrails.screen.screening import Screening
 from policies.choose import BestOf, Cascade
 from policies.routing import Choice
 from router.strategies import Decision

@@ -16,7 +16,7 @@ from backend.encoder.network import unit
 from backend.errors import EngineError, RequestError
 from backend.server.encoder_client import EncoderClient
 from cache.circuit_breaker import CircuitBreaker
-from gateway.screening.guard import EmbedTexts
+from guardrails.screen.guard import EmbedTexts
 from policies.document import EncoderModel
 
 if TYPE_CHECKING:

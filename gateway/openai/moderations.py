@@ -15,11 +15,11 @@ from gateway.exchange.shape import encode
 from gateway.pipeline.stages.admit import Admit
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.types import ModerationRequest
-from gateway.screening.guard import EncoderFailed, Guard, Vectors
-from gateway.screening.threads import TenantThreads, is_long
 from gateway.web.deadlines import Deadlines
 from gateway.web.http_call import HttpCall
 from guardrails.checks.classifier import Plan, judge_categories, plan, score
+from guardrails.screen.guard import EncoderFailed, Guard, Vectors
+from guardrails.screen.threads import Threads, is_long
 from guardrails.text.normalise import read
 from policies.guardrails import ModerationsSection
 
@@ -80,7 +80,7 @@ class ModerationsEndpoint:
         deadlines = Deadlines(self._total_timeout_s)
         deadlines.watch_disconnect(call.receive)
         try:
-            results = await self._results(texts, TenantThreads(self._guard.threads, tenant))
+            results = await self._results(texts, self._guard.threads.of(tenant))
         except asyncio.CancelledError:
             if deadlines.cancel_reason is None:
                 raise
@@ -91,7 +91,7 @@ class ModerationsEndpoint:
         answer = {"id": f"modr-{secrets.token_hex(12)}", "model": MODEL, "results": results}
         await call.respond(encode(answer), headers=headers)
 
-    async def _results(self, texts: Sequence[str], threads: TenantThreads) -> list[dict[str, object]]:
+    async def _results(self, texts: Sequence[str], threads: Threads) -> list[dict[str, object]]:
         in_thread = is_long(texts)
         plans = await threads.run(lambda: [plan(read(text)) for text in texts], in_thread)
         distinct = list(

@@ -28,11 +28,12 @@ from gateway.routing.candidates import Selection
 from gateway.routing.probe_result import Decision
 from gateway.routing.releases import releases_of, stable_releases
 from gateway.routing.signals import Signals
-from gateway.screening.guard import Guards, Vectors
+from gateway.screening.guards import Guards
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
 from gateway.web.deadlines import Deadlines, TimeLimits
+from guardrails.screen.guard import Vectors
 from policies.document import Policies
 from policies.probes import CacheUse, Live, Probe
 from policies.routing import Choice

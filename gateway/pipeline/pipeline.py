@@ -28,7 +28,7 @@ from gateway.routing.candidates import Selection
 from gateway.routing.decision_log import DecisionLog
 from gateway.routing.memory import RoutingMemory
 from gateway.routing.signals import Signals
-from gateway.screening.guard import Guards
+from gateway.screening.guards import Guards
 from gateway.telemetry.request import Telemetry
 from policies.document import Policies
 

@@ -1,1 +1,1 @@
-"""Guardrails on one request and its answer: which texts are checked, by which checks, and what follows."""
+"""Guardrails in the gateway: hooks over HTTP, threads for long texts, answers while they are streamed."""

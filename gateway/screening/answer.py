@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from gateway.answer import Delta, ToolCallDelta
 from gateway.errors import Unavailable
-from gateway.screening.answer_checks import AnswerChecks
-from gateway.screening.screening import CheckFailed, Screening
-from gateway.screening.threads import is_long
 from guardrails.scan.chain import ScannerChain
 from guardrails.scan.scanner import Blocked
+from guardrails.screen.answer_checks import AnswerChecks
+from guardrails.screen.screening import CheckFailed, Screening
+from guardrails.screen.threads import is_long
 from guardrails.text.sentences import SentenceSplitter
 
 

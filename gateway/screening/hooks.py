@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
 import msgspec
 
+from guardrails.screen.hooks import Direction, HookFailed, HookVerdict
 from policies.guardrails import HookRules, Segment
 
 MAX_ANSWER_BYTES = 1 << 20
 MAX_REASON_CHARS = 64
 MAX_INPUTS = 32
 """Inputs of one question in the form of moderations: services refuse long conversations as a whole."""
-
-Direction = Literal["request", "answer"]
-
-
-class HookFailed(Exception):
-    """The check could not be made: no answer in time, or none that can be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class HookVerdict:
-    """What the operator's service says. `reason` is an identifier for traces, never text of the request."""
-
-    flagged: bool
-    reason: str = ""
 
 
 class _Penstock(msgspec.Struct):
@@ -46,7 +32,7 @@ class _Moderations(msgspec.Struct):
     results: list[_Result]
 
 
-class Hook:
+class HttpHook:
     """One hook of a profile. Connections are kept; open one per version of the policies, and close it."""
 
     def __init__(self, rules: HookRules, api_key: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,8 +14,6 @@ from weakref import WeakValueDictionary
 from gateway.errors import RateLimited
 from guardrails.cancellation import use_flag
 
-THREAD_FROM_CHARS = 4_000
-"""Shorter texts are judged in the event loop's thread: they take less than the change to another one."""
 NUM_THREADS = 3
 """They share the interpreter's lock with the event loop, so more would only make it wait longer."""
 MAX_WAITING = 64
@@ -25,11 +23,6 @@ MAX_ENCODER_MESSAGES = 2
 """Messages of one tenant in a gateway worker at the same time."""
 
 T = TypeVar("T")
-
-
-def is_long(texts: Iterable[str]) -> bool:
-    """Whether the event loop should not wait until these are judged."""
-    return sum(map(len, texts)) >= THREAD_FROM_CHARS
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +73,10 @@ class FairThreads:
         self._running: set[str] = set()
         self._changed = threading.Condition()
         self._num_started = 0
+
+    def of(self, tenant: str) -> TenantThreads:
+        """What a tenant may use of them."""
+        return TenantThreads(self, tenant)
 
     async def run(self, work: Callable[[], T], tenant: str) -> T:
         """The result of `work`. Its flag is set (`check_cancelled`) when the caller is cancelled.

@@ -37,12 +37,13 @@ from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
 from gateway.response_cache.settings import CacheSettings
-from gateway.screening.guard import EmbedTexts, Guard, Guards, Vectors, no_vectors
+from gateway.screening.guards import Guards
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry import spans
 from gateway.web.asgi_endpoint import Resource
 from gateway.web.deadlines import TimeLimits
 from gateway.wiring.worker_parts import WorkerParts
+from guardrails.screen.guard import EmbedTexts, Guard, Vectors, no_vectors
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile
 from policies.services import Api
@@ -125,7 +126,11 @@ class ModelBuilder:
         threads, keys = self._parts.screening_threads, self._settings.upstream_api_keys
         guards = Guards(self._policies.guardrails, embed, keys, threads=threads)
         guards.moderation = Guard(
-            GuardrailProfile(), self._where_readable(embed), {}, guards.moderation.classifier, threads
+            GuardrailProfile(),
+            self._where_readable(embed),
+            {},
+            guards.moderation.classifier,
+            threads=threads,
         )
         self.resources += [guards, *guards.hooks]
         return guards

@@ -18,7 +18,7 @@ from gateway.openai.batches import BatchesEndpoint
 from gateway.openai.files import FilesEndpoint
 from gateway.openai.moderations import ModerationsEndpoint
 from gateway.providers.upstream.forwarding import Forwarder
-from gateway.screening.guard import Guards
+from gateway.screening.guards import Guards
 from gateway.stored.chats import StoredChatsEndpoint
 from gateway.stored.conversations import ConversationsEndpoint
 from gateway.stored.objects_endpoint import ObjectsEndpoint

@@ -10,7 +10,7 @@ from gateway.providers.upstream.generated import in_deltas
 from gateway.requests.prompts import num_choices
 from gateway.requests.types import GenerationRequest
 from gateway.screening.answer import ScreenedDeltas
-from gateway.screening.answer_checks import checks_answers
+from guardrails.screen.answer_checks import checks_answers
 
 
 async def screen_answer(exchange: Exchange) -> None:

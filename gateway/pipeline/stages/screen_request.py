@@ -16,13 +16,13 @@ from gateway.requests.parse import typed
 from gateway.requests.prompts import num_choices, parse_prompts
 from gateway.requests.types import CompletionRequest, GenerationRequest
 from gateway.screening.answer import check_failed
-from gateway.screening.answer_checks import checks_answers, holds_back
-from gateway.screening.guard import Guards
-from gateway.screening.screening import CheckFailed, Screening, checks_requests
-from gateway.screening.segments import longest_field, texts
-from gateway.screening.verdicts import Check, OnVerdict, Outcome
+from gateway.screening.guards import Guards
 from gateway.telemetry import spans
 from guardrails.scan.scanner import Blocked
+from guardrails.screen.answer_checks import checks_answers, holds_back
+from guardrails.screen.screening import CheckFailed, Screening, checks_requests
+from guardrails.screen.segments import longest_field, texts
+from guardrails.screen.verdicts import Check, OnVerdict, Outcome
 
 HEADER = "x-penstock-guardrails"
 

@@ -12,10 +12,11 @@ from starlette.routing import Router
 
 from gateway.answer import Delta
 from gateway.providers.fake import FakeProvider, TextCall
-from gateway.screening.guard import EmbedTexts, Guard
-from gateway.screening.hooks import Hook
+from gateway.screening.hooks import HttpHook
+from gateway.screening.threads import FairThreads
 from gateway.settings import Settings
 from gateway.wiring.app import build_app
+from guardrails.screen.guard import EmbedTexts, Guard
 from policies.cache import CacheSection
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection
@@ -31,8 +32,8 @@ def app_of(provider: FakeProvider, profile: GuardrailProfile, *, mode: Any = "no
 
 
 def guard_of(profile: GuardrailProfile, embed: EmbedTexts | None = None) -> Guard:
-    hooks = {name: Hook(rules) for name, rules in profile.hooks.items()}
-    return Guard(profile, embed or word_vectors, hooks)
+    hooks = {name: HttpHook(rules) for name, rules in profile.hooks.items()}
+    return Guard(profile, embed or word_vectors, hooks, threads=FairThreads())
 
 
 def saying(*pieces: str) -> FakeProvider:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from gateway.answer import Delta, ToolCallDelta
 from gateway.errors import Unavailable
 from gateway.screening.answer import ScreenedDeltas
-from gateway.screening.screening import Screening
 from gateway.settings import Settings
 from gateway.wiring.app import build_app
+from guardrails.screen.screening import Screening
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.guardrails import (
     GroundednessRules,

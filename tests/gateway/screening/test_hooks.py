@@ -12,9 +12,10 @@ import pytest
 
 from gateway.answer import Delta, ToolCallDelta
 from gateway.screening.answer import ScreenedDeltas
-from gateway.screening.hooks import Hook, HookFailed
-from gateway.screening.screening import CheckFailed, Screening
+from gateway.screening.hooks import HttpHook
 from guardrails.scan.scanner import Blocked
+from guardrails.screen.hooks import HookFailed
+from guardrails.screen.screening import CheckFailed, Screening
 from policies.guardrails import GuardrailProfile, HookRules, PersonalDataRules, TopicRules
 from tests.gateway.screening.profiles import body, guard_of
 
@@ -55,7 +56,7 @@ async def test_the_service_gets_masked_text_and_its_verdict_counts() -> None:
 async def test_openais_moderation_can_be_the_service() -> None:
     results = [{"flagged": False}, {"flagged": True, "categories": {"hate": True, "violence": False}}]
     async with service({"results": results}) as (url, asked):
-        hook = Hook(HookRules(url=url, format="moderations", model="omni"), "key")
+        hook = HttpHook(HookRules(url=url, format="moderations", model="omni"), "key")
         found = await hook.check("request", [("user", "a"), ("tool", "b")])
         await hook.close()
     assert (found.flagged, found.reason) == (True, "hate")
@@ -64,7 +65,7 @@ async def test_openais_moderation_can_be_the_service() -> None:
 
 async def test_a_long_conversation_is_moderated_in_parts() -> None:
     async with service({"results": [{"flagged": False}] * 32}) as (url, asked):
-        hook = Hook(HookRules(url=url, format="moderations"))
+        hook = HttpHook(HookRules(url=url, format="moderations"))
         assert not (await hook.check("request", [("user", str(i)) for i in range(64)])).flagged
     assert [text for each in asked for text in each["input"]] == list(map(str, range(64)))
 
@@ -72,7 +73,7 @@ async def test_a_long_conversation_is_moderated_in_parts() -> None:
 async def test_a_moderation_without_a_result_for_each_text_has_failed() -> None:
     async with service({"results": [{"flagged": False}]}) as (url, _):
         with pytest.raises(HookFailed):
-            await Hook(HookRules(url=url, format="moderations")).check(
+            await HttpHook(HookRules(url=url, format="moderations")).check(
                 "request", [("user", "a"), ("tool", "b")]
             )
 
@@ -86,7 +87,7 @@ async def test_a_service_that_fails_is_counted_and_obeys_the_policy(answer: Any)
     async with service(answer) as (url, _):
         rules = HookRules(url=url, timeout_ms=200)
         with pytest.raises(HookFailed):
-            await Hook(rules).check("request", [("user", "a")])
+            await HttpHook(rules).check("request", [("user", "a")])
         screening = Screening(guard_of(GuardrailProfile(hooks={"own": rules})))
         with pytest.raises(CheckFailed):
             await screening.request_body(body("hi"))
@@ -116,7 +117,7 @@ async def test_a_service_is_asked_about_calls_and_texts(action: Any) -> None:  #
 
 async def test_a_reason_that_is_no_identifier_is_dropped() -> None:
     async with service({"flagged": True, "reason": "the text said: my secret"}) as (url, _):
-        assert (await Hook(HookRules(url=url)).check("request", [("user", "a")])).reason == ""
+        assert (await HttpHook(HookRules(url=url)).check("request", [("user", "a")])).reason == ""
 
 
 async def test_an_answer_is_held_back_until_the_service_has_seen_all_of_it() -> None:

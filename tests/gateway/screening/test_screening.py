@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.screening.screening import CheckFailed, Screening
 from guardrails.scan.scanner import Blocked
+from guardrails.screen.screening import CheckFailed, Screening
 from policies.guardrails import (
     GuardrailProfile,
     InjectionRules,

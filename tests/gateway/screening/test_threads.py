@@ -13,15 +13,14 @@ import pytest
 from numpy.typing import NDArray
 
 from gateway.errors import RateLimited
-from gateway.screening.guard import MAX_TEXTS, Guard
 from gateway.screening.threads import (
     MAX_ENCODER_MESSAGES,
-    THREAD_FROM_CHARS,
     FairThreads,
     TenantThreads,
-    is_long,
 )
 from guardrails.cancellation import Cancelled, check_cancelled
+from guardrails.screen.guard import MAX_TEXTS, Guard
+from guardrails.screen.threads import THREAD_FROM_CHARS, is_long
 from policies.guardrails import GuardrailProfile
 
 LIMIT_S = 20.0
@@ -152,5 +151,5 @@ async def test_a_long_text_has_the_time_limit_for_each_message() -> None:
         await asyncio.sleep(0.04)
         return np.zeros((len(texts), 4), np.float32)
 
-    guard = Guard(GuardrailProfile(timeout_ms=1_000), embed, {})
+    guard = Guard(GuardrailProfile(timeout_ms=1_000), embed, {}, threads=FairThreads())
     assert len(await guard.vectors(["x"] * 40 * MAX_TEXTS)) == 40 * MAX_TEXTS  # 1.6 s

@@ -11,8 +11,8 @@ from gateway.exchange.exchange import Exchange
 from gateway.pipeline.dry_run import exchange_for
 from gateway.pipeline.stages.screen_answer import screen_answer
 from gateway.requests.types import CompletionRequest, EmbeddingRequest
-from gateway.screening.screening import Screening
 from gateway.web.deadlines import Deadlines
+from guardrails.screen.screening import Screening
 from policies.guardrails import GuardrailProfile, PersonalDataRules, TopicRules
 from tests.gateway.screening.profiles import body, guard_of
 

@@ -15,7 +15,7 @@ from gateway.exchange.prompt_embedding import Meaning
 from gateway.pipeline.dry_run import exchange_for
 from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.providers.fake import FakeProvider
-from gateway.screening.guard import Guards
+from gateway.screening.guards import Guards
 from gateway.web.deadlines import TimeLimits
 from policies.guardrails import GuardrailProfile, GuardrailsSection, TopicRules
 from tests.gateway.screening.profiles import word_vectors

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from backend.heads.weights import read_weights, write_weights
-from gateway.screening.guard import Guards
-from gateway.screening.judge import ReadText, judge_request, judge_sentences
+from gateway.screening.guards import Guards
 from gateway.screening.threads import TenantThreads
 from guardrails.checks.classifier import WEIGHTS
+from guardrails.screen.judge import ReadText, judge_request, judge_sentences
 from guardrails.text.normalise import read
 from policies.guardrails import GuardrailProfile, GuardrailsSection, HarmRules, InjectionRules
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.screening.guard import Guard, Vectors
-from gateway.screening.known import Known
-from gateway.screening.threads import TenantThreads, is_long
-from gateway.screening.verdicts import Judged, Judgement, Unreadable
 from guardrails.checks.classifier import Classifier, Plan, Score, findings, plan, score
 from guardrails.checks.injection import find_injection
 from guardrails.checks.topics import Topic, topics_of
 from guardrails.findings import Segment as Trust
+from guardrails.screen.guard import Guard, Vectors
+from guardrails.screen.known import Known
+from guardrails.screen.threads import Threads, is_long
+from guardrails.screen.verdicts import Judged, Judgement, Unreadable
 from guardrails.text.normalise import Reading, read
 from policies.guardrails import (
     FailureAction,
@@ -39,9 +39,7 @@ class ReadText:
     known: Known[Judgement] = field(default_factory=Known)
 
 
-async def read_texts(
-    guard: Guard, texts: Sequence[tuple[Segment, str]], threads: TenantThreads
-) -> list[ReadText]:
+async def read_texts(guard: Guard, texts: Sequence[tuple[Segment, str]], threads: Threads) -> list[ReadText]:
     """The texts that a check of the profile looks at."""
     segments = _segments(guard.profile)
     chosen = [(segment, text) for segment, text in texts if segment in segments]
@@ -59,9 +57,7 @@ def _read(segment: Segment, text: str, known: Known[Judgement]) -> ReadText:
     return ReadText(segment, text, None if is_known else read(text), known)
 
 
-async def find_attacks(
-    rules: InjectionRules, texts: Sequence[ReadText], threads: TenantThreads
-) -> list[Judgement]:
+async def find_attacks(rules: InjectionRules, texts: Sequence[ReadText], threads: Threads) -> list[Judgement]:
     """Known attacks, by pattern."""
     chosen = [each for each in texts if each.segment in rules.segments]
 
@@ -79,7 +75,7 @@ async def find_attacks(
 
 
 async def judge_request(
-    guard: Guard, texts: Sequence[ReadText], known: dict[str, Vectors], threads: TenantThreads
+    guard: Guard, texts: Sequence[ReadText], known: dict[str, Vectors], threads: Threads
 ) -> list[Judgement]:
     """What the texts of a request mean. Raises EncoderFailed.
 
@@ -103,9 +99,7 @@ async def judge_request(
     return [*(found for each in texts for found in each.known.judged or ()), *_session(guard.profile, texts)]
 
 
-async def judge_sentences(
-    guard: Guard, sentences: Sequence[str], threads: TenantThreads
-) -> list[list[Judgement]]:
+async def judge_sentences(guard: Guard, sentences: Sequence[str], threads: Threads) -> list[list[Judgement]]:
     """What each sentence of an answer holds. Raises EncoderFailed."""
     in_thread = is_long(sentences)
     plans = await threads.run(lambda: [plan(read(text)) for text in sentences], in_thread)
@@ -139,9 +133,7 @@ def _segments(profile: GuardrailProfile) -> set[Segment]:
     return {segment for each in rules if each is not None for segment in each.segments}
 
 
-async def _complete(
-    guard: Guard, plans: Sequence[Plan], known: dict[str, Vectors], threads: TenantThreads
-) -> None:
+async def _complete(guard: Guard, plans: Sequence[Plan], known: dict[str, Vectors], threads: Threads) -> None:
     """Add the vectors of the texts to be judged; equal texts are encoded once."""
     needed = (each.texts if guard.profile.topics else each.embedded(guard.classifier) for each in plans)
     texts = list(dict.fromkeys(text for each in needed for text in each if text not in known))

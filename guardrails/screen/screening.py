@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from gateway.screening.guard import EncoderFailed, Guard, Vectors
-from gateway.screening.hooks import Direction, Hook, HookFailed
-from gateway.screening.judge import failure_action, find_attacks, judge_request, read_texts
-from gateway.screening.segments import changed_body, texts, wants_json
-from gateway.screening.threads import TenantThreads, is_long
-from gateway.screening.verdicts import Check, Judged, OnVerdict, Outcome, Unreadable, Verdicts
 from guardrails.checks.patterns import LinearRule, words_rule
 from guardrails.checks.personal_data.patterns import KINDS
 from guardrails.masking import Masking
 from guardrails.scan.chain import ScannerChain
 from guardrails.scan.scanner import Blocked, Replacer, Scanner, scan
+from guardrails.screen.guard import EncoderFailed, Guard, Vectors
+from guardrails.screen.hooks import Direction, Hook, HookFailed
+from guardrails.screen.judge import failure_action, find_attacks, judge_request, read_texts
+from guardrails.screen.segments import changed_body, texts, wants_json
+from guardrails.screen.threads import is_long
+from guardrails.screen.verdicts import Check, Judged, OnVerdict, Outcome, Unreadable, Verdicts
 from guardrails.text.json_text import InJson
 from policies.guardrails import FailureAction, GuardrailProfile, PatternRules, Segment
 
@@ -44,7 +44,7 @@ class Screening:
 
     def __init__(self, guard: Guard, on_verdict: OnVerdict | None = None, tenant: str = "") -> None:
         self.guard = guard
-        self.threads = TenantThreads(guard.threads, tenant)
+        self.threads = guard.threads.of(tenant)
         self.profile = profile = guard.profile
         self.verdicts = Verdicts(on_verdict) if on_verdict else Verdicts()
         self.vectors: dict[str, Vectors] = {}  # of texts that have been encoded

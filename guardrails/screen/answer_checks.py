@@ -8,13 +8,13 @@ from typing import Literal
 
 import msgspec
 
-from gateway.screening.guard import EncoderFailed
-from gateway.screening.judge import failure_action, judge_sentences, needs_sentences
-from gateway.screening.screening import Screening
-from gateway.screening.segments import document
-from gateway.screening.threads import TenantThreads, is_long
-from gateway.screening.verdicts import Judgement
 from guardrails.checks.groundedness import Documents, needs_check
+from guardrails.screen.guard import EncoderFailed
+from guardrails.screen.judge import failure_action, judge_sentences, needs_sentences
+from guardrails.screen.screening import Screening
+from guardrails.screen.segments import document
+from guardrails.screen.threads import Threads, is_long
+from guardrails.screen.verdicts import Judgement
 from guardrails.text.sentences import split
 from policies.guardrails import Segment
 
@@ -25,7 +25,7 @@ Holds = Literal["nothing", "sentence", "answer"]
 class _Grounds:
     """The documents of a request, read when the first sentence needs them; shared by all choices."""
 
-    def __init__(self, texts: Sequence[str], threads: TenantThreads) -> None:
+    def __init__(self, texts: Sequence[str], threads: Threads) -> None:
         self._texts = texts
         self._threads = threads
         self._in_thread = is_long(texts)

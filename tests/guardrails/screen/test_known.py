@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gateway.screening.guard import Guard
-from gateway.screening.known import MIN_CHARS, KnownTexts
-from gateway.screening.screening import Screening
+from gateway.screening.threads import FairThreads
 from guardrails.checks.classifier import load_classifier
 from guardrails.scan.scanner import Blocked
+from guardrails.screen.guard import Guard
+from guardrails.screen.known import MIN_CHARS, KnownTexts
+from guardrails.screen.screening import Screening
 from policies.guardrails import GuardrailProfile, HarmRules, InjectionRules, PatternRules, PersonalDataRules
 
 LONG = "The mill stands by the river, and its wheel turns all day. " * 100
@@ -44,7 +45,7 @@ async def found(guard: Guard, tenant: str, *turns: str) -> str:
 
 async def test_a_turn_that_was_judged_is_not_encoded_again() -> None:
     embed = Embedding()
-    guard = Guard(CHECKS, embed, {}, load_classifier())
+    guard = Guard(CHECKS, embed, {}, load_classifier(), threads=FairThreads())
     first = await found(guard, "a", ATTACK)
     assert "injection:override=1" in first or "injection:extraction=1" in first
     num_texts = embed.num_texts
@@ -60,7 +61,7 @@ async def test_what_must_change_is_changed_each_time() -> None:
         personal_data=PersonalDataRules(),
         patterns={"acme": PatternRules(words=["acme"], action="redact")},
     )
-    guard = Guard(profile, Embedding(), {})
+    guard = Guard(profile, Embedding(), {}, threads=FairThreads())
     for _ in range(2):
         screening = Screening(guard, tenant="a")
         changed = await screening.request_body(messages(LONG, f"{LONG} anna@example.com", f"{LONG} acme"))
@@ -70,7 +71,9 @@ async def test_what_must_change_is_changed_each_time() -> None:
 
 
 async def test_what_is_blocked_is_blocked_each_time() -> None:
-    guard = Guard(GuardrailProfile(patterns={"p": PatternRules(words=["acme"])}), Embedding(), {})
+    guard = Guard(
+        GuardrailProfile(patterns={"p": PatternRules(words=["acme"])}), Embedding(), {}, threads=FairThreads()
+    )
     for _ in range(2):
         with pytest.raises(Blocked):
             await Screening(guard, tenant="a").request_body(messages(f"{LONG} acme"))
@@ -78,7 +81,7 @@ async def test_what_is_blocked_is_blocked_each_time() -> None:
 
 async def test_the_same_text_in_another_role_is_another() -> None:
     rules = PatternRules(words=["mill"], segments=["tool"])
-    guard = Guard(GuardrailProfile(patterns={"p": rules}), Embedding(), {})
+    guard = Guard(GuardrailProfile(patterns={"p": rules}), Embedding(), {}, threads=FairThreads())
     await Screening(guard, tenant="a").request_body(messages(LONG))
     with pytest.raises(Blocked):
         await Screening(guard, tenant="a").request_body({"messages": [{"role": "tool", "content": LONG}]})
