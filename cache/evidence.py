@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from backend.heads.measures import wilson
+from backend.classifiers.measures import wilson
 from cache.entry import Entry
 
 LOG = logging.getLogger("penstock.cache")

@@ -6,10 +6,10 @@ import shlex
 from functools import cached_property
 from pathlib import Path
 
+from backend.classifiers.weights import read_card
 from backend.encoder.checkpoint import BUILTIN, Reading
 from backend.encoder.identity import EncoderIdentity, identity_of, identity_on
-from backend.heads.weights import read_card
-from cache.heads.linear import WEIGHTS as HEADS
+from cache.classifiers.linear import WEIGHTS as HEADS
 from cache.verify.verifier import WEIGHTS as VERIFIER
 from guardrails.checks.classifier import WEIGHTS as CLASSIFIER
 from policies.document import EncoderModel, Policies

@@ -126,7 +126,7 @@ class CacheSection(CacheRules, frozen=True, kw_only=True, forbid_unknown_fields=
         FilePath | None,
         Meta(
             description="Weights that tell whether a question depends on the turns before it, or its answer "
-            "on the time, from `python -m cache.heads.train --encoder FOLDER --out FILE`. With another "
+            "on the time, from `python -m cache.classifiers.train --encoder FOLDER --out FILE`. With another "
             "encoder than the one that ships and without them, only first turns are compared by meaning, and "
             "words alone tell how long an answer lives."
         ),

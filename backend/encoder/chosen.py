@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.classifiers.weights import WeightsError, read_card
 from backend.encoder.checkpoint import BUILTIN, Reading, check_runtime, read_checkpoint
 from backend.encoder.identity import EncoderIdentity, identity_of, identity_on
 from backend.errors import CheckpointError
-from backend.heads.weights import WeightsError, read_card
 
 if TYPE_CHECKING:
     from backend.encoder.model import SentenceEncoder

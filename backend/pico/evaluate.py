@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tokenizers import Tokenizer
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.conversations import messages_of
 from backend.pico.curriculum import Cell
 from backend.pico.decoder import Decoder, answer_in

@@ -15,7 +15,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.experts import routings
 from backend.pico.hyper_moe import load_sparse

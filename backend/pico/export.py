@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.curriculum import EMPHASIS
 from backend.pico.model import CONTEXT_TOKENS, SHAPES
 from backend.pico.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, TURN_END, chat_template, special_id

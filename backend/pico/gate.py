@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.gate_measures import Figures, measure
 from backend.pico.recipe import WEIGHTS
 

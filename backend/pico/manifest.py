@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.recipe import WEIGHTS
 
 MANIFEST = "MANIFEST.json"

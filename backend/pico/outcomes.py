@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.conversations import messages_of
 from backend.pico.curriculum import ROUGH_SHARE, roughen
 from backend.pico.decoder import Completion, Decoder, answer_in, prompt_of

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.report import MODES, PLOTS, TIERS, tier_means
 
 if TYPE_CHECKING:

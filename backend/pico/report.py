@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.expert_load import ExpertLoad
 from backend.pico.gate import RECORD, read_record
 from backend.pico.manifest import describe

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.adapters.evaluate import evaluate as evaluate_adapter
 from backend.pico.adapters.specs import SPECS
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations

@@ -23,7 +23,7 @@ import torch
 from tokenizers import Tokenizer
 from torch.multiprocessing.spawn import spawn
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.models.hyper_moe import HyperMoEConfig
 from backend.pico import checkpoint, recipe
 from backend.pico.batches import CPU, Encoded, Limits, are_answers_exact, forward, group_by_length, make_batch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from backend.heads.training_files import read_rows
+from backend.classifiers.training_files import read_rows
 from cache.verify import perturb, templates
 
 SHIPPABLE = frozenset(("qqp", "negation-nli", "paws"))

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from backend.classifiers.measures import auc
+from backend.classifiers.pair_model import TorchPairNetwork
+from backend.classifiers.pair_network import MAX_WORDS
+from backend.classifiers.pair_training import EncodedPairs, calibrate, fit, predict
+from backend.classifiers.training_files import run
+from backend.classifiers.weights import read_weights, replace_tensors, write_weights
 from backend.encoder.checkpoint import BUILTIN, resolve
 from backend.encoder.chosen import parse_with_encoder
 from backend.encoder.corpus import Array, vectors_by_text
-from backend.heads.measures import auc
-from backend.heads.pair_model import TorchPairNetwork
-from backend.heads.pair_network import MAX_WORDS
-from backend.heads.pair_training import EncodedPairs, calibrate, fit, predict
-from backend.heads.training_files import run
-from backend.heads.weights import read_weights, replace_tensors, write_weights
 from cache.guards import stopped_by
 from cache.verify.dataset import (
     NUM_PERTURBED,

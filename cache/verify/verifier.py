@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.pair_network import MAX_WORDS, PairNetwork, pad
-from backend.heads.weights import read_weights, stamp
+from backend.classifiers.pair_network import MAX_WORDS, PairNetwork, pad
+from backend.classifiers.weights import read_weights, stamp
 from cache.verify.features import pair_features
 from cache.verify.vocabulary import Vocabulary
 from cache.verify.words import MAX_CHARS, Sentence, read

@@ -11,9 +11,9 @@ from typing import TextIO
 from backend.encoder.checkpoint import Reading
 from backend.encoder.model import SentenceEncoder
 from backend.encoder.network import unit
+from cache.classifiers import freshness, needs_context
+from cache.classifiers.timeliness import lifetime_s
 from cache.guards import GUARDS, Guard, stopped_by, unreadable
-from cache.heads import freshness, needs_context
-from cache.heads.timeliness import lifetime_s
 from cache.question import normalised
 from cache.semantic_cache import MIN_COSINE, NEAR_COSINE
 from cache.verify import Verifier

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
+from backend.classifiers.weights import WeightsError
 from backend.encoder.checkpoint import Checkpoint, Reading, check_runtime, read_checkpoint
 from backend.encoder.language import LANGUAGES
 from backend.errors import AdapterError, CheckpointError
-from backend.heads.weights import WeightsError
 from backend.server.engine_check import check_adapter, check_context, check_model
 from backend.tokenizer import Tokenizer
 from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.classifiers.weights import WeightsError, stamp
 from backend.errors import CheckpointError
-from backend.heads.weights import WeightsError, stamp
-from cache.heads.linear import load_head
+from cache.classifiers.linear import load_head
 from cache.verify import Verifier
 from gateway.encoder_fit import EncoderFit
 from guardrails.checks.classifier import load_classifier

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from backend.classifiers.weights import WeightsError
 from backend.errors import CheckpointError, RequestError
-from backend.heads.weights import WeightsError
 from gateway import settings
 from gateway.cli.cache_flags import add_cache
 from gateway.cli.evaluation.cache.inputs import add_flags as add_cache_flags

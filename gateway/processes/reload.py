@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 import msgspec
 
+from backend.classifiers.weights import WeightsError
 from backend.errors import CheckpointError
-from backend.heads.weights import WeightsError
 from gateway.auth import key_ring
 from gateway.processes.backends import Backend, backend_names, new_backend
 from gateway.processes.managed_process import ManagedProcess, Progress

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend.encoder.language import language_of
+from cache.classifiers.linear import WEIGHTS
 from cache.entry import Selector
 from cache.guards import ENGLISH
-from cache.heads.linear import WEIGHTS
 from cache.semantic_cache import SemanticCache
 from gateway.response_cache.flights import Flights
 from gateway.response_cache.sampling import Embed, Sampler

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from numpy import float32
 from numpy.typing import NDArray
 
+from cache.classifiers import freshness, needs_context
 from cache.entry import Labels
 from cache.guards import Unreadable
-from cache.heads import freshness, needs_context
 from cache.question import Question
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.flights import Flight

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.encoder.language import language_of
-from cache.heads.timeliness import freshness
+from cache.classifiers.timeliness import freshness
 from gateway.encoder_fit import EncoderFit
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.prompt_embedding import Embed, no_meaning

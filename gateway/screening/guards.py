@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from backend.classifiers.weights import stamp
 from backend.encoder.language import language_of
-from backend.heads.weights import stamp
 from gateway.screening.hooks import HttpHook
 from gateway.screening.threads import FairThreads
 from gateway.settings import SettingsError

@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from backend.heads.measures import wilson
+from backend.classifiers.measures import wilson
 from gateway.answer import Usage
 from gateway.telemetry import instruments
 from gateway.telemetry.engine_metrics import EngineCollector, EngineSource

@@ -15,8 +15,8 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.classifiers.weights import Tensor, read_card, read_weights
 from backend.encoder.identity import identity_on
-from backend.heads.weights import Tensor, read_card, read_weights
 from guardrails.checks import ngrams
 from guardrails.findings import Finding, Segment
 from guardrails.languages import ENGLISH, LABELS, languages_of

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from backend.classifiers.training_files import run
+from backend.classifiers.weights import Tensor, write_weights
 from backend.encoder.chosen import parse_with_encoder
-from backend.heads.training_files import run
-from backend.heads.weights import Tensor, write_weights
 from guardrails.checks.classifier import FALSE_POSITIVE_RATES, HEADS, WEIGHTS, Check, Classifier
 from guardrails.train.bags import Array, Bags, make_bags
 from guardrails.train.limits import limits

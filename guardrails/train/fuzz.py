@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from guardrails.checks import classifier
 from guardrails.checks.injection import find_injection
 from guardrails.evasions import EVASIONS

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.training_files import read_rows, run
+from backend.classifiers.training_files import read_rows, run
 from guardrails.checks.groundedness import FEATURES, WEIGHTS, Documents
 
 SHIPPED = ("summedits",)

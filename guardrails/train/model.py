@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from backend.heads.weights import Tensor
+from backend.classifiers.weights import Tensor
 from guardrails.checks.classifier import FALSE_POSITIVE_RATES, HEADS
 from guardrails.checks.ngrams import BITS
 from guardrails.train.bags import Bags

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import regex
 
-from backend.heads.training_files import read_rows as read_lines
+from backend.classifiers.training_files import read_rows as read_lines
 from guardrails.checks.classifier import CATEGORIES, KINDS
 from guardrails.findings import Segment
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.weights import Tensor, WeightsError, read_weights
+from backend.classifiers.weights import Tensor, WeightsError, read_weights
 from router.estimate.asking import asking_part
 from router.estimate.features import NUM_BUCKETS, NUM_SURFACE, NUM_VOCABULARY, surface_features, word_buckets
 

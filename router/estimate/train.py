@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.weights import Tensor, write_weights
+from backend.classifiers.weights import Tensor, write_weights
 from router.estimate.asking import asking_part
 from router.estimate.features import NUM_BUCKETS, NUM_VOCABULARY, surface_features, word_buckets
 from router.estimate.perturb import perturb

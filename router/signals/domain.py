@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.weights import Tensor, read_weights, stamp
+from backend.classifiers.weights import Tensor, read_weights, stamp
 
 Array = NDArray[np.float32]
 

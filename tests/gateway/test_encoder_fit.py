@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backend.classifiers.weights import read_card
 from backend.encoder.checkpoint import BUILTIN
 from backend.encoder.identity import identity_of
-from backend.heads.weights import read_card
-from cache.heads import freshness, needs_context
+from cache.classifiers import freshness, needs_context
 from gateway.encoder_fit import EncoderFit
 from gateway.response_cache.settings import CacheSettings
 from gateway.settings import Settings

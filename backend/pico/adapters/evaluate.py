@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.adapters.behaviours import transform
 from backend.pico.adapters.card import write_card
 from backend.pico.adapters.specs import SPECS, TAUGHT_FAMILIES, Spec

@@ -7,7 +7,7 @@ import hashlib
 import logging
 from pathlib import Path
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.adapters.card import write_card
 from backend.pico.adapters.specs import SPECS
 from backend.pico.adapters.train import Run, open_run

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from tokenizers import Tokenizer
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico import checkpoint
 from backend.pico.adapters.behaviours import transform
 from backend.pico.adapters.specs import SPECS, TAUGHT_FAMILIES, Spec

@@ -19,7 +19,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico.batches import CPU, Limits, group_by_length, make_batch
 from backend.pico.conversations import Conversation
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations

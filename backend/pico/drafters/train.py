@@ -19,7 +19,7 @@ from random import Random
 import torch
 from tokenizers import Tokenizer
 
-from backend.heads.training_files import run
+from backend.classifiers.training_files import run
 from backend.pico import checkpoint
 from backend.pico.batches import CPU, Encoded, Limits, group_by_length, make_batch
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from backend.heads.measures import wilson
+from backend.classifiers.measures import wilson
 from gateway.cli.evaluation.own.rows import OwnQuestion
 from gateway.cli.evaluation.runner import Outcome, Run, Verdict, sum_tokens
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from backend.heads.measures import wilson
+from backend.classifiers.measures import wilson
 from gateway.settings import SettingsError
 
 

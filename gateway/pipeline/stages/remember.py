@@ -9,8 +9,8 @@ from typing import Any
 from numpy import float32
 from numpy.typing import NDArray
 
-from cache.heads import freshness
-from cache.heads.timeliness import lifetime_s
+from cache.classifiers import freshness
+from cache.classifiers.timeliness import lifetime_s
 from gateway.answer import Generated, Relayed
 from gateway.exchange.exchange import Exchange
 from gateway.response_cache.recording import ends_of, record

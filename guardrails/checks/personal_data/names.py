@@ -14,7 +14,7 @@ from typing import Protocol, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.weights import Tensor, read_weights
+from backend.classifiers.weights import Tensor, read_weights
 from guardrails.checks.personal_data.patterns import PatternFinder, Search
 from guardrails.checks.personal_data.span import Span
 from guardrails.checks.personal_data.words import (

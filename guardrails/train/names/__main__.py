@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from backend.heads.training_files import run
-from backend.heads.weights import write_weights
+from backend.classifiers.training_files import run
+from backend.classifiers.weights import write_weights
 from guardrails.checks.personal_data.names import WEIGHTS
 from guardrails.checks.personal_data.words import digest_of
 from guardrails.train.names.fill import Filler

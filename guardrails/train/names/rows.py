@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from backend.heads.training_files import read_rows as read_lines
+from backend.classifiers.training_files import read_rows as read_lines
 from guardrails.checks.personal_data.names import CONTEXT_CHARS, sentences
 from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
 from guardrails.checks.personal_data.words import Word, is_opaque, words_of

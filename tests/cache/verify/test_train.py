@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backend.classifiers.weights import read_card
 from backend.encoder.chosen import ChosenEncoder
-from backend.heads.weights import read_card
-from cache.heads import freshness, needs_context
-from cache.heads import train as heads
+from cache.classifiers import freshness, needs_context
+from cache.classifiers import train as heads
 from cache.verify import Verifier, train
 from gateway.cli.main import main
 from tests.backend.encoder.checkpoints import write_encoder

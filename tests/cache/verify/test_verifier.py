@@ -7,7 +7,7 @@ import pytest
 
 from cache.verify import Verifier
 from cache.verify.words import MAX_CHARS
-from tests.cache.heads.encoder import vector_of
+from tests.cache.classifiers.encoder import vector_of
 
 SAME = [
     ("How do I learn Python quickly?", "How can I learn Python quickly?"),

@@ -10,7 +10,7 @@ import pytest
 
 from backend.encoder.checkpoint import BUILTIN, Reading, resolve
 from backend.encoder.identity import identity_of
-from cache.heads.linear import WEIGHTS as HEADS
+from cache.classifiers.linear import WEIGHTS as HEADS
 from cache.verify.verifier import WEIGHTS as VERIFIER
 from gateway.cli.check import load_checked
 from gateway.cli.encoder_check import encoder_problems, refuse_other_encoders

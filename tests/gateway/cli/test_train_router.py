@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from backend.classifiers.weights import read_card, read_weights
 from backend.encoder.chosen import ChosenEncoder
-from backend.heads.weights import read_card, read_weights
 from gateway.cli.main import main
 from router.estimate.estimate import Estimate
 from router.log import Label, Record

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backend.heads.weights import read_weights, write_weights
+from backend.classifiers.weights import read_weights, write_weights
 from gateway.screening.guards import Guards
 from gateway.screening.threads import TenantThreads
 from guardrails.checks.classifier import WEIGHTS

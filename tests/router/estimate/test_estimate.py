@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from backend.heads.weights import WeightsError
+from backend.classifiers.weights import WeightsError
 from backend.pico.outcomes import questions
 from router.estimate import builtin_names, load_estimate
 from router.estimate.perturb import PERTURBATIONS

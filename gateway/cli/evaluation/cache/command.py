@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from backend.heads.weights import replace_tensors
+from backend.classifiers.weights import replace_tensors
 from cache.verify import Verifier
 from gateway.cli.evaluation.cache import report
 from gateway.cli.evaluation.cache.inputs import PairRow, Plan, StreamRow

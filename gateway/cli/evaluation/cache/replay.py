@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.heads.measures import wilson
+from backend.classifiers.measures import wilson
 from cache.question import normalised
 
 NUM_CANDIDATES = 5

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from backend.heads import measures
+from backend.classifiers import measures
 from gateway.cli.evaluation.cache.replay import Outcome
 from gateway.cli.evaluation.cache.results import KindResult, PairResult, StreamResult
 from gateway.cli.evaluation.figures import legend_below, plain_numbers, save_figure, wrapped

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from backend.heads.measures import auc
+from backend.classifiers.measures import auc
 from gateway.cli.evaluation.guardrails.inputs import Plan, Row
 from gateway.cli.evaluation.guardrails.shares import area, table
 from guardrails.checks.groundedness import FEATURES, SUPPORTING, Documents

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.classifiers.training_files import RowsError, read_rows
 from backend.encoder.chosen import SHIPPED, ChosenEncoder, add_encoder_flags, chosen_encoder
-from backend.heads.training_files import RowsError, read_rows
 from gateway.settings import SettingsError
 from guardrails.checks.classifier import WEIGHTS
 

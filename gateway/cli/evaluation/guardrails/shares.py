@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from backend.heads.measures import auc, wilson
+from backend.classifiers.measures import auc, wilson
 
 Array = NDArray[np.float64]
 RATES = (0.01, 0.001)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from backend.heads.weights import Tensor
+from backend.classifiers.weights import Tensor
 from gateway.cli.evaluation.files import check_plot, write_file
 from gateway.cli.evaluation.router import report
 from gateway.cli.evaluation.router.inputs import MIN_QUESTIONS, Group, Plan

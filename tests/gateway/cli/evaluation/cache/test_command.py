@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.heads.weights import read_weights
+from backend.classifiers.weights import read_weights
 from cache.verify.verifier import WEIGHTS
 from gateway.cli.main import main
 

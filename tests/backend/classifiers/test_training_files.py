@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.heads.training_files import RowsError, read_rows, run
+from backend.classifiers.training_files import RowsError, read_rows, run
 
 
 def test_rows_plain_and_packed(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from backend.heads.pair_model import Batch, TorchPairNetwork
-from backend.heads.pair_network import PairNetwork, pad
+from backend.classifiers.pair_model import Batch, TorchPairNetwork
+from backend.classifiers.pair_network import PairNetwork, pad
 
 NUM_FEATURES = 27
 

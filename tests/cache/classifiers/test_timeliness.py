@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from cache.heads import freshness, time_dependence
-from cache.heads.timeliness import SLOW_TTL_S, VOLATILE_TTL_S, lifetime_s
-from tests.cache.heads.encoder import vector_of
+from cache.classifiers import freshness, time_dependence
+from cache.classifiers.timeliness import SLOW_TTL_S, VOLATILE_TTL_S, lifetime_s
+from tests.cache.classifiers.encoder import vector_of
 
 DAY_S = 86400.0
 

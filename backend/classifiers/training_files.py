@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from backend.classifiers.weights import WeightsError
 from backend.errors import CheckpointError
-from backend.heads.weights import WeightsError
 
 EXIT_USAGE, EXIT_INTERRUPTED, EXIT_CLOSED_PIPE = 2, 130, 141
 

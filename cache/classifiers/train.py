@@ -1,4 +1,4 @@
-"""Trains the heads: `python -m cache.heads.train --data DIR [--vectors DIR]`; see cache/verify/REPORT.md."""
+"""Trains them: `python -m cache.classifiers.train --data DIR [--vectors DIR]`; see cache/verify/REPORT.md."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.classifiers.logistic import fit
+from backend.classifiers.training_files import read_rows, run
+from backend.classifiers.weights import write_weights
 from backend.encoder.chosen import parse_with_encoder
 from backend.encoder.corpus import Array, vectors_by_text
-from backend.heads.logistic import fit
-from backend.heads.training_files import read_rows, run
-from backend.heads.weights import write_weights
-from cache.heads import followup, timeliness
-from cache.heads.linear import WEIGHTS
-from cache.heads.questions import time_questions
+from cache.classifiers import followup, timeliness
+from cache.classifiers.linear import WEIGHTS
+from cache.classifiers.questions import time_questions
 
 MARKER_PENALTY = 1.0
 NUM_OWN_TURNS = 400

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from backend.heads.pair_model import Batch, TorchPairNetwork
+from backend.classifiers.pair_model import Batch, TorchPairNetwork
 
 Array = NDArray[np.float32]
 
-LOG = logging.getLogger("backend.heads.pair_training")
+LOG = logging.getLogger("backend.classifiers.pair_training")
 BATCH, LR, EMA = 256, 2e-3, 0.998
 NUM_BINS = 40
 

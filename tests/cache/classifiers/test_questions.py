@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
-from cache.heads.questions import time_questions
+from cache.classifiers.questions import time_questions
 
 
 def test_questions_are_filled_reproducible_and_of_both_kinds() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.heads.weights import (
+from backend.classifiers.weights import (
     WeightsError,
     read_card,
     read_weights,

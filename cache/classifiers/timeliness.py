@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cache.heads.linear import WEIGHTS, load_head
+from cache.classifiers.linear import WEIGHTS, load_head
 
 Array = NDArray[np.float32]
 Freshness = Literal["static", "slow", "volatile", "never"]

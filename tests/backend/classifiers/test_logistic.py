@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from backend.heads.logistic import fit
+from backend.classifiers.logistic import fit
 
 
 def test_fit_finds_the_separating_column() -> None:

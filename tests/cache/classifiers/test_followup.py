@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from cache.heads import needs_context
-from tests.cache.heads.encoder import vector_of
+from cache.classifiers import needs_context
+from tests.cache.classifiers.encoder import vector_of
 
 HISTORY = ["What is Rust?", "Who uses Rust?"]
 FRAGMENTS = ["How does it compare to Go?", "And why?", "Make it shorter", "What about Java?"]

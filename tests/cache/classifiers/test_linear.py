@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from backend.heads.weights import write_weights
-from cache.heads.linear import Head, load_head
+from backend.classifiers.weights import write_weights
+from cache.classifiers.linear import Head, load_head
 
 
 def test_probabilities_never_overflow() -> None:
@@ -16,7 +16,7 @@ def test_probabilities_never_overflow() -> None:
 
 
 def test_shipped_heads_fit_their_markers() -> None:
-    from cache.heads import followup, timeliness
+    from cache.classifiers import followup, timeliness
 
     assert len(load_head("freshness").markers) == len(timeliness.markers("a"))
     assert len(load_head("followup").markers) == len(followup.markers("a", ["b"]))

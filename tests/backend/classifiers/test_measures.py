@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.heads.measures import at_levels, auc, reliability, wilson
+from backend.classifiers.measures import at_levels, auc, reliability, wilson
 
 
 def test_auc_counts_ties_half() -> None:

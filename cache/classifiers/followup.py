@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cache.heads.linear import WEIGHTS, load_head
+from cache.classifiers.linear import WEIGHTS, load_head
 from cache.verify.words import Sentence, read
 
 Array = NDArray[np.float32]

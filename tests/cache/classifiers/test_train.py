@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 
-from cache.heads.train import fit_head, own_turns
+from cache.classifiers.train import fit_head, own_turns
 
 
 def test_a_head_learns_from_markers_and_vectors() -> None:
