@@ -57,6 +57,10 @@ class Converter:
             extra = kind.extra or {}
             if value is not None and extra.get("cel"):
                 self._check_condition(node, value)
+            if value is not None and "names" in extra and (wanted := extra["names"].fault(value)):
+                hint = nearest(value, extra["names"].all())
+                self._report_value(node, path, wanted, hint)
+                return None
             return self._resolved(value) if value is not None and extra.get("path") else value
         if isinstance(kind, inspect.UnionType):
             if _scalar(node) is None:  # an explicit null selects the field's default
@@ -204,8 +208,6 @@ class Converter:
             return _scalar(node)
         if field == "origins" and isinstance(node, yaml.ScalarNode):
             wanted = "a scheme and a host, perhaps a port, as browsers send them"
-        is_shown = not is_secret_field(field) or isinstance(node, yaml.MappingNode | yaml.SequenceNode)
-        got = f", not {_describe(node)}" if is_shown else ""
         hint = ""
         if isinstance(kind, inspect.LiteralType) and isinstance(node, yaml.ScalarNode):
             hint = nearest(node.value, [str(v) for v in kind.values])
@@ -215,8 +217,14 @@ class Converter:
             hint = '; write it in "quotes"'
         elif isinstance(kind, inspect.StrType) and kind.pattern:
             hint = next((f"; {words}" for end, words in _WRITE.items() if field.endswith(end)), "")
-        self.report(node, f"{'.'.join(path)} must be {wanted}{got}{hint if '; known' not in hint else ''}")
+        self._report_value(node, path, wanted, hint)
         return None
+
+    def _report_value(self, node: yaml.Node, path: KeyPath, wanted: str, hint: str) -> None:
+        field = next(key for key in reversed(path) if not key.isdigit())
+        is_shown = not is_secret_field(field) or isinstance(node, yaml.MappingNode | yaml.SequenceNode)
+        got = f", not {_describe(node)}" if is_shown else ""
+        self.report(node, f"{'.'.join(path)} must be {wanted}{got}{hint if '; known' not in hint else ''}")
 
 
 def _scalar(node: yaml.Node) -> Any:  # noqa: ANN401 - any YAML scalar

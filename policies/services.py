@@ -1,4 +1,4 @@
-"""Known services: where their API is, and in what it differs from OpenAI's. Data only."""
+"""The APIs that upstreams speak, and known services: where their API is, and how it differs. Data only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Api = Literal["openai", "anthropic", "gemini", "bedrock"]
+APIS: Mapping[str, str] = {
+    "openai": "OpenAI's and what is compatible with it",
+    "anthropic": "Anthropic's Messages",
+    "gemini": "Google's generateContent",
+    "bedrock": "AWS's Converse, signed with the credentials that AWS's tools find unless there is an "
+    "`api_key_env`",
+}
+"""The built-in names of `api`, which packages add to, and what each is."""
 KeyHeader = Literal["authorization", "api-key", "x-api-key", "x-goog-api-key"]
 ServiceName = Literal[
     "anthropic", "bedrock", "deepseek", "fireworks", "gemini", "groq", "mistral", "ollama", "openai",
@@ -22,17 +29,18 @@ class Service:
     """The defaults of an upstream that names this service."""
 
     base_url: str
-    api: Api = "openai"
+    api: str = "openai"
     api_key_header: KeyHeader = "authorization"
     rename_fields: Mapping[str, str] = field(default_factory=dict)
     drop_fields: list[str] = field(default_factory=list)
     drop_message_fields: list[str] = field(default_factory=list)
     custom_tools: bool = False
+    needs_key: bool = True  # unless it is on this machine
 
 
 SERVICES: Mapping[ServiceName, Service] = {
     "anthropic": Service("https://api.anthropic.com/v1", "anthropic", "x-api-key"),
-    "bedrock": Service("https://bedrock-runtime.us-east-1.amazonaws.com", "bedrock"),
+    "bedrock": Service("https://bedrock-runtime.us-east-1.amazonaws.com", "bedrock", needs_key=False),
     "deepseek": Service("https://api.deepseek.com/v1", rename_fields=_OLDER_LIMIT),
     "fireworks": Service("https://api.fireworks.ai/inference/v1", rename_fields=_OLDER_LIMIT),
     "gemini": Service("https://generativelanguage.googleapis.com/v1beta", "gemini", "x-goog-api-key"),

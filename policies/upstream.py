@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from policies.names import EnvironmentName, FilePath
-from policies.services import SERVICES, Api, KeyHeader, ServiceName
+from policies.plugins import Names, known_names
+from policies.services import APIS, SERVICES, KeyHeader, ServiceName
 
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 RemoteName = Annotated[
@@ -35,11 +36,10 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
     ] = None
     api: Annotated[
-        Api,
-        Meta(
-            description="The API that it speaks: `openai` and what is compatible with it, `anthropic`, "
-            "Anthropic's Messages, `gemini`, Google's generateContent, or `bedrock`, AWS's Converse, signed "
-            "with the credentials that AWS's tools find unless there is an `api_key_env`."
+        str,
+        known_names(
+            Names("penstock.providers", tuple(sorted(APIS))),
+            f"The API that it speaks: {', '.join(f'`{name}` ({about})' for name, about in APIS.items())}.",
         ),
     ] = "openai"
     base_url: Annotated[

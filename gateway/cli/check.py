@@ -19,6 +19,7 @@ from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folde
 from gateway.cli.encoder_check import encoder_problems
 from gateway.errors import ApiError
 from gateway.pipeline.dry_run import DryRun
+from gateway.providers.upstream.apis import APIS, open_api
 from gateway.providers.upstream.tls import tls_context
 from gateway.requests.reasoning import default_effort_error
 from gateway.routing.probe_result import failures
@@ -178,7 +179,9 @@ def _checks(name: str, entry: ModelEntry) -> Iterator[Check]:
         encoder = entry.encoder
         yield ("checkpoint",), lambda: _encoder_checkpoint(encoder)
     elif entry.upstream is not None:
-        ca_bundle = entry.upstream.ca_bundle or ""
+        api, ca_bundle = entry.upstream.api, entry.upstream.ca_bundle or ""
+        if api not in APIS:  # which of Penstock's extras are installed matters where the models are served
+            yield ("api",), lambda: open_api(name, api)
         yield ("ca_bundle",), lambda: tls_context(ca_bundle)
 
 

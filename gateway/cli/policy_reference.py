@@ -100,7 +100,8 @@ def _default(field: inspect.Field) -> str:
 
 def _type(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.Metadata):
-        return _type(kind.type)
+        names = (kind.extra or {}).get("names")
+        return ", ".join(f"`{name}`" for name in names.built_in) + " …" if names else _type(kind.type)
     if isinstance(kind, inspect.UnionType):
         return " or ".join(_type(each) for each in kind.types if not isinstance(each, inspect.NoneType))
     if isinstance(kind, inspect.StructType):

@@ -6,9 +6,9 @@ from gateway.endpoints.model_endpoint import IGNORED_FIELDS_HEADER
 from gateway.endpoints.spec import CountPath, EndpointParts, EndpointSpec, new_exchange
 from gateway.errors import NotFound
 from gateway.exchange.shape import encode
+from gateway.providers.base import TokenCounter
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.tool_calling import check_offerable
-from gateway.providers.upstream.anthropic.provider import AnthropicProvider
 from gateway.requests.field_support import listed_names
 from gateway.requests.tools import read_definitions
 from gateway.requests.types import ChatRequest
@@ -42,7 +42,7 @@ class CountTokensEndpoint:
             model, request = exchange.model, exchange.request
             assert model is not None and isinstance(request, ChatRequest)
             # A count runs no guardrails, so that a model's prompts must not leave for one.
-            if isinstance(model.provider, AnthropicProvider) and model.guardrails is None:
+            if isinstance(model.provider, TokenCounter) and model.guardrails is None:
                 num_tokens = await model.provider.count_tokens(exchange.model_call(request))
             elif model.engine is not None:
                 num_tokens = await _count(model.engine, request)

@@ -12,7 +12,7 @@ from gateway.exchange.shape import DONE, CollectedChoice, encode, padding
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.usage import usage_object
 from gateway.requests.custom_tools import CustomInput, custom_names
-from gateway.requests.reasoning_details import GEMINI, details
+from gateway.requests.reasoning_details import details, signs_calls
 from gateway.requests.types import ChatRequest
 
 
@@ -98,7 +98,7 @@ class ChatShape:
             self._collected.setdefault(delta.index, CollectedChoice()).reasoning_pieces.append(
                 delta.reasoning
             )
-        if self._shows_reasoning or delta.reasoning_signature.startswith(GEMINI):
+        if self._shows_reasoning or signs_calls(delta.reasoning_signature):
             events += self._signed(delta)
         if delta.text or delta.tokens:
             events += b'%s{"content":%s%s},"logprobs":%s,"finish_reason":null}]%s' % (
@@ -163,7 +163,7 @@ class ChatShape:
             shown = {"reasoning_content": reasoning, "reasoning": reasoning}
         signed = choice.signed_reasoning
         if not self._shows_reasoning:
-            signed = [("", signature) for _, signature in signed if signature.startswith(GEMINI)]
+            signed = [("", signature) for _, signature in signed if signs_calls(signature)]
         if signed:
             shown["reasoning_details"] = details(signed)
         text = "".join(choice.text_pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from gateway.answer import Embedded, Generated, Relayed
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest, ModelRequest
@@ -44,4 +44,13 @@ class Provider(Protocol):
 
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Embedded | Relayed:
         """Answer /v1/embeddings."""
+        ...
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A provider whose API counts the tokens of a prompt."""
+
+    async def count_tokens(self, call: ModelCall[ChatRequest]) -> int:
+        """The tokens of a chat's prompt. Raises `gateway.errors.ApiError`."""
         ...

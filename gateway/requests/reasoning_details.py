@@ -1,11 +1,13 @@
 """Signed reasoning of earlier answers, which the upstream that wrote it wants to have back.
 
 Messages of a chat carry it in `reasoning_details`, in OpenRouter's shape. A signature tells by its prefix
-which API wrote it: none sends another's. Without a prefix it is Anthropic's, which Bedrock shares.
+which API wrote it: none sends another's. Without a prefix it is Anthropic's, which Bedrock shares. With the
+name of another API and a colon it is that API's, and signs what its model did, not the reasoning.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,12 +18,16 @@ from gateway.requests.parse import typed_at
 
 OURS = "penstock:"
 """Begins the signatures of reasoning that no upstream has signed."""
-GEMINI = "gemini:"
-"""Begins the signatures of Gemini's calls, which do not depend on the reasoning that is shown."""
 REDACTED = "redacted:"
 """Begins the data of a block that Anthropic has encrypted as a whole."""
 REDACTED_BEDROCK = "redacted:bedrock:"
 """The same, as Bedrock encodes it."""
+_API = re.compile(r"(?!penstock:|redacted:)[a-z][a-z0-9_-]*:")
+
+
+def signs_calls(signature: str) -> bool:
+    """Whether a signature has to come back whatever is shown of the reasoning."""
+    return _API.match(signature) is not None
 
 
 class ReasoningBlock(NamedTuple):
@@ -33,7 +39,7 @@ class ReasoningBlock(NamedTuple):
     @property
     def is_anthropic(self) -> bool:
         """True for blocks that go back to Anthropic's models."""
-        return not self.signature.startswith((OURS, GEMINI, REDACTED_BEDROCK))
+        return not self.signature.startswith((OURS, REDACTED_BEDROCK)) and not signs_calls(self.signature)
 
 
 class _Detail(msgspec.Struct, frozen=True):

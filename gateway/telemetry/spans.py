@@ -57,8 +57,6 @@ CHECK: Final = "penstock.guardrail.check"
 OUTCOME: Final = "penstock.guardrail.outcome"
 
 PROVIDER_OURS: Final = "penstock"
-UPSTREAM_PROVIDERS: Final = {"gemini": "gcp.gemini", "bedrock": "aws.bedrock"}
-"""An upstream's API → the name of its provider, where OpenTelemetry has another."""
 
 STAGE_AUTHORIZE: Final = "authorize"
 STAGE_CHOOSE_MODEL: Final = "choose model"

@@ -28,25 +28,20 @@ from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
-from gateway.providers.upstream.anthropic.provider import AnthropicProvider
+from gateway.providers.upstream.apis import open_api
 from gateway.providers.upstream.forwarding import Forwarder
-from gateway.providers.upstream.gemini.provider import GeminiProvider
-from gateway.providers.upstream.openai import OpenAIProvider
-from gateway.providers.upstream.translated import TranslatingProvider
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
 from gateway.response_cache.settings import CacheSettings
 from gateway.screening.guards import Guards
-from gateway.settings import Settings, SettingsError
-from gateway.telemetry import spans
+from gateway.settings import Settings
 from gateway.web.asgi_endpoint import Resource
 from gateway.web.deadlines import TimeLimits
 from gateway.wiring.worker_parts import WorkerParts
 from guardrails.screen.guard import EmbedTexts, Guard, Vectors, no_vectors
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile
-from policies.services import Api
 from policies.upstream import UpstreamModel
 
 if TYPE_CHECKING:
@@ -176,7 +171,8 @@ class ModelBuilder:
         return self._encoder(name, entry.encoder)
 
     def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
-        provider = _upstream_provider(name, upstream.api)(
+        api = open_api(name, upstream.api)
+        provider = api.provider(
             name,
             upstream,
             self._settings.upstream_api_keys.get(name),
@@ -189,7 +185,7 @@ class ModelBuilder:
             "upstream",
             provider,
             TimeLimits(None, None, upstream.total_timeout_s),
-            upstream_api=spans.UPSTREAM_PROVIDERS.get(upstream.api, upstream.api),
+            upstream_api=api.span_name,
         )
 
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:
@@ -248,19 +244,6 @@ class ModelBuilder:
             return ModelState(False, found.phase, found.fraction, _failure(found))
 
         return state
-
-
-def _upstream_provider(model: str, api: Api) -> type[OpenAIProvider | TranslatingProvider]:
-    """Raises SettingsError where it is not installed."""
-    if api == "bedrock":
-        try:
-            from gateway.providers.upstream.bedrock.provider import BedrockProvider
-        except ImportError as error:
-            raise SettingsError(f"model {model!r} needs botocore: pip install 'penstock[bedrock]'") from error
-        return BedrockProvider
-    if api == "openai":
-        return OpenAIProvider
-    return AnthropicProvider if api == "anthropic" else GeminiProvider
 
 
 def _failure(status: ProcessStatus) -> ModelFailure | None:

@@ -23,8 +23,6 @@ GUARDS: tuple[GuardChoice, ...] = ("none", "mask", "strict")
 EMBEDDED = ("pico-small", "pico-large")
 ENCODER = "all-minilm-l6-v2"
 ROUTE = "auto"
-WITHOUT_KEY = {"bedrock"}
-"""Services that take the credentials of the machine."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_ID = re.compile(r"key-[0-9a-f]{8}")
@@ -150,7 +148,8 @@ def upstream_of(text: str, variables: Mapping[str, str]) -> Upstream:
     base_url = SERVICES[service].base_url if service in SERVICES else where  # type: ignore[index]
     variable = variables.get(name)
     if variable is None:
-        is_open = service in WITHOUT_KEY or is_loopback(urlsplit(base_url).hostname or "")
+        needs_key = service not in SERVICES or SERVICES[service].needs_key  # type: ignore[index]
+        is_open = not needs_key or is_loopback(urlsplit(base_url).hostname or "")
         variable = "" if is_open else _usual_variable(service or name)
     return Upstream(name, service, "" if service else where, model, variable)
 

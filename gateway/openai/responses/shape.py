@@ -16,7 +16,7 @@ from gateway.errors import ApiError, error_body
 from gateway.exchange.shape import CollectedChoice, encode
 from gateway.openai.responses.items import EventWriter, ItemKind, OpenItem, Status
 from gateway.openai.responses.request import ReadRequest
-from gateway.requests.reasoning_details import GEMINI
+from gateway.requests.reasoning_details import signs_calls
 
 ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 """OpenAI's code of a failed response by HTTP status; every other one is a `server_error`."""
@@ -63,7 +63,7 @@ class ResponseShape:
         if delta.reasoning and self._shows_reasoning:
             events += self._add("reasoning", delta.reasoning)
         signature = delta.reasoning_signature
-        if signature and (self._shows_reasoning or signature.startswith(GEMINI)):
+        if signature and (self._shows_reasoning or signs_calls(signature)):
             events += self._sign(signature)
         if delta.text or delta.tokens:
             events += self._add("message", delta.text, delta.tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gateway.requests.field_support import CHAT, HONOURED, Rule
 
@@ -24,8 +24,8 @@ _HARMLESS = {
 }
 
 
-def field_rules(api: str, honoured: Iterable[str] = ()) -> Mapping[str, Rule]:
-    """The rule of every field; `honoured` are those that this API has besides the usual ones."""
+def field_rules(api: str, honoured: Iterable[str] = (), lacking: Collection[str] = ()) -> Mapping[str, Rule]:
+    """The rule of every field; the API has the `honoured` ones besides the usual, of which it lacks some."""
     none = Rule("refused", f"{api} has no such field")
     ignored = Rule("ignored", f"{api} has no such field")
     speed = Rule("ignored", "it affects only the speed")
@@ -42,5 +42,6 @@ def field_rules(api: str, honoured: Iterable[str] = ()) -> Mapping[str, Rule]:
         "prediction": speed,
         "speculative": speed,
     }
-    rules |= dict.fromkeys((*_HONOURED, *honoured), HONOURED)
+    usual = (name for name in _HONOURED if name not in lacking)
+    rules |= dict.fromkeys((*usual, *honoured), HONOURED)
     return {name: rules.get(name, none) for name in CHAT}

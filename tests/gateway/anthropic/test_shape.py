@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 from gateway.answer import Delta, FinishReason, ToolCallDelta, Usage
 from gateway.anthropic.shape import MessageShape
 from gateway.exchange.shape import CollectedChoice
-from gateway.requests.reasoning_details import GEMINI, REDACTED
+from gateway.providers.upstream.gemini.contents import SIGNATURE as GEMINI
+from gateway.requests.reasoning_details import REDACTED
 
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 USAGE = Usage(prompt_tokens=20, completion_tokens=9, cached_tokens=16, reasoning_tokens=3)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.requests.reasoning_details import GEMINI, OURS, REDACTED, ReasoningBlock, details, read_blocks
+from gateway.providers.upstream.gemini.contents import SIGNATURE as GEMINI
+from gateway.requests.reasoning_details import (
+    OURS,
+    REDACTED,
+    REDACTED_BEDROCK,
+    ReasoningBlock,
+    details,
+    read_blocks,
+    signs_calls,
+)
 
 
 def test_blocks_come_back_as_they_were() -> None:
@@ -22,10 +31,26 @@ def test_what_is_not_signed_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signature", "expected"), [("x", True), (REDACTED + "x", True), (GEMINI + "x", False), (OURS, False)]
+    ("signature", "expected"),
+    [
+        ("x", True),
+        (REDACTED + "x", True),
+        (REDACTED_BEDROCK + "x", False),
+        (GEMINI + "x", False),
+        ("new-api:x", False),
+        (OURS, False),
+    ],
 )
 def test_whose_a_block_is(signature: str, expected: bool) -> None:
     assert ReasoningBlock("", signature).is_anthropic == expected
+
+
+@pytest.mark.parametrize(
+    ("signature", "expected"),
+    [(GEMINI + "x", True), ("new-api:x", True), ("x", False), (REDACTED + "x", False), (OURS + "x", False)],
+)
+def test_what_an_api_signs_of_its_calls_comes_back_whatever_is_shown(signature: str, expected: bool) -> None:
+    assert signs_calls(signature) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ from gateway.providers.upstream.chat_turns import answered_call, turns_and_syste
 from gateway.providers.upstream.parts import Image, message_parts
 from gateway.requests import refusals
 from gateway.requests.messages import content_text
-from gateway.requests.reasoning_details import GEMINI, read_blocks
+from gateway.requests.reasoning_details import read_blocks
 from gateway.requests.tool_call_messages import plain_calls
 
+SIGNATURE = "gemini:"
+"""Begins the signatures of calls, as messages carry them."""
 NO_SIGNATURE = "skip_thought_signature_validator"
 """Google's value for calls whose signature is not known; models since Gemini 3 refuse calls without one."""
 _URL_SCHEMES = ("https://", "http://", "gs://")
@@ -44,7 +46,7 @@ def _model(
     if text := content_text(message, where):
         parts.append({"text": text})
     signed = (block.signature for block in read_blocks(message, where))
-    signatures = [each.removeprefix(GEMINI) for each in signed if each.startswith(GEMINI)]
+    signatures = [each.removeprefix(SIGNATURE) for each in signed if each.startswith(SIGNATURE)]
     if not signatures and needs_signatures:
         signatures.append(NO_SIGNATURE)
     for call in plain_calls(message.get("tool_calls") or [], f"{where}.tool_calls"):

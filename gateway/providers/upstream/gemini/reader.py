@@ -13,8 +13,8 @@ from gateway.errors import InvalidRequest
 from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS, MAX_USAGE_TOKENS
 from gateway.providers.upstream.chat_reader import JSON_ERRORS, ChatReader
 from gateway.providers.upstream.errors import MAX_NAME_CHARACTERS
+from gateway.providers.upstream.gemini.contents import SIGNATURE
 from gateway.providers.upstream.redaction import Redactor
-from gateway.requests.reasoning_details import GEMINI
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "MAX_TOKENS": "length",
@@ -161,7 +161,7 @@ class CandidateReader(ChatReader):
         piece = ToolCallDelta(number, arguments, call.id or f"call_{secrets.token_hex(12)}", call.name)
         delta = Delta(index, tool_calls=[piece])
         if signature:
-            delta.reasoning_signature = GEMINI + signature
+            delta.reasoning_signature = SIGNATURE + signature
         self.deltas.append(delta)
 
     def _read_usage(self, found: _Usage) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from gateway.errors import ApiError, InvalidRequest
 from gateway.providers.base import ModelCall
+from gateway.providers.upstream.gemini.contents import SIGNATURE as GEMINI
 from gateway.requests.parse import typed
-from gateway.requests.reasoning_details import GEMINI, REDACTED, details
+from gateway.requests.reasoning_details import REDACTED, details
 from gateway.requests.types import CompletionRequest, EmbeddingRequest
 from tests.gateway.providers.upstream.anthropic.calls import (
     EVENTS,

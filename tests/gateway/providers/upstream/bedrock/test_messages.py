@@ -8,7 +8,8 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.providers.upstream.bedrock.messages import called_functions, messages_and_system
-from gateway.requests.reasoning_details import GEMINI, REDACTED, REDACTED_BEDROCK, details
+from gateway.providers.upstream.gemini.contents import SIGNATURE as GEMINI
+from gateway.requests.reasoning_details import REDACTED, REDACTED_BEDROCK, details
 
 USER = {"role": "user", "content": "Hi."}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

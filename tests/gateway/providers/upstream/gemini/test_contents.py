@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest
+from gateway.providers.upstream.gemini.contents import SIGNATURE as GEMINI
 from gateway.providers.upstream.gemini.contents import contents_and_system
-from gateway.requests.reasoning_details import GEMINI, details
+from gateway.requests.reasoning_details import details
 
 USER = {"role": "user", "content": "Hi."}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

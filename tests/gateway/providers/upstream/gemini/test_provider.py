@@ -12,8 +12,9 @@ from google import genai
 
 from gateway.errors import ApiError, InvalidRequest
 from gateway.providers.base import ModelCall
+from gateway.providers.upstream.gemini.contents import SIGNATURE as GEMINI
 from gateway.requests.parse import typed
-from gateway.requests.reasoning_details import GEMINI, details
+from gateway.requests.reasoning_details import details
 from gateway.requests.types import CompletionRequest
 from tests.gateway.providers.upstream.anthropic.calls import collected, deltas, shown
 from tests.gateway.providers.upstream.gemini.calls import ANSWER, EVENTS, EXPECTED, call, provider

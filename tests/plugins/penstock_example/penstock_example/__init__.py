@@ -1,0 +1,1 @@
+"""Adds to Penstock: the provider API `parrot`."""
