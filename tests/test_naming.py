@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("gateway", "policies", "backend")
+PACKAGES = ("gateway", "cache", "router", "guardrails", "policies", "backend")
 ASKING = ("is_", "has_")
 MUTATORS = {
     "add",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("gateway", "policies", "backend")
+PACKAGES = ("gateway", "cache", "router", "guardrails", "policies", "backend")
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
