@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from cache.entry import Entry, Selector
 from cache.evidence import Verdict, judge, may_answer, posterior
-from cache.guards import Guard, stopped_by
 from cache.memory_store import MemoryStore
 from cache.question import Question
+from cache.verify.guards import Guard, stopped_by
 
 NUM_CANDIDATES = 5
 MIN_COSINE = 0.75

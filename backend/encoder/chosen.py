@@ -72,7 +72,7 @@ class ChosenEncoder:
 
     def embed(self, texts: Sequence[str]) -> Array:
         """[N, D], of unit length, on one thread; the beginning stands for a text that is too long."""
-        from backend.encoder.corpus import embed_with
+        from backend.encoder.text_vectors import embed_with
 
         return embed_with(self.load(is_int8=True), texts)
 

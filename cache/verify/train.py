@@ -23,7 +23,6 @@ from backend.classifiers.weights import read_weights, replace_tensors, write_wei
 from backend.encoder.checkpoint import BUILTIN, resolve
 from backend.encoder.chosen import parse_with_encoder
 from backend.encoder.corpus import Array, vectors_by_text
-from cache.guards import stopped_by
 from cache.verify.dataset import (
     NUM_PERTURBED,
     NUM_TEMPLATES,
@@ -33,6 +32,7 @@ from cache.verify.dataset import (
     read_pairs,
 )
 from cache.verify.features import NAMES, pair_features
+from cache.verify.guards import stopped_by
 from cache.verify.verifier import WEIGHTS, Verifier
 from cache.verify.vocabulary import Vocabulary
 from cache.verify.words import read

@@ -13,10 +13,10 @@ from backend.encoder.model import SentenceEncoder
 from backend.encoder.network import unit
 from cache.classifiers import freshness, needs_context
 from cache.classifiers.timeliness import lifetime_s
-from cache.guards import GUARDS, Guard, stopped_by, unreadable
 from cache.question import normalised
 from cache.semantic_cache import MIN_COSINE, NEAR_COSINE
 from cache.verify import Verifier
+from cache.verify.guards import GUARDS, Guard, stopped_by, unreadable
 from gateway.cli.encoder_check import refuse_other_encoders
 from gateway.encoder_fit import EncoderFit
 from gateway.response_cache.settings import CacheSettings

@@ -10,8 +10,8 @@ from pathlib import Path
 from backend.encoder.language import language_of
 from cache.classifiers.linear import WEIGHTS
 from cache.entry import Selector
-from cache.guards import ENGLISH
 from cache.semantic_cache import SemanticCache
+from cache.verify.guards import ENGLISH
 from gateway.response_cache.flights import Flights
 from gateway.response_cache.sampling import Embed, Sampler
 from gateway.response_cache.use import CacheUse

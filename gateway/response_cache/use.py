@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from cache.classifiers import freshness, needs_context
 from cache.entry import Labels
-from cache.guards import Unreadable
 from cache.question import Question
+from cache.verify.guards import Unreadable
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.flights import Flight
 from gateway.response_cache.settings import CacheSettings

@@ -21,7 +21,7 @@ CACHE_GUARDS: Final = (
     "words", "form",
     "languages", "negation", "opposites", "quantity", "hyphens", "roles", "one word", "small words",
 )  # fmt: skip
-"""Why a question is not compared by meaning, and why a near one is not served: see cache/guards.py."""
+"""Why a question is not compared by meaning, and why a near one is not served: see cache/verify/guards.py."""
 CACHE_VERDICTS: Final = ("right", "wrong", "unsure")
 GUARDRAIL_CHECKS: Final = (
     "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder", "unread",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
@@ -18,9 +18,7 @@ from starlette.types import Scope
 from gateway.errors import ApiError, InvalidRequest
 from gateway.web.asgi_endpoint import REFUSAL
 from gateway.web.request_cycle import RequestCycle
-
-if TYPE_CHECKING:
-    from gateway.web.http_server import HttpServer
+from gateway.web.server_state import ServerState
 
 KEEP_ALIVE_S = 75.0
 """Longer than a load balancer's usual 60 s, so that we never close a connection it is about to reuse."""
@@ -51,7 +49,7 @@ class _Phase(Enum):
 class HttpProtocol(asyncio.Protocol):
     """One client connection."""
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: ServerState) -> None:
         self.is_lost = False
         self.is_write_paused = False
         self.deadline_s = server.now_s + server.limits.head_timeout_s

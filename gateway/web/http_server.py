@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.settings import HttpLimits
 from gateway.web.asgi_endpoint import SHUTDOWN_ERROR_TIMEOUT_S
 from gateway.web.http_protocol import HttpProtocol
+from gateway.web.server_state import ServerState
 
 logger = logging.getLogger(__name__)
 
@@ -43,15 +44,8 @@ class HttpServer:
     def __init__(
         self, app: Application, limits: HttpLimits, *, drain_timeout_s: float, has_access_log: bool = False
     ) -> None:
-        self.app = app
-        self.limits = limits
-        self.has_access_log = has_access_log
-        self.connections: set[HttpProtocol] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.now_s = 0.0
-        """Time in ticks: while this process is paused, clients cannot be late."""
-        self.date_header = b""
-        self.is_draining = False
+        self._app = app
+        self.state = ServerState(app, limits, has_access_log=has_access_log)
         self._drain_timeout_s = drain_timeout_s
         self._stop = asyncio.Event()
         self._is_forced = False
@@ -60,8 +54,10 @@ class HttpServer:
         """Serve until `drain` is called, then finish open requests. Closes the listener."""
         loop = asyncio.get_running_loop()
         with listener:
-            async with self.app.lifespan_context(self.app):
-                server = await loop.create_server(lambda: HttpProtocol(self), sock=listener, backlog=BACKLOG)
+            async with self._app.lifespan_context(self._app):
+                server = await loop.create_server(
+                    lambda: HttpProtocol(self.state), sock=listener, backlog=BACKLOG
+                )
                 ticking = loop.create_task(self._tick())
                 try:
                     await self._stop.wait()
@@ -72,29 +68,31 @@ class HttpServer:
 
     def drain(self) -> None:
         """Stop accepting and finish open requests; a second call waits for none of them."""
-        self._is_forced = self.is_draining
-        self.is_draining = True
+        self._is_forced = self.state.is_draining
+        self.state.is_draining = True
         self._stop.set()
 
     async def _tick(self) -> None:
+        state = self.state
         while True:
-            self.date_header = f"date: {formatdate(time.time(), usegmt=True)}\r\n".encode()
+            state.date_header = f"date: {formatdate(time.time(), usegmt=True)}\r\n".encode()
             await asyncio.sleep(TICK_S)
-            self.now_s += TICK_S
-            for connection in list(self.connections):
+            state.now_s += TICK_S
+            for connection in list(state.connections):
                 connection.check_deadline(TICK_S)
 
     async def _finish(self) -> None:
-        for connection in list(self.connections):
+        state = self.state
+        for connection in list(state.connections):
             connection.shut_down()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_timeout_s):
-                while (self.connections or self.tasks) and not self._is_forced:
+                while (state.connections or state.tasks) and not self._is_forced:
                     await asyncio.sleep(DRAIN_POLL_S)
-        if self.tasks and not self._is_forced:
-            logger.error("%d requests were not finished within the drain timeout", len(self.tasks))
-            for task in self.tasks:
+        if state.tasks and not self._is_forced:
+            logger.error("%d requests were not finished within the drain timeout", len(state.tasks))
+            for task in state.tasks:
                 task.cancel()
-            await asyncio.wait(self.tasks, timeout=SHUTDOWN_ERROR_TIMEOUT_S)
-        for connection in list(self.connections):
+            await asyncio.wait(state.tasks, timeout=SHUTDOWN_ERROR_TIMEOUT_S)
+        for connection in list(state.connections):
             connection.abort()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
 from gateway.errors import ApiError, ClientGone
 from gateway.web.asgi_endpoint import log_failure
-
-if TYPE_CHECKING:
-    from gateway.web.http_protocol import HttpProtocol
+from gateway.web.server_state import ServerState
 
 access_logger = logging.getLogger("penstock.access")
 
@@ -22,6 +20,30 @@ _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in
 _BODILESS = (204, 304)
 _LAST_CHUNK = b"0\r\n\r\n"
 _SSE_COMMENT = b":\n\n"
+
+
+class Connection(Protocol):
+    """The connection that a request came by, and its response goes by."""
+
+    server: ServerState
+    is_lost: bool
+    is_write_paused: bool
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, or keep them while the client is slow."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough, or is gone."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Read on, after a pause."""
+        ...
+
+    def end_cycle(self, cycle: RequestCycle) -> None:
+        """Go on with the next request, or end the connection."""
+        ...
 
 
 class RequestCycle:
@@ -34,7 +56,7 @@ class RequestCycle:
     )  # fmt: skip
 
     def __init__(
-        self, connection: HttpProtocol, scope: Scope, *, keep_alive: bool, expects_continue: bool = False
+        self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool = False
     ) -> None:
         """`keep_alive`: whether the connection stays open when this request and its response are complete."""
         self.scope = scope

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from cache.entry import Entry
 from cache.evidence import Verdict
-from cache.guards import unreadable
 from cache.question import read_question
 from cache.semantic_cache import Match
+from cache.verify.guards import unreadable
 from gateway.auth import KeyRing
 from gateway.errors import TimedOut
 from gateway.exchange.answer_text import whole_text

@@ -148,7 +148,7 @@ class RawServer:
     async def all_closed(self) -> None:
         """Wait until the server has no connections left."""
         async with asyncio.timeout(TIMEOUT_S):
-            while self.server.connections:
+            while self.server.state.connections:
                 await asyncio.sleep(0.01)
 
     async def close(self) -> None:

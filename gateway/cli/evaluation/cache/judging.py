@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cache.guards import ENGLISH, stopped_by, unreadable
 from cache.question import normalised
 from cache.semantic_cache import MIN_COSINE
 from cache.verify import Verifier
+from cache.verify.guards import ENGLISH, stopped_by, unreadable
 
 Array = NDArray[np.float32]
 

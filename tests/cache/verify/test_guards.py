@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.guards import ENGLISH, GUARDS, MAX_CHARS, stopped_by, unreadable
+from cache.verify.guards import ENGLISH, GUARDS, MAX_CHARS, stopped_by, unreadable
 from gateway.telemetry.instruments import CACHE_GUARDS
 
 STOPPED = [
