@@ -1,4 +1,4 @@
-"""One OpenMP thread, here and in every process that a test starts, and no deadlines.
+"""One OpenMP thread, here and in every process that a test starts, and no deadlines; no process is left over.
 
 Hypothesis would fail an example for taking 200 ms, which says more about the machine than about the code.
 """
@@ -6,11 +6,33 @@ Hypothesis would fail an example for taking 200 ms, which says more about the ma
 from __future__ import annotations
 
 import os
+from collections import Counter
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from tests.orphans import end_with_this_process
 
 # Tiny models do not gain from threads, and lose much when other processes use the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
+end_with_this_process()
+
+FOLDER_DEPTH = 3
+FOLDERS_SHOWN = 20
+durations_s: Counter[Path] = Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    durations_s[Path(*Path(report.nodeid.split("::")[0]).parent.parts[:FOLDER_DEPTH])] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Seconds per folder, the most expensive first."""
+    if len(durations_s) > 1:
+        terminalreporter.section("seconds per folder")
+        for folder, duration_s in durations_s.most_common(FOLDERS_SHOWN):
+            terminalreporter.write_line(f"{duration_s:7.1f}  {folder}")
